@@ -1,0 +1,63 @@
+"""Hedgerow: publish and subscribe at the edge of the network.
+
+    async with hedgerow.connect("mqtt://localhost") as bus:
+        await bus.publish("home/vacuum/status", "done")
+        async for message in bus.subscribe("home/+/status"):
+            print(message.topic, message.payload)
+
+What needs a network is imported when it is first used, so that the words of the fabric (`Message`,
+the errors) cost nothing to a program that only speaks of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.errors import (
+    ConfigError,
+    ConnectError,
+    HedgerowError,
+    ProtocolError,
+    RefusedError,
+    StoreError,
+    TopicError,
+)
+from hedgerow.message import Message, MessageId, Properties
+
+if TYPE_CHECKING:
+    from hedgerow.net.bus import Bus, State, StateChange, Subscription
+    from hedgerow.net.client import connect
+
+__all__ = [
+    "Bus",
+    "ConfigError",
+    "ConnectError",
+    "HedgerowError",
+    "Message",
+    "MessageId",
+    "Properties",
+    "ProtocolError",
+    "RefusedError",
+    "State",
+    "StateChange",
+    "StoreError",
+    "Subscription",
+    "TopicError",
+    "connect",
+]
+
+_LAZY = {
+    "Bus": "hedgerow.net.bus",
+    "State": "hedgerow.net.bus",
+    "StateChange": "hedgerow.net.bus",
+    "Subscription": "hedgerow.net.bus",
+    "connect": "hedgerow.net.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value

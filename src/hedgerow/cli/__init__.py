@@ -1,0 +1,120 @@
+"""The `hedgerow` program: a table of commands, each a module with `add_arguments` and `run`.
+
+Only the module of the command that runs is imported, so that none pays for another. A command
+returns its exit status; the errors that people can do something about leave as one line that names
+the command, with status 2 when what was asked for is wrong and 1 when it could not be done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from hedgerow.errors import ConfigError, HedgerowError, TopicError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("hedgerow.cli.demo", "a node, a few sensors and a subscriber, in one command"),
+    "up": ("hedgerow.cli.up", "run a node"),
+    "pub": ("hedgerow.cli.pub", "publish messages"),
+    "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
+    "passwd": ("hedgerow.cli.passwd", "set, change or delete a user's password"),
+    "bench": ("hedgerow.cli.bench", "measure this broker beside others"),
+}
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = f"hedgerow {words[0]}" if words and words[0] in COMMANDS else "hedgerow"
+    try:
+        status = _dispatch(words)
+        sys.stdout.flush()  # here, where a closed pipe is still quiet
+        return status
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, and Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except (ConfigError, TopicError) as error:
+        return _complain(name, str(error), EXIT_USAGE)
+    except HedgerowError as error:
+        return _complain(name, str(error), EXIT_FAILED)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return _complain(name, f"{error.filename}: {reason}" if error.filename else reason, EXIT_FAILED)
+
+
+def _dispatch(words: list[str]) -> int:
+    match words:
+        case [] | ["-h" | "--help"] | ["help"]:
+            print(_usage(), file=sys.stdout if words else sys.stderr)
+            return 0 if words else EXIT_USAGE
+        case ["--version" | "-V"]:
+            print(f"hedgerow {_version()}")
+            return 0
+        case ["help", command]:
+            return _run(command, ["--help"])
+        case [command, *rest]:
+            return _run(command, rest)
+    raise AssertionError(words)
+
+
+def _run(command: str, words: list[str]) -> int:
+    if command not in COMMANDS:
+        raise ConfigError(_unknown(command))
+    import argparse
+
+    path, help_text = COMMANDS[command]
+    module = import_module(path)
+    parser = argparse.ArgumentParser(prog=f"hedgerow {command}", description=help_text)
+    module.add_arguments(parser)
+    try:
+        arguments = parser.parse_args(words)
+    except SystemExit as leaving:  # argparse has said why
+        return int(leaving.code or 0)
+    return int(module.run(arguments))
+
+
+def _unknown(command: str) -> str:
+    import difflib
+
+    what = "option" if command.startswith("-") else "command"
+    nearest = difflib.get_close_matches(command, COMMANDS, 1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(COMMANDS)}"
+    return f'no {what} "{command}"; {hint}'
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  hedgerow {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: hedgerow COMMAND [OPTIONS]",
+            "",
+            *lines,
+            "",
+            "hedgerow COMMAND --help says more. hedgerow --version prints the version.",
+        ]
+    )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("hedgerow")
+    except PackageNotFoundError:
+        return "(not installed: run from its source)"
+
+
+def _complain(name: str, reason: str, status: int) -> int:
+    print(f"{name}: {reason}", file=sys.stderr)
+    return status

@@ -1,0 +1,55 @@
+"""`hedgerow bench NAME`: measurements beside other programs, as a table and as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+
+from hedgerow.bench.report import Request, Result, table, write_json
+from hedgerow.errors import ConfigError
+
+BENCHES: dict[str, tuple[str, str]] = {
+    "broker": ("hedgerow.bench.broker", "throughput, latency and memory beside Mosquitto and others"),
+}
+"""Each is a module with `run(Request) -> Result`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "benches:\n" + "\n".join(f"  {name}  {text}" for name, (_, text) in BENCHES.items())
+    parser.add_argument("name", metavar="NAME", choices=BENCHES, help=f"one of: {', '.join(BENCHES)}")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorter rounds: within a minute, and less exact"
+    )
+    parser.add_argument("--only", metavar="ROW", nargs="+", default=[], help="only these rows")
+    parser.add_argument(
+        "--peers",
+        metavar="PEER",
+        nargs="*",
+        help="only these peers; without a name, none (default: all installed)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    file: Path | None = arguments.json
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ConfigError(f"--json {file}: there is no such directory")
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGHUP, _leave)
+    peers = None if arguments.peers is None else tuple(arguments.peers)
+    request = Request(arguments.quick, tuple(arguments.only), peers)
+    result: Result = import_module(BENCHES[arguments.name][0]).run(request)
+    if file is not None:
+        write_json(file, result)
+    print(table(result))
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End as by an exception, so that every child process is ended too."""
+    sys.exit(128 + number)

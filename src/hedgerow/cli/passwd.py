@@ -1,0 +1,72 @@
+"""`hedgerow passwd FILE USER`: set, change or delete a user's password."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from pathlib import Path
+
+from hedgerow.errors import ConfigError
+from hedgerow.net.passwords import ITERATIONS, delete_user, set_password
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="the password file; Mosquitto reads it too")
+    parser.add_argument("user", metavar="USER")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("-c", "--create", action="store_true", help="create FILE, which must not exist yet")
+    what.add_argument("-D", "--delete", action="store_true", help="delete USER")
+    password = parser.add_mutually_exclusive_group()
+    password.add_argument(
+        "-b",
+        "--batch",
+        metavar="PASSWORD",
+        help="take the password from the command line, where other users of this machine can see it",
+    )
+    password.add_argument(
+        "--stdin", action="store_true", help="take the password from the first line of standard input"
+    )
+    parser.add_argument(
+        "-I",
+        "--iterations",
+        metavar="N",
+        type=int,
+        default=ITERATIONS,
+        help="rounds of hashing, the price of each guess (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    file: Path = arguments.file
+    if arguments.delete:
+        if arguments.batch is not None or arguments.stdin:
+            raise ConfigError("-D deletes the user; it takes no password")
+        delete_user(file, arguments.user)
+        print(f"deleted {arguments.user} from {file}")
+        return 0
+    is_new = set_password(
+        file,
+        arguments.user,
+        _password(arguments),
+        create=arguments.create,
+        iterations=arguments.iterations,
+    )
+    print(f"{'added' if is_new else 'changed the password of'} {arguments.user} in {file}")
+    return 0
+
+
+def _password(arguments: argparse.Namespace) -> bytes:
+    if arguments.batch is not None:
+        return str(arguments.batch).encode(errors="surrogateescape")
+    if arguments.stdin:
+        return sys.stdin.buffer.readline().rstrip(b"\r\n")
+    if not sys.stdin.isatty():
+        raise ConfigError("no terminal to ask for the password; --stdin reads it from standard input")
+    try:
+        password = getpass.getpass(f"Password of {arguments.user}: ")
+        if getpass.getpass("Again: ") != password:
+            raise ConfigError("the two passwords differ; nothing was changed")
+    except EOFError:
+        raise ConfigError("no password was given; nothing was changed") from None
+    return password.encode(errors="surrogateescape")

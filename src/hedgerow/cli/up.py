@@ -1,0 +1,91 @@
+"""`hedgerow up`: run a node until it is told to stop.
+
+On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
+connections. The log goes to standard error. SIGTERM and SIGINT stop the node in order, the second one
+at once; SIGHUP reads the passwords and the access rules again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+
+from hedgerow.net import config, logs
+from hedgerow.net.server import Server
+
+logger = logging.getLogger(__name__)
+
+# A collection of the youngest generation for every 50,000 new objects instead of 700: what a message
+# leaves behind is freed by its reference count, so there is hardly anything to find, and each search
+# is time in which no message moves.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    config.add_arguments(parser)
+    parser.add_argument(
+        "--loop",
+        choices=("uvloop", "asyncio"),
+        default="uvloop",
+        help="the event loop: uvloop is fast, asyncio is Python's own",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    configuration = config.from_arguments(arguments)
+    logs.set_up(configuration.log_format, configuration.log_level)
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=loop_factory(arguments.loop)) as runner:
+        runner.run(serve(configuration))
+    return 0
+
+
+def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
+    if name == "asyncio":
+        return None
+    import uvloop
+
+    return uvloop.Loop
+
+
+async def serve(configuration: config.Config) -> None:
+    server = Server(configuration)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop_signal, stop)
+    await server.start()
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    # What exists now lives as long as the node: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    for url in server.urls:
+        print(f"listening {url}")
+    sys.stdout.flush()
+    kept = f"in {configuration.data}" if configuration.data else "in memory only"
+    logger.info("node %s is up; what it keeps is kept %s", server.node_id, kept)
+    await stop.wait()
+    logger.info("node %s is stopping", server.node_id)
+    await server.stop()
+    logger.info("node %s has stopped", server.node_id)
+
+
+def on_stop_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        logger.warning("stopped at once, by a second signal")
+        logging.shutdown()
+        os._exit(1)  # not through finally blocks: one of them may be what takes so long
+    stop.set()
+
+
+def raise_file_limit() -> None:
+    """Every connection takes a descriptor, and the usual soft limit of 1,024 is for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

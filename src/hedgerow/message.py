@@ -1,0 +1,88 @@
+"""`Message`: the one thing that flows through the fabric.
+
+Every transport turns what it receives into a `Message` and sends `Message`s; a message keeps its
+`MessageId` from the node that first accepted it to the last subscriber, which is what stops
+loops, drops duplicates on redundant paths and lets the pipeline count a message once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypedDict
+
+
+class MessageId(NamedTuple):
+    """Fabric-wide identity: who accepted it first, in which life of that node, as its how-manieth.
+
+    `epoch` grows by one with each start of the node, so that `sequence` may begin anew.
+    """
+
+    origin: str
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}/{self.epoch}/{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """The id that `str()` wrote. Raises ValueError for anything else."""
+        origin, epoch, sequence = text.rsplit("/", 2)
+        message_id = cls(origin, int(epoch), int(sequence))
+        # Comparing refuses the other ways to write a number: one message has one id.
+        if not origin or message_id.epoch < 0 or message_id.sequence < 0 or str(message_id) != text:
+            raise ValueError(f"not a message id: {text!r}")
+        return message_id
+
+
+class Properties(TypedDict, total=False):
+    """MQTT 5 properties under the specification's names (§2.2.2.2), of any packet.
+
+    A plain dict at run time: absent means absent. `user_property` keeps order and repetition.
+    """
+
+    payload_format_indicator: int
+    message_expiry_interval: int
+    content_type: str
+    response_topic: str
+    correlation_data: bytes
+    subscription_identifier: tuple[int, ...]
+    session_expiry_interval: int
+    assigned_client_identifier: str
+    server_keep_alive: int
+    authentication_method: str
+    authentication_data: bytes
+    request_problem_information: int
+    will_delay_interval: int
+    request_response_information: int
+    response_information: str
+    server_reference: str
+    reason_string: str
+    receive_maximum: int
+    topic_alias_maximum: int
+    topic_alias: int
+    maximum_qos: int
+    retain_available: int
+    user_property: tuple[tuple[str, str], ...]
+    maximum_packet_size: int
+    wildcard_subscription_available: int
+    subscription_identifier_available: int
+    shared_subscription_available: int
+
+
+@dataclass(slots=True)
+class Message:
+    """An application message. Treated as immutable; not frozen because that doubles its cost.
+
+    `properties` holds only what travels with a message end to end (payload format, expiry,
+    content type, response topic, correlation data, user properties). `expires_at` is the absolute
+    time that `message_expiry_interval` came to when the message was accepted.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = field(default_factory=Properties)
+    id: MessageId | None = None
+    expires_at: float | None = None

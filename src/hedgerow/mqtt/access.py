@@ -1,0 +1,179 @@
+"""Who may read and who may write which topic, by an ACL in Mosquitto's syntax.
+
+    # anonymous clients: the lines before the first `user`
+    topic read public/#
+
+    user alice
+    topic readwrite house/#
+    topic deny house/safe
+
+    # everybody, with or without a `user` line above
+    pattern write sensors/%u/%c/reading
+
+Without an ACL everything is allowed. With one, a client gets only what a line grants. The order is
+Mosquitto's: the user's own `topic` lines are asked first, and among them `deny` beats every grant;
+where they say nothing, the `pattern` lines are asked in the same way. So a `topic` grant outweighs a
+`pattern deny`.
+
+Rights are asked per topic name: a subscription to `#` is accepted from anyone and delivers only what
+its client may read.
+
+`%u` (username) and `%c` (client id) stand for text that the client chose, so three rules keep it from
+choosing its rights. A substituted name is compared with whole topic levels and never read as a
+filter. When the ACL substitutes a name which contains `+`, `#` or `/`, the patterns grant that client
+nothing at all (Mosquitto does so for `+` and `#`; with `/` a client could place itself inside the
+topics of another). And a pattern whose first level is substituted says nothing about `$` topics,
+whatever the client is called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hedgerow.errors import ConfigError, TopicError
+from hedgerow.topics import TopicTree, validate_filter
+
+DENY = 0
+READ = 1
+WRITE = 2
+
+ACCESS_WORDS = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": DENY}
+
+# Not str.split and str.strip: these also split at blanks beyond ASCII, which a topic may contain.
+_BLANK = " \t\r\f\v"
+_BLANKS = re.compile(f"[{_BLANK}]+")
+_SUBSTITUTION = re.compile("%[uc]")
+_UNSAFE_IN_NAME = re.compile("[+#/]")
+
+
+@dataclass(slots=True, frozen=True)
+class _Pattern:
+    access: int
+    templates: tuple[tuple[int, str], ...]
+    """(position, text) of the levels that contain a substitution."""
+
+
+class Acl:
+    """The rules of one ACL file. `parse` makes it; after that it does not change."""
+
+    def __init__(self) -> None:
+        # Keyed by rule number, since several rules may name one filter.
+        self._topics: dict[str | None, TopicTree[int, int]] = {}
+        # A level with a substitution is filed as "+": the tree finds the few candidates, and only
+        # these are compared with the client's names.
+        self._patterns: TopicTree[int, _Pattern] = TopicTree()
+        self._substitutes: set[str] = set()
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> Acl:
+        """The ACL that `text` holds; `source` is its name in errors. Raises ConfigError."""
+        acl = cls()
+        user: str | None = None
+        for number, line in enumerate(text.split("\n"), 1):
+            line = line.strip(_BLANK)
+            if not line or line.startswith("#"):
+                continue
+            keyword, rest = _split(line)
+            try:
+                if keyword == "user":
+                    user = _parse_user(rest)
+                elif keyword == "topic":
+                    access, topic_filter = _parse_rule(keyword, rest)
+                    acl._topics.setdefault(user, TopicTree()).set(topic_filter, number, access)
+                elif keyword == "pattern":
+                    access, topic_filter = _parse_rule(keyword, rest)
+                    acl._add_pattern(number, access, topic_filter)
+                else:
+                    raise ConfigError(f'"{keyword}" is none of user, topic, pattern')
+            except (ConfigError, TopicError) as error:
+                raise ConfigError(f"{source}:{number}: {error}") from None
+        return acl
+
+    def _add_pattern(self, number: int, access: int, topic_filter: str) -> None:
+        levels = topic_filter.split("/")
+        templates = [(i, level) for i, level in enumerate(levels) if _SUBSTITUTION.search(level)]
+        for position, template in templates:
+            self._substitutes.update(_SUBSTITUTION.findall(template))
+            levels[position] = "+"
+        self._patterns.set("/".join(levels), number, _Pattern(access, tuple(templates)))
+
+    def allows(self, username: str | None, client_id: str, topic: str, access: int) -> bool:
+        own = self._topics.get(username)
+        if own is not None:
+            decision = _decide((granted for _, granted in own.match(topic)), access)
+            if decision is not None:
+                return decision
+        names = {"%c": client_id}
+        if username is not None:
+            names["%u"] = username
+        if any(_UNSAFE_IN_NAME.search(names.get(key, "")) for key in self._substitutes):
+            return False
+        candidates = self._patterns.match(topic)
+        levels = topic.split("/")
+        return _decide((p.access for _, p in candidates if _fits(p, levels, names)), access) is True
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The first word, and what follows the blanks after it."""
+    first, *rest = _BLANKS.split(text, maxsplit=1)
+    return first, rest[0] if rest else ""
+
+
+def _parse_user(rest: str) -> str:
+    if not rest:
+        raise ConfigError('"user" needs a name')
+    return rest
+
+
+def _parse_rule(keyword: str, rest: str) -> tuple[int, str]:
+    """`[read|write|readwrite|deny] FILTER` → (access, filter); blanks in it need the access word."""
+    first, remainder = _split(rest)
+    if not first:
+        raise ConfigError(f'"{keyword}" needs a topic filter')
+    if remainder:
+        if first not in ACCESS_WORDS:
+            raise ConfigError(f'"{first}" is none of {", ".join(ACCESS_WORDS)}')
+        return ACCESS_WORDS[first], validate_filter(remainder)
+    if first in ACCESS_WORDS:
+        # Mosquitto takes the word for a topic and grants it; a filter forgotten after "deny" is likelier.
+        raise ConfigError(
+            f'no topic filter after "{first}" (a topic of that name: {keyword} readwrite {first})'
+        )
+    return READ | WRITE, validate_filter(first)
+
+
+def _decide(found: Iterable[int], access: int) -> bool | None:
+    """Deny beats grant; None when no rule speaks of this access."""
+    decision: bool | None = None
+    for granted in found:
+        if granted == DENY:
+            return False
+        if granted & access:
+            decision = True
+    return decision
+
+
+def _fits(pattern: _Pattern, levels: list[str], names: dict[str, str]) -> bool:
+    return all(_substitute(template, names) == levels[position] for position, template in pattern.templates)
+
+
+def _substitute(template: str, names: dict[str, str]) -> str | None:
+    """The template with its names put in, in one pass: a username "%c" stays as it is."""
+    if "%u" in template and "%u" not in names:
+        return None  # an anonymous client has no username: the pattern is not about it
+    return _SUBSTITUTION.sub(lambda found: names[found[0]], template)
+
+
+class Access:
+    """What the broker asks before it takes a message from a client or delivers one to it."""
+
+    def __init__(self, acl: Acl | None = None) -> None:
+        self._acl = acl
+
+    def may_read(self, username: str | None, client_id: str, topic: str) -> bool:
+        return self._acl is None or self._acl.allows(username, client_id, topic, READ)
+
+    def may_write(self, username: str | None, client_id: str, topic: str) -> bool:
+        return self._acl is None or self._acl.allows(username, client_id, topic, WRITE)

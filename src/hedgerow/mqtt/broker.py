@@ -1,0 +1,453 @@
+"""The broker: sessions, who gets what, what is stored, and when.
+
+A machine: bytes and `now` come in through its connections, bytes, changes to store, log events and
+deadlines come out; it has no socket, clock or thread. Three rules carry it.
+
+* A publication goes to every recipient of its topic's `Route`; what a recipient must get at QoS 1
+  or 2 becomes a `Delivery` in its session's outbox.
+* What must survive is stored before any packet leaves that speaks of it (`durability.py`).
+* Nothing that a peer can make grow is without a limit (`limits.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+from hedgerow.message import Message
+from hedgerow.mqtt import handle_connect
+from hedgerow.mqtt.access import Access
+from hedgerow.mqtt.changes import Changes, Snapshot
+from hedgerow.mqtt.connection import Connection, State
+from hedgerow.mqtt.durability import Durability
+from hedgerow.mqtt.events import DeliveriesDropped, Event
+from hedgerow.mqtt.handle_publish import release
+from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
+from hedgerow.mqtt.packets import Subscription
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.mqtt.restore import restore
+from hedgerow.mqtt.retained import Retained
+from hedgerow.mqtt.routes import Recipient, Route, SubscriptionTable
+from hedgerow.mqtt.session import Session
+from hedgerow.mqtt.stats import Stats
+from hedgerow.mqtt.systopics import SysTopics
+
+PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+
+
+class Broker:
+    def __init__(
+        self,
+        node_id: str,
+        epoch: int,
+        now: float,
+        limits: Limits | None = None,
+        access: Access | None = None,
+        durable: bool = False,
+        snapshot: Snapshot | None = None,
+        verifies_passwords: bool = False,
+        sys_interval_s: float = 10.0,
+    ) -> None:
+        self.node_id = node_id
+        self.epoch = epoch
+        self.now = now
+        self.limits = limits or Limits()
+        self.access = access or Access()
+        self.durability = Durability(self, durable)
+        self.verifies_passwords = verifies_passwords
+        self.sequence = 0  # of the fabric-wide message ids that begin here
+        self.stats = Stats()
+        self.connections: set[Connection] = set()
+        self.sessions: dict[str, Session] = {}
+        self.subscriptions = SubscriptionTable(self.access)
+        self.retained = Retained(self.limits.retained_bytes)
+        self.dirty: list[Connection] = []
+        self.events: list[Event] = []
+        self._logins: list[handle_connect.Login] = []
+        self._pumping: deque[Connection] = deque()
+        # Timers are (at, tie-break, connection or session); what it was for is looked up when due.
+        self._timers: list[tuple[float, int, Connection | Session]] = []
+        self._timer_count = 0
+        self._assigned_client_ids = 0
+        self._next_session_key = 1
+        if snapshot is not None:
+            restore(self, snapshot)
+        self._sys = SysTopics(self, now, sys_interval_s)
+
+    # What the shell calls
+
+    def open(
+        self,
+        now: float,
+        address: str,
+        anonymous: bool,
+        certificate_name: str | None = None,
+        transport: str = "tcp",
+    ) -> Connection:
+        self.now = now
+        connection = Connection(self, now, address, anonymous, certificate_name, transport)
+        self.stats.connections_opened += 1
+        if len(self.connections) >= self.limits.connections:
+            connection.refuse_connect(Reason.SERVER_BUSY, f"{self.limits.connections} connections are open")
+            return connection
+        self.connections.add(connection)
+        self._arm(now + self.limits.connect_timeout_s, connection)
+        return connection
+
+    def take_dirty(self) -> list[Connection]:
+        dirty, self.dirty = self.dirty, []
+        return dirty
+
+    def take_logins(self) -> list[handle_connect.Login]:
+        logins, self._logins = self._logins, []
+        return logins
+
+    def finish_login(self, login: handle_connect.Login, accepted: bool, now: float) -> None:
+        self.now = now
+        connection = login.connection
+        if connection.state is not State.LOGIN:
+            return
+        connection.state = State.NEW
+        if not accepted:
+            connection.refuse_connect(
+                Reason.BAD_USER_NAME_OR_PASSWORD,
+                f"bad user name or password for {login.username!r}",
+                login.connect.client_id,
+            )
+            return
+        handle_connect.establish(connection, login.connect, login.username)
+        connection.login_finished()
+
+    def take_events(self) -> list[Event]:
+        events, self.events = self.events, []
+        return events
+
+    def deadline(self) -> float | None:
+        """When `handle_timer` is next needed."""
+        if self._pumping:
+            return self.now
+        at = self._sys.next_at
+        if self._timers and self._timers[0][0] < at:
+            return self._timers[0][0]
+        return at
+
+    def handle_timer(self, now: float) -> None:
+        self.now = now
+        for _ in range(len(self._pumping)):
+            connection = self._pumping.popleft()
+            connection.pumping = False
+            self.pump(connection)
+        while self._timers and self._timers[0][0] <= now:
+            subject = heappop(self._timers)[2]
+            if isinstance(subject, Connection):
+                self._check_connection(subject)
+            else:
+                self._check_session(subject)
+        if self._sys.next_at <= now:
+            for topic in self.retained.expired(now):
+                self._forget_retained(topic)
+            self._sys.publish(now)
+
+    def take_changes(self) -> Changes | None:
+        """What is to be written in one transaction; None when there is nothing, or one is under way."""
+        return self.durability.take_changes()
+
+    def changes_committed(self, now: float) -> None:
+        """The changes last taken are durable: what was held for them may leave."""
+        self.now = now
+        self.durability.committed()
+
+    def set_access(self, access: Access) -> None:
+        """New rules: forget every answer that was found under the old ones."""
+        self.access = access
+        self.subscriptions.access = access
+        self.subscriptions.forget_all_routes()
+        for connection in self.connections:
+            connection.topics = None
+
+    def shut_down(self, now: float) -> None:
+        self.now = now
+        for connection in list(self.connections):
+            connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
+
+    # Connections and sessions
+
+    def request_login(self, login: handle_connect.Login) -> None:
+        login.connection.state = State.LOGIN
+        login.connection.pause(True)
+        self._logins.append(login)
+
+    def assign_client_id(self) -> str:
+        self._assigned_client_ids += 1
+        return f"{self.node_id}-{self.epoch}-{self._assigned_client_ids}"
+
+    def create_session(self, client_id: str, username: str | None, key: int | None = None) -> Session:
+        session = Session(key or self._next_session_key, client_id, username)
+        self._next_session_key = max(self._next_session_key, session.key) + 1
+        self.sessions[client_id] = session
+        return session
+
+    def attach(self, connection: Connection) -> None:
+        connection.state = State.CONNECTED
+        if connection.keep_alive_s:
+            self._arm(self.now + connection.keep_alive_s * 1.5, connection)
+        self.stats.clients_maximum = max(self.stats.clients_maximum, len(self.connections))
+
+    def resume(self, connection: Connection) -> None:
+        """Send again what was in flight, in order (MQTT-4.4.0-1), then what waited."""
+        session = connection.session
+        if session is None or session.outbox is None:
+            return
+        for delivery in session.outbox.resend():
+            if delivery.stage == Stage.RELEASED:
+                self.durability.send_exactly_once(connection, session, release(delivery.packet_id))
+            else:
+                self._transmit(connection, session, delivery, dup=True)
+        self.pump(connection)
+
+    def detach(self, connection: Connection, with_will: bool) -> None:
+        """The connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
+        self.connections.discard(connection)
+        session = connection.session
+        if session is None or session.connection is not connection:
+            return
+        session.connection = None
+        if not with_will:
+            session.will = None
+        delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
+        if session.expiry_s <= 0:
+            self.discard(session)
+            return
+        session.expires_at = self.now + session.expiry_s
+        if session.will is not None and delay_s == 0:
+            self._publish_will(session)
+        elif session.will is not None:
+            session.will_at = self.now + delay_s
+        self.arm_session(session)
+        self.durability.store_session(session)
+
+    def discard(self, session: Session) -> None:
+        """The session ends; a will that waited for its delay is published now (MQTT-3.1.3-9)."""
+        self._publish_will(session)
+        del self.sessions[session.client_id]
+        for topic_filter in session.subscriptions or ():
+            self.subscriptions.remove(session, topic_filter)
+        session.subscriptions = None
+        outbox, session.outbox = session.outbox, None
+        if outbox is not None:
+            for delivery in (*outbox.in_flight.values(), *outbox.queue):
+                self.durability.finish_delivery(session, delivery)
+        self.durability.discard_session(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will, session.will_at = session.will, None, None
+        if will is None or not self.access.may_write(session.username, session.client_id, will.topic):
+            return
+        properties = will.properties.copy()
+        properties.pop("will_delay_interval", None)
+        expiry = properties.get("message_expiry_interval")
+        message = Message(will.topic, will.payload, will.qos, will.retain, properties)
+        message.expires_at = None if expiry is None else self.now + expiry
+        self.publish(message, self.subscriptions.route(will.topic), session)
+
+    def _check_connection(self, connection: Connection) -> None:
+        if connection.state is State.CLOSED:
+            return
+        if connection.state is not State.CONNECTED:
+            connection.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif connection.keep_alive_s:
+            due = connection.heard_at + connection.keep_alive_s * 1.5
+            if due <= self.now:
+                connection.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
+            else:
+                self._arm(due, connection)
+
+    def _check_session(self, session: Session) -> None:
+        if session.connection is not None or self.sessions.get(session.client_id) is not session:
+            return
+        if session.will_at is not None and session.will_at <= self.now:
+            self._publish_will(session)
+            self.durability.store_session(session)
+        if session.expires_at is not None and session.expires_at <= self.now:
+            self.stats.sessions_expired += 1
+            self.discard(session)
+        else:
+            self.arm_session(session)
+
+    def arm_session(self, session: Session) -> None:
+        due = [at for at in (session.will_at, session.expires_at) if at is not None and at != float("inf")]
+        if due:
+            self._arm(min(due), session)
+
+    def _arm(self, at: float, subject: Connection | Session) -> None:
+        self._timer_count += 1
+        heappush(self._timers, (at, self._timer_count, subject))
+
+    # Publications
+
+    def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
+        """Pass a publication on; how many recipients it had."""
+        self.sequence += 1
+        if message.retain:
+            self._retain(message)
+        count = len(route.recipients)
+        for recipient in route.recipients:
+            self._deliver(recipient, message, publisher)
+        for group in route.groups:
+            chosen = group.choose(self.access, message.topic)
+            if chosen is not None:
+                count += 1
+                self._deliver(chosen, message, publisher)
+        return count
+
+    def deliver_individually(self, message: Message, route: Route, publisher: Session | None) -> None:
+        """The recipients that the short path leaves over. QoS 0."""
+        for recipient in route.others:
+            self._deliver(recipient, message, publisher)
+        for group in route.groups:
+            chosen = group.choose(self.access, message.topic)
+            if chosen is not None:
+                self._deliver(chosen, message, publisher)
+
+    def _deliver(self, recipient: Recipient, message: Message, publisher: Session | None) -> None:
+        session = recipient.session
+        if recipient.no_local and session is publisher:
+            own = recipient.for_own_publication()
+            if own is None:
+                return
+            recipient = own
+        qos = message.qos if message.qos < recipient.qos else recipient.qos
+        retain = message.retain and recipient.retain_as_published
+        if qos:
+            self._enqueue(session, Delivery(message, qos, retain, recipient.identifiers))
+        elif session.connection is not None:
+            session.connection.send_message(message, retain, recipient.identifiers)
+
+    def _enqueue(self, session: Session, delivery: Delivery) -> None:
+        outbox = session.outbox
+        if outbox is None:
+            outbox = session.outbox = Outbox(self.limits.in_flight)
+        connection = session.connection
+        may_start = (
+            connection is not None
+            and not connection.congested
+            and not outbox.queue
+            and len(outbox.in_flight) < outbox.window
+        )
+        if not may_start and (
+            len(outbox.queue) >= self.limits.queue_messages
+            or outbox.queued_bytes + len(delivery.message.payload) > self.limits.queue_bytes
+        ):
+            self.stats.publish_dropped += 1
+            self.note_dropped(session, 1)
+            return
+        if may_start and connection is not None:
+            outbox.start(delivery)
+            self.durability.store_delivery(session, delivery)
+            self._transmit(connection, session, delivery)
+        else:
+            outbox.push(delivery)
+            self.durability.store_delivery(session, delivery)
+
+    def _transmit(
+        self, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
+    ) -> int:
+        """Send a delivery that is in flight; how many bytes it took."""
+        data = connection.encode_publish(
+            delivery.message,
+            delivery.qos,
+            delivery.retain,
+            delivery.subscription_identifiers,
+            delivery.packet_id,
+            dup,
+        )
+        if data is None:
+            # MQTT-3.1.2-25: too large for this client counts as sent and complete.
+            if session.outbox is not None:
+                session.outbox.in_flight.pop(delivery.packet_id, None)
+            self.durability.finish_delivery(session, delivery)
+            return 0
+        stats = self.stats
+        stats.publish_sent += 1
+        stats.packets_sent += 1
+        stats.publish_bytes_sent += len(data)
+        if delivery.qos == 2:
+            self.durability.send_exactly_once(connection, session, data)
+        else:
+            connection.send(data)
+        return len(data)
+
+    def pump(self, connection: Connection) -> None:
+        """Send what waits for this client, as far as its window and its reading allow."""
+        session = connection.session
+        if session is None or connection.state is not State.CONNECTED or connection.pumping:
+            return
+        outbox = session.outbox
+        budget = PUMP_BYTES
+        while outbox is not None and outbox.queue and not connection.congested and budget > 0:
+            expires_at = outbox.queue[0].message.expires_at
+            if expires_at is not None and expires_at <= self.now:
+                self.stats.publish_expired += 1
+                self.durability.finish_delivery(session, outbox.drop_oldest())
+                continue
+            delivery = outbox.take()
+            if delivery is None:
+                return
+            self.durability.store_delivery(session, delivery)
+            budget -= self._transmit(connection, session, delivery)
+        backlog = connection.backlog
+        while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
+            delivery = backlog.popleft()
+            budget -= len(delivery.message.payload) + len(delivery.message.topic)
+            if delivery.qos:
+                self._enqueue(session, delivery)
+                outbox = session.outbox
+            else:
+                connection.send_message(delivery.message, True, delivery.subscription_identifiers)
+        if not connection.congested and budget <= 0 and (backlog or (outbox and outbox.queue)):
+            connection.pumping = True
+            self._pumping.append(connection)
+
+    def note_dropped(self, session: Session | None, count: int) -> None:
+        if session is None:
+            return
+        if not session.dropped:
+            self.events.append(DeliveriesDropped(session.client_id, len(session.outbox or ())))
+        session.dropped += count
+
+    # Retained messages
+
+    def has_room_to_retain(self, message: Message) -> bool:
+        return self.retained.bytes + len(message.payload) + len(message.topic) <= self.limits.retained_bytes
+
+    def _retain(self, message: Message) -> None:
+        if not message.payload:
+            self._forget_retained(message.topic)  # MQTT-3.3.1-6
+        elif self.retained.set(message):
+            self.durability.store_retained(message.topic, message)
+
+    def _forget_retained(self, topic: str) -> None:
+        if self.retained.remove(topic):
+            self.durability.store_retained(topic, None)
+
+    def send_retained(
+        self, connection: Connection, subscription: Subscription, identifier: int | None
+    ) -> None:
+        session = connection.session
+        messages = self.retained.match(subscription.topic_filter, self.now)
+        if session is None or not messages:
+            return
+        if connection.backlog is None:
+            connection.backlog = deque()
+        identifiers = () if identifier is None else (identifier,)
+        # Subscribing again and again must not pile up more than there is to send.
+        room = max(self.limits.queue_messages, len(self.retained)) - len(connection.backlog)
+        for message in messages[:room]:
+            if self.access.may_read(session.username, session.client_id, message.topic):
+                qos = min(message.qos, subscription.qos)
+                connection.backlog.append(Delivery(message, qos, True, identifiers))
+        self.stats.publish_dropped += max(0, len(messages) - room)
+        if not connection.pumping:
+            connection.pumping = True
+            self._pumping.append(connection)

@@ -1,0 +1,74 @@
+"""What the broker asks to be stored, and what it gets back at the next start.
+
+Durability is a message: the broker collects the new state of everything that changed in one
+`Changes`, the shell writes it in one transaction and says that it is committed, and only then do
+the packets leave that speak of it. Changes are state, not operations: within one batch a later
+value replaces an earlier one, and None means that the thing is gone. Session keys and message keys
+are never used twice, so a writer may put first and delete last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hedgerow.message import Message
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import Subscription, Will
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A session that outlives its connection, without what hangs on it (see `Snapshot`)."""
+
+    key: int
+    client_id: str
+    username: str | None
+    protocol_version: int
+    session_expiry_s: float  # inf: never
+    expires_at: float | None  # None while connected
+    will: Will | None = None  # to publish if the client does not come back in time
+
+
+@dataclass(slots=True)
+class SubscriptionRecord:
+    subscription: Subscription
+    subscription_identifier: int | None = None
+
+
+@dataclass(slots=True)
+class Changes:
+    sessions: dict[int, SessionRecord | None] = field(default_factory=dict)
+    """By session key. None removes its subscriptions, deliveries and received identifiers too."""
+    subscriptions: dict[tuple[int, str], SubscriptionRecord | None] = field(default_factory=dict)
+    """By (session key, topic filter as the client wrote it, `$share/…` included)."""
+    messages: dict[int, Message | None] = field(default_factory=dict)
+    """By message key: the messages that deliveries refer to, each stored once for all sessions."""
+    deliveries: dict[tuple[int, int], Delivery | None] = field(default_factory=dict)
+    """By (session key, message key): queued and in-flight QoS 1 and 2, in the order of message keys."""
+    received: dict[tuple[int, int], bool] = field(default_factory=dict)
+    """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
+    retained: dict[str, Message | None] = field(default_factory=dict)
+    """By topic."""
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.deliveries
+            or self.messages
+            or self.received
+            or self.retained
+            or self.subscriptions
+            or self.sessions
+        )
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything that was stored, as a broker takes it up again."""
+
+    sessions: list[SessionRecord] = field(default_factory=list)
+    subscriptions: list[tuple[int, SubscriptionRecord]] = field(default_factory=list)
+    messages: dict[int, Message] = field(default_factory=dict)
+    deliveries: list[tuple[int, Delivery]] = field(default_factory=list)
+    """(session key, delivery); `delivery.key` is the message key, in whose order they come."""
+    received: list[tuple[int, int]] = field(default_factory=list)
+    retained: list[Message] = field(default_factory=list)

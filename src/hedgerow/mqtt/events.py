@@ -1,0 +1,102 @@
+"""Facts that the broker reports to whoever keeps the log, in the past tense."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hedgerow.mqtt.reasons import describe
+
+
+@dataclass(slots=True)
+class ClientConnected:
+    level: ClassVar[int] = logging.INFO
+    address: str
+    client_id: str
+    username: str | None
+    protocol_version: int
+    transport: str
+    session_present: bool
+
+    def __str__(self) -> str:
+        user = f" user {self.username}" if self.username is not None else ""
+        resumed = ", session resumed" if self.session_present else ""
+        return (
+            f"client {self.client_id} connected from {self.address}{user} "
+            f"(MQTT version {self.protocol_version}, {self.transport}{resumed})"
+        )
+
+
+@dataclass(slots=True)
+class ClientDisconnected:
+    level: ClassVar[int] = logging.INFO
+    address: str
+    client_id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"client {self.client_id} disconnected from {self.address}: {self.reason}"
+
+
+@dataclass(slots=True)
+class ConnectionRefused:
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    client_id: str | None
+    reason_code: int
+    reason: str
+
+    def __str__(self) -> str:
+        who = f"client {self.client_id}" if self.client_id else "a connection"
+        return f"{who} from {self.address} refused ({describe(self.reason_code)}): {self.reason}"
+
+
+@dataclass(slots=True)
+class ProtocolBroken:
+    """A connected client broke a rule and was disconnected; `reason` ends with the clause."""
+
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    client_id: str
+    reason_code: int
+    reason: str
+
+    def __str__(self) -> str:
+        why = describe(self.reason_code)
+        return f"client {self.client_id} from {self.address} closed ({why}): {self.reason}"
+
+
+@dataclass(slots=True)
+class DeliveriesDropped:
+    """A session's queue was full: told at its first dropped delivery since it last had room."""
+
+    level: ClassVar[int] = logging.WARNING
+    client_id: str
+    queued: int
+
+    def __str__(self) -> str:
+        return f"client {self.client_id} does not keep up: dropping what does not fit ({self.queued} wait)"
+
+
+@dataclass(slots=True)
+class PublicationRefused:
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    client_id: str
+    topic: str
+    reason: str
+
+    def __str__(self) -> str:
+        who = f"client {self.client_id} from {self.address}"
+        return f"publication of {who} to {self.topic!r} refused: {self.reason}"
+
+
+Event = (
+    ClientConnected
+    | ClientDisconnected
+    | ConnectionRefused
+    | ProtocolBroken
+    | DeliveriesDropped
+    | PublicationRefused
+)

@@ -1,0 +1,91 @@
+"""SUBSCRIBE and UNSUBSCRIBE at the broker (MQTT 5 §3.8 – §3.11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.mqtt.changes import SubscriptionRecord
+from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.handle_publish import connected_session
+from hedgerow.mqtt.packets import (
+    MQTT_3_1,
+    MQTT_5,
+    Packet,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import is_wildcard, split_shared, validate_filter
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.connection import Connection
+    from hedgerow.mqtt.session import Session
+
+
+def handle_subscribe(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Subscribe)
+    session = connected_session(connection)
+    identifiers = packet.properties.get("subscription_identifier")
+    identifier = identifiers[0] if identifiers else None
+    change_count = connection.broker.durability.change_count
+    # Each filter is answered and acted on as if it had come alone (MQTT-3.8.4-5).
+    codes = [_subscribe(connection, session, wanted, identifier) for wanted in packet.subscriptions]
+    if connection.protocol_version == MQTT_3_1:
+        # 3.1 has no failure code in SUBACK: it hears the QoS it asked for, and no messages.
+        codes = [wanted.qos for wanted in packet.subscriptions]
+    elif connection.protocol_version < MQTT_5:
+        codes = [code if code <= 2 else Reason.UNSPECIFIED_ERROR for code in codes]
+    data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
+    connection.broker.durability.acknowledge(
+        connection, data, connection.broker.durability.change_count != change_count
+    )
+
+
+def _subscribe(connection: Connection, session: Session, wanted: Subscription, identifier: int | None) -> int:
+    broker = connection.broker
+    try:
+        group, topic_filter = split_shared(wanted.topic_filter)
+        validate_filter(topic_filter)
+    except TopicError:
+        return Reason.TOPIC_FILTER_INVALID
+    if group is not None and wanted.no_local:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
+    # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
+    readable = broker.access.may_read(session.username, session.client_id, topic_filter)
+    if not is_wildcard(topic_filter) and not readable:
+        return Reason.NOT_AUTHORIZED
+    held = session.subscriptions
+    if held is None:
+        held = session.subscriptions = {}
+    existed = wanted.topic_filter in held
+    if not existed and len(held) >= broker.limits.subscriptions:
+        return Reason.QUOTA_EXCEEDED
+    record = SubscriptionRecord(wanted, identifier)
+    held[wanted.topic_filter] = record
+    broker.subscriptions.add(session, wanted, identifier)
+    broker.durability.store_subscription(session, wanted.topic_filter, record)
+    # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
+    if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
+        broker.send_retained(connection, wanted, identifier)
+    return wanted.qos
+
+
+def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Unsubscribe)
+    broker = connection.broker
+    session = connected_session(connection)
+    change_count = broker.durability.change_count
+    codes: list[int] = []
+    for topic_filter in packet.topic_filters:
+        if session.subscriptions is not None and session.subscriptions.pop(topic_filter, None) is not None:
+            broker.subscriptions.remove(session, topic_filter)
+            broker.durability.store_subscription(session, topic_filter, None)
+            codes.append(Reason.SUCCESS)
+        else:
+            codes.append(Reason.NO_SUBSCRIPTION_EXISTED)
+    data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)
+    broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)

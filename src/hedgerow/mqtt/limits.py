@@ -1,0 +1,40 @@
+"""The bounds on what any peer can make the broker keep or do, with safe defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    connections: int = 10_000
+    """Open connections; the next one is refused with Server busy."""
+    connects_per_s: float = 100.0
+    """Connections per second from one address, after a burst of ten times as many; 0: no limit."""
+    connect_timeout_s: float = 10.0
+    """From the opening of a connection to its CONNECT."""
+    packet_bytes: int = 8 * MIB
+    """The largest packet taken (Maximum Packet Size)."""
+    receive_maximum: int = 1_024
+    """QoS 1 and 2 publications that one client may have in flight to us."""
+    in_flight: int = 1_024
+    """QoS 1 and 2 deliveries in flight to one client, when its own Receive Maximum allows."""
+    queue_bytes: int = 16 * MIB
+    """What may wait for one session: queued deliveries, and bytes that a slow reader has not taken."""
+    queue_messages: int = 100_000
+    """Deliveries that may wait for one session."""
+    subscriptions: int = 10_000
+    """Subscriptions of one session."""
+    retained_bytes: int = 256 * MIB
+    """Payloads and topics of all retained messages together."""
+    topic_alias_maximum: int = 64
+    """Topic aliases per connection, each way."""
+    keep_alive_s: int = 65_535
+    """The longest keep-alive; a client that asks for more, or for none, gets this one. 65,535: as it asks."""
+    session_expiry_s: float = float("inf")
+    """The longest time that a session is kept without its client."""
+    sessions: int = 100_000
+    """Sessions kept, connected or not; a new one beyond that is refused with Quota exceeded."""

@@ -1,0 +1,125 @@
+"""The sender's half of QoS 1 and QoS 2 (MQTT 5 §4.3, §4.4, §4.6, §4.9), for broker and client alike.
+
+An `Outbox` holds the deliveries that one receiver has not completed: those in flight, by packet
+identifier and in the order in which they must be sent again, and behind them the queue that waits
+for the receiver's Receive Maximum. It writes no bytes; whoever owns it encodes what `take` and
+`resend` return.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+
+from hedgerow.message import Message
+
+MAX_PACKET_ID = 65_535
+
+
+class Stage(IntEnum):
+    """How far a delivery has come."""
+
+    QUEUED = 0
+    SENT = 1  # PUBLISH sent; PUBACK or PUBREC awaited
+    RELEASED = 2  # PUBREC received, PUBREL sent; PUBCOMP awaited
+
+
+class Delivery:
+    """One message on its way to one receiver at QoS 1 or 2."""
+
+    __slots__ = ("key", "message", "packet_id", "qos", "retain", "stage", "subscription_identifiers")
+
+    def __init__(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool = False,
+        subscription_identifiers: tuple[int, ...] = (),
+        key: int = 0,
+        packet_id: int = 0,
+        stage: int = Stage.QUEUED,
+    ) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.subscription_identifiers = subscription_identifiers
+        self.key = key  # where the store keeps the message; 0 when it does not
+        self.packet_id = packet_id
+        self.stage = stage
+
+
+class Outbox:
+    __slots__ = ("in_flight", "next_packet_id", "queue", "queued_bytes", "window")
+
+    def __init__(self, window: int = MAX_PACKET_ID) -> None:
+        self.window = window  # the receiver's Receive Maximum (§3.3.4)
+        self.in_flight: dict[int, Delivery] = {}
+        self.queue: deque[Delivery] = deque()
+        self.queued_bytes = 0
+        self.next_packet_id = 1
+
+    def __len__(self) -> int:
+        return len(self.in_flight) + len(self.queue)
+
+    def push(self, delivery: Delivery) -> None:
+        self.queue.append(delivery)
+        self.queued_bytes += len(delivery.message.payload)
+
+    def take(self) -> Delivery | None:
+        """The next queued delivery, now in flight with a packet identifier; None when it must wait."""
+        if not self.queue or len(self.in_flight) >= self.window:
+            return None
+        delivery = self.queue.popleft()
+        self.queued_bytes -= len(delivery.message.payload)
+        self.start(delivery)
+        return delivery
+
+    def start(self, delivery: Delivery) -> None:
+        """Put a delivery in flight, past the queue: for who knows that the queue is empty."""
+        packet_id = self.allocate_packet_id()
+        delivery.packet_id = packet_id
+        delivery.stage = Stage.SENT
+        self.in_flight[packet_id] = delivery
+
+    def drop_oldest(self) -> Delivery:
+        """Give up the head of the queue (expired, or no room). Never one in flight."""
+        delivery = self.queue.popleft()
+        self.queued_bytes -= len(delivery.message.payload)
+        return delivery
+
+    def allocate_packet_id(self) -> int:
+        """A packet identifier that no delivery in flight uses (MQTT-2.2.1-3)."""
+        packet_id = self.next_packet_id
+        while packet_id in self.in_flight:
+            packet_id = packet_id % MAX_PACKET_ID + 1
+        self.next_packet_id = packet_id % MAX_PACKET_ID + 1
+        return packet_id
+
+    def acknowledged(self, packet_id: int) -> Delivery | None:
+        """PUBACK: the delivery that it completes, or None when there is no such QoS 1 delivery."""
+        delivery = self.in_flight.get(packet_id)
+        if delivery is None or delivery.qos != 1:
+            return None
+        return self.in_flight.pop(packet_id)
+
+    def received(self, packet_id: int) -> Delivery | None:
+        """PUBREC: the QoS 2 delivery to release with a PUBREL, or None when there is none."""
+        delivery = self.in_flight.get(packet_id)
+        if delivery is None or delivery.qos != 2:
+            return None
+        # To the end: PUBRELs are sent again in the order of the PUBRECs (MQTT-4.6.0-4).
+        del self.in_flight[packet_id]
+        self.in_flight[packet_id] = delivery
+        delivery.stage = Stage.RELEASED
+        return delivery
+
+    def completed(self, packet_id: int) -> Delivery | None:
+        """PUBCOMP, or a PUBREC that refuses: the delivery that is over, or None."""
+        delivery = self.in_flight.get(packet_id)
+        if delivery is None or delivery.qos != 2:
+            return None
+        return self.in_flight.pop(packet_id)
+
+    def resend(self) -> list[Delivery]:
+        """What a resumed session sends first: PUBLISH (DUP) or PUBREL, by stage, in order (MQTT-4.4.0-1)."""
+        return list(self.in_flight.values())

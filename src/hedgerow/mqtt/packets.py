@@ -1,0 +1,171 @@
+"""The fifteen control packets as plain data, for all three protocol versions.
+
+Fields carry the specification's names. What a version does not have (properties in 3.1 and 3.1.1,
+reason codes in their acknowledgements) keeps its default. The codec turns these into bytes and
+back; the short path for common packets never makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hedgerow.message import Properties
+
+MQTT_3_1 = 3
+MQTT_3_1_1 = 4
+MQTT_5 = 5
+
+# Control packet types (§2.1.2).
+CONNECT = 1
+CONNACK = 2
+PUBLISH = 3
+PUBACK = 4
+PUBREC = 5
+PUBREL = 6
+PUBCOMP = 7
+SUBSCRIBE = 8
+SUBACK = 9
+UNSUBSCRIBE = 10
+UNSUBACK = 11
+PINGREQ = 12
+PINGRESP = 13
+DISCONNECT = 14
+AUTH = 15
+
+
+def _properties() -> Properties:
+    return {}
+
+
+@dataclass(slots=True)
+class Will:
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Connect:
+    client_id: str = ""
+    protocol_version: int = MQTT_5
+    clean_start: bool = True
+    keep_alive: int = 0
+    username: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Connack:
+    session_present: bool = False
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Publish:
+    topic: str
+    payload: bytes = b""
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    packet_id: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Puback:
+    packet_id: int
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Pubrec:
+    packet_id: int
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Pubrel:
+    packet_id: int
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Pubcomp:
+    packet_id: int
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A topic filter with its subscription options (§3.8.3.1)."""
+
+    topic_filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+@dataclass(slots=True)
+class Subscribe:
+    packet_id: int
+    subscriptions: list[Subscription]
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Suback:
+    packet_id: int
+    reason_codes: list[int]
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Unsubscribe:
+    packet_id: int
+    topic_filters: list[str]
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Unsuback:
+    packet_id: int
+    reason_codes: list[int] = field(default_factory=list)
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Pingreq:
+    pass
+
+
+@dataclass(slots=True)
+class Pingresp:
+    pass
+
+
+@dataclass(slots=True)
+class Disconnect:
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+@dataclass(slots=True)
+class Auth:
+    reason_code: int = 0
+    properties: Properties = field(default_factory=_properties)
+
+
+Packet = (
+    Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback
+    | Unsubscribe | Unsuback | Pingreq | Pingresp | Disconnect | Auth
+)  # fmt: skip

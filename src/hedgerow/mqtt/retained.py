@@ -1,0 +1,63 @@
+"""Retained messages (MQTT 5 §3.3.1.3): the last one of each topic, bounded in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hedgerow.message import Message
+from hedgerow.topics import TopicTree, is_wildcard
+
+
+def _size(message: Message) -> int:
+    return len(message.topic) + len(message.payload)
+
+
+class Retained:
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._messages: dict[str, Message] = {}
+        # The tree is for wildcard subscriptions alone; its single key says that a name ends there.
+        self._tree: TopicTree[None, Message] = TopicTree()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages.values())
+
+    def set(self, message: Message) -> bool:
+        """Keep it in place of the topic's last one. False when there is no room for it."""
+        old = self._messages.get(message.topic)
+        size = self.bytes + _size(message) - (_size(old) if old is not None else 0)
+        if size > self.max_bytes:
+            return False
+        self.bytes = size
+        self._messages[message.topic] = message
+        self._tree.set(message.topic, None, message)
+        return True
+
+    def remove(self, topic: str) -> bool:
+        message = self._messages.pop(topic, None)
+        if message is None:
+            return False
+        self.bytes -= _size(message)
+        self._tree.remove(topic, None)
+        return True
+
+    def match(self, topic_filter: str, now: float) -> list[Message]:
+        """The retained messages that a new subscription gets, without those that have expired."""
+        if not is_wildcard(topic_filter):
+            message = self._messages.get(topic_filter)
+            found = [] if message is None else [message]
+        else:
+            found = [message for _, message in self._tree.match_filter(topic_filter)]
+        return [message for message in found if message.expires_at is None or message.expires_at > now]
+
+    def expired(self, now: float) -> list[str]:
+        """The topics whose message has outlived its Message Expiry Interval."""
+        return [
+            message.topic
+            for message in self._messages.values()
+            if message.expires_at is not None and message.expires_at <= now
+        ]

@@ -1,0 +1,27 @@
+"""Counters of one broker since its start, behind `$SYS` and the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Stats:
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    packets_received: int = 0
+    packets_sent: int = 0
+    publish_received: int = 0
+    publish_sent: int = 0
+    publish_dropped: int = 0
+    """Deliveries given up: a slow reader, a full queue, a packet larger than the client takes."""
+    publish_expired: int = 0
+    publish_refused: int = 0
+    """Publications that the ACL or a limit refused."""
+    publish_bytes_received: int = 0
+    publish_bytes_sent: int = 0
+    connections_opened: int = 0
+    connections_refused: int = 0
+    protocol_errors: int = 0
+    sessions_expired: int = 0
+    clients_maximum: int = 0

@@ -1,0 +1,324 @@
+"""What every transport offers to an application: a `Bus`, and the `Subscription`s made on it.
+
+An application written against these runs over any transport. A transport implements the abstract
+methods and calls `deliver` for every message that arrives; the routing to subscriptions, their queues
+and what happens when they are full are here.
+
+A subscription's queue is bounded. When it is full the transport is told (`full_changed`) and stops
+its peer by the means it has; only where it has none may it have QoS 0 messages dropped, which are
+counted (`dropped`). A message of QoS 1 or 2 is never dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+
+from hedgerow.errors import HedgerowError
+from hedgerow.message import Message, Properties
+from hedgerow.topics import TopicTree, split_shared, validate_filter
+
+QUEUE_MESSAGES = 10_000
+QUEUE_BYTES = 16 * 1024 * 1024
+
+# A full queue may grow to this many times its limit before QoS 0 is dropped: what is on its way when
+# the peer is stopped still arrives.
+_OVERFLOW = 4
+
+MAX_CACHED_ROUTES = 16_384  # A peer may publish each message on a new topic.
+
+
+class State(Enum):
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    WAITING = "waiting"  # to connect again
+    CLOSED = "closed"
+
+
+@dataclass(slots=True, frozen=True)
+class StateChange:
+    """What `on_state` is told. `session_present`: the server still knew this client's session."""
+
+    state: State
+    reason: str = ""
+    session_present: bool = False
+
+
+class Subscription:
+    """The messages of one topic filter, in order.
+
+    `async for message in bus.subscribe(…)` subscribes when the loop begins and unsubscribes when it
+    is left. `async with bus.subscribe(…) as messages` subscribes before the block is entered, which
+    is what a program needs that publishes and wants the answer.
+    """
+
+    def __init__(
+        self, bus: Bus, topic_filter: str, qos: int, keep: bool, queue_messages: int, queue_bytes: int
+    ) -> None:
+        self.bus = bus
+        self.topic_filter = validate_filter(topic_filter)
+        self.group, self.pattern = split_shared(topic_filter)
+        if qos not in (0, 1, 2):
+            raise ValueError(f"QoS is {qos}")
+        self.qos = qos
+        self.keep = keep
+        """Leave the subscription to the server's session when the loop is left."""
+        self.no_local = False
+        self.retain_as_published = False
+        self.retain_handling = 0
+        self.properties: Properties = {}
+        self.dropped = 0
+        """QoS 0 messages that were dropped because this subscription did not keep up."""
+        self.full = False
+        self._queue: deque[Message] = deque()
+        self._queued_bytes = 0
+        self._limits = queue_messages, queue_bytes
+        self._arrived = asyncio.Event()
+        self._opened = False
+        self._ended = False
+        self._error: HedgerowError | None = None
+
+    async def __aenter__(self) -> Subscription:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aiter__(self) -> AsyncGenerator[Message, None]:
+        opened_here = await self._open()
+        queue = self._queue
+        try:
+            while await self._wait():
+                while queue:
+                    message = queue.popleft()
+                    self._queued_bytes -= len(message.payload)
+                    if self.full:
+                        self._check_relief()
+                    yield message
+        finally:
+            if opened_here:
+                self.close()
+
+    async def batches(self) -> AsyncGenerator[list[Message], None]:
+        """The same messages in lists of all that have arrived, for those who write them in bulk."""
+        opened_here = await self._open()
+        try:
+            while await self._wait():
+                batch = list(self._queue)
+                self._queue.clear()
+                self._queued_bytes = 0
+                if self.full:
+                    self._check_relief()
+                yield batch
+        finally:
+            if opened_here:
+                self.close()
+
+    async def _open(self) -> bool:
+        """Subscribe, unless that is done. Whether it was done here."""
+        if self._opened:
+            return False
+        self._opened = True
+        try:
+            await self.bus.open_subscription(self)
+        except BaseException:
+            self.close()
+            raise
+        return True
+
+    async def _wait(self) -> bool:
+        """Wait for messages; False when there will be no more."""
+        while not self._queue:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return False
+            self._arrived.clear()
+            await self._arrived.wait()
+        return True
+
+    def close(self) -> None:
+        """Unsubscribe, unless `keep` was asked for; the loops over this subscription end."""
+        if self._ended:
+            return
+        self.end(None)
+        left = list(self._queue)
+        self._queue.clear()
+        self.bus.close_subscription(self, left)
+
+    def end(self, error: HedgerowError | None) -> None:
+        """The transport's word that no more will come; an error leaves the loop as an exception."""
+        self._ended = True
+        self._error = error
+        self._arrived.set()
+
+    def put(self, message: Message) -> None:
+        """The transport's delivery of one message."""
+        queue = self._queue
+        most, most_bytes = self._limits
+        if self.full and message.qos == 0:
+            if len(queue) >= _OVERFLOW * most or self._queued_bytes >= _OVERFLOW * most_bytes:
+                self.dropped += 1
+                return
+        queue.append(message)
+        self._queued_bytes += len(message.payload)
+        if len(queue) == 1:
+            self._arrived.set()
+        if (len(queue) >= most or self._queued_bytes >= most_bytes) and not self.full:
+            self.full = True
+            self.bus.full_changed(self)
+
+    def _check_relief(self) -> None:
+        most, most_bytes = self._limits
+        if len(self._queue) <= most // 2 and self._queued_bytes <= most_bytes // 2:
+            self.full = False
+            self.bus.full_changed(self)
+
+
+class Bus(ABC):
+    """A place to publish to and subscribe at. Transports derive from it; `hedgerow.connect` makes one."""
+
+    def __init__(self) -> None:
+        self.state = State.CONNECTING
+        self.subscriptions: set[Subscription] = set()
+        self._tree: TopicTree[int, Subscription] = TopicTree()
+        self._routes: dict[str, list[Subscription]] = {}
+
+    @property
+    def closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> None:
+        """Publish a message. Returns when the transport has taken it: at QoS 1 and 2 when the other
+        side has acknowledged it, which may be after a reconnection. RefusedError when it will not."""
+        await self.send(make_message(topic, payload, qos, retain, properties))
+
+    def publish_nowait(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> asyncio.Future[None]:
+        """Publish without waiting; the future ends as `publish` would. Raises when there is no room."""
+        return self.send_nowait(make_message(topic, payload, qos, retain, properties))
+
+    def subscribe(
+        self,
+        topic_filter: str,
+        *,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        properties: Properties | None = None,
+        keep: bool = False,
+        queue_messages: int = QUEUE_MESSAGES,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> Subscription:
+        """A subscription, active once a loop over it begins or `async with` is entered."""
+        subscription = Subscription(self, topic_filter, qos, keep, queue_messages, queue_bytes)
+        subscription.no_local = no_local
+        subscription.retain_as_published = retain_as_published
+        subscription.retain_handling = retain_handling
+        subscription.properties = properties or {}
+        return subscription
+
+    @abstractmethod
+    async def send(self, message: Message) -> None:
+        """Publish a ready-made message; see `publish`."""
+
+    @abstractmethod
+    def send_nowait(self, message: Message) -> asyncio.Future[None]:
+        """Publish a ready-made message without waiting; see `publish_nowait`."""
+
+    @abstractmethod
+    async def unsubscribe(self, topic_filter: str) -> None:
+        """End every subscription with this filter, here and at the other side."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Send what was published, end every subscription, and leave."""
+
+    @abstractmethod
+    async def wait_closed(self) -> None:
+        """Return when the bus is closed; raises what closed it, if that was an error."""
+
+    @abstractmethod
+    async def open_subscription(self, subscription: Subscription) -> None:
+        """Make the subscription at the other side; returns when it is active."""
+
+    @abstractmethod
+    def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
+        """A subscription was left; `left` are the messages that it did not take."""
+
+    @abstractmethod
+    def full_changed(self, subscription: Subscription) -> None:
+        """A subscription's queue became full, or has room again."""
+
+    async def __aenter__(self) -> Bus:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Routing, for the transports.
+
+    def add_route(self, subscription: Subscription) -> None:
+        self.subscriptions.add(subscription)
+        self._tree.set(subscription.pattern, id(subscription), subscription)
+        self._routes.clear()
+
+    def remove_route(self, subscription: Subscription) -> None:
+        self.subscriptions.discard(subscription)
+        self._tree.remove(subscription.pattern, id(subscription))
+        self._routes.clear()
+
+    def deliver(self, message: Message) -> bool:
+        """Queue a message at each subscription whose filter matches; False when there is none."""
+        route = self._routes.get(message.topic)
+        if route is None:
+            route = self._find_route(message.topic)
+        for subscription in route:
+            subscription.put(message)
+        return bool(route)
+
+    def _find_route(self, topic: str) -> list[Subscription]:
+        if len(self._routes) >= MAX_CACHED_ROUTES:
+            self._routes.clear()
+        route = [subscription for _, subscription in self._tree.match(topic)]
+        self._routes[topic] = route
+        return route
+
+
+def make_message(
+    topic: str, payload: bytes | str, qos: int, retain: bool, properties: Properties | None
+) -> Message:
+    data = payload.encode() if isinstance(payload, str) else bytes(payload)
+    return Message(topic, data, qos, retain, properties if properties is not None else {})

@@ -1,0 +1,112 @@
+"""Group commit: what the broker wants stored goes to the store one batch at a time.
+
+A batch is taken as soon as the one before it is durable and the event loop has heard everyone who is
+waiting to be heard, so a lone message is committed at once and under load the batches grow by
+themselves. The loop's thread writes the batch, a helper thread syncs it, and only then is the broker
+told, which releases the acknowledgements. When the store fails (a full disk, an I/O error) the batch
+is kept and tried again until it succeeds; nothing is acknowledged meanwhile, and what needs no store
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import StoreError
+from hedgerow.mqtt.changes import Changes
+
+if TYPE_CHECKING:
+    from hedgerow.net.server import Server
+    from hedgerow.net.store import Store
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S = 0.1
+MAX_RETRY_S = 5.0
+
+
+class Committer:
+    def __init__(self, server: Server, store: Store) -> None:
+        self.failure: str | None = None
+        """Why the store does not take what it is given, while that lasts."""
+        self._server = server
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "hedgerow-store")
+        self._scheduled = False
+        self._batch: Changes | None = None
+        self._retry_s = FIRST_RETRY_S
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def poll(self) -> None:
+        """Something may have to be stored. Called after each flush."""
+        if not self._scheduled:
+            self._scheduled = True
+            # Not at once: the connections that this turn of the loop has yet to read join the batch.
+            self._loop.call_soon(self._take)
+
+    def _take(self) -> None:
+        self._batch = self._server.broker.take_changes()
+        if self._batch is None:
+            self._scheduled = False
+            self._idle.set()
+        else:
+            self._idle.clear()
+            self._write()
+
+    def _write(self) -> None:
+        assert self._batch is not None
+        try:
+            self._store.write(self._batch)
+        except Exception as error:
+            self._failed(error)
+            return
+        self._thread.submit(self._store.commit).add_done_callback(self._wake)
+
+    def _wake(self, commit: Future[None]) -> None:
+        # Straight to the loop: asyncio.wrap_future would take one more turn of it.
+        self._loop.call_soon_threadsafe(self._committed, commit)
+
+    def _committed(self, commit: Future[None]) -> None:
+        error = commit.exception()
+        if error is not None:
+            self._failed(error)
+            return
+        if self.failure is not None:
+            self.failure = None
+            logger.warning("the store works again")
+        self._retry_s = FIRST_RETRY_S
+        server = self._server
+        server.broker.changes_committed(server.clock())
+        server.flush()
+        self._take()
+
+    def _failed(self, error: BaseException) -> None:
+        if self.failure is None:
+            unexpected = None if isinstance(error, StoreError) else error
+            text = "%s; what must be stored first is not acknowledged until that is mended"
+            logger.error(text, error, exc_info=unexpected)
+        self.failure = str(error)
+        self._loop.call_later(self._retry_s, self._write)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until everything is stored. False when that took too long."""
+        self.poll()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.sleep(0)
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop for good; a batch that is still waiting is given up."""
+        self._scheduled = True
+        self._thread.shutdown(wait=True)
+        self._store.close()

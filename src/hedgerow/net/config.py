@@ -1,0 +1,356 @@
+"""The configuration of a node: a TOML file, and flags that override it.
+
+`KEYS` is the one list of everything that can be configured: where it stands in the file, which flag
+sets it, and how its value is read. A `Config` that was loaded can be used as it is: every value has
+the right type and range, the files that it names can be read, TLS listeners have a certificate, and
+nobody outside this machine gets in without a name unless the configuration says so in words. Errors
+name the file and line, or the flag, and the key and the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hedgerow.errors import ConfigError
+from hedgerow.mqtt.access import Access, Acl
+from hedgerow.mqtt.limits import Limits
+from hedgerow.net.values import (
+    Address,
+    Read,
+    read_addresses,
+    read_boolean,
+    read_directory_path,
+    read_file_path,
+    read_interval,
+    read_limit,
+    read_node_id,
+    read_one_of,
+    read_utf8,
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Tls:
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    require_client_certificate: bool = False
+    use_identity_as_username: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Config:
+    mqtt: tuple[Address, ...] = (Address("localhost", 1883),)
+    mqtts: tuple[Address, ...] = ()
+    ws: tuple[Address, ...] = (Address("localhost", 9001),)
+    wss: tuple[Address, ...] = ()
+    http: tuple[Address, ...] = (Address("localhost", 8780),)
+    data: Path | None = None
+    id: str | None = None
+    tls: Tls | None = None
+    passwords: Path | None = None
+    acl: Path | None = None
+    anonymous: bool = True
+    limits: Limits = field(default_factory=Limits)
+    log_format: str = "text"
+    log_level: str = "info"
+    sys_interval_s: float = 10.0
+
+
+class Key(NamedTuple):
+    name: str
+    flag: str
+    metavar: str
+    read: Read
+    help: str
+
+
+KEYS: tuple[Key, ...] = (
+    Key("mqtt", "--mqtt", "HOST:PORT", read_addresses, "serve MQTT here, or off; may be repeated"),
+    Key("mqtts", "--mqtts", "HOST:PORT", read_addresses, "serve MQTT over TLS here, or off"),
+    Key("ws", "--ws", "HOST:PORT", read_addresses, "serve MQTT over WebSocket here, or off"),
+    Key("wss", "--wss", "HOST:PORT", read_addresses, "serve MQTT over WebSocket and TLS here, or off"),
+    Key("http", "--http", "HOST:PORT", read_addresses, "serve metrics over HTTP here, or off"),
+    Key(
+        "data",
+        "--data",
+        "DIR",
+        read_directory_path,
+        "keep sessions and messages here; without it, in memory only",
+    ),
+    Key("id", "--id", "NAME", read_node_id, "the name of this node, unlike that of any other"),
+    Key("tls.certificate", "--certificate", "FILE", read_file_path, "the server's certificate chain, PEM"),
+    Key("tls.key", "--key", "FILE", read_file_path, "the certificate's private key, PEM"),
+    Key(
+        "tls.client_ca",
+        "--client-ca",
+        "FILE",
+        read_file_path,
+        "authorities whose client certificates are trusted, PEM",
+    ),
+    Key(
+        "tls.require_client_certificate",
+        "--require-client-certificate",
+        "",
+        read_boolean,
+        "refuse TLS clients without a trusted certificate",
+    ),
+    Key(
+        "tls.use_identity_as_username",
+        "--use-identity-as-username",
+        "",
+        read_boolean,
+        "a client is the user that its certificate's common name says, without a password",
+    ),
+    Key(
+        "access.passwords",
+        "--passwords",
+        "FILE",
+        read_file_path,
+        "users and passwords, as hedgerow passwd writes them",
+    ),
+    Key("access.acl", "--acl", "FILE", read_file_path, "who may read and write what, in Mosquitto's syntax"),
+    Key("access.anonymous", "--anonymous", "", read_boolean, "let clients in without a username"),
+    Key("log.format", "--log-format", "FORMAT", read_one_of("text", "json"), "text or json"),
+    Key(
+        "log.level",
+        "--log-level",
+        "LEVEL",
+        read_one_of("debug", "info", "warning", "error"),
+        "debug, info, warning or error",
+    ),
+    Key(
+        "sys.interval", "--sys-interval", "SECONDS", read_interval, "how often $SYS is published; 0 for never"
+    ),
+    *(Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)),
+)
+
+SECTIONS = {key.name.split(".")[0] for key in KEYS if "." in key.name}
+FIELDS = {"log.format": "log_format", "log.level": "log_level", "sys.interval": "sys_interval_s"}
+
+
+def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
+    """The configuration in `path`, if any, with `overrides` by key ("tls.key"). Raises ConfigError."""
+    given = _read_file(path) if path is not None else {}
+    for name, value in overrides.items():
+        given[name] = _Given(value, _flag_of(name), Path())
+    return _Loader(given).config()
+
+
+def load_access(config: Config) -> Access:
+    """The access rules that the configuration names. Raises ConfigError with the ACL file and line."""
+    if config.acl is None:
+        return Access()
+    return Access(Acl.parse(read_utf8(config.acl), str(config.acl)))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--config` and the flag of every key."""
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; flags override it")
+    for key in KEYS:
+        if key.flag == "--limit":
+            continue
+        options: dict[str, Any] = {"dest": key.name, "default": argparse.SUPPRESS, "help": key.help}
+        if key.read is read_boolean:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["metavar"] = key.metavar
+        if key.read is read_addresses:
+            options["action"] = "append"
+        parser.add_argument(key.flag, **options)
+    parser.add_argument(
+        "--limit",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="any key of [limits]; may be repeated",
+    )
+
+
+def from_arguments(namespace: argparse.Namespace) -> Config:
+    """The configuration that the flags of `add_arguments` ask for. Raises ConfigError."""
+    given = vars(namespace)
+    overrides = {key.name: given[key.name] for key in KEYS if key.name in given}
+    for text in namespace.limit:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f'--limit {text}: not NAME=VALUE, such as --limit "queue_bytes=16 MiB"')
+        overrides[f"limits.{name.strip()}"] = value.strip()
+    return load_config(namespace.config, overrides)
+
+
+class _Given(NamedTuple):
+    value: object
+    where: str  # "FILE:LINE: KEY" or the flag, to begin an error with
+    base: Path  # what a relative path is relative to
+
+
+def _flag_of(name: str) -> str:
+    if name.startswith("limits."):
+        return f"--limit {name.removeprefix('limits.')}"
+    return next((key.flag for key in KEYS if key.name == name), name)
+
+
+class _Loader:
+    """From what was given, by key, to a Config: reads each value, then checks them together."""
+
+    def __init__(self, given: dict[str, _Given]) -> None:
+        self.given = given
+        self.values: dict[str, Any] = {}
+        for name, (value, where, base) in given.items():
+            key = next((key for key in KEYS if key.name == name), None)
+            try:
+                if key is None:
+                    raise ConfigError(_unknown(name))
+                self.values[name] = key.read(value, base)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+
+    def where(self, name: str) -> str:
+        return self.given[name].where if name in self.given else name
+
+    def config(self) -> Config:
+        values = self.values
+        plain = {
+            FIELDS.get(name, name): value
+            for name, value in values.items()
+            if name in FIELDS or "." not in name
+        }
+        tls = self.tls()
+        passwords = values.get("access.passwords")
+        anonymous = values.get("access.anonymous")
+        config = Config(
+            **plain,
+            tls=tls,
+            passwords=passwords,
+            acl=values.get("access.acl"),
+            anonymous=passwords is None if anonymous is None else anonymous,
+            limits=Limits(**self.section("limits")),
+        )
+        self.check_tls_listeners(config)
+        self.check_same_ports(config)
+        if anonymous is None:
+            self.check_open_listeners(config)
+        elif not anonymous and passwords is None and not (tls and tls.use_identity_as_username):
+            raise ConfigError(
+                f"{self.where('access.anonymous')}: nobody could connect: clients must have a name, "
+                "but there is neither access.passwords nor tls.use_identity_as_username"
+            )
+        return config
+
+    def section(self, section: str) -> dict[str, Any]:
+        prefix = f"{section}."
+        return {name.removeprefix(prefix): v for name, v in self.values.items() if name.startswith(prefix)}
+
+    def tls(self) -> Tls | None:
+        given = self.section("tls")
+        if not given:
+            return None
+        first = self.where(f"tls.{next(iter(given))}")
+        for name in ("certificate", "key"):
+            if name not in given:
+                raise ConfigError(f"{first}: TLS needs tls.{name} too ({_flag_of(f'tls.{name}')} FILE)")
+        for name in ("require_client_certificate", "use_identity_as_username"):
+            if given.get(name) and "client_ca" not in given:
+                raise ConfigError(f"{self.where(f'tls.{name}')}: needs tls.client_ca too (--client-ca FILE)")
+        return Tls(**given)
+
+    def check_tls_listeners(self, config: Config) -> None:
+        for name in ("mqtts", "wss"):
+            if getattr(config, name) and config.tls is None:
+                raise ConfigError(
+                    f"{self.where(name)}: needs tls.certificate and tls.key (--certificate FILE --key FILE)"
+                )
+
+    def check_same_ports(self, config: Config) -> None:
+        taken: dict[tuple[str, int], str] = {}
+        for name, address in _listeners(config, ("mqtt", "mqtts", "ws", "wss", "http")):
+            for host in address.bind_hosts:
+                other = taken.get((host, address.port))
+                if other and address.port:
+                    also = "given twice" if other == name else f"also the address of {other}"
+                    raise ConfigError(f"{self.where(name)}: {address} is {also}")
+                taken[host, address.port] = name
+
+    def check_open_listeners(self, config: Config) -> None:
+        """Whoever wants strangers to be let in without a name has to say so."""
+        if config.passwords is not None:
+            return
+        for name, address in _listeners(config, ("mqtt", "mqtts", "ws", "wss")):
+            is_tls = name in ("mqtts", "wss")
+            if address.is_loopback or (is_tls and config.tls and config.tls.require_client_certificate):
+                continue
+            certificates = "tls.require_client_certificate = true (--require-client-certificate), or "
+            raise ConfigError(
+                f"{self.where(name)}: on {address} anyone who reaches this machine could connect without "
+                f"a name. Set access.passwords (--passwords FILE), or {certificates if is_tls else ''}"
+                "say that this is meant: access.anonymous = true (--anonymous)"
+            )
+
+
+def _listeners(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Address]]:
+    return ((name, address) for name in names for address in getattr(config, name))
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    if name in SECTIONS:
+        return f"is a table: [{name}], with its keys below"
+    names = [key.name for key in KEYS]
+    last = name.rpartition(".")[2]
+    nearest = [known for known in names if known.rpartition(".")[2] == last]
+    nearest += difflib.get_close_matches(name, [*names, *SECTIONS], 1)
+    nearest += [known for known in names if difflib.get_close_matches(last, [known.rpartition(".")[2]], 1)]
+    return "there is no such key" + (f"; did you mean {nearest[0]}?" if nearest else "")
+
+
+def _read_file(path: Path) -> dict[str, _Given]:
+    import tomllib
+
+    text = read_utf8(path)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, line = str(error).removesuffix(")").partition(" (at line ")
+        where = f"{path}:{line.partition(',')[0]}" if line else str(path)
+        raise ConfigError(f"{where}: {reason}") from None
+    lines = _key_lines(text)
+    given: dict[str, _Given] = {}
+    for name, value in _flatten(document):
+        # A key of an inline table stands in the line of that table.
+        line_number = lines.get(name) or lines.get(name.partition(".")[0])
+        where = f"{path}:{line_number}: {name}" if line_number else f"{path}: {name}"
+        given[name] = _Given(value, where, path.parent)
+    return given
+
+
+def _flatten(document: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for name, value in document.items():
+        if name in SECTIONS and isinstance(value, dict):
+            yield from ((f"{name}.{key}", inner) for key, inner in value.items())
+        else:
+            yield name, value
+
+
+def _key_lines(text: str) -> dict[str, int]:
+    """The line of each key and table. tomllib does not tell; this reads the usual ways to write them."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*\[+([^\]]+)\]", line):
+            section = _normal_key(found[1])
+            lines.setdefault(section, number)
+            section += "."
+        elif found := re.match(r"\s*([A-Za-z0-9_.\"' -]+?)\s*=", line):
+            lines.setdefault(section + _normal_key(found[1]), number)
+    return lines
+
+
+def _normal_key(text: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in text.split("."))

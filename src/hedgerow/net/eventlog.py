@@ -1,0 +1,74 @@
+"""Log lines about peers, at most so many a minute for each kind and address.
+
+Whoever connects decides how often it is refused, so without a bound a hostile or broken peer fills
+the disk through the log. Lines beyond the bound are counted, and the minute ends with one line for
+each kind and address that says how many were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hedgerow.mqtt.events import Event
+
+WINDOW_S = 60.0
+MAX_LINES = 30  # a minute, of one kind from one address
+MAX_KEYS = 1_000  # kinds × addresses told apart within a minute; the rest share one count
+MAX_SUMMARIES = 20
+
+_OTHERS = ("other events", "other addresses")
+
+
+@dataclass(slots=True)
+class TransportFailed:
+    """What carries MQTT was refused or broken: a TLS handshake, a WebSocket frame."""
+
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    scheme: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme} connection from {self.address} closed: {self.reason}"
+
+
+class EventLog:
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._window_ends_at = 0.0
+        self._is_over = False  # some lines of this minute were left out
+
+    @property
+    def deadline(self) -> float | None:
+        """When `handle_timer` has something to say."""
+        return self._window_ends_at if self._is_over else None
+
+    def write(self, event: Event | TransportFailed, now: float) -> None:
+        if not self._logger.isEnabledFor(event.level):
+            return
+        if now >= self._window_ends_at:
+            self._start_window(now)
+        key = (type(event).__name__, getattr(event, "address", ""))
+        if key not in self._counts and len(self._counts) >= MAX_KEYS:
+            key = _OTHERS
+        self._counts[key] += 1
+        if self._counts[key] <= MAX_LINES:
+            self._logger.log(event.level, event)
+        else:
+            self._is_over = True
+
+    def handle_timer(self, now: float) -> None:
+        if self._is_over and now >= self._window_ends_at:
+            self._start_window(now)
+
+    def _start_window(self, now: float) -> None:
+        left_out = {key: count - MAX_LINES for key, count in self._counts.items() if count > MAX_LINES}
+        for (kind, address), count in Counter(left_out).most_common(MAX_SUMMARIES):
+            self._logger.warning("%d more of %s from %s were left out", count, kind, address or "everywhere")
+        self._counts.clear()
+        self._is_over = False
+        self._window_ends_at = now + WINDOW_S

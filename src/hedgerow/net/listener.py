@@ -1,0 +1,245 @@
+"""Listening sockets: which addresses a host means, and accepting within bounds.
+
+Connections are accepted here rather than by the event loop's own server, because three things must
+happen before anything is spent on a connection, a TLS handshake above all: the count of sockets and
+the rate of its address are checked, and a process that runs out of file descriptors goes on serving
+whom it has (uvloop's server would close its listening socket for good).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.errors import ConfigError
+from hedgerow.net.eventlog import TransportFailed
+from hedgerow.net.link import LINGER_S
+from hedgerow.net.values import Address
+
+if TYPE_CHECKING:
+    import ssl
+
+    from hedgerow.net.server import Server
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 4_096  # the kernel takes min(this, net.core.somaxconn)
+ACCEPTS_PER_TURN = 64  # a flood of connections must not starve the connected
+EXHAUSTED_RETRY_S = 0.5
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+SAME_PORT_ATTEMPTS = 16  # port 0 on two address families: until both have the same one
+
+# Where a host means several addresses, those beyond the first may be missing: IPv6, as a rule.
+NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
+
+MAX_ADDRESSES = 4_096  # addresses whose connect rate is remembered: an attacker may have very many
+IPV6_SITE_BITS = 64  # one customer holds at least a /64, so that its addresses count as one
+
+Factory = Callable[["Listener", str], asyncio.Protocol]
+
+
+def bind(address: Address, key: str) -> list[socket.socket]:
+    """Listening sockets on every host that `address` means, all with one port.
+
+    Raises ConfigError, naming the address and the configuration's `key`.
+    """
+    hosts = address.bind_hosts if len(address.bind_hosts) > 1 else _resolve(address, key)
+    host = address.host
+    for _ in range(SAME_PORT_ATTEMPTS):
+        sockets: list[socket.socket] = []
+        try:
+            for host in hosts:
+                port = sockets[0].getsockname()[1] if sockets else address.port
+                try:
+                    sockets.append(_listen(host, port))
+                except OSError as error:
+                    if error.errno not in NO_SUCH_ADDRESS or not sockets:
+                        raise
+            return sockets
+        except OSError as error:
+            for bound in sockets:
+                bound.close()
+            if error.errno == errno.EADDRINUSE and address.port == 0 and sockets:
+                continue  # the system's choice for one family is taken in the other
+            where = authority(host, address.port)
+            raise ConfigError(f"{key}: cannot listen on {where}: {_why(error)}") from None
+    raise ConfigError(f"{key}: no port is free on all of {', '.join(hosts)}")
+
+
+def _resolve(address: Address, key: str) -> tuple[str, ...]:
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{key}: cannot listen on {address}: {_why(error)}") from None
+    return tuple(dict.fromkeys(str(resolved[0]) for _, _, _, _, resolved in found))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named: asyncio sets TCP_NODELAY only on sockets that say they are TCP.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # By name, since a link-local address carries its interface: fe80::1%eth0.
+        _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
+        listening.bind(resolved)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "the port is in use"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def authority(host: str, port: int) -> str:
+    """`host:port` as URLs write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class ConnectRate:
+    """A token bucket per address, kept as the one time at which the bucket will be full again.
+
+    Whoever is behind that time by more than the burst is refused. An address with a full bucket is
+    as good as unknown, so the table holds only those that connected just now, and at most
+    `MAX_ADDRESSES` of them.
+    """
+
+    def __init__(self, per_s: float, burst: float, spare_loopback: bool = False) -> None:
+        self._interval_s = 1 / per_s if per_s > 0 else 0.0
+        self._tolerance_s = self._interval_s * max(burst - 1, 0)
+        self._spare_loopback = spare_loopback
+        self._full_at: dict[str, float] = {}
+
+    def allows(self, address: str, now: float) -> bool:
+        if not self._interval_s or (self._spare_loopback and is_loopback(address)):
+            return True
+        site = _site(address)
+        full_at = max(self._full_at.pop(site, now), now)
+        allowed = full_at - now <= self._tolerance_s
+        if len(self._full_at) >= MAX_ADDRESSES:
+            self._make_room(now)
+        self._full_at[site] = full_at + self._interval_s if allowed else full_at
+        return allowed
+
+    def _make_room(self, now: float) -> None:
+        self._full_at = {site: at for site, at in self._full_at.items() if at > now}
+        while len(self._full_at) >= MAX_ADDRESSES:
+            del self._full_at[next(iter(self._full_at))]  # the one that has been quiet longest
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def _site(address: str) -> str:
+    if ":" not in address:
+        return address
+    packed = ipaddress.IPv6Address(address.partition("%")[0]).packed
+    return packed[: IPV6_SITE_BITS // 8].hex()
+
+
+class Listener:
+    """The sockets of one configured address, and what holds for the connections that they accept."""
+
+    def __init__(
+        self,
+        server: Server,
+        scheme: str,
+        sockets: list[socket.socket],
+        factory: Factory,
+        *,
+        anonymous: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
+        use_identity_as_username: bool = False,
+    ) -> None:
+        self.server = server
+        self.scheme = scheme
+        self.sockets = sockets
+        self.anonymous = anonymous
+        self.use_identity_as_username = use_identity_as_username
+        self.loopback = all(is_loopback(each.getsockname()[0]) for each in sockets)
+        self._factory = factory
+        self._ssl_context = ssl_context
+        self.opening: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._exhausted = False
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"{self.scheme}://{authority(*each.getsockname()[:2])}" for each in self.sockets]
+
+    def start(self) -> None:
+        for listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    async def stop(self) -> None:
+        """Accept no more, and give up the handshakes that are under way."""
+        sockets, self.sockets = self.sockets, []
+        for listening in sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        for task in self.opening:
+            task.cancel()
+        await asyncio.gather(*self.opening, return_exceptions=True)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._accept_failed(listening, error)
+                return
+            self._exhausted = False
+            if not self.server.admit(peer[0]):
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._open(accepted, peer[0]))
+            self.opening.add(task)
+            task.add_done_callback(self.opening.discard)
+
+    def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
+        if error.errno not in EXHAUSTED:
+            logger.warning("accept failed on %s: %s", self.scheme, error)  # an error of that one connection
+            return
+        # The listening socket stays readable: without a pause the loop would spin on it.
+        if not self._exhausted:
+            logger.error("no new connections for now: %s; those that are open are served", error.strerror)
+        self._exhausted = True
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(EXHAUSTED_RETRY_S, self._listen_again, listening)
+
+    def _listen_again(self, listening: socket.socket) -> None:
+        if listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    async def _open(self, accepted: socket.socket, address: str) -> None:
+        """Hand the socket to the event loop; with TLS, when the handshake is done."""
+        server = self.server
+        tls: dict[str, Any] = {}
+        if self._ssl_context is not None:
+            tls = {
+                "ssl": self._ssl_context,
+                "ssl_handshake_timeout": server.limits.connect_timeout_s,
+                "ssl_shutdown_timeout": LINGER_S,
+            }
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._factory(self, address), accepted, **tls)
+        except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors too
+            reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+            server.event_log.write(TransportFailed(address, self.scheme, reason), server.clock())

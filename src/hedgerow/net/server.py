@@ -1,0 +1,323 @@
+"""A node's shell: everything between sockets and the `Broker` machine.
+
+Bytes come in through a `Link`, which gives them to its machine and then calls `flush`. A flush writes
+what every touched connection has to say, each with one write, and after it the log gets its events,
+logins go to their threads, the store gets its next batch, and the one timer is set to the machine's
+next deadline. There is no task, future or timer per connection or per message.
+
+A `Server` lives in whichever process and event loop starts it: `hedgerow up` runs one, the demo and
+the tests run theirs beside their clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import resource
+import secrets
+import socket
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import ConfigError
+from hedgerow.mqtt.broker import Broker
+from hedgerow.mqtt.events import ConnectionRefused
+from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.net.clock import SteadyClock
+from hedgerow.net.committer import Committer
+from hedgerow.net.config import Config, Tls, load_access
+from hedgerow.net.eventlog import EventLog
+from hedgerow.net.link import LINGER_S, Lingering, Link
+from hedgerow.net.listener import ConnectRate, Factory, Listener, bind
+from hedgerow.net.logins import Logins
+from hedgerow.net.passwords import Passwords
+
+if TYPE_CHECKING:
+    import ssl
+
+    from hedgerow.net.http import Handler, HttpLink
+
+logger = logging.getLogger(__name__)
+
+SHUT_DOWN_S = 2.0  # for clients to take their last bytes, and again for the store
+SPARE_SOCKETS = 1_000  # connections beyond the limit that are told so, rather than dropped
+RESERVED_FILES = 64  # descriptors kept for the store, the log and the HTTP port
+CONNECT_BURST_S = 10  # what an address may use up at once, in seconds of its rate
+
+SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http")
+APPLICATION_PROTOCOLS = {"mqtts": "mqtt", "wss": "http/1.1"}
+
+
+class Server:
+    """One node. `start` returns when it takes connections, `stop` when all is stored and closed."""
+
+    config: Config
+    limits: Limits
+    broker: Broker
+    node_id: str
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.limits = config.limits
+        self.clock = SteadyClock()
+        self.event_log = EventLog(logging.getLogger("hedgerow.broker"))
+        self.lingering: dict[Lingering, float] = {}  # and when they are aborted, soonest first
+        self.open_sockets = 0
+        self.routes: dict[str, Handler] = {}  # of the HTTP port, by path
+        self.http_links: set[HttpLink] = set()
+        self.stopping = False
+        self._listeners: list[Listener] = []
+        self._logins: Logins | None = None
+        self._committer: Committer | None = None
+        self._flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        default_rate = self.limits.connects_per_s == Limits().connects_per_s
+        # The default spares this machine's own processes, which are no strangers, and among which is
+        # the proxy that speaks for many clients. A rate that was chosen holds for everyone.
+        self._connect_rate = ConnectRate(
+            self.limits.connects_per_s, CONNECT_BURST_S * self.limits.connects_per_s, default_rate
+        )
+
+    @property
+    def urls(self) -> list[str]:
+        return [url for listener in self._listeners for url in listener.urls]
+
+    @property
+    def problem(self) -> str | None:
+        """Why the node cannot do all of its work at present; None when it can."""
+        if self.stopping:
+            return "stopping"
+        return self._committer.failure if self._committer is not None else None
+
+    # Start and stop
+
+    async def start(self) -> None:
+        """Raises ConfigError, or StoreError, and then leaves nothing behind."""
+        self._loop = asyncio.get_running_loop()
+        self._closed = asyncio.Event()
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_sockets = min(self.limits.connections + SPARE_SOCKETS, files - RESERVED_FILES)
+        try:
+            self._bind()
+            self._load()
+        except BaseException:
+            for listener in self._listeners:
+                await listener.stop()
+            self._close_files()
+            raise
+        for listener in self._listeners:
+            listener.start()
+        self.flush()
+
+    def _bind(self) -> None:
+        for scheme in SCHEMES:
+            addresses = getattr(self.config, scheme)
+            if not addresses:
+                continue
+            factory = self._factory(scheme)
+            tls = self.config.tls if scheme in APPLICATION_PROTOCOLS else None
+            context = _tls_context(tls, APPLICATION_PROTOCOLS[scheme]) if tls is not None else None
+            for address in addresses:
+                self._listeners.append(
+                    Listener(
+                        self,
+                        scheme,
+                        bind(address, scheme),
+                        factory,
+                        anonymous=self.config.anonymous,
+                        ssl_context=context,
+                        use_identity_as_username=tls is not None and tls.use_identity_as_username,
+                    )
+                )
+
+    def _factory(self, scheme: str) -> Factory:
+        """What makes the protocol of an accepted connection. Imports only what the listeners need."""
+        if scheme in ("ws", "wss"):
+            from hedgerow.net.websocket import WebSocketLink
+
+            return partial(WebSocketLink, self)
+        if scheme == "http":
+            from hedgerow.net.http import HttpLink, health
+            from hedgerow.net.metrics import metrics
+
+            self.routes |= {"/health": health(self), "/metrics": metrics(self)}
+            return lambda listener, address: HttpLink(self)
+        return partial(Link, self)
+
+    def _load(self) -> None:
+        """Take up what the files hold: passwords, access rules, and the store."""
+        config = self.config
+        if config.passwords is not None:
+            self._logins = Logins(self, Passwords.load(config.passwords))
+        access = load_access(config)
+        default_id = f"{_host_name()}-{secrets.token_hex(3)}"
+        if config.data is None:
+            self.node_id, snapshot = config.id or default_id, None
+            epoch = int(time.time())  # as a new store counts: no life of this name repeats another's
+        else:
+            from hedgerow.net.store import Store
+
+            store = Store.open(config.data)
+            self._committer = Committer(self, store)
+            self.node_id, snapshot = store.node_id(default_id, config.id), store.load()
+            epoch = store.epoch
+        self.broker = Broker(
+            self.node_id,
+            epoch,
+            self.clock(),
+            self.limits,
+            access,
+            durable=config.data is not None,
+            snapshot=snapshot,
+            verifies_passwords=self._logins is not None,
+            sys_interval_s=config.sys_interval_s,
+        )
+
+    def reload(self) -> None:
+        """Read the passwords and the access rules again. What cannot be used leaves the old in force."""
+        try:
+            passwords = Passwords.load(self.config.passwords) if self.config.passwords else None
+            access = load_access(self.config)
+        except ConfigError as error:
+            logger.error("nothing reloaded: %s", error)
+            return
+        if self._logins is not None and passwords is not None:
+            self._logins.passwords = passwords
+        self.broker.set_access(access)
+        logger.info("passwords and access rules reloaded")
+
+    async def stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        for listener in self._listeners:
+            await listener.stop()
+        if self._committer is not None:
+            await self._committer.drain(SHUT_DOWN_S)  # acknowledgements leave before the connections do
+        self.broker.shut_down(self.clock())
+        self.flush()
+        await self._wait_closed(SHUT_DOWN_S)
+        transports = [lingering.transport for lingering in self.lingering]
+        transports += [link.transport for link in self.http_links]
+        for transport in transports:
+            transport.abort()
+        await self._wait_closed(SHUT_DOWN_S)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._committer is not None and not await self._committer.drain(SHUT_DOWN_S):
+            logger.error("the last changes are not stored: %s", self._committer.failure)
+        self._close_files()
+
+    def _close_files(self) -> None:
+        if self._logins is not None:
+            self._logins.close()
+        if self._committer is not None:
+            self._committer.close()
+
+    async def _wait_closed(self, timeout_s: float) -> None:
+        if self.open_sockets:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._closed.wait()
+            except TimeoutError:
+                pass
+
+    # Sockets
+
+    def admit(self, address: str) -> bool:
+        """May this address have one more connection? Refused ones are closed without a word."""
+        now = self.clock()
+        opening = sum(len(listener.opening) for listener in self._listeners)
+        if self.open_sockets + opening >= self._max_sockets:
+            refused = ConnectionRefused(
+                address, None, Reason.SERVER_BUSY, f"{self._max_sockets} connections are open"
+            )
+        elif not self._connect_rate.allows(address, now):
+            limit = f"more than {self.limits.connects_per_s:g} connections a second"
+            refused = ConnectionRefused(address, None, Reason.CONNECTION_RATE_EXCEEDED, limit)
+        else:
+            return True
+        self.broker.stats.connections_refused += 1
+        self.event_log.write(refused, now)
+        return False
+
+    def socket_opened(self) -> None:
+        self.open_sockets += 1
+
+    def socket_closed(self) -> None:
+        self.open_sockets -= 1
+        if self.stopping and not self.open_sockets:
+            self._closed.set()
+
+    def linger(self, transport: asyncio.Transport) -> None:
+        """Close a transport such that its last bytes arrive. See `Lingering`."""
+        lingering = Lingering(self, transport)
+        abort_at = self.clock() + LINGER_S
+        self.lingering[lingering] = abort_at
+        lingering.start()
+        self._wake_at(abort_at)
+
+    # The machine's output
+
+    def flush(self) -> None:
+        if self._flushing:  # a write called back; the loop below will come to it
+            return
+        self._flushing = True
+        broker = self.broker
+        try:
+            while dirty := broker.take_dirty():
+                for connection in dirty:
+                    link = connection.link
+                    if link is not None:
+                        link.transmit()
+        finally:
+            self._flushing = False
+        if broker.events:
+            now = self.clock()
+            for event in broker.take_events():
+                self.event_log.write(event, now)
+        if self._logins is not None:
+            for login in broker.take_logins():
+                self._logins.add(login)
+        if self._committer is not None:
+            self._committer.poll()
+        deadline = broker.deadline()
+        if deadline is not None and deadline < self._timer_at:
+            self._wake_at(deadline)
+
+    def _wake_at(self, at: float) -> None:
+        if at >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(at - self.clock(), 0), self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer_at = float("inf")
+        now = self.clock()
+        self.broker.handle_timer(now)
+        self.event_log.handle_timer(now)
+        for lingering, abort_at in list(self.lingering.items()):
+            if abort_at > now:
+                self._wake_at(abort_at)
+                break
+            lingering.transport.abort()
+        if self.event_log.deadline is not None:
+            self._wake_at(self.event_log.deadline)
+        self.flush()
+
+
+def _tls_context(tls: Tls, application_protocol: str) -> ssl.SSLContext:
+    from hedgerow.net.tls import server_context
+
+    return server_context(tls, application_protocol)
+
+
+def _host_name() -> str:
+    """The host's name as far as a node id may contain it."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0])[:32] or "node"

@@ -1,0 +1,248 @@
+"""How the values of a configuration are written, and what they mean: addresses, files, sizes, durations.
+
+A reader takes what TOML or a flag gave, and the folder that relative paths start from. It returns the
+value to work with or raises ConfigError with the reason alone; its caller knows where the value stood.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.errors import ConfigError
+from hedgerow.mqtt.limits import KIB, MIB, Limits
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+INFINITE = float("inf")
+
+SIZE_UNITS = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": KIB, "mib": MIB, "gib": GIB}
+DURATION_UNITS = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
+A_SIZE = 'a size such as 65536 or "16 MiB"'
+A_DURATION = 'a duration such as 10, "5 min" or "never"'
+
+# What a limit may be set to: from values with which a client can still be served to those that the
+# protocol has room for, or that no machine reaches.
+LIMIT_RANGES: dict[str, tuple[float, float]] = {
+    "connections": (1, 10_000_000),
+    "connects_per_s": (0, 1_000_000),
+    "connect_timeout_s": (0.1, 3_600),
+    "packet_bytes": (256, 268_435_460),  # §2.1.4: a remaining length of four bytes, and the header
+    "receive_maximum": (1, 65_535),
+    "in_flight": (1, 65_535),
+    "queue_bytes": (KIB, TIB),
+    "queue_messages": (1, 1_000_000_000),
+    "subscriptions": (1, 10_000_000),
+    "retained_bytes": (0, TIB),
+    "topic_alias_maximum": (0, 65_535),
+    "keep_alive_s": (1, 65_535),
+    "session_expiry_s": (0, INFINITE),
+    "sessions": (0, 1_000_000_000),
+}
+
+Read = Callable[[object, Path], Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    """Where to listen. Port 0: the system chooses one."""
+
+    host: str
+    """A name, an IPv4 or IPv6 address, `localhost`, or `*` for every address of this machine."""
+    port: int
+
+    @property
+    def bind_hosts(self) -> tuple[str, ...]:
+        """The hosts to bind, IPv4 first; of several, one that this machine does not have may be left out."""
+        return {"localhost": ("127.0.0.1", "::1"), "*": ("0.0.0.0", "::")}.get(self.host, (self.host,))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Reached from this machine alone. A name may resolve to anything, so only `localhost` counts."""
+        if self.host == "localhost":
+            return True
+        ip_address = _ip_address(self.host)
+        return ip_address is not None and ip_address.is_loopback
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_addresses(value: object, base: Path) -> tuple[Address, ...]:
+    values = value if isinstance(value, list) else [value]
+    if values == ["off"]:
+        return ()
+    if not values or "off" in values:
+        raise ConfigError('either "off" alone, or addresses')
+    return tuple(map(_address, values))
+
+
+def _address(value: object) -> Address:
+    if not isinstance(value, str):
+        raise ConfigError(f'{_show(value)} is not "HOST:PORT" or "off"')
+    found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]]+)):([0-9]{1,5})", value)
+    if found is None:
+        hint = 'HOST may be a name, an IPv4 address, an IPv6 address in [], "localhost" or "*" for all'
+        raise ConfigError(f'"{value}" is not "HOST:PORT" or "off"; {hint}')
+    in_brackets, host, port = found.groups()
+    if int(port) > 65_535:
+        raise ConfigError(f'"{value}": there is no port above 65535')
+    if in_brackets is not None:
+        if ":" not in in_brackets or _ip_address(in_brackets) is None:
+            raise ConfigError(f'"{value}": [{in_brackets}] is not an IPv6 address')
+        return Address(in_brackets, int(port))
+    if host != "*" and _ip_address(host) is None and not _is_host_name(host):
+        raise ConfigError(f'"{value}": "{host}" is neither an IPv4 address nor a name')
+    return Address(host.lower(), int(port))
+
+
+def _is_host_name(host: str) -> bool:
+    labels = host.split(".")
+    # A last label of digits is an IPv4 address gone wrong (RFC 1123 §2.1).
+    return not labels[-1].isdecimal() and all(
+        re.fullmatch(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", label) for label in labels
+    )
+
+
+def _ip_address(text: str) -> IPv4Address | IPv6Address | None:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def read_text(value: object, base: Path) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ConfigError(f"{_show(value)} is not a text in quotes")
+    return value
+
+
+def read_boolean(value: object, base: Path) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{_show(value)} is neither true nor false")
+    return value
+
+
+def read_file_path(value: object, base: Path) -> Path:
+    """A file that can be read."""
+    path = _path(value, base)
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    if stat.S_ISDIR(mode):
+        raise ConfigError(f"{path} is a directory, not a file")
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"{path} cannot be read by this user")
+    return path
+
+
+def read_directory_path(value: object, base: Path) -> Path:
+    """A directory, or what may become one."""
+    path = _path(value, base)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise ConfigError(f"{path} is not a directory")
+    return path
+
+
+def _path(value: object, base: Path) -> Path:
+    try:
+        return base / Path(read_text(value, base)).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{_show(value)}: there is no such home directory") from None
+
+
+def read_node_id(value: object, base: Path) -> str:
+    # It becomes a level of control topics and a part of message ids, which are read back by "/".
+    text = read_text(value, base)
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise ConfigError(f'"{text}" is not 1 to 64 letters, digits, ".", "_" or "-"')
+    return text
+
+
+def read_one_of(*words: str) -> Read:
+    def read(value: object, base: Path) -> str:
+        if value not in words:
+            raise ConfigError(f"{_show(value)} is none of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+def read_interval(value: object, base: Path) -> float:
+    """Seconds between two repetitions; 0 and "never" both come to 0, which is none at all."""
+    seconds = _number(value, DURATION_UNITS, A_DURATION)
+    return 0.0 if seconds in (0, INFINITE) else float(_within(seconds, 0.1, 86_400))
+
+
+def read_limit(name: str) -> Read:
+    """The reader of a field of `Limits`: its name says what kind of number it is."""
+    is_whole = Limits.__dataclass_fields__[name].type == "int"
+    units: Mapping[str, float] = {}
+    what = "a whole number" if is_whole else "a number"
+    if name.endswith("_bytes"):
+        units, what = SIZE_UNITS, A_SIZE
+    elif name.endswith("_s") and not name.endswith("_per_s"):
+        units, what = DURATION_UNITS, A_DURATION
+
+    def read(value: object, base: Path) -> float:
+        number = _within(_number(value, units, what), *LIMIT_RANGES[name])
+        if not is_whole:
+            return float(number)
+        if number != int(number):
+            raise ConfigError(f"{_show(value)} is not a whole number")
+        return int(number)
+
+    return read
+
+
+def _number(value: object, units: Mapping[str, float], what: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if value == "never" and units is DURATION_UNITS:
+        return INFINITE
+    if isinstance(value, str):
+        found = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?) *([A-Za-z]*)", value)
+        if found is not None and (not found[2] or found[2].lower() in units):
+            number = float(found[1]) if "." in found[1] else int(found[1])
+            return number * units[found[2].lower()] if found[2] else number
+    raise ConfigError(f"{_show(value)} is not {what}")
+
+
+def _within(number: float, low: float, high: float) -> float:
+    if not low <= number <= high:
+        raise ConfigError(f"{number:.15g} is not from {low:.15g} to {high:.15g}")
+    return number
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a file. Raises ConfigError with the file's name, and the line that is not UTF-8."""
+    try:
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8") from None

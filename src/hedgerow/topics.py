@@ -1,0 +1,217 @@
+"""Topic names and topic filters: validation, matching, and the tree that matches many at once.
+
+The rules are those of MQTT 5 §4.7, which 3.1 and 3.1.1 share. `TopicTree` answers "which of these
+filters match this name" by walking the name's levels once, whatever the number of filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from hedgerow.errors import TopicError
+
+MAX_TOPIC_BYTES = 65_535  # MQTT-4.7.3-3: the length field has two bytes.
+MAX_LEVELS = 200  # Bounds the depth of every tree: a peer may send 65,535 slashes.
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def validate_name(name: str) -> str:
+    """Return the topic name, or raise TopicError saying which rule it breaks."""
+    _validate(name, "topic name")
+    if "+" in name or "#" in name:
+        raise TopicError(f"topic name {name!r} contains a wildcard [MQTT-3.3.2-2]")
+    return name
+
+
+def validate_filter(topic_filter: str) -> str:
+    """Return the topic filter, or raise TopicError saying which rule it breaks."""
+    _validate(topic_filter, "topic filter")
+    if "#" not in topic_filter and "+" not in topic_filter:
+        return topic_filter
+    levels = topic_filter.split("/")
+    for position, level in enumerate(levels):
+        if "#" in level and (level != "#" or position != len(levels) - 1):
+            raise TopicError(f"'#' is not alone in the last level of {topic_filter!r} [MQTT-4.7.1-1]")
+        if "+" in level and level != "+":
+            raise TopicError(f"'+' shares a level in {topic_filter!r} [MQTT-4.7.1-2]")
+    return topic_filter
+
+
+def _validate(text: str, what: str) -> None:
+    if not text:
+        raise TopicError(f"a {what} has at least one character [MQTT-4.7.3-1]")
+    if "\0" in text:
+        raise TopicError(f"{what} contains U+0000 [MQTT-4.7.3-2]")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise TopicError(f"{what} contains a surrogate, which UTF-8 forbids [MQTT-1.5.4-1]") from None
+    if size > MAX_TOPIC_BYTES:
+        raise TopicError(f"{what} of {size} bytes is longer than {MAX_TOPIC_BYTES} [MQTT-4.7.3-3]")
+    if text.count("/") >= MAX_LEVELS:
+        raise TopicError(f"{what} has more than {MAX_LEVELS} levels")
+
+
+def is_wildcard(topic_filter: str) -> bool:
+    return "+" in topic_filter or "#" in topic_filter
+
+
+def split_shared(topic_filter: str) -> tuple[str | None, str]:
+    """`$share/GROUP/FILTER` → (GROUP, FILTER); any other filter → (None, filter). §4.8.2."""
+    if not topic_filter.startswith("$share/"):
+        return None, topic_filter
+    _, group, *rest = topic_filter.split("/", 2)
+    if not group:
+        raise TopicError(f"{topic_filter!r} has no share name [MQTT-4.8.2-1]")
+    if is_wildcard(group) or not rest or not rest[0]:
+        raise TopicError(f"{topic_filter!r} is not $share/NAME/FILTER [MQTT-4.8.2-2]")
+    return group, rest[0]
+
+
+def matches(topic_filter: str, name: str) -> bool:
+    """Does this one filter match this one name?"""
+    if name[:1] == "$" and topic_filter[:1] in ("+", "#"):
+        return False  # MQTT-4.7.2-1
+    filter_levels = topic_filter.split("/")
+    name_levels = name.split("/")
+    for position, level in enumerate(filter_levels):
+        if level == "#":
+            return True
+        if position == len(name_levels) or level not in ("+", name_levels[position]):
+            return False
+    return len(filter_levels) == len(name_levels)
+
+
+class _Node(Generic[K, V]):
+    __slots__ = ("children", "values")
+
+    def __init__(self) -> None:
+        # Made when first needed: most of a large tree is leaves, or inner nodes with no values.
+        self.children: dict[str, _Node[K, V]] | None = None
+        self.values: dict[K, V] | None = None
+
+
+class TopicTree(Generic[K, V]):
+    """Filters (or names) with a keyed set of values at each.
+
+    `match` takes a name and finds the filters that match it; `match_filter` takes a filter and
+    finds the names that it matches, which is what retained messages need.
+    """
+
+    def __init__(self) -> None:
+        self._root: _Node[K, V] = _Node()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def set(self, topic: str, key: K, value: V) -> bool:
+        """Put `value` under (topic, key). True when the pair is new."""
+        node = self._root
+        for level in topic.split("/"):
+            if node.children is None:
+                node.children = {}
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = _Node()
+            node = child
+        if node.values is None:
+            node.values = {}
+        is_new = key not in node.values
+        node.values[key] = value
+        self._size += is_new
+        return is_new
+
+    def get(self, topic: str, key: K) -> V | None:
+        node: _Node[K, V] | None = self._root
+        for level in topic.split("/"):
+            if node is None or node.children is None:
+                return None
+            node = node.children.get(level)
+        return None if node is None or node.values is None else node.values.get(key)
+
+    def remove(self, topic: str, key: K) -> V | None:
+        """Take (topic, key) out, with every node that it alone kept; None when it was not there."""
+        node = self._root
+        path: list[tuple[_Node[K, V], str]] = []
+        for level in topic.split("/"):
+            child = node.children.get(level) if node.children else None
+            if child is None:
+                return None
+            path.append((node, level))
+            node = child
+        if node.values is None or key not in node.values:
+            return None
+        value = node.values.pop(key)
+        self._size -= 1
+        if not node.values:
+            node.values = None
+        for parent, level in reversed(path):
+            if node.values is not None or node.children is not None or parent.children is None:
+                break
+            del parent.children[level]
+            if not parent.children:
+                parent.children = None
+            node = parent
+        return value
+
+    def match(self, name: str) -> list[tuple[K, V]]:
+        """Every (key, value) whose filter matches `name`."""
+        levels = name.split("/")
+        found: list[tuple[K, V]] = []
+        nodes = [self._root]
+        wildcards = name[:1] != "$"  # MQTT-4.7.2-1: not for the first level of $ topics.
+        for level in levels:
+            following: list[_Node[K, V]] = []
+            for node in nodes:
+                children = node.children
+                if children is None:
+                    continue
+                child = children.get(level)
+                if child is not None:
+                    following.append(child)
+                if wildcards:
+                    child = children.get("+")
+                    if child is not None:
+                        following.append(child)
+                    child = children.get("#")
+                    if child is not None and child.values is not None:
+                        found.extend(child.values.items())
+            nodes = following
+            wildcards = True
+        for node in nodes:
+            if node.values is not None:
+                found.extend(node.values.items())
+            # "sport/#" matches "sport" too: § 4.7.1.2.
+            child = node.children.get("#") if node.children is not None else None
+            if child is not None and child.values is not None:
+                found.extend(child.values.items())
+        return found
+
+    def match_filter(self, topic_filter: str) -> Iterator[tuple[K, V]]:
+        """Every (key, value) stored under a name that `topic_filter` matches."""
+        levels = topic_filter.split("/")
+        stack: list[tuple[_Node[K, V], int]] = [(self._root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            if depth == len(levels):
+                if node.values is not None:
+                    yield from node.values.items()
+                continue
+            level = levels[depth]
+            if level == "#" and node.values is not None:
+                yield from node.values.items()
+            if node.children is None:
+                continue
+            if level in ("+", "#"):
+                following = depth if level == "#" else depth + 1
+                stack.extend(
+                    (child, following)
+                    for name, child in node.children.items()
+                    if depth > 0 or node is not self._root or name[:1] != "$"
+                )
+            elif level in node.children:
+                stack.append((node.children[level], depth + 1))

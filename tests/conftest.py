@@ -1,0 +1,110 @@
+"""Fixtures for every test: live programs to talk to, and a watch over what a test leaves behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Protocol
+
+import hypothesis
+import pytest
+
+from tests.programs import Node, run_mosquitto, run_node
+
+# How long an example takes says nothing on a machine that runs live brokers beside it.
+hypothesis.settings.register_profile("hedgerow", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("hedgerow")
+
+GRACE_S = 3.0  # For what is ending already: a killed process, a thread whose loop was stopped.
+
+
+class StartMosquitto(Protocol):
+    def __call__(self, *lines: str) -> int: ...
+
+
+class StartNode(Protocol):
+    def __call__(self, *arguments: str) -> Node: ...
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[StartMosquitto]:
+    """`port = mosquitto("persistence false", ...)` starts a Mosquitto with these configuration lines."""
+    with ExitStack() as running:
+
+        def start(*lines: str) -> int:
+            return running.enter_context(run_mosquitto(_new_folder(tmp_path, "mosquitto"), *lines))
+
+        yield start
+
+
+@pytest.fixture
+def hedgerow_node(tmp_path: Path) -> Iterator[StartNode]:
+    """`node = hedgerow_node("--data", "DIR", ...)` starts `hedgerow up` with these arguments."""
+    with ExitStack() as running:
+
+        def start(*arguments: str) -> Node:
+            return running.enter_context(run_node(_new_folder(tmp_path, "node"), *arguments))
+
+        yield start
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    folder = parent / f"{name}-{sum(1 for _ in parent.glob(f'{name}-*')) + 1}"
+    folder.mkdir()
+    return folder
+
+
+def pytest_configure() -> None:
+    if sys.platform == "linux":
+        # PR_SET_CHILD_SUBREAPER: what a program under test leaves running becomes our child, not init's.
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fails a test that leaves a process or a thread running. Set up first, so it looks last."""
+    children, threads = _children(), set(threading.enumerate())
+    yield
+    give_up_at = time.monotonic() + GRACE_S
+    while (left := _left(children, threads)) and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    for pid in _children() - children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    if left:
+        pytest.fail("left running: " + ", ".join(left))
+
+
+def _left(children: set[int], threads: set[threading.Thread]) -> list[str]:
+    left = [f"process {pid} ({_command(pid)})" for pid in _children() - children if not _reaped(pid)]
+    return left + [f"thread {thread.name}" for thread in set(threading.enumerate()) - threads]
+
+
+def _children() -> set[int]:
+    pids: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # The thread ended meanwhile; its children are another's now.
+            pids.update(map(int, path.read_text().split()))
+    return pids
+
+
+def _reaped(pid: int) -> bool:
+    """Whether the process has ended; an orphan that became our child has nobody else to ask."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    except OSError:
+        return "ended"

@@ -1,0 +1,18 @@
+"""The shell runs on uvloop and on Python's own event loop, so its tests run on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+ON_BOTH_LOOPS = {"test_server.py", "test_tls.py", "test_websocket.py", "test_http.py"}
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    own: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    return {**own, "uvloop": uvloop.new_event_loop} if item.path.name in ON_BOTH_LOOPS else own

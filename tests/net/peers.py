@@ -1,0 +1,111 @@
+"""What the shell's tests talk with: a node in this process, and a client that sends bytes as told."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
+from hedgerow.net.config import Config
+from hedgerow.net.server import Server
+from hedgerow.net.values import Address
+
+PATIENCE_S = 15.0
+LOOPBACK = (Address("127.0.0.1", 0),)
+NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http"), ())
+
+
+@asynccontextmanager
+async def running(**settings: Any) -> AsyncIterator[Server]:
+    """A node that listens only where `settings` say: `running(ws=LOOPBACK)`; by default on MQTT."""
+    listeners = NOWHERE if settings.keys() & NOWHERE.keys() else NOWHERE | {"mqtt": LOOPBACK}
+    server = Server(Config(**(listeners | settings)))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def port_of(server: Server, scheme: str = "mqtt") -> int:
+    port = next(urlsplit(url).port for url in server.urls if urlsplit(url).scheme == scheme)
+    assert port is not None
+    return port
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition of this process, or fail naming `what`."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"waited in vain for {what}") from None
+
+
+class RawClient:
+    """Packets and plain bytes over TCP or TLS, with no manners of its own."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._pending = b""
+
+    def send(self, *packets: Packet | bytes) -> None:
+        self.writer.write(b"".join(p if isinstance(p, bytes) else codec.encode(p, MQTT_5) for p in packets))
+
+    async def receive(self) -> Packet | None:
+        """The next packet; None when the server closed the connection."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (header := codec.read_header(self._pending, 0)) is None or header[1] > len(self._pending):
+                data = await self.reader.read(65_536)
+                if not data:
+                    assert not self._pending, "the last packet was cut"
+                    return None
+                self._pending += data
+        body, end = header
+        packet = codec.decode(self._pending[0], self._pending[body:end], MQTT_5)
+        self._pending = self._pending[end:]
+        return packet
+
+    async def closed(self) -> bool:
+        """Did the server close, or reset, without another packet?"""
+        try:
+            return await self.receive() is None
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except (ConnectionError, ssl.SSLError):
+            pass
+
+
+@asynccontextmanager
+async def raw_client(
+    port: int, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+) -> AsyncIterator[RawClient]:
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    client = RawClient(reader, writer)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def connected(port: int, client_id: str = "", **options: Any) -> AsyncIterator[RawClient]:
+    """A client whose CONNECT was accepted; `options` are those of `Connect`."""
+    async with raw_client(port) as client:
+        client.send(Connect(client_id, **options))
+        answer = await client.receive()
+        assert isinstance(answer, Connack)
+        assert answer.reason_code == 0
+        yield client

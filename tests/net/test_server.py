@@ -1,0 +1,374 @@
+"""The shell with its real broker, on loopback: what a client sees, and what it cannot do to others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from hedgerow.errors import ConfigError, StoreError
+from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+)
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.net import link
+from hedgerow.net.config import Config
+from hedgerow.net.passwords import set_password
+from hedgerow.net.server import Server
+from hedgerow.net.store import Store
+from hedgerow.net.values import Address
+from tests.net.peers import LOOPBACK, NOWHERE, connected, port_of, raw_client, running, until
+
+KEPT = {"session_expiry_interval": 3600}
+
+
+def subscribe(topic_filter: str, qos: int = 0) -> Subscribe:
+    return Subscribe(1, [Subscription(topic_filter, qos)])
+
+
+async def test_a_publication_goes_from_socket_to_socket() -> None:
+    async with running() as server:
+        port = port_of(server)
+        async with connected(port, "subscriber") as subscriber, connected(port, "publisher") as publisher:
+            subscriber.send(subscribe("field/+/wind"))
+            assert isinstance(await subscriber.receive(), Suback)
+            publisher.send(Publish("field/1/wind", b"4 m/s"), Publish("field/2/wind", b"5 m/s"))
+            assert await subscriber.receive() == Publish("field/1/wind", b"4 m/s")
+            assert await subscriber.receive() == Publish("field/2/wind", b"5 m/s")
+
+
+async def test_small_packets_leave_at_once() -> None:
+    async with running() as server, connected(port_of(server), "client"):
+        (connection,) = server.broker.connections
+        accepted = connection.link.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# Addresses
+
+
+async def test_localhost_is_both_families_on_one_port() -> None:
+    async with running(mqtt=(Address("localhost", 0),)) as server:
+        port = port_of(server)
+        if socket.has_ipv6 and len(server.urls) > 1:
+            assert server.urls == [f"mqtt://127.0.0.1:{port}", f"mqtt://[::1]:{port}"]
+            async with raw_client(port, "::1") as client:
+                client.send(Connect("six"))
+                assert isinstance(await client.receive(), Connack)
+        async with raw_client(port, "127.0.0.1") as client:
+            client.send(Connect("four"))
+            assert isinstance(await client.receive(), Connack)
+
+
+async def test_a_missing_ipv6_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = socket.socket.bind
+
+    def without_ipv6(self: socket.socket, address: tuple[str, int]) -> None:
+        if self.family == socket.AF_INET6:
+            raise OSError(99, "Cannot assign requested address")
+        bind(self, address)
+
+    monkeypatch.setattr(socket.socket, "bind", without_ipv6)
+    async with running(mqtt=(Address("*", 0),)) as server:
+        assert server.urls == [f"mqtt://0.0.0.0:{port_of(server)}"]
+
+
+async def test_a_port_in_use_names_the_address_and_the_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listeners = NOWHERE | {"mqtt": LOOPBACK, "ws": (Address("127.0.0.1", port),)}
+        server = Server(Config(**listeners, data=tmp_path))
+        with pytest.raises(ConfigError, match=rf"^ws: cannot listen on 127\.0\.0\.1:{port}: .*in use"):
+            await server.start()
+        assert server.urls == []
+    Store.open(tmp_path).close()  # the failed start holds no lock
+
+
+async def test_an_address_of_another_machine_is_refused() -> None:
+    server = Server(Config(**NOWHERE | {"mqtt": (Address("192.0.2.1", 1883),)}))
+    with pytest.raises(ConfigError, match=r"^mqtt: cannot listen on 192\.0\.2\.1:1883: "):
+        await server.start()
+
+
+# Closing
+
+
+@pytest.mark.parametrize("more", [b"", b"\0" * 4_000_000], ids=["alone", "with more behind it"])
+async def test_the_last_packet_arrives_although_input_is_left_unread(more: bytes) -> None:
+    # A close with unread input would be a reset, which destroys what is on its way.
+    async with running() as server, connected(port_of(server), "client") as client:
+        client.send(b"\xf7\x00", more)
+        answer = await client.receive()
+        assert isinstance(answer, Disconnect)
+        assert answer.reason_code == Reason.MALFORMED_PACKET
+        assert await client.closed()
+        client.writer.close()
+        await until(lambda: server.open_sockets == 0, "the socket to close")
+
+
+async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hedgerow.net.server.LINGER_S", 0.1)
+    async with running() as server, connected(port_of(server), "client") as client:
+        client.writer.transport.pause_reading()
+        client.send(b"\xf7\x00")
+        await until(lambda: not server.broker.connections, "the machine to close")
+        await until(lambda: server.open_sockets == 0, "the socket to be cut off")
+        assert not server.lingering
+
+
+async def test_time_to_connect_is_bounded() -> None:
+    async with running(limits=Limits(connect_timeout_s=0.1)) as server:
+        async with raw_client(port_of(server)) as silent:
+            assert await silent.closed()
+
+
+# Bounds
+
+
+async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
+    limits = Limits(queue_bytes=200_000)
+    payload, batch, batches = bytes(10_000), 20, 150
+    async with running(limits=limits) as server:
+        port, stats = port_of(server), server.broker.stats
+        async with (
+            connected(port, "slow") as slow,
+            connected(port, "quick") as quick,
+            connected(port, "publisher") as publisher,
+        ):
+            for client in (slow, quick):
+                client.send(subscribe("#"))
+                assert isinstance(await client.receive(), Suback)
+            slow.writer.transport.pause_reading()
+            for _ in range(batches):
+                publisher.send(*[Publish("field/1/wind", payload)] * batch)
+                for _ in range(batch):
+                    assert isinstance(await quick.receive(), Publish)
+            connection = server.broker.sessions["slow"].connection
+            assert connection is not None
+            buffered = connection.link.transport.get_write_buffer_size()
+            # What one flush hands over may go beyond the mark: a chunk, and what had collected.
+            assert buffered <= link.WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes
+            assert connection.unread_bytes <= limits.queue_bytes
+            assert stats.publish_dropped > 0
+            slow.writer.transport.resume_reading()
+            for _ in range(batch * batches - stats.publish_dropped):
+                assert isinstance(await slow.receive(), Publish)
+
+
+async def test_connects_beyond_the_rate_are_closed_without_a_word() -> None:
+    async with running(limits=Limits(connects_per_s=0.5)) as server:
+        port = port_of(server)
+        for _ in range(5):  # the burst: ten seconds' worth
+            async with connected(port):
+                pass
+        async with raw_client(port) as refused:
+            refused.send(Connect("client"))
+            assert await refused.closed()
+        assert server.broker.stats.connections_refused == 1
+
+
+async def test_connections_beyond_the_limit_leave_the_others_served() -> None:
+    async with running(limits=Limits(connections=2)) as server:
+        port = port_of(server)
+        async with connected(port, "first") as first, connected(port, "second"):
+            async with raw_client(port) as third:
+                assert await third.closed()
+            first.send(subscribe("#"))
+            assert isinstance(await first.receive(), Suback)
+
+
+# Storing
+
+
+async def test_an_acknowledgement_waits_for_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    may_commit = threading.Event()
+    commit = Store.commit
+
+    def slow_commit(self: Store) -> None:
+        assert may_commit.wait(10)
+        commit(self)
+
+    async with running(data=tmp_path) as server:
+        port = port_of(server)
+        async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
+            subscriber.send(subscribe("#", qos=1))
+            assert isinstance(await subscriber.receive(), Suback)
+            async with connected(port, "publisher") as publisher:
+                monkeypatch.setattr(Store, "commit", slow_commit)
+                publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await publisher.reader.read(1)
+                may_commit.set()
+                assert await publisher.receive() == Puback(7)
+
+
+async def test_a_failing_store_holds_acknowledgements_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit, attempts = Store.commit, []
+
+    def fail_thrice(self: Store) -> None:
+        attempts.append(1)
+        if len(attempts) <= 3:
+            self._connection.execute("ROLLBACK")
+            raise StoreError("disk full")
+        commit(self)
+
+    async with running(data=tmp_path) as server:
+        port = port_of(server)
+        async with (
+            connected(port, "kept", properties=KEPT, clean_start=False) as kept,
+            connected(port, "publisher") as publisher,
+        ):
+            kept.send(subscribe("#", qos=1))
+            assert isinstance(await kept.receive(), Suback)
+            monkeypatch.setattr(Store, "commit", fail_thrice)
+            publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
+            await until(lambda: server.problem is not None, "the failure to be seen")
+            assert server.problem == "disk full"
+            publisher.send(Publish("b", b"at most once"))
+            received = [await kept.receive(), await kept.receive()]
+            assert Publish("b", b"at most once") in received  # meanwhile QoS 0 goes on
+            assert len(attempts) < 4
+            assert await publisher.receive() == Puback(7)
+            assert len(attempts) == 4
+            await until(lambda: server.problem is None, "the recovery to be seen")
+    logged = [record.getMessage() for record in caplog.records if record.name == "hedgerow.net.committer"]
+    assert len(logged) == 2
+    assert logged[0].startswith("disk full")
+    assert logged[1] == "the store works again"
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with running(data=tmp_path) as server:
+        port = port_of(server)
+        async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
+            subscriber.send(subscribe("#", qos=1))
+            assert isinstance(await subscriber.receive(), Suback)
+        async with connected(port, "publisher") as publisher:
+            publisher.send(*(Publish("a", b"%d" % n, qos=1, packet_id=n) for n in range(1, 101)))
+            for n in range(1, 101):
+                assert await publisher.receive() == Puback(n)
+        node_id, epoch = server.node_id, server.broker.epoch
+    async with running(data=tmp_path) as server:
+        assert (server.node_id, server.broker.epoch) == (node_id, epoch + 1)
+        async with connected(port_of(server), "subscriber", properties=KEPT, clean_start=False) as subscriber:
+            for n in range(1, 101):
+                packet = await subscriber.receive()
+                assert isinstance(packet, Publish)
+                assert packet.payload == b"%d" % n
+
+
+# Who may
+
+
+async def test_passwords_are_verified(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ada", b"correct horse", iterations=1000, create=True)
+    async with running(passwords=users, anonymous=False) as server:
+        port = port_of(server)
+        async with connected(port, "ada", username="ada", password=b"correct horse"):
+            pass
+        for wrong in (
+            Connect("x", username="ada", password=b"battery staple"),
+            Connect("x", username="eve", password=b"correct horse"),
+            Connect("x"),
+        ):
+            async with raw_client(port) as client:
+                client.send(wrong)
+                answer = await client.receive()
+                assert isinstance(answer, Connack)
+                assert answer.reason_code in (Reason.BAD_USER_NAME_OR_PASSWORD, Reason.NOT_AUTHORIZED)
+                assert await client.closed()
+
+
+async def test_what_comes_behind_a_connect_waits_for_its_login(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ada", b"secret", iterations=1000, create=True)
+    async with running(passwords=users, anonymous=False) as server, raw_client(port_of(server)) as client:
+        client.send(Connect("c", username="ada", password=b"secret"), subscribe("#"), Publish("a", b"1"))
+        assert isinstance(await client.receive(), Connack)
+        assert isinstance(await client.receive(), Suback)
+        assert await client.receive() == Publish("a", b"1")
+
+
+async def test_reload_takes_new_files_and_keeps_the_old_when_they_are_bad(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    set_password(users, "ada", b"old", iterations=1000, create=True)
+    acl.write_text("user ada\ntopic read a\n")
+
+    async def accepts(port: int, password: bytes) -> bool:
+        async with raw_client(port) as client:
+            client.send(Connect("c", username="ada", password=password))
+            answer = await client.receive()
+            assert isinstance(answer, Connack)
+            return answer.reason_code == 0
+
+    async with running(passwords=users, acl=acl, anonymous=False) as server:
+        port = port_of(server)
+        access = server.broker.access
+        set_password(users, "ada", b"new", iterations=1000)
+        acl.write_text("user ada\ntopic nonsense a\n")
+        server.reload()
+        assert f"{acl}:2" in caplog.text
+        assert server.broker.access is access
+        assert await accepts(port, b"old")
+        acl.write_text("user ada\ntopic write a\n")
+        server.reload()
+        assert server.broker.access is not access
+        assert await accepts(port, b"new")
+        assert not await accepts(port, b"old")
+
+
+# The end
+
+
+async def test_stop_says_goodbye_and_frees_the_port() -> None:
+    async with running() as server:
+        port = port_of(server)
+        async with connected(port, "client") as client:
+            stopping = asyncio.create_task(server.stop())
+            answer = await client.receive()
+            assert isinstance(answer, Disconnect)
+            assert answer.reason_code == Reason.SERVER_SHUTTING_DOWN
+            assert await client.closed()
+            client.writer.close()
+            await stopping
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_peer_that_never_closes_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hedgerow.net.server.SHUT_DOWN_S", 0.2)
+    async with running() as server, connected(port_of(server), "client") as client:
+        client.writer.transport.pause_reading()
+        async with asyncio.timeout(2):
+            await server.stop()
+        assert server.open_sockets == 0
+
+
+async def test_events_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running() as server, connected(port_of(server), "client") as client:
+        client.send(b"\xf7\x00")
+        assert isinstance(await client.receive(), Disconnect)
+    lines = [record.getMessage() for record in caplog.records if record.name == "hedgerow.broker"]
+    assert [line for line in lines if "client connected from 127.0.0.1" in line] == lines[:1]
+    assert any("malformed packet" in line for line in lines)
+    assert not any(record.exc_info for record in caplog.records)

@@ -1,0 +1,262 @@
+"""Validation by clause; matching, alone and in the tree, against a naive model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hedgerow.errors import TopicError
+from hedgerow.topics import (
+    MAX_LEVELS,
+    TopicTree,
+    is_wildcard,
+    matches,
+    split_shared,
+    validate_filter,
+    validate_name,
+)
+
+GOOD_NAMES = [
+    "a",
+    "/",
+    "//",
+    "a/b",
+    "/a",
+    "a/",
+    " ",
+    "a b/ü/漢/😀",
+    "$SYS/broker",
+    "$",
+    "\ufeffa",
+    "\x01",
+    "x" * 65_535,
+    "/" * (MAX_LEVELS - 1),
+]
+
+# (what is wrong, topic, clause)
+BAD_IN_BOTH = [
+    ("empty", "", "MQTT-4.7.3-1"),
+    ("null", "a\0b", "MQTT-4.7.3-2"),
+    ("surrogate", "a/\ud800", "MQTT-1.5.4-1"),
+    ("too long", "x" * 65_536, "MQTT-4.7.3-3"),
+    ("too long in bytes", "ü" * 32_768, "MQTT-4.7.3-3"),
+    ("too many levels", "/" * MAX_LEVELS, "levels"),
+]
+BAD_NAMES = [
+    *BAD_IN_BOTH,
+    ("hash", "a/#", "MQTT-3.3.2-2"),
+    ("plus", "+", "MQTT-3.3.2-2"),
+    ("plus in a level", "a+b", "MQTT-3.3.2-2"),
+]
+BAD_FILTERS = [
+    *BAD_IN_BOTH,
+    ("hash not last", "a/#/b", "MQTT-4.7.1-1"),
+    ("hash not alone", "a/b#", "MQTT-4.7.1-1"),
+    ("hash before text", "#a", "MQTT-4.7.1-1"),
+    ("two hashes", "##", "MQTT-4.7.1-1"),
+    ("hash first", "#/a", "MQTT-4.7.1-1"),
+    ("plus not alone", "a/b+", "MQTT-4.7.1-2"),
+    ("plus before text", "+a/b", "MQTT-4.7.1-2"),
+    ("two pluses", "++", "MQTT-4.7.1-2"),
+]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_good_name_is_returned_and_is_a_filter_too(name: str) -> None:
+    assert validate_name(name) == name
+    assert validate_filter(name) == name
+    assert matches(name, name)
+
+
+@pytest.mark.parametrize(
+    "topic_filter", ["#", "+", "+/+", "/+", "+/#", "a/+/b/#", "$SYS/#", "$share/g/a/#", "+/a/+"]
+)
+def test_good_filter_is_returned(topic_filter: str) -> None:
+    assert validate_filter(topic_filter) == topic_filter
+    assert is_wildcard(topic_filter)
+
+
+@pytest.mark.parametrize(
+    ("name", "clause"), [case[1:] for case in BAD_NAMES], ids=[f"{case[2]}-{case[0]}" for case in BAD_NAMES]
+)
+def test_bad_name_says_which_rule_it_breaks(name: str, clause: str) -> None:
+    with pytest.raises(TopicError, match=clause):
+        validate_name(name)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "clause"),
+    [case[1:] for case in BAD_FILTERS],
+    ids=[f"{case[2]}-{case[0]}" for case in BAD_FILTERS],
+)
+def test_bad_filter_says_which_rule_it_breaks(topic_filter: str, clause: str) -> None:
+    with pytest.raises(TopicError, match=clause):
+        validate_filter(topic_filter)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "group", "rest"),
+    [
+        ("$share/g/a/b", "g", "a/b"),
+        ("$share/g//", "g", "/"),
+        ("$share/g/$SYS/#", "g", "$SYS/#"),
+        ("a/b", None, "a/b"),
+        ("$share", None, "$share"),
+        ("$shared/g/a", None, "$shared/g/a"),
+        ("/$share/g/a", None, "/$share/g/a"),
+    ],
+)
+def test_shared_filter_is_split(topic_filter: str, group: str | None, rest: str) -> None:
+    assert split_shared(topic_filter) == (group, rest)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "clause"),
+    [
+        ("$share/", "MQTT-4.8.2-1"),
+        ("$share//a", "MQTT-4.8.2-1"),
+        ("$share/g", "MQTT-4.8.2-2"),
+        ("$share/g/", "MQTT-4.8.2-2"),
+        ("$share/+/a", "MQTT-4.8.2-2"),
+        ("$share/a#/b", "MQTT-4.8.2-2"),
+    ],
+)
+def test_shared_filter_without_a_name_or_filter(topic_filter: str, clause: str) -> None:
+    with pytest.raises(TopicError, match=clause):
+        split_shared(topic_filter)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "name", "expected"),
+    [
+        # §4.7.1.2
+        ("sport/tennis/player1/#", "sport/tennis/player1", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/ranking", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", True),
+        ("sport/tennis/player1/#", "sport/tennis/player10", False),
+        ("sport/#", "sport", True),
+        ("#", "a/b", True),
+        ("#", "/", True),
+        # §4.7.1.3
+        ("sport/tennis/+", "sport/tennis/player1", True),
+        ("sport/tennis/+", "sport/tennis/player1/ranking", False),
+        ("sport/+", "sport", False),
+        ("sport/+", "sport/", True),
+        ("+/+", "/finance", True),
+        ("/+", "/finance", True),
+        ("+", "/finance", False),
+        # §4.7.2: wildcards do not reach into topics that begin with $.
+        ("#", "$SYS/a", False),
+        ("+/monitor/Clients", "$SYS/monitor/Clients", False),
+        ("$SYS/#", "$SYS/a", True),
+        ("$SYS/#", "$SYS", True),
+        ("$SYS/monitor/+", "$SYS/monitor/Clients", True),
+        ("a/+", "a/$SYS", True),
+        ("a/#", "a/$SYS", True),
+        # §4.7.3: case and spaces count, levels are compared whole.
+        ("ACCOUNTS", "Accounts", False),
+        ("Accounts payable", "Accounts payable", True),
+        ("/finance", "finance", False),
+        ("a/b", "a/b/c", False),
+        ("a/b/c", "a/b", False),
+    ],
+)  # fmt: skip
+def test_examples_of_the_specification(topic_filter: str, name: str, expected: bool) -> None:
+    assert matches(topic_filter, name) is expected
+    filters: TopicTree[str, int] = TopicTree()
+    filters.set(topic_filter, "key", 1)
+    assert filters.match(name) == ([("key", 1)] if expected else [])
+    names: TopicTree[str, int] = TopicTree()
+    names.set(name, "key", 1)
+    assert list(names.match_filter(topic_filter)) == ([("key", 1)] if expected else [])
+
+
+# Few letters and few levels, so that filters and names often meet.
+levels = st.sampled_from(["", "a", "b", "$x"])
+names = st.lists(levels, min_size=1, max_size=4).map("/".join).filter(bool)
+filters = (
+    st.tuples(st.lists(levels | st.just("+"), max_size=3), st.sampled_from([[], ["#"], ["a"], ["+"]]))
+    .map(lambda parts: "/".join([*parts[0], *parts[1]]))
+    .filter(bool)
+)
+keys = st.sampled_from("kl")
+
+
+def naive_match(pattern: list[str], name: list[str]) -> bool:
+    """§4.7.1 as a recursion over levels."""
+    if pattern == ["#"]:
+        return True
+    if not pattern or not name:
+        return pattern == name
+    return pattern[0] in ("+", name[0]) and naive_match(pattern[1:], name[1:])
+
+
+@settings(max_examples=500)
+@given(filters, names)
+def test_matches_agrees_with_the_naive_model(topic_filter: str, name: str) -> None:
+    hidden = name.startswith("$") and topic_filter[0] in "+#"
+    expected = not hidden and naive_match(topic_filter.split("/"), name.split("/"))
+    assert matches(topic_filter, name) == expected
+
+
+@given(st.dictionaries(st.tuples(filters, keys), st.integers(), max_size=12), names)
+def test_tree_of_filters_finds_each_that_matches_once(entries: dict[tuple[str, str], int], name: str) -> None:
+    tree: TopicTree[tuple[str, str], int] = TopicTree()
+    for (topic_filter, key), value in entries.items():
+        assert tree.set(topic_filter, (topic_filter, key), value)
+    expected = [(place, value) for place, value in entries.items() if matches(place[0], name)]
+    assert sorted(tree.match(name)) == sorted(expected)
+
+
+@given(st.dictionaries(st.tuples(names, keys), st.integers(), max_size=12), filters)
+def test_tree_of_names_finds_each_that_the_filter_matches_once(
+    entries: dict[tuple[str, str], int], topic_filter: str
+) -> None:
+    tree: TopicTree[tuple[str, str], int] = TopicTree()
+    for (name, key), value in entries.items():
+        tree.set(name, (name, key), value)
+    expected = [(place, value) for place, value in entries.items() if matches(topic_filter, place[0])]
+    assert sorted(tree.match_filter(topic_filter)) == sorted(expected)
+
+
+steps = st.lists(st.tuples(st.sampled_from(["set", "remove", "get"]), names | filters, keys), max_size=40)
+
+
+@given(steps)
+def test_tree_behaves_like_a_dictionary_and_keeps_no_empty_node(
+    sequence: list[tuple[str, str, str]],
+) -> None:
+    tree: TopicTree[str, int] = TopicTree()
+    model: dict[tuple[str, str], int] = {}
+    for number, (step, topic, key) in enumerate(sequence):
+        if step == "set":
+            assert tree.set(topic, key, number) == ((topic, key) not in model)
+            model[topic, key] = number
+        elif step == "remove":
+            assert tree.remove(topic, key) == model.pop((topic, key), None)
+        assert tree.get(topic, key) == model.get((topic, key))
+        assert len(tree) == len(model)
+        assert count_nodes(tree) == len(
+            {
+                tuple(topic.split("/")[:depth])
+                for topic, _ in model
+                for depth in range(1, topic.count("/") + 2)
+            }
+        )
+    for topic, key in list(model):
+        tree.remove(topic, key)
+    assert count_nodes(tree) == 0
+
+
+def count_nodes(tree: TopicTree[str, int]) -> int:
+    """Nodes below the root; a table that holds nothing is None, never empty."""
+    count = -1
+    stack = [tree._root]
+    while stack:
+        node = stack.pop()
+        count += 1
+        assert node.children is None or node.children
+        assert node.values is None or node.values
+        stack.extend((node.children or {}).values())
+    return count
