@@ -86,3 +86,14 @@ class Message:
     properties: Properties = field(default_factory=Properties)
     id: MessageId | None = None
     expires_at: float | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to keep: topic, payload and what its properties say."""
+        size = len(self.topic) + len(self.payload)
+        if self.properties:
+            properties = self.properties
+            size += len(properties.get("content_type", "")) + len(properties.get("response_topic", ""))
+            size += len(properties.get("correlation_data", b""))
+            size += sum(len(name) + len(value) for name, value in properties.get("user_property", ()))
+        return size

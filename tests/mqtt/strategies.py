@@ -176,6 +176,7 @@ def connects(version: int) -> st.SearchStrategy[Connect]:
             password=st.just(pair[1]),
             will=st.none() | wills,
             properties=property_sets(CONNECT, version),
+            is_bridge=st.booleans() if version < MQTT_5 else st.just(False),
         )
     )
 

@@ -52,6 +52,7 @@ FULL_CONNECT = Connect(
 # (version, packet, its bytes in hexadecimal)
 WIRE: list[tuple[int, Packet, str]] = [
     (V3, Connect("id", V3, keep_alive=10), "10 10 0006 4d514973647003 02 000a 0002 6964"),
+    (V4, Connect("", V4, is_bridge=True), "10 0c 0004 4d515454 84 02 0000 0000"),
     (V4, Connect("", V4), "10 0c 0004 4d515454 04 02 0000 0000"),
     (V4, Connect("id", V4, clean_start=False, username=""), "10 10 0004 4d515454 04 80 0000 0002 6964 0000"),
     (
@@ -281,7 +282,8 @@ def test_connect_brings_its_own_version() -> None:
         ("0004 4d5154", 0),
         ("0004 4d515454", 0),
         ("0004 4d515454 05", 5),
-        ("0000 83", 0x83),
+        ("0000 83", 3),
+        ("0000 86", 0x86),
     ],
 )
 def test_version_is_seen_in_a_connect_that_cannot_be_decoded(body: str, version: int) -> None:
@@ -318,6 +320,7 @@ LONG = "x" * 65_536
 MISUSE: list[tuple[str, int, Packet]] = [
     ("version 6", V5, Connect(protocol_version=6)),
     ("version 0", 0, Pingreq()),
+    ("bridge in 5", V5, Connect(is_bridge=True)),
     ("client identifier too long", V5, Connect(LONG)),
     ("client identifier with U+0000", V5, Connect("\0")),
     ("client identifier with a surrogate", V5, Connect("\ud800")),
@@ -339,6 +342,7 @@ MISUSE: list[tuple[str, int, Packet]] = [
     ("topic name empty, alias before 5", V4, Publish("", properties={"topic_alias": 1})),
     ("topic name empty without alias", V5, Publish("")),
     ("topic name with wildcard", V5, Publish("a/+")),
+    ("topic name with wildcard and alias", V5, Publish("#", properties={"topic_alias": 1})),
     ("topic name too long", V5, Publish(LONG)),
     ("PUBACK for 0", V4, Puback(0)),
     ("PUBACK reason code", V5, Puback(1, 0x92)),

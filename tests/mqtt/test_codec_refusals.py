@@ -55,6 +55,8 @@ REFUSALS: list[tuple[str, int, int, str, Reason, str]] = [
     ("version 0", V5, 0x10, "0004 4d515454 00 02 0000 0000", UNSUPPORTED, "MQTT-3.1.2-2"),
     ("3.1 with version 4", V4, 0x10, "0006 4d5149736470 04 02 0000 0000", UNSUPPORTED, "MQTT-3.1.2-2"),
     ("3.1.1 with version 3", V3, 0x10, "0004 4d515454 03 02 0000 0000", UNSUPPORTED, "MQTT-3.1.2-2"),
+    ("bridge with version 5", V5, 0x10, "0004 4d515454 85 02 0000 00 0000", UNSUPPORTED, "MQTT-3.1.2-2"),
+    ("will QoS of a bridge", V4, 0x10, "0004 4d515454 84 0a 0000 0000", MALFORMED, "MQTT-3.1.2-13"),
     ("version missing", V5, 0x10, "0004 4d515454", MALFORMED, "§2.2.3"),
     ("reserved connect flag", V5, 0x10, f"{CONNECT_5} 03 0000 00 0000", MALFORMED, "MQTT-3.1.2-3"),
     ("reserved connect flag", V4, 0x10, f"{CONNECT_4} 03 0000 0000", MALFORMED, "MQTT-3.1.2-3"),

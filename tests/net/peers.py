@@ -77,7 +77,7 @@ class RawClient:
         """Did the server close, or reset, without another packet?"""
         try:
             return await self.receive() is None
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             return True
 
     async def close(self) -> None:

@@ -376,6 +376,13 @@ def test_changes_that_cannot_be_stored_leave_nothing_behind(tmp_path: Path) -> N
     assert last_batch(tmp_path) == 2
 
 
+def test_each_commit_is_synced(tmp_path: Path) -> None:
+    """No test can cut the power; 2 is FULL, the mode in which SQLite syncs the log at every commit."""
+    with closing(Store.open(tmp_path)) as store:
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
 # Disks that fail
 
 

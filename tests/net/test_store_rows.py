@@ -94,7 +94,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         deliveries={
             (2, 12): Delivery(plain, 1, False, (), 12),
             (1, 12): Delivery(plain, 1, True, (9, 268_435_455), 12, 65_535, Stage.SENT),
-            (1, 11): Delivery(rich, 2, False, (9,), 11, 1, Stage.RELEASED),
+            (2, 11): Delivery(rich, 2, False, (9,), 11, 1, Stage.RELEASED),
         },
         received={(1, 1): True, (2, 65_535): True},
         retained={"field/1": rich, "field/2": plain},

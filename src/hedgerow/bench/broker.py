@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,30 +28,25 @@ from hedgerow.bench.rounds import FULL, QUICK, Bench, Plan
 from hedgerow.bench.wire import Dialect
 from hedgerow.errors import ConfigError
 
-Figures = dict[str, dict[str, float]]
-"""By row and by broker."""
+Figures = dict[str, float]
+"""One row's, by the name of the broker."""
 
 TOPIC = "bench/throughput"
 IDLE_CONNECTIONS = 5_000
 _SPARE_FILES = 200
 _SETTLE_S = 0.3
+_SET_UP_S = 60.0
 _MIB = 1 << 20
 
-# Messages under way at QoS 0: half a MiB with one subscriber, fewer with many, as each message is many
-# deliveries. At QoS 1 and 2: what brokers take unacknowledged; Mosquitto is as fast with 1,000 as with
-# its default of 20. A chunk is a small part of it, so that the broker always has the next one.
-_WINDOW = 6_000
-_WINDOW_AT_LEAST = 2_000
-_WINDOW_UNACKNOWLEDGED = 1_000
 # Ten windows: an identifier is long free again when its turn comes, even with brokers that
 # acknowledge out of order.
 _PACKET_IDS = 10_000
 
-CROWD_TOPICS = [f"plant/a/machine/{number:04}/temp" for number in range(1_000)]
-CROWD_FILTER = "plant/a/machine/+/temp"
+TOPICS = [f"plant/a/machine/{number:04}/temp" for number in range(1_000)]
+TOPICS_FILTER = "plant/a/machine/+/temp"
 CROWD_CONNECTIONS = 20
 CROWD_SUBSCRIPTIONS = 100_000
-# None of these matches a topic of `CROWD_TOPICS`; all but the first lead a search some levels astray.
+# None of these matches a topic of `TOPICS`; all but the first lead a search some levels astray.
 _CROWD_SHAPES = (
     "site/{i:04}/+/temp/{j}",
     "plant/a/machine/{i:04}/+/{j}",
@@ -70,14 +65,29 @@ class Shape:
     durable: bool = False
     topics: tuple[str, ...] = (TOPIC,)
     topic_filter: str = TOPIC
+    window: int = 6_000
+    """Messages under way: half a MiB, unless said otherwise."""
+
+    @property
+    def chunk(self) -> int:
+        """A quarter, so that the broker has the next chunk while the last is being counted."""
+        return self.window // 4
 
 
-def _packets(dialect: Dialect, topics: tuple[str, ...], qos: int) -> list[bytes]:
-    """What a publisher repeats: a whole number of chunks, with every topic and packet identifier in turn."""
-    if qos:
-        return [dialect.publish(topics[0], qos, packet_id) for packet_id in range(1, _PACKET_IDS + 1)]
-    packets = [dialect.publish(topic) for topic in topics]
-    return packets * (math.lcm(len(packets), _CHUNKS[0]) // len(packets))
+MANY_TOPICS = Shape(topics=tuple(TOPICS), topic_filter=TOPICS_FILTER)
+# Each message is ten deliveries: a smaller window holds as much work.
+FAN_OUT = Shape(subscribers=10, window=2_000)
+# Mosquitto is as fast with 1,000 unacknowledged as with its default of 20.
+QOS_1 = Shape(qos=1, window=1_000)
+QOS_2 = replace(QOS_1, qos=2)
+
+
+def _packets(dialect: Dialect, shape: Shape) -> list[bytes]:
+    """What a publisher repeats: whole chunks, with every topic and packet identifier in turn."""
+    if shape.qos:
+        return [dialect.publish(shape.topics[0], shape.qos, number) for number in range(1, _PACKET_IDS + 1)]
+    packets = [dialect.publish(topic) for topic in shape.topics]
+    return packets * (math.lcm(len(packets), shape.chunk) // len(packets))
 
 
 def load(child: Child, shape: Shape) -> Load:
@@ -92,14 +102,14 @@ def load(child: Child, shape: Shape) -> Load:
             dialect.subscribe(connection, [shape.topic_filter], qos)
             delivery = dialect.delivery(shape.topics[0], qos)
             subscribers.append(SUBSCRIBERS[qos](connection, delivery, dialect.stray))
-        packets = _packets(dialect, shape.topics, qos)
+        packets = _packets(dialect, shape)
         publishers = []
         for number in range(shape.publishers):
             connection = dialect.connect(child.port, f"publisher-{number}")
             sockets.enter_context(connection)
-            publishers.append(PUBLISHERS[qos](connection, packets, _CHUNKS[qos]))
+            publishers.append(PUBLISHERS[qos](connection, packets, shape.chunk))
         sockets.pop_all()
-    return Load(publishers, subscribers, _WINDOWS[qos])
+    return Load(publishers, subscribers, shape.window)
 
 
 def _rate(bench: Bench, row: str, broker: Broker, child: Child, loaded: Load, deliveries: int) -> float:
@@ -110,46 +120,42 @@ def _rate(bench: Bench, row: str, broker: Broker, child: Child, loaded: Load, de
     return measured.messages * deliveries / measured.seconds
 
 
-def throughput(bench: Bench, row: str, brokers: Sequence[Broker], shape: Shape) -> Figures:
-    with ExitStack() as stack:
+def throughput(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker], shape: Shape) -> list[Figures]:
+    def prepare(broker: Broker, stack: ExitStack) -> tuple[Child, Load]:
+        arguments = ("--data", stack.enter_context(_data_directory())) if shape.durable else ()
+        child = stack.enter_context(bench.running(broker, arguments))
+        return child, _warm_load(bench, child, shape, stack)
 
-        def make(broker: Broker) -> tuple[Child, Load]:
-            arguments = ("--data", stack.enter_context(_data_directory())) if shape.durable else ()
-            child = stack.enter_context(bench.running(broker, arguments))
-            loaded = load(child, shape)
-            stack.callback(loaded.close)
-            loaded.run(bench.plan.warm_up_s)
-            return child, loaded
+    def measure(broker: Broker, subject: tuple[Child, Load]) -> float:
+        return _rate(bench, rows[0], broker, *subject, shape.subscribers)
 
-        def measure(broker: Broker, subject: tuple[Child, Load]) -> float:
-            return _rate(bench, row, broker, *subject, shape.subscribers)
-
-        rates = bench.each(bench.plan.rounds, bench.prepare(brokers, make), measure)
-    return {row: {broker.name: statistics.median(values) for broker, values in rates.items()}}
+    return [_medians(bench.interleave(bench.plan.rounds, brokers, prepare, measure))]
 
 
-def matching(bench: Bench, row: str, brokers: Sequence[Broker]) -> Figures:
+def matching(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker]) -> list[Figures]:
     """Two processes of each broker, one with the crowd of subscriptions: the median ratio of the two."""
-    shape = Shape(topics=tuple(CROWD_TOPICS), topic_filter=CROWD_FILTER)
-    with ExitStack() as stack:
 
-        def make(broker: Broker) -> list[tuple[Child, Load]]:
-            pair = []
-            for subscriptions in (0, CROWD_SUBSCRIPTIONS):
-                child = stack.enter_context(bench.running(broker))
-                _subscribe_crowd(child, stack, subscriptions)
-                loaded = load(child, shape)
-                stack.callback(loaded.close)
-                loaded.run(bench.plan.warm_up_s)
-                pair.append((child, loaded))
-            return pair
+    def prepare(broker: Broker, stack: ExitStack) -> list[tuple[Child, Load]]:
+        children = [stack.enter_context(bench.running(broker)) for _ in ("alone", "crowded")]
+        _subscribe_crowd(children[1], stack)
+        return [(child, _warm_load(bench, child, MANY_TOPICS, stack)) for child in children]
 
-        def measure(broker: Broker, pair: list[tuple[Child, Load]]) -> float:
-            alone, crowded = (_rate(bench, row, broker, *subject, 1) for subject in pair)
-            return crowded / alone
+    def measure(broker: Broker, pair: list[tuple[Child, Load]]) -> float:
+        alone, crowded = (_rate(bench, rows[0], broker, *subject, 1) for subject in pair)
+        return crowded / alone
 
-        ratios = bench.each(bench.plan.rounds, bench.prepare(brokers, make), measure)
-    return {row: {broker.name: statistics.median(values) for broker, values in ratios.items()}}
+    return [_medians(bench.interleave(bench.plan.rounds, brokers, prepare, measure))]
+
+
+def _warm_load(bench: Bench, child: Child, shape: Shape, stack: ExitStack) -> Load:
+    loaded = load(child, shape)
+    stack.callback(loaded.close)
+    loaded.run(bench.plan.warm_up_s)
+    return loaded
+
+
+def _medians(rounds: dict[Broker, list[float]]) -> Figures:
+    return {broker.name: statistics.median(values) for broker, values in rounds.items()}
 
 
 def crowd_filters(count: int) -> list[str]:
@@ -160,75 +166,86 @@ def crowd_filters(count: int) -> list[str]:
     ]
 
 
-def _subscribe_crowd(child: Child, stack: ExitStack, count: int) -> None:
-    filters = crowd_filters(count)
-    for number in range(CROWD_CONNECTIONS if count else 0):
+def _subscribe_crowd(child: Child, stack: ExitStack) -> None:
+    filters = crowd_filters(CROWD_SUBSCRIPTIONS)
+    give_up_at = time.perf_counter() + _SET_UP_S
+    for number in range(CROWD_CONNECTIONS):
         connection = stack.enter_context(child.dialect.connect(child.port, f"crowd-{number}"))
         child.dialect.subscribe(connection, filters[number::CROWD_CONNECTIONS])
+        if time.perf_counter() > give_up_at:
+            raise BenchError(f"took more than {_SET_UP_S:g} s for {CROWD_SUBSCRIPTIONS:,} subscriptions")
 
 
-def latency(bench: Bench, row: str, brokers: Sequence[Broker], rate: int | None) -> Figures:
-    """50th and 99th percentile in µs; `rate` None: one message at a time."""
-    with ExitStack() as stack:
+def latency(
+    bench: Bench, rows: Sequence[str], brokers: Sequence[Broker], rate: int | None = None
+) -> list[Figures]:
+    """50th and 99th percentile in µs; without a rate, one message at a time."""
 
-        def make(broker: Broker) -> Pair:
-            child = stack.enter_context(bench.running(broker))
-            dialect = child.dialect
-            subscriber = stack.enter_context(dialect.connect(child.port, "subscriber"))
-            publisher = stack.enter_context(dialect.connect(child.port, "publisher"))
-            dialect.subscribe(subscriber, [TOPIC])
-            packet, delivery = dialect.publish(TOPIC), dialect.delivery(TOPIC)
-            pair = Pair(publisher, subscriber, packet, delivery, dialect.stray)
-            pair.one_at_a_time(bench.plan.warm_up_s)
-            return pair
+    def prepare(broker: Broker, stack: ExitStack) -> Pair:
+        child = stack.enter_context(bench.running(broker))
+        dialect = child.dialect
+        subscriber = stack.enter_context(dialect.connect(child.port, "subscriber"))
+        publisher = stack.enter_context(dialect.connect(child.port, "publisher"))
+        dialect.subscribe(subscriber, [TOPIC])
+        packet, delivery = dialect.publish(TOPIC), dialect.delivery(TOPIC)
+        pair = Pair(publisher, subscriber, packet, delivery, dialect.stray)
+        pair.one_at_a_time(bench.plan.warm_up_s)
+        return pair
 
-        def measure(broker: Broker, pair: Pair) -> list[int]:
-            seconds = bench.plan.round_s
-            return pair.one_at_a_time(seconds) if rate is None else pair.paced(seconds, rate)
+    def measure(broker: Broker, pair: Pair) -> list[int]:
+        seconds = bench.plan.round_s
+        return pair.one_at_a_time(seconds) if rate is None else pair.paced(seconds, rate)
 
-        rounds = bench.each(bench.plan.rounds, bench.prepare(brokers, make), measure)
-    figures: Figures = {f"{row}-p50": {}, f"{row}-p99": {}}
-    for broker, lists in rounds.items():
-        pooled = sorted(value for values in lists for value in values)
-        for percent in (50, 99):
-            figures[f"{row}-p{percent}"][broker.name] = pooled[len(pooled) * percent // 100] / 1_000
-    return figures
+    rounds = bench.interleave(bench.plan.rounds, brokers, prepare, measure)
+    pooled = {
+        broker.name: sorted(value for values in lists for value in values) for broker, lists in rounds.items()
+    }
+    return [
+        {name: values[len(values) * percent // 100] / 1_000 for name, values in pooled.items()}
+        for percent in (50, 99)
+    ]
 
 
-def idle_node(bench: Bench, row: str, brokers: Sequence[Broker]) -> Figures:
-    """Start each broker several times: how soon it answers, and what it then occupies."""
+def idle_node(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker]) -> list[Figures]:
+    """Start each broker several times: what it occupies, and how soon it answered."""
 
-    def measure(broker: Broker, _: Broker) -> tuple[float, float]:
+    def measure(broker: Broker, _: None) -> tuple[float, float]:
         with bench.running(broker) as child:
             time.sleep(_SETTLE_S)
-            return child.ready_s, child.resident_bytes() / _MIB
+            return child.resident_bytes() / _MIB, child.ready_s
 
-    starts = bench.each(bench.plan.starts, {broker: broker for broker in brokers}, measure)
-    return {
-        name: {broker.name: statistics.median(v[index] for v in values) for broker, values in starts.items()}
-        for index, name in enumerate(("ready", "memory-idle-node"))
-    }
+    starts = bench.interleave(bench.plan.starts, brokers, _nothing, measure)
+    return [
+        _medians({broker: [value[index] for value in values] for broker, values in starts.items()})
+        for index in (0, 1)
+    ]
 
 
-def idle_connections(bench: Bench, row: str, brokers: Sequence[Broker]) -> Figures:
+def idle_connections(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker]) -> list[Figures]:
     """Resident memory with and without so many connections that say nothing, by connection."""
-    files = raise_open_files()
-    if files < IDLE_CONNECTIONS + _SPARE_FILES:
-        bench.note(f"{row}: needs {IDLE_CONNECTIONS + _SPARE_FILES} open files, the hard limit is {files}")
-        return {row: {}}
+    needed, files = IDLE_CONNECTIONS + _SPARE_FILES, raise_open_files()
+    if files < needed:
+        bench.note(f"{rows[0]}: needs {needed} open files, and the hard limit is {files}")
+        return [{}]
 
-    def measure(broker: Broker, _: Broker) -> float:
+    def measure(broker: Broker, _: None) -> float:
         with ExitStack() as stack:
             child = stack.enter_context(bench.running(broker, ("--limit", "connects_per_s=0")))
             time.sleep(_SETTLE_S)
             before = child.resident_bytes()
+            give_up_at = time.perf_counter() + _SET_UP_S
             for number in range(IDLE_CONNECTIONS):
                 stack.enter_context(child.dialect.connect(child.port, f"idle-{number}"))
+                if time.perf_counter() > give_up_at:
+                    raise BenchError(f"took more than {_SET_UP_S:g} s for {number + 1:,} connections")
             time.sleep(_SETTLE_S)
             return (child.resident_bytes() - before) / IDLE_CONNECTIONS
 
-    values = bench.each(1, {broker: broker for broker in brokers}, measure)
-    return {row: {broker.name: value for broker, (value,) in values.items()}}
+    return [_medians(bench.interleave(1, brokers, _nothing, measure))]
+
+
+def _nothing(broker: Broker, stack: ExitStack) -> None:
+    """Where starting the broker is a part of the measurement."""
 
 
 @contextmanager
@@ -252,75 +269,78 @@ def _file_system(path: Path) -> str:
     return max(above)[1] if above else "unknown"
 
 
-Measure = Callable[[Bench, str, Sequence[Broker]], Figures]
+Measure = Callable[[Bench, Sequence[str], Sequence[Broker]], list[Figures]]
 MQTT_PEERS = ("mosquitto", "amqtt", "aedes")
 ALL_PEERS = ("mosquitto", "nats-server", "amqtt", "aedes")
-FORWARDING = (*ALL_PEERS, "ceiling")
-# amqtt compares a topic with every filter in turn; 100,000 of them are beyond it.
 QUICK_PEERS = ("mosquitto", "nats-server")
+FORWARDING = (*ALL_PEERS, "ceiling")
+# amqtt takes 50 s to accept 100,000 filters, and compares each topic with all of them.
 INDEXED_PEERS = ("mosquitto", "nats-server", "aedes")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What one measurement yields: a row, or several that begin with its name."""
+    """One measurement; `rows` are the names and units of the figures that it yields, in order."""
 
-    name: str
-    unit: str
+    rows: dict[str, str]
     better: Better
     peers: tuple[str, ...]
     measure: Measure
-    rows: dict[str, str] = field(default_factory=dict)
-    """Where there are several: their names and units."""
-
-    def units(self) -> dict[str, str]:
-        return self.rows or {self.name: self.unit}
 
 
-def _latency_rows(name: str) -> dict[str, str]:
-    return {f"{name}-p50": "µs", f"{name}-p99": "µs"}
+def _throughput(row: str, peers: tuple[str, ...], shape: Shape, unit: str = "msg/s") -> Scenario:
+    return Scenario({row: unit}, "higher", peers, partial(throughput, shape=shape))
+
+
+def _latency(name: str, rate: int | None) -> Scenario:
+    rows = {f"{name}-p50": "µs", f"{name}-p99": "µs"}
+    return Scenario(rows, "lower", FORWARDING, partial(latency, rate=rate))
 
 
 SCENARIOS = (
-    Scenario("qos0-1to1", "msg/s", "higher", FORWARDING, partial(throughput, shape=Shape())),
-    Scenario(
-        "qos0-1to10", "deliveries/s", "higher", FORWARDING, partial(throughput, shape=Shape(subscribers=10))
-    ),
-    Scenario("qos0-5to1", "msg/s", "higher", FORWARDING, partial(throughput, shape=Shape(publishers=5))),
-    Scenario("qos1-1to1", "msg/s", "higher", MQTT_PEERS, partial(throughput, shape=Shape(qos=1))),
-    Scenario(
-        "qos1-durable", "msg/s", "higher", MQTT_PEERS, partial(throughput, shape=Shape(qos=1, durable=True))
-    ),
-    Scenario("qos2-1to1", "msg/s", "higher", MQTT_PEERS, partial(throughput, shape=Shape(qos=2))),
-    Scenario("latency-1", "µs", "lower", FORWARDING, partial(latency, rate=None), _latency_rows("latency-1")),
-    Scenario(
-        "latency-1000", "µs", "lower", FORWARDING, partial(latency, rate=1_000), _latency_rows("latency-1000")
-    ),
-    Scenario("idle", "", "lower", ALL_PEERS, idle_node, {"memory-idle-node": "MiB", "ready": "s"}),
-    Scenario("memory-idle-connection", "bytes", "lower", ALL_PEERS, idle_connections),
-    Scenario("matching-100k", "of none", "higher", INDEXED_PEERS, matching),
+    _throughput("qos0-1to1", FORWARDING, Shape()),
+    _throughput("qos0-1to10", FORWARDING, FAN_OUT, "deliveries/s"),
+    _throughput("qos0-5to1", FORWARDING, Shape(publishers=5)),
+    _throughput("qos0-topics", FORWARDING, MANY_TOPICS),
+    _throughput("qos1-1to1", MQTT_PEERS, QOS_1),
+    _throughput("qos1-durable", MQTT_PEERS, replace(QOS_1, durable=True)),
+    _throughput("qos2-1to1", MQTT_PEERS, QOS_2),
+    _latency("latency-1", None),
+    _latency("latency-1000", 1_000),
+    Scenario({"memory-idle-node": "MiB", "ready": "s"}, "lower", ALL_PEERS, idle_node),
+    Scenario({"memory-idle-connection": "bytes"}, "lower", ALL_PEERS, idle_connections),
+    Scenario({"matching-100k": "×"}, "higher", INDEXED_PEERS, matching),
 )
-ROW_NAMES = tuple(name for scenario in SCENARIOS for name in scenario.units())
+ROW_NAMES = tuple(name for scenario in SCENARIOS for name in scenario.rows)
 
 
 def run(request: Request) -> Result:
-    ours = BROKERS[OURS]
-    unknown = [name for name in request.only if name not in ROW_NAMES]
+    _refuse_unknown("row", request.only, ROW_NAMES)
+    _refuse_unknown("peer", request.peers or (), FORWARDING)
+    names = request.peers
+    if names is None:
+        names = QUICK_PEERS if request.quick else ALL_PEERS
+    return measure(
+        BROKERS[OURS], [BROKERS[name] for name in names], plan(request.quick, len(names)), request.only
+    )
+
+
+def plan(quick: bool, peers: int) -> Plan:
+    """A quick run stays within a minute: with more peers than usual, each gets fewer rounds."""
+    if not quick:
+        return FULL
+    return QUICK if peers <= len(QUICK_PEERS) else replace(QUICK, rounds=2, starts=1)
+
+
+def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise ConfigError(f"no row {', '.join(unknown)}; there are {', '.join(ROW_NAMES)}")
-    names = request.peers if request.peers is not None else (QUICK_PEERS if request.quick else ALL_PEERS)
-    return measure(ours, [_peer(name) for name in names], QUICK if request.quick else FULL, request.only)
-
-
-def _peer(name: str) -> Broker:
-    if name not in FORWARDING:
-        raise ConfigError(f"no peer {name}; there are {', '.join(FORWARDING)}")
-    return BROKERS[name]
+        raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 def measure(ours: Broker, peers: Sequence[Broker], plan: Plan, only: Sequence[str] = ()) -> Result:
     """All rows, or those named in `only`."""
-    scenarios = [s for s in SCENARIOS if not only or not set(only).isdisjoint(s.units())]
+    scenarios = [scenario for scenario in SCENARIOS if not only or not scenario.rows.keys().isdisjoint(only)]
     raise_open_files()
     with (
         tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
@@ -332,25 +352,23 @@ def measure(ours: Broker, peers: Sequence[Broker], plan: Plan, only: Sequence[st
         for broker in peers:
             if broker not in installed:
                 bench.note(f"{broker.name}: not installed")
-        rows = []
+        rows: list[Row] = []
         for scenario in scenarios:
             brokers = [ours, *(broker for broker in installed if broker.name in scenario.peers)]
-            shown.begin(scenario.name, plan.rounds * len(brokers))
-            figures = scenario.measure(bench, scenario.name, brokers)
-            rows += [row for row in _rows(scenario, figures, ours.name) if not only or row.name in only]
+            shown.begin(", ".join(scenario.rows), (plan.rounds + 1) * len(brokers))
+            rows += _rows(scenario, scenario.measure(bench, list(scenario.rows), brokers), ours.name)
     about: dict[str, object] = {
         "versions": {name: version for name, version in versions.items() if version},
         "machine": machine(),
         "busy": bench.busy,
         "notes": bench.notes,
     }
-    return Result(ours.name, [broker.name for broker in installed], rows, about)
+    wanted = [row for row in rows if not only or row.name in only]
+    return Result(ours.name, [broker.name for broker in installed], wanted, about)
 
 
-def _rows(scenario: Scenario, figures: Figures, ours: str) -> list[Row]:
-    rows = []
-    for name, unit in scenario.units().items():
-        values = dict(figures[name])
+def _rows(scenario: Scenario, figures: list[Figures], ours: str) -> Iterator[Row]:
+    for (name, unit), values in zip(scenario.rows.items(), figures, strict=True):
         if ours in values:
-            rows.append(Row(name, unit, scenario.better, values.pop(ours), values))
-    return rows
+            peers = {broker: value for broker, value in values.items() if broker != ours}
+            yield Row(name, unit, scenario.better, values[ours], peers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import cast
 
 import uvloop
 
@@ -22,8 +23,7 @@ class _Forwarder(asyncio.Protocol):
         self._handle = self._connect
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport in self._subscribers:

@@ -34,10 +34,10 @@ class Pair:
         publisher.settimeout(None)
         subscriber.settimeout(None)
         # The kernel's own time limit: Python's would add a poll() to every receive.
-        limit = struct.pack("ll", int(STALL_S), 0)
+        limit = struct.pack("ll", int(STALL_S), int(STALL_S % 1 * 1e6))
         subscriber.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self._publisher = publisher
-        self._subscriber = subscriber
+        self.publisher = publisher
+        self.subscriber = subscriber
         self._packet = packet
         self._delivery = delivery
         self._stray = stray
@@ -45,13 +45,13 @@ class Pair:
 
     def one_at_a_time(self, seconds: float) -> list[int]:
         """Latencies in nanoseconds."""
-        clock, send, packet = time.perf_counter_ns, self._publisher.send, self._packet
+        clock, send, packet = time.perf_counter_ns, self.publisher.send, self._packet
         latencies = []
         stop_at = clock() + int(seconds * 1e9)
         sent_at = clock()
         while sent_at < stop_at:
             send(packet)
-            while self._receive() == 0:
+            while self.receive() == 0:
                 pass
             now = clock()
             latencies.append(now - sent_at)
@@ -71,15 +71,15 @@ class Pair:
             now = clock()
             if left and now >= next_at:
                 under_way.append(clock())
-                self._publisher.send(self._packet)
+                self.publisher.send(self._packet)
                 left -= 1
                 next_at += interval
                 continue
             # select() because its timeout is in microseconds, epoll's in milliseconds.
             wait_s = (next_at - now) / 1e9 if left else STALL_S
-            readable, _, _ = select.select((self._subscriber,), (), (), wait_s)
+            readable, _, _ = select.select((self.subscriber,), (), (), wait_s)
             if readable:
-                count = self._receive()
+                count = self.receive()
                 heard_at = clock()
                 latencies.extend(heard_at - under_way.popleft() for _ in range(count))
             elif under_way and clock() - heard_at > STALL_S * 1e9:
@@ -88,10 +88,10 @@ class Pair:
                 )
         return latencies
 
-    def _receive(self) -> int:
+    def receive(self) -> int:
         """Wait for bytes; the number of deliveries that they complete."""
         try:
-            data = self._subscriber.recv(_RECEIVE_BYTES)
+            data = self.subscriber.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             raise BenchError(f"stalled: a message did not arrive within {STALL_S:g} s") from None
         if data == self._delivery:

@@ -61,7 +61,7 @@ plugins:
 _AEDES = """\
 const [port] = process.argv.slice(-1)
 const { Aedes } = await import('aedes')
-const broker = Aedes.createBroker ? await Aedes.createBroker() : new Aedes()
+const broker = await Aedes.createBroker()
 const { createServer } = await import('net')
 createServer({ noDelay: true }, broker.handle).listen(Number(port), '127.0.0.1')
 """
@@ -81,11 +81,15 @@ class Broker:
     """It chooses a port itself and says which, on a line of its standard output."""
 
 
+# What the system lacks may have been fetched here (`tools/install-brokers`).
+_FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
+
+
 def _program(name: str) -> str | None:
     # Debian puts brokers in sbin, which a user's PATH does not name.
-    return shutil.which(
-        name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
-    )
+    places = (os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin")
+    fetched = (str(cache / "brokers/bin") for cache in _FETCHED)
+    return shutil.which(name, path=os.pathsep.join((*places, *fetched)))
 
 
 def _program_version(name: str, option: str) -> str | None:
@@ -105,11 +109,7 @@ def _package_version(name: str) -> str | None:
 
 
 def _aedes_directory() -> Path | None:
-    """Where `npm install` has put it: the working directory's or the source tree's `.cache/node`."""
-    for root in (Path.cwd(), Path(__file__).parents[3]):
-        if (root / ".cache/node/node_modules/aedes").is_dir():
-            return root / ".cache/node"
-    return None
+    return next((cache / "node" for cache in _FETCHED if (cache / "node/node_modules/aedes").is_dir()), None)
 
 
 def _aedes_version() -> str | None:
@@ -169,22 +169,21 @@ BROKERS = {
 class Child:
     """A broker that runs. `ready_s` is the time from its start to its first answer to a client."""
 
-    def __init__(self, broker: Broker, port: int, process: subprocess.Popen[bytes], ready_s: float) -> None:
-        self.broker = broker
+    def __init__(self, broker: Broker, port: int, pid: int, ready_s: float) -> None:
         self.dialect = broker.dialect
         self.port = port
+        self.pid = pid
         self.ready_s = ready_s
-        self._process = process
 
     def resident_bytes(self) -> int:
         """Of the process and its descendants."""
-        pages = [Path(f"/proc/{pid}/statm").read_text().split()[1] for pid in _tree(self._process.pid)]
+        pages = [Path(f"/proc/{pid}/statm").read_text().split()[1] for pid in _tree(self.pid)]
         return sum(map(int, pages)) * _PAGE_BYTES
 
     def processor_s(self) -> float:
         """Processor time used so far, user and system."""
         ticks = 0
-        for pid in _tree(self._process.pid):
+        for pid in _tree(self.pid):
             # The second field, the program's name, may contain spaces; it ends with the last bracket.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
@@ -221,7 +220,7 @@ def running(broker: Broker, directory: Path, arguments: Sequence[str] = ()) -> I
                 if attempt + 1 < _ATTEMPTS and process.poll() is not None:
                     continue
                 raise
-            yield Child(broker, port, process, time.perf_counter() - started_at)
+            yield Child(broker, port, process.pid, time.perf_counter() - started_at)
             return
 
 

@@ -7,8 +7,8 @@ that ends the bench.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -30,8 +30,8 @@ class Plan:
     """How often each broker is started where starting is what is measured."""
 
 
-FULL = Plan(rounds=5, warm_up_s=0.5, round_s=1.0, starts=5)
-QUICK = Plan(rounds=3, warm_up_s=0.15, round_s=0.3, starts=3)
+FULL = Plan(rounds=7, warm_up_s=0.5, round_s=0.7, starts=5)
+QUICK = Plan(rounds=3, warm_up_s=0.1, round_s=0.25, starts=3)
 
 
 class Bench:
@@ -54,29 +54,32 @@ class Bench:
         with running(broker, directory, arguments if broker.name == OURS else ()) as child:
             yield child
 
-    def prepare(self, brokers: Sequence[Broker], make: Callable[[Broker], Subject]) -> dict[Broker, Subject]:
-        """What each broker needs for the rounds to come."""
-        subjects = {}
-        for broker in brokers:
-            try:
-                subjects[broker] = make(broker)
-            except (BenchError, OSError) as error:
-                self._failed(broker, error)
-        return subjects
-
-    def each(
-        self, rounds: int, subjects: Mapping[Broker, Subject], measure: Callable[[Broker, Subject], Value]
+    def interleave(
+        self,
+        rounds: int,
+        brokers: Sequence[Broker],
+        prepare: Callable[[Broker, ExitStack], Subject],
+        measure: Callable[[Broker, Subject], Value],
     ) -> dict[Broker, list[Value]]:
-        """Every subject measured once a round."""
-        values: dict[Broker, list[Value]] = {broker: [] for broker in subjects}
-        for number in range(rounds):
-            for broker in list(values):
-                self._progress.step(f"{broker.name}, round {number + 1} of {rounds}")
-                try:
-                    values[broker].append(measure(broker, subjects[broker]))
-                except (BenchError, OSError) as error:
-                    del values[broker]
-                    self._failed(broker, error)
+        """Prepare every broker, then measure each once a round. What `prepare` leaves on its stack is
+        undone at the end, or when that broker fails, so that it does not disturb the others."""
+        with ExitStack() as everything:
+            subjects: dict[Broker, Subject] = {}
+            stacks = {broker: everything.enter_context(ExitStack()) for broker in brokers}
+            values: dict[Broker, list[Value]] = {broker: [] for broker in brokers}
+            for number in range(rounds + 1):
+                for broker in list(values):
+                    try:
+                        if number == 0:
+                            self._progress.step(f"starting {broker.name}")
+                            subjects[broker] = prepare(broker, stacks[broker])
+                        else:
+                            self._progress.step(f"{broker.name}, round {number} of {rounds}")
+                            values[broker].append(measure(broker, subjects[broker]))
+                    except (BenchError, OSError) as error:
+                        self._failed(broker, error)
+                        del values[broker]
+                        stacks[broker].close()
         return values
 
     def saw(self, row: str, broker: Broker, loader: float, server: float) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hedgerow.bench import BenchError
@@ -37,18 +37,27 @@ class Dialect(Protocol):
     stray: bytes
     """What the server may put between deliveries on its own account (b"": nothing)."""
 
-    def connect(self, port: int, client_id: str = "", clean_start: bool = True) -> socket.socket: ...
+    def connect(self, port: int, client_id: str = "", clean_start: bool = True) -> socket.socket:
+        """A connection that the server has accepted."""
 
-    def subscribe(self, connection: socket.socket, topic_filters: Sequence[str], qos: int = 0) -> None: ...
+    def subscribe(self, connection: socket.socket, topic_filters: Sequence[str], qos: int = 0) -> None:
+        """Subscriptions that the server has granted."""
 
-    def publish(self, topic: str, qos: int = 0, packet_id: int = 0) -> bytes: ...
+    def publish(self, topic: str, qos: int = 0, packet_id: int = 0) -> bytes:
+        """What a publisher sends for one message with `PAYLOAD`."""
 
-    def delivery(self, topic: str, qos: int = 0) -> bytes: ...
+    def delivery(self, topic: str, qos: int = 0) -> bytes:
+        """What a subscriber receives for it; at QoS 1 and 2 the server's packet identifier differs."""
 
 
-def _open(port: int) -> socket.socket:
+def _open(port: int, greet: Callable[[socket.socket], None]) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), ANSWER_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        greet(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -66,13 +75,15 @@ class Mqtt:
     stray = b""
 
     def connect(self, port: int, client_id: str = "", clean_start: bool = True) -> socket.socket:
-        connection = _open(port)
         packet = Connect(client_id=client_id, protocol_version=MQTT_3_1_1, clean_start=clean_start)
-        connection.sendall(encode(packet, MQTT_3_1_1))
-        answer = self._read(connection, "CONNACK")
-        if not isinstance(answer, Connack) or answer.reason_code != 0:
-            raise BenchError(f"refused the connection: {answer}")
-        return connection
+
+        def greet(connection: socket.socket) -> None:
+            connection.sendall(encode(packet, MQTT_3_1_1))
+            answer = self._read(connection, "CONNACK")
+            if not isinstance(answer, Connack) or answer.reason_code != 0:
+                raise BenchError(f"refused the connection: {answer}")
+
+        return _open(port, greet)
 
     def subscribe(self, connection: socket.socket, topic_filters: Sequence[str], qos: int = 0) -> None:
         for start in range(0, len(topic_filters), _FILTERS_PER_SUBSCRIBE):
@@ -102,12 +113,14 @@ class Nats:
     stray = b"PING\r\n"
 
     def connect(self, port: int, client_id: str = "", clean_start: bool = True) -> socket.socket:
-        connection = _open(port)
-        self._wait(connection, b"\r\n", "INFO")
         options = {"verbose": False, "pedantic": False, "name": client_id}
-        connection.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
-        self._wait(connection, b"PONG\r\n", "PONG")
-        return connection
+
+        def greet(connection: socket.socket) -> None:
+            self._wait(connection, b"\r\n", "INFO")
+            connection.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
+            self._wait(connection, b"PONG\r\n", "PONG")
+
+        return _open(port, greet)
 
     def subscribe(self, connection: socket.socket, topic_filters: Sequence[str], qos: int = 0) -> None:
         commands = (

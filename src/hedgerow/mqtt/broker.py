@@ -12,7 +12,7 @@ deadlines come out; it has no socket, clock or thread. Three rules carry it.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from hedgerow.message import Message
 from hedgerow.mqtt import handle_connect
@@ -21,7 +21,7 @@ from hedgerow.mqtt.changes import Changes, Snapshot
 from hedgerow.mqtt.connection import Connection, State
 from hedgerow.mqtt.durability import Durability
 from hedgerow.mqtt.events import DeliveriesDropped, Event
-from hedgerow.mqtt.handle_publish import release
+from hedgerow.mqtt.handle_publish import may_publish, release
 from hedgerow.mqtt.limits import Limits
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
 from hedgerow.mqtt.packets import Subscription
@@ -34,6 +34,7 @@ from hedgerow.mqtt.stats import Stats
 from hedgerow.mqtt.systopics import SysTopics
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
 
 class Broker:
@@ -66,7 +67,8 @@ class Broker:
         self.events: list[Event] = []
         self._logins: list[handle_connect.Login] = []
         self._pumping: deque[Connection] = deque()
-        # Timers are (at, tie-break, connection or session); what it was for is looked up when due.
+        # Timers are (at, tie-break, connection or session); what it was for is looked up when due. One
+        # whose subject has another `timer_at` by then is void.
         self._timers: list[tuple[float, int, Connection | Session]] = []
         self._timer_count = 0
         self._assigned_client_ids = 0
@@ -88,9 +90,6 @@ class Broker:
         self.now = now
         connection = Connection(self, now, address, anonymous, certificate_name, transport)
         self.stats.connections_opened += 1
-        if len(self.connections) >= self.limits.connections:
-            connection.refuse_connect(Reason.SERVER_BUSY, f"{self.limits.connections} connections are open")
-            return connection
         self.connections.add(connection)
         self._arm(now + self.limits.connect_timeout_s, connection)
         return connection
@@ -139,7 +138,10 @@ class Broker:
             connection.pumping = False
             self.pump(connection)
         while self._timers and self._timers[0][0] <= now:
-            subject = heappop(self._timers)[2]
+            at, _, subject = heappop(self._timers)
+            if subject.timer_at != at:
+                continue
+            subject.timer_at = None
             if isinstance(subject, Connection):
                 self._check_connection(subject)
             else:
@@ -179,8 +181,11 @@ class Broker:
         self._logins.append(login)
 
     def assign_client_id(self) -> str:
-        self._assigned_client_ids += 1
-        return f"{self.node_id}-{self.epoch}-{self._assigned_client_ids}"
+        while True:
+            self._assigned_client_ids += 1
+            client_id = f"{self.node_id}-{self.epoch}-{self._assigned_client_ids}"
+            if client_id not in self.sessions:
+                return client_id
 
     def create_session(self, client_id: str, username: str | None, key: int | None = None) -> Session:
         session = Session(key or self._next_session_key, client_id, username)
@@ -190,6 +195,7 @@ class Broker:
 
     def attach(self, connection: Connection) -> None:
         connection.state = State.CONNECTED
+        connection.timer_at = None
         if connection.keep_alive_s:
             self._arm(self.now + connection.keep_alive_s * 1.5, connection)
         self.stats.clients_maximum = max(self.stats.clients_maximum, len(self.connections))
@@ -199,11 +205,14 @@ class Broker:
         session = connection.session
         if session is None or session.outbox is None:
             return
+        session.dropped = 0
+        connection.resending = deque()
         for delivery in session.outbox.resend():
             if delivery.stage == Stage.RELEASED:
+                # At once: only a PUBLISH waits for the Receive Maximum (MQTT-3.3.4-10).
                 self.durability.send_exactly_once(connection, session, release(delivery.packet_id))
             else:
-                self._transmit(connection, session, delivery, dup=True)
+                connection.resending.append(delivery)
         self.pump(connection)
 
     def detach(self, connection: Connection, with_will: bool) -> None:
@@ -242,7 +251,7 @@ class Broker:
 
     def _publish_will(self, session: Session) -> None:
         will, session.will, session.will_at = session.will, None, None
-        if will is None or not self.access.may_write(session.username, session.client_id, will.topic):
+        if will is None or not may_publish(self, session, will.topic):
             return
         properties = will.properties.copy()
         properties.pop("will_delay_interval", None)
@@ -252,11 +261,13 @@ class Broker:
         self.publish(message, self.subscriptions.route(will.topic), session)
 
     def _check_connection(self, connection: Connection) -> None:
-        if connection.state is State.CLOSED:
-            return
-        if connection.state is not State.CONNECTED:
+        if connection.state is State.NEW:
             connection.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif connection.state is State.LOGIN:
+            connection.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
         elif connection.keep_alive_s:
+            if connection.paused and not connection.congested:
+                connection.heard_at = self.now  # It is we who do not listen, until the store commits.
             due = connection.heard_at + connection.keep_alive_s * 1.5
             if due <= self.now:
                 connection.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
@@ -281,6 +292,12 @@ class Broker:
             self._arm(min(due), session)
 
     def _arm(self, at: float, subject: Connection | Session) -> None:
+        """Look at the subject then, and not at the time that was set before."""
+        if len(self._timers) > 2 * (len(self.connections) + len(self.sessions)) + MAX_VOID_TIMERS:
+            # Clients that come and go leave timers which are due in a day.
+            self._timers = [timer for timer in self._timers if timer[2].timer_at == timer[0]]
+            heapify(self._timers)
+        subject.timer_at = at
         self._timer_count += 1
         heappush(self._timers, (at, self._timer_count, subject))
 
@@ -298,6 +315,7 @@ class Broker:
             chosen = group.choose(self.access, message.topic)
             if chosen is not None:
                 count += 1
+                self.durability.store_separately()
                 self._deliver(chosen, message, publisher)
         return count
 
@@ -332,12 +350,13 @@ class Broker:
         may_start = (
             connection is not None
             and not connection.congested
+            and not connection.resending
             and not outbox.queue
             and len(outbox.in_flight) < outbox.window
         )
         if not may_start and (
             len(outbox.queue) >= self.limits.queue_messages
-            or outbox.queued_bytes + len(delivery.message.payload) > self.limits.queue_bytes
+            or outbox.queued_bytes + delivery.message.size > self.limits.queue_bytes
         ):
             self.stats.publish_dropped += 1
             self.note_dropped(session, 1)
@@ -361,6 +380,7 @@ class Broker:
             delivery.subscription_identifiers,
             delivery.packet_id,
             dup,
+            may_alias=not (delivery.qos == 2 and session.durable),  # held: others leave before it
         )
         if data is None:
             # MQTT-3.1.2-25: too large for this client counts as sent and complete.
@@ -385,6 +405,10 @@ class Broker:
             return
         outbox = session.outbox
         budget = PUMP_BYTES
+        if connection.resending and outbox is not None:
+            budget = self._resend(connection, session, outbox, budget)
+            if connection.resending and budget > 0:
+                return
         while outbox is not None and outbox.queue and not connection.congested and budget > 0:
             expires_at = outbox.queue[0].message.expires_at
             if expires_at is not None and expires_at <= self.now:
@@ -399,15 +423,31 @@ class Broker:
         backlog = connection.backlog
         while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
             delivery = backlog.popleft()
-            budget -= len(delivery.message.payload) + len(delivery.message.topic)
+            message = delivery.message
+            if self.retained.get(message.topic) is not message:
+                continue  # The client has been sent the newer one, as any live message.
+            budget -= message.size
             if delivery.qos:
+                self.durability.store_separately()
                 self._enqueue(session, delivery)
                 outbox = session.outbox
             else:
-                connection.send_message(delivery.message, True, delivery.subscription_identifiers)
-        if not connection.congested and budget <= 0 and (backlog or (outbox and outbox.queue)):
+                connection.send_message(message, True, delivery.subscription_identifiers)
+        waits = backlog or connection.resending or (outbox and outbox.queue)
+        if not connection.congested and budget <= 0 and waits:
             connection.pumping = True
             self._pumping.append(connection)
+
+    def _resend(self, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
+        """Send again what an earlier connection sent, within the window of this one; what is left to spend."""
+        resending = connection.resending
+        while resending and not connection.congested and budget > 0:
+            if len(outbox.in_flight) - len(resending) >= outbox.window:
+                break  # MQTT-3.3.4-9
+            delivery = resending.popleft()
+            if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
+                budget -= self._transmit(connection, session, delivery, dup=True)
+        return budget
 
     def note_dropped(self, session: Session | None, count: int) -> None:
         if session is None:
@@ -417,9 +457,6 @@ class Broker:
         session.dropped += count
 
     # Retained messages
-
-    def has_room_to_retain(self, message: Message) -> bool:
-        return self.retained.bytes + len(message.payload) + len(message.topic) <= self.limits.retained_bytes
 
     def _retain(self, message: Message) -> None:
         if not message.payload:

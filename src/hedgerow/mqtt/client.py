@@ -64,9 +64,6 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason, describe
 
-# MQTT 3 has no Receive Maximum, and Mosquitto acknowledges and drops QoS 2 beyond its own.
-MAX_IN_FLIGHT_MQTT_3 = 20
-
 
 class State(Enum):
     IDLE = "idle"
@@ -366,8 +363,7 @@ class Client:
             found.get("maximum_qos", 2),
             bool(found.get("retain_available", 1)),
         )
-        default = MAX_RECEIVE_MAXIMUM if options.version == MQTT_5 else MAX_IN_FLIGHT_MQTT_3
-        window = min(found.get("receive_maximum", default), options.max_in_flight)
+        window = min(found.get("receive_maximum", MAX_RECEIVE_MAXIMUM), options.max_in_flight)
         self._sender.connected(encoder, window, packet.session_present, events)
         self._requests.connected(packet.session_present, found, events)
         self._send_requests()

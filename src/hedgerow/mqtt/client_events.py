@@ -89,7 +89,7 @@ class MessageReceived(Message):
     packet_id: int = 0
     dup: bool = False
     subscription_identifiers: tuple[int, ...] = ()
-    receipt: Receipt | None = None
+    receipt: Receipt | None = field(default=None, repr=False, compare=False)
     """What `Client.acknowledge` looks at; None when there is nothing to acknowledge."""
 
 

@@ -29,6 +29,10 @@ MAX_PACKET_SIZE = MAX_VARIABLE_BYTE_INTEGER + 5
 # Packet identifiers that publications leave to SUBSCRIBE and UNSUBSCRIBE, so that one is always free.
 MAX_WINDOW = MAX_RECEIVE_MAXIMUM - 535
 
+# MQTT 3 cannot say how much it takes, and Mosquitto (2.0) acknowledges and drops QoS 2 publications
+# beyond its default of this many in flight: of 5,000 sent with a window of 1,000, 177 arrived.
+MAX_QOS_2_MQTT_3 = 20
+
 # A topic alias costs three bytes of property and saves the name, so it pays beyond this many.
 _ALIAS_PAYS_BEYOND_BYTES = 3
 
@@ -171,14 +175,20 @@ class PublishEncoder:
         return codec.encode(packet, self.version)
 
 
-class _SharedIdentifiers(Outbox):
+class _ClientOutbox(Outbox):
     """An outbox whose packet identifiers SUBSCRIBE and UNSUBSCRIBE use too (MQTT-2.2.1-3)."""
 
-    __slots__ = ("requests",)
+    __slots__ = ("qos_2_window", "requests")
 
     def __init__(self, requests: Requests) -> None:
         super().__init__()
         self.requests = requests
+        self.qos_2_window = self.window
+
+    def take(self) -> Delivery | None:
+        if self.queue and self.queue[0].qos == 2 and len(self.in_flight) >= self.qos_2_window:
+            return None
+        return super().take()
 
     def allocate_packet_id(self) -> int:
         packet_id = super().allocate_packet_id()
@@ -191,7 +201,7 @@ class Sender:
     """Writes to `output`, the list of packets that leave with the client's next `take_output`."""
 
     def __init__(self, output: list[bytes], requests: Requests, first_packet_id: int) -> None:
-        self.outbox = _SharedIdentifiers(requests)
+        self.outbox = _ClientOutbox(requests)
         self.outbox.next_packet_id = first_packet_id
         self._output = output
         self._encoder: PublishEncoder | None = None
@@ -207,6 +217,7 @@ class Sender:
         """Take the session up again on a new connection; `send_queued` then sends what is due."""
         self._encoder = encoder
         self.outbox.window = max(1, min(window, MAX_WINDOW))
+        self.outbox.qos_2_window = MAX_QOS_2_MQTT_3 if encoder.version < MQTT_5 else MAX_WINDOW
         if not session_present:
             self._restart(events)
         self._refuse_unsendable(events)
@@ -228,7 +239,7 @@ class Sender:
                 events.append(Published(delivery.key, Reason.UNSPECIFIED_ERROR, reason))
             else:
                 delivery.stage = Stage.QUEUED
-                outbox.queued_bytes += len(delivery.message.payload)
+                outbox.queued_bytes += delivery.message.size
                 again.append(delivery)
         outbox.in_flight.clear()
         outbox.queue.extendleft(reversed(again))

@@ -4,8 +4,9 @@
     packet = decode(data[position], data[header[0] : header[1]], version)
     data = encode(packet, version)
 
-Every packet that `encode` writes, `decode` reads back; `decode` raises nothing but `ProtocolError`,
-whatever the bytes. Common packets never come here: the short path reads and writes them in place.
+Every packet that `encode` writes, `decode` reads back, up to the number of topic filters and user
+properties that it bounds; it raises nothing but `ProtocolError`, whatever the bytes. Common packets
+never come here: the short path reads and writes them in place.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.session import Session
 
 MAX_UNREAD_PACKETS = 10_000  # Answers that a client may leave unread before we stop reading from it.
+MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
 
 
 class State(Enum):
@@ -94,6 +95,8 @@ class Connection:
         "congested",
         "heard_at",
         "held_acknowledgements",
+        "held_publications",
+        "is_bridge",
         "keep_alive_s",
         "link",
         "maximum_packet_size",
@@ -103,8 +106,11 @@ class Connection:
         "problem_information",
         "protocol_version",
         "pumping",
+        "received_before",
+        "resending",
         "session",
         "state",
+        "timer_at",
         "topics",
         "transport",
         "unread_bytes",
@@ -131,8 +137,10 @@ class Connection:
         self.protocol_version = 0
         self.keep_alive_s = 0.0
         self.heard_at = now
+        self.timer_at: float | None = None  # when the broker next looks at this connection
         self.maximum_packet_size = 0  # the client's; 0: none
         self.problem_information = True
+        self.is_bridge = False
         self.aliases_in: dict[int, str] | None = None
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
@@ -142,8 +150,11 @@ class Connection:
         self.out: list[bytes] = []
         self.unread_bytes = 0  # of `out`, while congested
         self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
+        self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
         self.pumping = False  # the broker is to go on with the backlog or the queue
         self.held_acknowledgements = 0  # that wait for a commit
+        self.held_publications = 0  # those among them that finish a publication
+        self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
         self.congested = False
         self.paused = False
         self.closing = False
@@ -165,6 +176,11 @@ class Connection:
                 return
             data = bytes(self.partial)
             self.partial = None
+        elif self.state is State.LOGIN:
+            self.partial = bytearray(data)
+            return
+        elif self.state is State.CLOSED:
+            return  # The shell had read it before it heard of the close.
         self._receive(data)
         if self.congested and len(self.out) > MAX_UNREAD_PACKETS:
             self.pause(True)
@@ -184,6 +200,10 @@ class Connection:
         stats = self.broker.stats
         max_bytes = self.broker.limits.packet_bytes
         connected = self.state is State.CONNECTED
+        if not connected:
+            max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
+            if data and data[0] >> 4 != CONNECT:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", "MQTT-3.1.0-1")
         position = 0
         end = len(data)
         self.wanted = 2
@@ -220,13 +240,13 @@ class Connection:
                 if self.state is State.LOGIN:
                     self.wanted = 0
                 break
-            connected = True
+            if not connected:
+                connected = True
+                max_bytes = self.broker.limits.packet_bytes
         return position
 
     def _handle(self, first: int, body: bytes) -> None:
         handler, legal_in = HANDLERS.get(first >> 4, (None, None))
-        if self.state is State.NEW and first >> 4 != CONNECT:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", "MQTT-3.1.0-1")
         if handler is None:
             raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {first >> 4} from a client", "§2.1.2")
         if legal_in is not self.state:
@@ -286,8 +306,12 @@ class Connection:
         identifiers: tuple[int, ...],
         packet_id: int = 0,
         dup: bool = False,
+        may_alias: bool = True,
     ) -> bytes | None:
-        """The PUBLISH as this client takes it; None when it is larger than that (MQTT-3.1.2-24)."""
+        """The PUBLISH as this client takes it; None when it is larger than that (MQTT-3.1.2-24).
+
+        `may_alias`: the packet leaves before any that is encoded after it.
+        """
         topic = message.topic
         if self.protocol_version < MQTT_5:
             data = handle_publish.encode_plain(message, qos, retain, packet_id, dup, b"")
@@ -300,24 +324,29 @@ class Connection:
                 properties["message_expiry_interval"] = max(1, round(message.expires_at - self.broker.now))
             if identifiers:
                 properties["subscription_identifier"] = identifiers
-            if self.aliases_out_maximum:
+            if self.aliases_out_maximum and may_alias:
                 topic = self._alias(topic, properties)
             packet = Publish(topic, message.payload, qos, retain, dup, packet_id, properties)
             data = codec.encode(packet, MQTT_5)
         if self.maximum_packet_size and len(data) > self.maximum_packet_size:
             self.broker.stats.publish_dropped += 1
+            if topic and may_alias and self.aliases_out:
+                self.aliases_out.pop(topic, None)  # Set by this very packet: the client will not hear of it.
             return None
         return data
 
     def _alias(self, topic: str, properties: Properties) -> str:
-        """First come, first served: a topic keeps its alias for as long as the connection lives."""
+        """First come, first served: a topic keeps its alias for as long as the connection lives.
+
+        A congested connection gets no new ones, since its packets may yet be dropped.
+        """
         if self.aliases_out is None:
             self.aliases_out = {}
         alias = self.aliases_out.get(topic)
         if alias is not None:
             properties["topic_alias"] = alias
             return ""
-        if len(self.aliases_out) < self.aliases_out_maximum:
+        if len(self.aliases_out) < self.aliases_out_maximum and not self.congested:
             alias = self.aliases_out[topic] = len(self.aliases_out) + 1
             properties["topic_alias"] = alias
         return topic
@@ -342,7 +371,8 @@ class Connection:
         if self.session is not None:
             self.session.dropped = 0
             self.broker.pump(self)
-        self.pause(False)
+        if self.state is State.CONNECTED and not self.held_acknowledgements:
+            self.pause(False)
 
     def pause(self, paused: bool) -> None:
         if paused is not self.paused:
@@ -371,13 +401,15 @@ class Connection:
         # (MQTT-3.1.4-1 there); without a readable version there is nobody to answer.
         malformed = reason_code in (Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR, Reason.PACKET_TOO_LARGE)
         if self.protocol_version == MQTT_5 or (self.protocol_version and not malformed):
-            self.send_packet(Connack(False, reason_code, self._problem(reason)))
+            answer = Connack(False, reason_code, self.problem(reason))
+            if self.has_room_for(codec.encode(answer, self.protocol_version)):
+                self.send_packet(answer)
         self._close(f"refused: {reason}")
 
     def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
         """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
         if self.state is State.CONNECTED and self.protocol_version == MQTT_5:
-            properties = self._problem(reason)
+            properties = self.problem(reason)
             if server_reference is not None:
                 properties["server_reference"] = server_reference
             self.send_packet(Disconnect(reason_code, properties))
@@ -400,13 +432,21 @@ class Connection:
         self.closing = True
         self.partial = None
         self.backlog = None
+        self.resending = None
+        self.timer_at = None
         self.topics = None
         self.broker.dirty.append(self)
         self.broker.detach(self, with_will)
 
-    def _problem(self, reason: str) -> Properties:
-        # CONNACK and DISCONNECT may carry a reason string whatever Request Problem Information
-        # says (§3.1.2.11.7), unless it would exceed the client's Maximum Packet Size.
+    def has_room_for(self, data: bytes) -> bool:
+        """Is the packet within the client's Maximum Packet Size (MQTT-3.1.2-24)?"""
+        return not self.maximum_packet_size or len(data) <= self.maximum_packet_size
+
+    def problem(self, reason: str) -> Properties:
+        """A reason string, unless it would exceed the client's Maximum Packet Size.
+
+        CONNACK and DISCONNECT may carry one whatever Request Problem Information says (§3.1.2.11.7).
+        """
         if not reason or self.protocol_version != MQTT_5:
             return {}
         text = reason[:200]

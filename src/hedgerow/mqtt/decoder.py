@@ -21,6 +21,7 @@ from hedgerow.mqtt.packets import (
     CONNECT,
     DISCONNECT,
     MQTT_3_1,
+    MQTT_3_1_1,
     MQTT_5,
     PINGREQ,
     PINGRESP,
@@ -54,6 +55,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import CONNACK_REASONS, REASON_CODES, Reason
 from hedgerow.mqtt.wire import (
+    BRIDGE_BIT,
     PROTOCOL_NAMES,
     RETAIN_HANDLING_SHIFT,
     WILL_QOS_SHIFT,
@@ -119,7 +121,13 @@ def peek_version(body: bytes) -> int:
     A server needs it to refuse a CONNECT that it cannot decode in words that the client knows.
     """
     at = 2 + int.from_bytes(body[:2], "big")
-    return body[at] if at < len(body) else 0
+    return _split_version(body[at])[0] if at < len(body) else 0
+
+
+def _split_version(byte: int) -> tuple[int, bool]:
+    """The protocol version, and whether a bridge says so; whatever we do not know stays as it is."""
+    is_bridge = byte in (BRIDGE_BIT | MQTT_3_1, BRIDGE_BIT | MQTT_3_1_1)
+    return byte & ~BRIDGE_BIT if is_bridge else byte, is_bridge
 
 
 def decode(first_byte: int, body: bytes, version: int) -> Packet:
@@ -209,7 +217,7 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
         raise ProtocolError(
             Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol name {name[:16]!r}", "MQTT-3.1.2-1"
         )
-    version = reader.byte()
+    version, is_bridge = _split_version(reader.byte())
     if PROTOCOL_NAMES.get(version) != name:
         raise ProtocolError(
             Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name} version {version}", "MQTT-3.1.2-2"
@@ -221,6 +229,7 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
         keep_alive=reader.two_byte_integer(),
         properties=_read_properties(reader, CONNECT, version),
         client_id=reader.utf8_string(),
+        is_bridge=is_bridge,
     )
     if connect_flags & ConnectFlag.WILL:
         packet.will = Will(

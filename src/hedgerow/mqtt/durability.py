@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.changes import Changes, SubscriptionRecord
 from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import PUBACK, PUBCOMP
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker import Broker
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.session import Session
 
 MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading from it.
+FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 
 
 class Durability:
@@ -51,7 +53,8 @@ class Durability:
         for connection, data, is_acknowledgement in held:
             if is_acknowledgement:
                 connection.held_acknowledgements -= 1
-                if connection.paused and not connection.held_acknowledgements:
+                connection.held_publications -= data[0] in FINISHING
+                if connection.paused and not (connection.held_acknowledgements or connection.congested):
                     connection.pause(False)
             if connection.is_connected:
                 connection.send(data)
@@ -65,6 +68,7 @@ class Durability:
             connection.send(data)
             return
         connection.held_acknowledgements += 1
+        connection.held_publications += data[0] in FINISHING
         self._held.append((connection, data, True))
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
             connection.pause(True)
@@ -131,6 +135,10 @@ class Durability:
             self.changes.messages[key] = message
         self.references[key] += 1
         return key
+
+    def store_separately(self) -> None:
+        """The next delivery may go to a session that has the same message already: a place of its own."""
+        self._stored_last = (None, 0)
 
     def finish_delivery(self, session: Session, delivery: Delivery) -> None:
         """Acknowledged, expired or given up: the store need not keep it."""

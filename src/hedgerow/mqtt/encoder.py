@@ -49,6 +49,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import CONNACK_RETURN_CODES, CONNACK_SERVER_UNAVAILABLE, REASON_CODES, Reason
 from hedgerow.mqtt.wire import (
+    BRIDGE_BIT,
     PROTOCOL_NAMES,
     RETAIN_HANDLING_SHIFT,
     WILL_QOS_SHIFT,
@@ -131,10 +132,12 @@ def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
         payload.append(encode_binary_data(packet.password))
     if version < MQTT_5 and packet.password is not None and packet.username is None:
         raise ValueError("password without a user name [MQTT-3.1.2-22]")
+    if version == MQTT_5 and packet.is_bridge:
+        raise ValueError("MQTT 5 has no mark of a bridge")
     return CONNECT << 4, b"".join(
         (
             encode_utf8_string(PROTOCOL_NAMES[version]),
-            bytes((version, flags)),
+            bytes((version | BRIDGE_BIT if packet.is_bridge else version, flags)),
             encode_two_byte_integer(packet.keep_alive),
             _write_properties(packet.properties, CONNECT, version),
             *payload,

@@ -143,6 +143,7 @@ def _negotiate(connection: Connection, session: Session, packet: Connect, answer
     asked = packet.properties
     version = packet.protocol_version
     session.protocol_version = version
+    connection.is_bridge = packet.is_bridge
 
     if version == MQTT_5:
         interval = asked.get("session_expiry_interval", 0)

@@ -6,11 +6,12 @@ answers for QoS 1 and 2, once the broker has stored what must survive.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError, TopicError
-from hedgerow.message import Message, Properties
+from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode, encode_remaining_length
 from hedgerow.mqtt.events import PublicationRefused
 from hedgerow.mqtt.packets import (
@@ -30,11 +31,15 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
+    from hedgerow.mqtt.broker import Broker
     from hedgerow.mqtt.connection import Connection
     from hedgerow.mqtt.routes import Route
     from hedgerow.mqtt.session import Session
 
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
+
+# Mosquitto's bridges publish and leave as their will, retained, whether they are connected.
+_BRIDGE_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
 
 # First byte and remaining length of the acknowledgements that say nothing but success.
 PUBACK_HEAD = b"\x40\x02"
@@ -70,7 +75,7 @@ def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
         topic = validate_name(topic_bytes.decode())
     except (UnicodeDecodeError, TopicError):
         return None
-    if not may_publish(connection, topic):
+    if not may_publish(connection.broker, connected_session(connection), topic):
         return None
     topics = connection.topics
     if topics is None:
@@ -81,11 +86,10 @@ def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
     return route
 
 
-def may_publish(connection: Connection, topic: str) -> bool:
-    session = connected_session(connection)
-    if topic.startswith("$SYS/"):
-        return False  # The broker alone speaks there.
-    return connection.broker.access.may_write(session.username, session.client_id, topic)
+def may_publish(broker: Broker, session: Session, topic: str) -> bool:
+    if topic.startswith("$SYS/") and not _BRIDGE_STATE.fullmatch(topic):
+        return False  # The broker alone speaks there, except that bridges say whether they are up.
+    return broker.access.may_write(session.username, session.client_id, topic)
 
 
 def connected_session(connection: Connection) -> Session:
@@ -120,7 +124,7 @@ def _resolve_alias(connection: Connection, packet: Publish) -> None:
     alias = packet.properties.get("topic_alias")
     if alias is not None:
         if not 0 < alias <= connection.broker.limits.topic_alias_maximum:
-            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}", "MQTT-3.3.2-8")
+            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}", "MQTT-3.3.2-9")
         if connection.aliases_in is None:
             connection.aliases_in = {}
         if packet.topic:
@@ -136,9 +140,9 @@ def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None
         validate_name(message.topic)
     except TopicError as error:
         return Reason.TOPIC_NAME_INVALID, str(error)
-    if not may_publish(connection, message.topic):
+    if not may_publish(connection.broker, connected_session(connection), message.topic):
         return Reason.NOT_AUTHORIZED, "not authorized"
-    if message.retain and not connection.broker.has_room_to_retain(message):
+    if message.retain and not connection.broker.retained.has_room_for(message):
         return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
     return None
 
@@ -156,7 +160,7 @@ def _refuse_publication(
     broker.stats.publish_refused += 1
     broker.events.append(PublicationRefused(connection.address, session.client_id, message.topic, reason))
     version = connection.protocol_version
-    problem: Properties = {"reason_string": reason} if connection.problem_information else {}
+    problem = connection.problem(reason) if connection.problem_information else {}
     code = reason_code if version == MQTT_5 else 0
     if message.qos == 1:
         broker.durability.acknowledge(
@@ -178,9 +182,10 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
         broker.publish(message, route, session)
         return
     if connection.protocol_version == MQTT_5:
-        pending = connection.held_acknowledgements if qos == 1 else len(session.received or ())
-        if pending >= broker.limits.receive_maximum and packet_id not in (session.received or ()):
-            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-9")
+        received = session.received or ()
+        unfinished = connection.held_publications + len(received) - connection.received_before
+        if unfinished >= broker.limits.receive_maximum and packet_id not in received:
+            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
     change_count = broker.durability.change_count
     if qos == 1:
         count = broker.publish(message, route, session)
@@ -218,7 +223,7 @@ def puback(connection: Connection, packet_id: int, reason_code: int) -> None:
     delivery = outbox.acknowledged(packet_id) if outbox is not None else None
     if outbox is not None and delivery is not None:
         connection.broker.durability.finish_delivery(session, delivery)
-        if outbox.queue:
+        if outbox.queue or connection.resending:
             connection.broker.pump(connection)
 
 
@@ -242,8 +247,9 @@ def pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
     session = connected_session(connection)
     broker = connection.broker
     if session.received is None or packet_id not in session.received:
+        # It may be that an earlier connection released it, and that is not stored yet.
         found = connection.protocol_version < MQTT_5
-        broker.durability.acknowledge(connection, complete(packet_id, found), must_wait=False)
+        broker.durability.acknowledge(connection, complete(packet_id, found), must_wait=session.durable)
         return
     session.received.remove(packet_id)
     # The client may use the identifier again once it has the PUBCOMP: if we then remembered the old
@@ -258,7 +264,7 @@ def pubcomp(connection: Connection, packet_id: int, reason_code: int) -> None:
     delivery = outbox.completed(packet_id) if outbox is not None else None
     if outbox is not None and delivery is not None:
         connection.broker.durability.finish_delivery(session, delivery)
-        if outbox.queue:
+        if outbox.queue or connection.resending:
             connection.broker.pump(connection)
 
 

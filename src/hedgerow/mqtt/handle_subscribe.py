@@ -54,6 +54,11 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
         return Reason.TOPIC_FILTER_INVALID
     if group is not None and wanted.no_local:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
+    if connection.is_bridge:
+        # What Mosquitto gives a bridge that cannot ask for it: nothing comes back to the broker that it
+        # came from, and what was retained here is retained there.
+        wanted.no_local = group is None
+        wanted.retain_as_published = True
     # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
     readable = broker.access.may_read(session.username, session.client_id, topic_filter)
     if not is_wildcard(topic_filter) and not readable:

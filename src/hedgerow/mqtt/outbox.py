@@ -63,14 +63,14 @@ class Outbox:
 
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)
-        self.queued_bytes += len(delivery.message.payload)
+        self.queued_bytes += delivery.message.size
 
     def take(self) -> Delivery | None:
         """The next queued delivery, now in flight with a packet identifier; None when it must wait."""
         if not self.queue or len(self.in_flight) >= self.window:
             return None
         delivery = self.queue.popleft()
-        self.queued_bytes -= len(delivery.message.payload)
+        self.queued_bytes -= delivery.message.size
         self.start(delivery)
         return delivery
 
@@ -84,7 +84,7 @@ class Outbox:
     def drop_oldest(self) -> Delivery:
         """Give up the head of the queue (expired, or no room). Never one in flight."""
         delivery = self.queue.popleft()
-        self.queued_bytes -= len(delivery.message.payload)
+        self.queued_bytes -= delivery.message.size
         return delivery
 
     def allocate_packet_id(self) -> int:

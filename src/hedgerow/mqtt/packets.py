@@ -56,6 +56,8 @@ class Connect:
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = field(default_factory=_properties)
+    is_bridge: bool = False
+    """Another broker connects; before MQTT 5, which has subscription options to the same effect."""
 
 
 @dataclass(slots=True)

@@ -8,10 +8,6 @@ from hedgerow.message import Message
 from hedgerow.topics import TopicTree, is_wildcard
 
 
-def _size(message: Message) -> int:
-    return len(message.topic) + len(message.payload)
-
-
 class Retained:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -26,13 +22,21 @@ class Retained:
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages.values())
 
+    def get(self, topic: str) -> Message | None:
+        return self._messages.get(topic)
+
+    def has_room_for(self, message: Message) -> bool:
+        return not message.payload or self._bytes_with(message) <= self.max_bytes
+
+    def _bytes_with(self, message: Message) -> int:
+        old = self._messages.get(message.topic)
+        return self.bytes + message.size - (old.size if old is not None else 0)
+
     def set(self, message: Message) -> bool:
         """Keep it in place of the topic's last one. False when there is no room for it."""
-        old = self._messages.get(message.topic)
-        size = self.bytes + _size(message) - (_size(old) if old is not None else 0)
-        if size > self.max_bytes:
+        if not self.has_room_for(message):
             return False
-        self.bytes = size
+        self.bytes = self._bytes_with(message)
         self._messages[message.topic] = message
         self._tree.set(message.topic, None, message)
         return True
@@ -41,7 +45,7 @@ class Retained:
         message = self._messages.pop(topic, None)
         if message is None:
             return False
-        self.bytes -= _size(message)
+        self.bytes -= message.size
         self._tree.remove(topic, None)
         return True
 

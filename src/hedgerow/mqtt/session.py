@@ -30,6 +30,7 @@ class Session:
         "protocol_version",
         "received",
         "subscriptions",
+        "timer_at",
         "username",
         "will",
         "will_at",
@@ -48,6 +49,7 @@ class Session:
         self.durable = False  # kept in the store: the broker has one, and the session outlives connections
         self.will: Will | None = None
         self.will_at: float | None = None  # when a will that waits for its delay is published
+        self.timer_at: float | None = None  # when the broker next looks at this session
         self.subscriptions: dict[str, SubscriptionRecord] | None = None
         self.outbox: Outbox | None = None
         self.received: set[int] | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited

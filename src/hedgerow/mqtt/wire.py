@@ -16,6 +16,9 @@ from hedgerow.mqtt.reasons import Reason
 
 PROTOCOL_NAMES = {MQTT_3_1: "MQIsdp", MQTT_3_1_1: "MQTT", MQTT_5: "MQTT"}
 
+# Mosquitto's mark of a bridge, in the protocol version of a CONNECT before MQTT 5.
+BRIDGE_BIT = 0x80
+
 
 class ConnectFlag(IntEnum):
     """§3.1.2.3; the will's QoS stands between them."""

@@ -167,10 +167,13 @@ class Subscription:
         """The transport's delivery of one message."""
         queue = self._queue
         most, most_bytes = self._limits
-        if self.full and message.qos == 0:
-            if len(queue) >= _OVERFLOW * most or self._queued_bytes >= _OVERFLOW * most_bytes:
-                self.dropped += 1
-                return
+        if (
+            self.full
+            and message.qos == 0
+            and (len(queue) >= _OVERFLOW * most or self._queued_bytes >= _OVERFLOW * most_bytes)
+        ):
+            self.dropped += 1
+            return
         queue.append(message)
         self._queued_bytes += len(message.payload)
         if len(queue) == 1:
@@ -252,6 +255,9 @@ class Bus(ABC):
     @abstractmethod
     def send_nowait(self, message: Message) -> asyncio.Future[None]:
         """Publish a ready-made message without waiting; see `publish_nowait`."""
+
+    def acknowledge(self, message: Message) -> None:  # noqa: B027 - most transports have nothing to do
+        """With manual acknowledgement: the application is done with a message of QoS 1 or 2."""
 
     @abstractmethod
     async def unsubscribe(self, topic_filter: str) -> None:

@@ -150,8 +150,9 @@ def load_access(config: Config) -> Access:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--config` and the flag of every key."""
+    """Add `--config` and the flag of every key. A flag that was not given leaves no attribute."""
     parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; flags override it")
+    defaults = Config()
     for key in KEYS:
         if key.flag == "--limit":
             continue
@@ -161,7 +162,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         else:
             options["metavar"] = key.metavar
         if key.read is read_addresses:
-            options["action"] = "append"
+            default = ", ".join(map(str, getattr(defaults, key.name))) or "off"
+            options |= {"action": "append", "help": f"{key.help} (default: {default})"}
         parser.add_argument(key.flag, **options)
     parser.add_argument(
         "--limit",
@@ -317,9 +319,10 @@ def _read_file(path: Path) -> dict[str, _Given]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        reason, _, line = str(error).removesuffix(")").partition(" (at line ")
-        where = f"{path}:{line.partition(',')[0]}" if line else str(path)
-        raise ConfigError(f"{where}: {reason}") from None
+        reason, _, position = str(error).partition(" (at ")
+        found = re.match(r"line ([0-9]+)", position)  # otherwise: "end of document"
+        line = int(found[1]) if found else len(text.rstrip().splitlines())
+        raise ConfigError(f"{path}:{line}: {reason}") from None
     lines = _key_lines(text)
     given: dict[str, _Given] = {}
     for name, value in _flatten(document):

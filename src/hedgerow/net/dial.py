@@ -1,7 +1,6 @@
 """Opening a link to a server: TCP, TLS or WebSocket, one address after the other, within one time limit.
 
-A `ClientLink` carries bytes and knows nothing of what they mean. Whatever goes wrong while it is
-opened leaves as one `ConnectError` that says where to and why, in words.
+Whatever goes wrong leaves as one `ConnectError` that says where to and why, in words.
 """
 
 from __future__ import annotations
@@ -11,16 +10,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from hedgerow.errors import ConfigError, ConnectError
+from hedgerow.net.client_link import ClientLink, explain
 from hedgerow.net.urls import Address
-
-WRITE_HIGH_WATER = 256 * 1024
-WRITE_LOW_WATER = 64 * 1024
-
-# A link that was closed with bytes still to write gets this long; a dead peer would hold it for ever.
-CLOSE_TIMEOUT_S = 2.0
 
 # One address that swallows packets must not use up the time of those after it.
 ADDRESS_TIMEOUT_S = 5.0
@@ -61,65 +54,6 @@ def _explain_file(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class ClientLink(asyncio.Protocol):
-    """An open link. `on_data` gets every chunk, `on_lost` once the reason why there are no more."""
-
-    transport: asyncio.Transport
-
-    def __init__(self, on_data: Callable[[bytes], None], on_lost: Callable[[str], None]) -> None:
-        self._on_data = on_data
-        self._on_lost = on_lost
-        loop = asyncio.get_running_loop()
-        self.opened: asyncio.Future[None] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
-        self.writable = asyncio.Event()
-        self.writable.set()
-        self._giving_up: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such
-        self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
-        self.begin()
-
-    def begin(self) -> None:
-        """The transport is there; what else has to happen until bytes may flow?"""
-        self.opened.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        self._on_data(data)
-
-    def write(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def pause_writing(self) -> None:
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        self.writable.set()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-        reason = explain(error) if error is not None else "the server closed the link"
-        self.writable.set()
-        if not self.opened.done():
-            self.opened.set_exception(ConnectError(reason))
-            self.opened.exception()  # seen: the one who waits for it may have given up
-        if not self.closed.done():
-            self.closed.set_result(None)
-            self._on_lost(reason)
-
-    def close(self) -> None:
-        """Write what is left, and end."""
-        if self._giving_up is None and not self.closed.done():
-            loop = asyncio.get_running_loop()
-            self._giving_up = loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
-            self.transport.close()
-
-    def abort(self) -> None:
-        self.transport.abort()
-
-
 async def dial(
     address: Address,
     tls: ssl.SSLContext | None,
@@ -134,7 +68,7 @@ async def dial(
     except TimeoutError:
         raise ConnectError(f"cannot connect to {address}: no answer in {timeout_s:g} s") from None
     except (OSError, ssl.CertificateError, ConnectError) as error:
-        raise ConnectError(f"cannot connect to {address}: {explain(error)}") from error
+        raise ConnectError(f"cannot connect to {address}: {explain(error)}") from None
 
 
 async def _dial_each(
@@ -184,21 +118,3 @@ async def _dial_one(
         link.abort()
         raise
     return link
-
-
-def explain(error: BaseException) -> str:
-    """Why a link could not be made or kept, for people."""
-    match error:
-        case socket.gaierror():
-            return f"no such host ({error.strerror})"
-        case ssl.SSLCertVerificationError():
-            return f"the server's certificate is not trusted: {error.verify_message}"
-        case ssl.SSLError():
-            return f"TLS failed: {error.reason or error}".replace("_", " ").lower().replace("tls", "TLS")
-        case ConnectionRefusedError():
-            return "connection refused"
-        case ConnectionResetError():
-            return "the server reset the link"
-        case OSError() if error.strerror:
-            return error.strerror.lower()
-    return str(error) or type(error).__name__

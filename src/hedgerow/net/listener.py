@@ -135,9 +135,10 @@ class ConnectRate:
         return allowed
 
     def _make_room(self, now: float) -> None:
-        self._full_at = {site: at for site, at in self._full_at.items() if at > now}
-        while len(self._full_at) >= MAX_ADDRESSES:
-            del self._full_at[next(iter(self._full_at))]  # the one that has been quiet longest
+        waiting = [(site, at) for site, at in self._full_at.items() if at > now]
+        # Too many all the same: those that have been quiet longest go, many at a time, so that a
+        # flood from everywhere does not pay for this walk at each connection.
+        self._full_at = dict(waiting[-MAX_ADDRESSES // 2 :])
 
 
 def is_loopback(address: str) -> bool:
@@ -241,5 +242,15 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(lambda: self._factory(self, address), accepted, **tls)
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors too
-            reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-            server.event_log.write(TransportFailed(address, self.scheme, reason), server.clock())
+            failed = TransportFailed(address, self.scheme, _describe(error))
+            server.event_log.write(failed, server.clock())
+
+
+def _describe(error: OSError) -> str:
+    """ssl.SSLError says more than a log line needs; OpenSSL's own words are `reason`."""
+    reason = getattr(error, "reason", None)
+    if not reason:
+        return error.strerror or str(error) or "the peer hung up"
+    verification = getattr(error, "verify_message", None)
+    text = reason.replace("_", " ").lower()
+    return f"{text}: {verification}" if verification else text

@@ -269,8 +269,8 @@ class Server:
         self._flushing = True
         broker = self.broker
         try:
-            while dirty := broker.take_dirty():
-                for connection in dirty:
+            while broker.dirty:
+                for connection in broker.take_dirty():
                     link = connection.link
                     if link is not None:
                         link.transmit()

@@ -23,7 +23,7 @@ class Scheme(NamedTuple):
     """Its `open_bus(address, options)` makes the bus."""
 
 
-_MQTT_MODULE = "hedgerow.net.client"
+_MQTT_MODULE = "hedgerow.net.mqtt_bus"
 
 SCHEMES = {
     scheme.name: scheme

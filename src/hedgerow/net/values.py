@@ -45,7 +45,7 @@ LIMIT_RANGES: dict[str, tuple[float, float]] = {
     "topic_alias_maximum": (0, 65_535),
     "keep_alive_s": (1, 65_535),
     "session_expiry_s": (0, INFINITE),
-    "sessions": (0, 1_000_000_000),
+    "sessions": (1, 1_000_000_000),
 }
 
 Read = Callable[[object, Path], Any]

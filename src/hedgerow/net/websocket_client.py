@@ -13,13 +13,12 @@ from dataclasses import replace
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidStatus
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from hedgerow.errors import ConnectError
-from hedgerow.net.dial import ClientLink
+from hedgerow.net.client_link import ClientLink
 from hedgerow.net.urls import Address
 
 SUBPROTOCOL = Subprotocol("mqtt")  # MQTT-6.0.0-3
@@ -49,32 +48,36 @@ class WebSocketClientLink(ClientLink):
         websocket.receive_data(data)
         chunks: list[bytes] = []
         for event in websocket.events_received():
-            if isinstance(event, Response):
-                self._finish_handshake()
-            elif isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.CONT):
-                chunks.append(event.data)
+            if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.CONT):
+                chunks.append(bytes(event.data))
             elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:
                 websocket.fail(CloseCode.UNSUPPORTED_DATA, "MQTT takes binary frames")  # MQTT-6.0.0-1
+        if not self.opened.done():
+            self._check_handshake()
         if chunks:
             self._on_data(b"".join(chunks))
         self._send_frames()
 
-    def _finish_handshake(self) -> None:
+    def eof_received(self) -> None:
+        self._websocket.receive_eof()
+        if not self.opened.done():
+            self._check_handshake()
+
+    def _check_handshake(self) -> None:
         websocket = self._websocket
         error = websocket.handshake_exc
         if isinstance(error, InvalidStatus):
             self._refuse(f"the server answered HTTP {error.response.status_code}, not WebSocket")
         elif error is not None:
             self._refuse(f"the WebSocket handshake failed: {error}")
-        elif websocket.subprotocol != SUBPROTOCOL:
-            self._refuse("the server speaks WebSocket but not MQTT over it")
-        elif not self.opened.done():
+        elif websocket.state is State.OPEN and websocket.subprotocol != SUBPROTOCOL:
+            self._refuse("the server speaks WebSocket, but not MQTT over it")
+        elif websocket.state is State.OPEN:
             self.opened.set_result(None)
 
     def _refuse(self, reason: str) -> None:
-        if not self.opened.done():
-            self.opened.set_exception(ConnectError(reason))
-            self.opened.exception()  # seen: the one who waits for it may have given up
+        self.opened.set_exception(ConnectError(reason))
+        self.opened.exception()  # seen: the one who waits for it may have given up
 
     def write(self, data: bytes) -> None:
         if self._websocket.state is State.OPEN:
@@ -86,15 +89,6 @@ class WebSocketClientLink(ClientLink):
             self._websocket.send_close(CloseCode.NORMAL_CLOSURE)
             self._send_frames()
         super().close()
-
-    def eof_received(self) -> None:
-        self._websocket.receive_eof()
-        self._finish_early()
-
-    def _finish_early(self) -> None:
-        error = self._websocket.handshake_exc
-        if error is not None:
-            self._refuse(f"the WebSocket handshake failed: {error}")
 
     def _send_frames(self) -> None:
         data = b"".join(self._websocket.data_to_send())  # b"" in it: the library wants the end

@@ -1,0 +1,114 @@
+"""A client's end of an open TCP or TLS connection: bytes in, bytes out, and why it ended.
+
+It knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from hedgerow.errors import ConnectError
+
+WRITE_HIGH_WATER = 256 * 1024
+WRITE_LOW_WATER = 64 * 1024
+
+# A link that was closed with bytes still to write gets this long; a dead peer would hold it for ever.
+CLOSE_TIMEOUT_S = 2.0
+
+
+class ClientLink(asyncio.Protocol):
+    """An open link. `on_data` gets every chunk, `on_lost` once the reason why there are no more."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, on_data: Callable[[bytes], None], on_lost: Callable[[str], None]) -> None:
+        self._on_data = on_data
+        self._on_lost = on_lost
+        loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._giving_up: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such
+        self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
+        self.begin()
+
+    def begin(self) -> None:
+        """The transport is there; what else has to happen until bytes may flow?"""
+        self.opened.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        self._on_data(data)
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        reason = explain(error) if error is not None else "the server closed the link"
+        self.writable.set()
+        if not self.opened.done():
+            self.opened.set_exception(ConnectError(reason))
+            self.opened.exception()  # seen: the one who waits for it may have given up
+        if not self.closed.done():
+            self.closed.set_result(None)
+            self._on_lost(reason)
+
+    def close(self) -> None:
+        """Write what is left, and end.
+
+        Closing a socket with unread input resets it, and the reset can overtake our last bytes: the
+        server would take a clean DISCONNECT for a lost link and publish the will. So only the sending
+        side is shut, and what still arrives is thrown away until the server closes its side.
+        """
+        if self._giving_up is not None or self.closed.done():
+            return
+        self._on_data = _discard
+        self._giving_up = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.transport.abort)
+        try:
+            if self.transport.can_write_eof():
+                self.transport.resume_reading()
+                self.transport.write_eof()
+            else:
+                self.transport.close()  # TLS: says so to the server, and discards until its answer
+        except OSError:  # reset in this very moment
+            self.transport.abort()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+
+def _discard(data: bytes) -> None:
+    pass
+
+
+def explain(error: BaseException) -> str:
+    """Why a link could not be made or kept, for people."""
+    match error:
+        case socket.gaierror():
+            return f"no such host ({error.strerror})"
+        case ssl.SSLCertVerificationError():
+            return f"the server's certificate is not trusted: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS failed: {error.reason or error}".replace("_", " ").lower().replace("tls", "TLS")
+        case ConnectionRefusedError():
+            return "connection refused"
+        case ConnectionResetError():
+            return "the server reset the link"
+        case OSError() if error.strerror:
+            return error.strerror.lower()
+    return str(error) or type(error).__name__

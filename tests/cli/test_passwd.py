@@ -1,0 +1,119 @@
+"""`hedgerow passwd`, as its user types it."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from hedgerow.cli import main
+from hedgerow.net.passwords import Passwords
+
+FEW = ("-I", "1000")  # iterations: these tests are not about how long a hash takes
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "passwords"
+
+
+def passwd(*words: object) -> int:
+    return main(["passwd", *map(str, words)])
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, *passwords: str) -> list[str]:
+    """A terminal at which these passwords are typed; gives the prompts that it showed."""
+    prompts: list[str] = []
+    typed = iter(passwords)
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr(getpass, "getpass", ask)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    return prompts
+
+
+def test_a_password_is_asked_for_twice_without_echo(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = answer(monkeypatch, "sécret", "sécret")
+    assert passwd("-c", file, "alice", *FEW) == 0
+    assert prompts == ["Password of alice: ", "Again: "]
+    assert capsys.readouterr() == (f"added alice in {file}\n", "")
+    assert Passwords.load(file).verify("alice", "sécret".encode())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("typed", "error"),
+    [
+        (("one", "two"), "the two passwords differ; nothing was changed"),
+        (("one",), "no password was given; nothing was changed"),
+        (("", ""), "an empty password"),
+    ],
+)
+def test_nothing_changes_when_the_answers_do_not_fit(
+    file: Path,
+    typed: tuple[str, ...],
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer(monkeypatch, *typed)
+    assert passwd("-c", file, "alice", *FEW) == 2
+    assert capsys.readouterr().err == f"hedgerow passwd: {error}\n"
+    assert not file.exists()
+
+
+def test_without_a_terminal_nobody_is_asked(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert passwd("-c", file, "alice") == 2
+    assert "--stdin reads it from standard input" in capsys.readouterr().err
+
+
+def test_batch_stdin_change_and_delete(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert passwd("-c", file, "alice", "-b", "one", *FEW) == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" two \r\nrest")))
+    assert passwd(file, "bob", "--stdin", *FEW) == 0
+    assert passwd(file, "alice", "-b", "three", *FEW) == 0
+    passwords = Passwords.load(file)
+    assert passwords.verify("alice", b"three")
+    assert passwords.verify("bob", b" two ")
+    assert passwd("-D", file, "alice") == 0
+    assert len(Passwords.load(file)) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"added alice in {file}",
+        f"added bob in {file}",
+        f"changed the password of alice in {file}",
+        f"deleted alice from {file}",
+    ]
+
+
+def test_errors_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def error(*words: object) -> str:
+        assert passwd(*words) == 2
+        return capsys.readouterr().err
+
+    assert error(file, "alice", "-b", "x") == f"hedgerow passwd: {file}: no such file; -c creates it\n"
+    file.write_text("alice\n")
+    assert error(file, "bob", "-b", "x") == f"hedgerow passwd: {file}:1: not USER:HASH\n"
+    file.write_text("")
+    assert error("-D", file, "bob") == f'hedgerow passwd: {file}: no user "bob"\n'
+    assert "it takes no password" in error("-D", file, "bob", "-b", "x")
+    assert "exists already" in error("-c", file, "bob", "-b", "x")
+    assert "not allowed with" in error("-c", "-D", file, "bob")
+    assert "0 iterations" in error(file, "bob", "-b", "x", "-I", "0")
+    assert file.read_text() == ""

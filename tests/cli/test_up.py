@@ -1,0 +1,184 @@
+"""`hedgerow up`, as its user and the system's service manager see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hedgerow.net.passwords import set_password
+from tests.conftest import StartNode
+from tests.net.certificates import Authority
+from tests.programs import Node, wait_until
+
+# Generous, for machines that run other tests beside this one. Alone it takes 0.2 s and 31 MiB.
+READY_S = 3.0
+IDLE_BYTES = 64 * 1024 * 1024
+
+CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c"
+ACCEPTED = b"\x20\x02\x00\x00"
+
+
+def talk(port: int, data: bytes = CONNECT) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(data)
+        return client.recv(100)
+
+
+def test_it_prints_a_line_for_each_url_when_it_is_ready(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    started_at = time.monotonic()
+    addresses = [word for scheme in Node.SCHEMES for word in (f"--{scheme}", "127.0.0.1:0")]
+    node = hedgerow_node(*addresses, "--certificate", str(certificate), "--key", str(key), "--id", "barn")
+    assert time.monotonic() - started_at < READY_S
+    lines = [line for line in node.log.splitlines() if line.startswith("listening")]
+    for line, scheme in zip(lines, Node.SCHEMES, strict=True):
+        assert re.fullmatch(rf"listening {scheme}://127\.0\.0\.1:\d+", line)
+    assert talk(node.port()) == ACCEPTED
+    assert talk(node.port("http"), b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+    wait_until(lambda: "node barn is up" in node.log, "the log to name the node")
+
+
+def test_an_idle_node_is_small(hedgerow_node: StartNode) -> None:
+    node = hedgerow_node("--ws", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    assert node.process is not None
+    pages = int(Path(f"/proc/{node.process.pid}/statm").read_text().split()[1])
+    assert pages * os.sysconf("SC_PAGE_SIZE") < IDLE_BYTES
+
+
+def test_what_no_listener_needs_is_not_loaded(hedgerow_node: StartNode) -> None:
+    node = hedgerow_node()
+    assert node.process is not None
+    maps = Path(f"/proc/{node.process.pid}/maps").read_text()
+    assert "websockets" not in maps
+    assert "sqlite3" not in maps
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_both_loops_serve_and_stop(hedgerow_node: StartNode, loop: str) -> None:
+    node = hedgerow_node("--loop", loop)
+    assert talk(node.port()) == ACCEPTED
+    node.stop()
+    assert "has stopped" in node.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_order(hedgerow_node: StartNode, number: signal.Signals) -> None:
+    node = hedgerow_node()
+    process, node.process = node.process, None
+    assert process is not None
+    with socket.create_connection(("127.0.0.1", node.port()), timeout=10) as client:
+        client.sendall(CONNECT)
+        assert client.recv(4) == ACCEPTED
+        process.send_signal(number)
+        assert client.recv(1) == b""  # MQTT 3.1.1 has no words for goodbye
+    assert process.wait(10) == 0
+    assert node.log.splitlines()[-1].endswith("has stopped")
+
+
+def test_a_second_signal_stops_it_at_once(hedgerow_node: StartNode) -> None:
+    node = hedgerow_node()
+    process, node.process = node.process, None
+    assert process is not None
+    # A client that never closes makes the orderly stop take its two seconds.
+    with socket.create_connection(("127.0.0.1", node.port()), timeout=10) as client:
+        client.sendall(CONNECT)
+        assert client.recv(4) == ACCEPTED
+        process.terminate()
+        wait_until(lambda: "is stopping" in node.log, "the stop to begin")
+        second_at = time.monotonic()
+        process.terminate()
+        assert process.wait(10) == 1
+        assert time.monotonic() - second_at < 1
+    assert "second signal" in node.log
+
+
+def test_sighup_reads_the_passwords_again(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ada", b"old", iterations=1000, create=True)
+    node = hedgerow_node("--passwords", str(users))
+    assert node.process is not None
+
+    def login(password: bytes) -> bytes:
+        body = b"\x00\x04MQTT\x04\xc2\x00\x00\x00\x01c\x00\x03ada" + len(password).to_bytes(2, "big") + password
+        return talk(node.port(), b"\x10" + bytes([len(body)]) + body)
+
+    assert login(b"old") == ACCEPTED
+    set_password(users, "ada", b"new", iterations=1000)
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "reloaded" in node.log, "the reload")
+    assert login(b"new") == ACCEPTED
+    assert login(b"old") != ACCEPTED
+    users.write_text("nonsense\n")
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "nothing reloaded" in node.log, "the refusal")
+    assert login(b"new") == ACCEPTED
+
+
+def test_the_file_limit_is_raised(hedgerow_node: StartNode) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        node = hedgerow_node()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert node.process is not None
+    assert resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+def test_the_log_is_json_on_request(hedgerow_node: StartNode) -> None:
+    node = hedgerow_node("--log-format", "json")
+    talk(node.port())
+    wait_until(lambda: "client_connected" in node.log, "the connection to be logged")
+    lines = [json.loads(line) for line in node.log.splitlines() if line.startswith("{")]
+    (event,) = [line for line in lines if line["event"] == "client_connected"]
+    assert event["fields"]["client_id"] == "c"
+    assert event["fields"]["transport"] == "mqtt"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mqtt", "127.0.0.1:{taken}"], ["mqtt", "127.0.0.1:{taken}", "in use"]),
+        (["--mqtt", "192.0.2.1:1883", "--anonymous"], ["mqtt", "192.0.2.1:1883"]),
+        (["--mqtt", "0.0.0.0:0"], ["--mqtt", "without a name"]),
+        (["--mqtt", "nonsense"], ["--mqtt", "nonsense"]),
+        (["--data", "/dev/null"], ["--data", "/dev/null"]),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_a_status(
+    arguments: list[str], words: list[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = listening.getsockname()[1]
+        arguments = [argument.format(taken=taken) for argument in arguments]
+        command = [sys.executable, "-m", "hedgerow", "up", "--ws", "off", "--http", "off", *arguments]
+        if "--mqtt" not in arguments:
+            command += ["--mqtt", "127.0.0.1:0"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("hedgerow up: ")
+    for word in words:
+        assert word.format(taken=taken) in line
+
+
+def test_a_store_in_use_is_refused(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    hedgerow_node("--data", data)
+    command = [sys.executable, "-m", "hedgerow", "up", "--mqtt", "127.0.0.1:0", "--ws", "off", "--http", "off"]
+    ended = subprocess.run([*command, "--data", data], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert data in ended.stderr
+    assert "in use" in ended.stderr

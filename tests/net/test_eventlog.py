@@ -1,0 +1,60 @@
+"""Peers cannot fill the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from hedgerow.mqtt.events import ConnectionRefused
+from hedgerow.net import eventlog
+from hedgerow.net.eventlog import EventLog, TransportFailed
+
+
+def refused(address: str) -> ConnectionRefused:
+    return ConnectionRefused(address, None, 0x87, "for the test")
+
+
+@pytest.fixture
+def log() -> EventLog:
+    return EventLog(logging.getLogger("test.eventlog"))
+
+
+def test_one_address_gets_so_many_lines_a_minute_and_a_summary(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(eventlog.MAX_LINES + 1_000):
+        log.write(refused("192.0.2.1"), 100.0)
+    assert len(caplog.records) == eventlog.MAX_LINES
+    log.write(refused("192.0.2.2"), 100.0)
+    log.write(TransportFailed("192.0.2.1", "mqtts", "for the test"), 100.0)
+    assert len(caplog.records) == eventlog.MAX_LINES + 2
+    assert log.deadline == 160.0
+    log.handle_timer(160.0)
+    assert caplog.records[-1].getMessage() == "1000 more of ConnectionRefused from 192.0.2.1 were left out"
+    assert log.deadline is None
+    log.write(refused("192.0.2.1"), 161.0)
+    assert caplog.records[-1].getMessage().startswith("a connection from 192.0.2.1 refused")
+
+
+def test_many_addresses_share_one_count_in_the_end(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+    for n in range(10 * eventlog.MAX_KEYS):
+        log.write(refused(f"10.0.{n >> 8}.{n & 255}"), 100.0)
+    assert len(caplog.records) == eventlog.MAX_KEYS + eventlog.MAX_LINES
+
+
+def test_a_record_carries_the_fact_itself(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+    log.write(refused("192.0.2.1"), 100.0)
+    assert caplog.records[0].msg == refused("192.0.2.1")
+
+
+def test_what_is_not_logged_is_not_counted(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    logging.getLogger("test.eventlog").setLevel(logging.ERROR)
+    try:
+        for _ in range(eventlog.MAX_LINES + 1):
+            log.write(refused("192.0.2.1"), 100.0)
+    finally:
+        logging.getLogger("test.eventlog").setLevel(logging.NOTSET)
+    assert log.deadline is None
+    assert not caplog.records

@@ -1,0 +1,243 @@
+"""MQTT over WebSocket, seen from a WebSocket client that we did not write."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
+
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe, Subscription
+from hedgerow.net.config import Tls
+from hedgerow.net.server import Server
+from hedgerow.net.websocket import is_loopback_origin
+from tests.net.certificates import Authority
+from tests.net.peers import LOOPBACK, PATIENCE_S, port_of, raw_client, running, until
+
+CONNECT = codec.encode(Connect("client"), MQTT_5)
+SUBSCRIBE = codec.encode(Subscribe(1, [Subscription("#")]), MQTT_5)
+
+
+def publish(payload: bytes) -> bytes:
+    return codec.encode(Publish("a", payload), MQTT_5)
+
+
+@asynccontextmanager
+async def websocket(server: Server, path: str = "/mqtt", **options: Any) -> AsyncIterator[ClientConnection]:
+    url = f"ws://127.0.0.1:{port_of(server, 'ws')}{path}"
+    options = {"subprotocols": ["mqtt"], "compression": None, "max_size": None, "proxy": None} | options
+    async with connect(url, **options) as client:
+        yield client
+
+
+async def frame(client: ClientConnection) -> list[Packet]:
+    """The packets of the next frame."""
+    async with asyncio.timeout(PATIENCE_S):
+        data = await client.recv()
+    assert isinstance(data, bytes)
+    packets, position = [], 0
+    while position < len(data):
+        header = codec.read_header(data, position)
+        assert header is not None
+        packets.append(codec.decode(data[position], data[header[0] : header[1]], MQTT_5))
+        position = header[1]
+    return packets
+
+
+async def close_code(client: ClientConnection) -> int | None:
+    with pytest.raises(ConnectionClosed):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await client.recv()
+    return client.close_code
+
+
+@pytest.mark.parametrize("path", ["/mqtt", "/", "/any/other?query=1"])
+async def test_every_path_is_served(path: str) -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server, path) as client:
+        assert client.subprotocol == "mqtt"
+        await client.send(CONNECT)
+        (answer,) = await frame(client)
+        assert isinstance(answer, Connack)
+
+
+async def test_the_subprotocol_of_3_1_is_answered_too() -> None:
+    async with running(ws=LOOPBACK) as server:
+        async with websocket(server, subprotocols=["mqttv3.1"]) as client:
+            assert client.subprotocol == "mqttv3.1"
+        async with websocket(server, subprotocols=["mqttv3.1", "mqtt"]) as client:
+            assert client.subprotocol == "mqtt"
+
+
+@pytest.mark.parametrize("offered", [None, ["chat"]])
+async def test_other_subprotocols_are_refused(offered: list[str] | None) -> None:
+    async with running(ws=LOOPBACK) as server:
+        with pytest.raises(InvalidStatus) as caught:
+            async with websocket(server, subprotocols=offered):
+                pass
+        assert caught.value.response.status_code == 400
+        assert b"subprotocol" in (caught.value.response.body or b"")
+        await until(lambda: server.open_sockets == 0, "the socket to close")
+
+
+async def test_frames_may_split_packets_anywhere() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        for byte in CONNECT + SUBSCRIBE:
+            await client.send(bytes([byte]))
+        packets = await frame(client)
+        if len(packets) == 1:
+            packets += await frame(client)
+        assert [type(packet) for packet in packets] == [Connack, Suback]
+        whole = publish(b"in three fragments")
+        await client.send([whole[:3], whole[3:5], whole[5:]])
+        assert await frame(client) == [Publish("a", b"in three fragments")]
+
+
+async def test_a_frame_may_hold_several_packets_and_each_flush_is_one_frame() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(CONNECT + SUBSCRIBE + publish(b"1") + publish(b"2"))
+        connack, suback, *publications = await frame(client)
+        assert isinstance(connack, Connack)
+        assert isinstance(suback, Suback)
+        assert publications == [Publish("a", b"1"), Publish("a", b"2")]
+
+
+@pytest.mark.parametrize("first", [b"", CONNECT], ids=["new", "connected"])
+async def test_a_text_frame_ends_the_connection(first: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    # MQTT-6.0.0-1
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(first)
+        await client.send("text")
+        assert await close_code(client) == 1003
+        await until(lambda: not server.broker.connections, "the machine to close")
+    assert "[MQTT-6.0.0-1]" in caplog.text
+
+
+async def test_ping_is_answered() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        async with asyncio.timeout(PATIENCE_S):
+            await (await client.ping(b"still there?"))
+
+
+async def test_a_frame_beyond_the_largest_packet_is_refused() -> None:
+    async with running(ws=LOOPBACK, limits=Limits(packet_bytes=1_000)) as server:
+        async with websocket(server) as client:
+            await client.send(CONNECT)
+            await frame(client)
+            await client.send(bytes(100_000))
+            assert await close_code(client) == 1009
+            await until(lambda: not server.broker.connections, "the machine to close")
+
+
+async def test_the_last_packet_and_a_close_frame_arrive() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(CONNECT + b"\xf7\x00")
+        packets = await frame(client)
+        assert [type(packet).__name__ for packet in packets] == ["Connack", "Disconnect"]
+        assert await close_code(client) == 1000
+    await until(lambda: server.open_sockets == 0, "the socket to close")
+
+
+async def test_stop_is_going_away() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(CONNECT)
+        await frame(client)
+        stopping = asyncio.create_task(server.stop())
+        assert await close_code(client) == 1001
+        await stopping
+
+
+async def test_a_client_that_closes_is_gone() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(CONNECT)
+        await frame(client)
+        await client.close()
+        await until(lambda: not server.broker.connections, "the machine to close")
+        assert client.close_code == 1000
+
+
+async def test_pings_of_a_peer_that_reads_nothing_cost_bounded_memory() -> None:
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(CONNECT)
+        await frame(client)
+        (connection,) = server.broker.connections
+        link = connection.link
+        client.transport.pause_reading()
+        pings = Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 1_000
+        while not link.congested:
+            client.transport.write(pings)
+            await asyncio.sleep(0)
+        for _ in range(40):  # 5 MB of PINGs, whose PONGs nobody takes
+            client.transport.write(pings)
+            await asyncio.sleep(0)
+        assert link.transport.get_write_buffer_size() < 1_000_000
+        client.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x10\x10\x00\x04MQTT\x05", b"\0" * 100_000, b"GET / HTTP/1.1\r\n\r\n", CONNECT]
+)
+async def test_what_is_no_handshake_gets_an_http_error(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(ws=LOOPBACK, limits=Limits(connect_timeout_s=0.5)) as server:
+        async with raw_client(port_of(server, "ws")) as client:
+            client.writer.write(sent)
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await client.reader.read()
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        await until(lambda: server.open_sockets == 0, "the socket to close")
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_ours"),
+    [
+        ("http://localhost:3000", True),
+        ("https://127.0.0.1", True),
+        ("http://[::1]:80", True),
+        ("https://example.com", False),
+        ("http://localhost.example.com", False),
+        ("http://127.0.0.1.example.com", False),
+        ("null", False),
+        ("http://[::1", False),
+    ],
+)
+async def test_pages_of_strangers_cannot_reach_a_loopback_listener(origin: str, is_ours: bool) -> None:
+    assert is_loopback_origin(origin) is is_ours
+    async with running(ws=LOOPBACK) as server:
+        if is_ours:
+            async with websocket(server, origin=origin):
+                return
+        with pytest.raises(InvalidStatus) as caught:
+            async with websocket(server, origin=origin):
+                pass
+        assert caught.value.response.status_code == 403
+
+
+async def test_mqtt_over_secure_websocket(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with running(wss=LOOPBACK, tls=Tls(*authority.issue("server"))) as server:
+        url = f"wss://127.0.0.1:{port_of(server, 'wss')}/mqtt"
+        context = authority.client_context()
+        async with connect(url, subprotocols=["mqtt"], ssl=context, proxy=None) as client:  # type: ignore[list-item]
+            await client.send(CONNECT + b"\xf7\x00")
+            packets = await frame(client)
+            assert [type(packet).__name__ for packet in packets] == ["Connack", "Disconnect"]
+            assert await close_code(client) == 1000
+
+
+async def test_the_library_itself_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(ws=LOOPBACK) as server, websocket(server, logger=logging.getLogger("client")) as client:
+        await client.send(CONNECT)
+        await frame(client)
+    names = {record.name for record in caplog.records if record.name != "client"}
+    assert names == {"hedgerow.broker"}
