@@ -57,6 +57,19 @@ def answers(connection: Connection, theirs: socket.socket, data: bytes) -> bytes
         return b""
 
 
+def check_every_split(subscribe: type[Subscriber], stream: bytes, expected: bytes) -> None:
+    """However the stream is cut in two, it is answered in full, in order, and counted once."""
+    qos = 1 if subscribe is Qos1Subscriber else 2
+    for split in range(1, len(stream)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.setblocking(False)
+            subscriber = subscribe(ours, DELIVERY[qos])
+            sent = answers(subscriber, theirs, stream[:split]) + answers(subscriber, theirs, stream[split:])
+            assert sent == expected, split
+            assert subscriber.received == len(PACKET_IDS)
+
+
 @pytest.mark.parametrize(
     ("shape", "messages"),
     [
@@ -146,13 +159,9 @@ def test_publishers_take_turns(ends: tuple[socket.socket, socket.socket]) -> Non
             theirs.close()
 
 
-@pytest.mark.parametrize("split", range(1, 2 * len(DELIVERY[1])))
-def test_qos1_deliveries_are_acknowledged(ends: tuple[socket.socket, socket.socket], split: int) -> None:
-    subscriber = Qos1Subscriber(ends[0], DELIVERY[1])
-    data = b"".join(Mqtt().publish(TOPIC, 1, packet_id) for packet_id in PACKET_IDS)
-    sent = answers(subscriber, ends[1], data[:split]) + answers(subscriber, ends[1], data[split:])
-    assert sent == wire(*map(Puback, PACKET_IDS))
-    assert subscriber.received == len(PACKET_IDS)
+def test_qos1_deliveries_are_acknowledged() -> None:
+    stream = b"".join(Mqtt().publish(TOPIC, 1, packet_id) for packet_id in PACKET_IDS)
+    check_every_split(Qos1Subscriber, stream, wire(*map(Puback, PACKET_IDS)))
 
 
 QOS_2_STREAM = [
@@ -173,17 +182,9 @@ QOS_2_ORDERS = {
 
 @pytest.mark.parametrize("order", QOS_2_ORDERS)
 def test_qos2_deliveries_are_answered(order: str) -> None:
-    """Whatever the split of the bytes, each PUBLISH gets its PUBREC and each PUBREL its PUBCOMP, in order."""
     stream = b"".join(packet for packet, _ in QOS_2_ORDERS[order])
     expected = b"".join(answer for _, answer in QOS_2_ORDERS[order])
-    for split in range(1, len(stream)):
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            theirs.setblocking(False)
-            subscriber = Qos2Subscriber(ours, DELIVERY[2])
-            sent = answers(subscriber, theirs, stream[:split]) + answers(subscriber, theirs, stream[split:])
-            assert sent == expected, split
-            assert subscriber.received == len(PACKET_IDS)
+    check_every_split(Qos2Subscriber, stream, expected)
 
 
 def test_a_qos2_delivery_counts_once_released(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -110,7 +110,9 @@ def test_sighup_reads_the_passwords_again(hedgerow_node: StartNode, tmp_path: Pa
     assert node.process is not None
 
     def login(password: bytes) -> bytes:
-        body = b"\x00\x04MQTT\x04\xc2\x00\x00\x00\x01c\x00\x03ada" + len(password).to_bytes(2, "big") + password
+        body = (
+            b"\x00\x04MQTT\x04\xc2\x00\x00\x00\x01c\x00\x03ada" + len(password).to_bytes(2, "big") + password
+        )
         return talk(node.port(), b"\x10" + bytes([len(body)]) + body)
 
     assert login(b"old") == ACCEPTED
@@ -177,8 +179,21 @@ def test_what_cannot_be_done_is_one_line_and_a_status(
 def test_a_store_in_use_is_refused(hedgerow_node: StartNode, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     hedgerow_node("--data", data)
-    command = [sys.executable, "-m", "hedgerow", "up", "--mqtt", "127.0.0.1:0", "--ws", "off", "--http", "off"]
-    ended = subprocess.run([*command, "--data", data], capture_output=True, text=True, timeout=30, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "hedgerow",
+        "up",
+        "--mqtt",
+        "127.0.0.1:0",
+        "--ws",
+        "off",
+        "--http",
+        "off",
+    ]
+    ended = subprocess.run(
+        [*command, "--data", data], capture_output=True, text=True, timeout=30, check=False
+    )
     assert ended.returncode == 1
     assert data in ended.stderr
     assert "in use" in ended.stderr

@@ -139,7 +139,7 @@ def _client(reach: Reach, version: str, client_id: str, clean: bool, will: Will 
 
 def properties(packet_type: int, **values: Any) -> Properties:
     """Properties of a packet, by their names in Paho: `properties(PUBLISH, ContentType="text")`."""
-    made = Properties(packet_type)
+    made = Properties(packet_type)  # type: ignore[no-untyped-call]
     for key, value in values.items():
         setattr(made, key, value)
     return made

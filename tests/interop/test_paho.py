@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -19,7 +21,9 @@ def test_every_qos_arrives_once_and_in_order(reach: Reach, version: str, name: s
     with paho(reach, version, f"{name}-s") as subscriber, paho(reach, version, f"{name}-p") as publisher:
         assert subscriber.subscribe(f"{name}/+", 2) == [2]
         published = [
-            publisher.publish(f"{name}/{qos}", f"{number}", qos) for number in range(count) for qos in (0, 1, 2)
+            publisher.publish(f"{name}/{qos}", f"{number}", qos)
+            for number in range(count)
+            for qos in (0, 1, 2)
         ]
         publisher.acknowledged(published)
         arrived = subscriber.expect(3 * count)
@@ -147,8 +151,7 @@ def test_properties_of_a_publication_pass_through(reach: Reach, name: str) -> No
         for qos in (0, 1):
             publisher.publish_and_wait(f"{name}/x", "value", qos, properties=sent)
         for message in subscriber.expect(2):
-            found = message.properties
-            assert found is not None
+            found: Any = message.properties
             assert found.UserProperty == [("b", "1"), ("a", "2"), ("b", "3")]
             assert found.SubscriptionIdentifier == [7]
             assert 0 < found.MessageExpiryInterval <= 100
@@ -163,12 +166,12 @@ def test_a_request_is_answered(tcp: Reach, name: str) -> None:
         asked = properties(PacketTypes.PUBLISH, ResponseTopic=f"{name}/answer", CorrelationData=b"42")
         client.publish_and_wait(f"{name}/request", "?", properties=asked)
         (request,) = server.expect(1)
-        assert request.properties is not None
-        answer = properties(PacketTypes.PUBLISH, CorrelationData=request.properties.CorrelationData)
-        server.publish_and_wait(request.properties.ResponseTopic, "!", properties=answer)
+        found: Any = request.properties
+        answer = properties(PacketTypes.PUBLISH, CorrelationData=found.CorrelationData)
+        server.publish_and_wait(found.ResponseTopic, "!", properties=answer)
         (response,) = client.expect(1)
-        assert response.properties is not None
-        assert (response.payload, response.properties.CorrelationData) == (b"!", b"42")
+        received: Any = response.properties
+        assert (response.payload, received.CorrelationData) == (b"!", b"42")
 
 
 def test_no_local_and_retain_as_published(tcp: Reach, name: str) -> None:

@@ -51,13 +51,13 @@ class FakeStore:
         self.retained: dict[str, Message] = {}
 
     def write(self, changes: Changes) -> None:
-        """Apply a batch. Copies, as rows would be: the broker goes on to change its objects."""
+        """Apply a batch."""
         for changed, stored in self._tables(changes):
             for key, value in changed.items():
                 if value is None or value is False:
                     stored.pop(key, None)
                 else:
-                    stored[key] = copy.copy(value)
+                    stored[key] = value
         for key, record in changes.sessions.items():
             if record is None:
                 for table in self.subscriptions, self.deliveries, self.received:
@@ -175,7 +175,12 @@ class World:
 
     def take_changes(self) -> bool:
         """The store begins to write; False when there is nothing, or a batch is being written."""
-        self._taken = self._taken or self.broker.take_changes()
+        if self._taken is None:
+            self._taken = self.broker.take_changes()
+            if self._taken is not None:
+                # Rows are written when a batch is taken: the broker goes on to change its deliveries.
+                deliveries = self._taken.deliveries
+                self._taken.deliveries = {place: copy.copy(each) for place, each in deliveries.items()}
         return self._taken is not None
 
     def commit(self) -> bool:
@@ -187,6 +192,11 @@ class World:
         self.store.write(changes)
         self.broker.changes_committed(self.now)
         return True
+
+    def write_taken(self) -> None:
+        """The batch under way reaches the store, and the broker does not hear of it."""
+        if self._taken is not None:
+            self.store.write(self._taken)
 
     def advance(self, seconds: float) -> None:
         """Let the time pass, stopping at every deadline on the way."""
@@ -239,6 +249,10 @@ class Client:
         self.connection.set_congested(congested, self.world.now)
         self.world.settle()
 
+    @property
+    def has_bytes(self) -> bool:
+        return bool(self._bytes)
+
     def take_bytes(self) -> bytes:
         data = bytes(self._bytes)
         self._bytes.clear()
@@ -248,10 +262,11 @@ class Client:
         """The packets that came since the last call."""
         packets = []
         while self._bytes:
-            packets.append(self._take_packet())
+            packets.append(self.take_packet())
         return packets
 
-    def _take_packet(self) -> Packet:
+    def take_packet(self) -> Packet:
+        """The first packet that came since the last call; others are left to be taken."""
         data = bytes(self._bytes)
         header = codec.read_header(data, 0)
         assert header is not None, data
@@ -262,7 +277,7 @@ class Client:
 
     def take_first(self, kind: type[Kind]) -> Kind:
         """The first packet that came since the last call, of this kind; others are left to be taken."""
-        packet = self._take_packet()
+        packet = self.take_packet()
         assert isinstance(packet, kind), packet
         return packet
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,10 @@ from tests.mqtt.client_peer import NOW, Peer, connected, read_packets
     ("options", "expected"),
     [
         (ConnectOptions("c"), "10 0e 0004 4d515454 05 02 003c 00 0001 63"),
-        (ConnectOptions("c", version=MQTT_3_1_1, clean_start=False), "10 0d 0004 4d515454 04 00 003c 0001 63"),
+        (
+            ConnectOptions("c", version=MQTT_3_1_1, clean_start=False),
+            "10 0d 0004 4d515454 04 00 003c 0001 63",
+        ),
         (ConnectOptions("c", version=MQTT_3_1, keep_alive_s=5), "10 0f 0006 4d5149736470 03 02 0005 0001 63"),
         (
             ConnectOptions("c", session_expiry_s=60, receive_maximum=7, topic_alias_maximum=3),
@@ -298,7 +303,7 @@ def test_every_split_of_the_bytes_gives_the_same_events_and_answers(version: int
 def test_any_split_of_the_bytes(cuts: list[int]) -> None:
     data = transcript_bytes(MQTT_5)
     edges = [0, *sorted(cuts), len(data)]
-    chunks = [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    chunks = [data[start:stop] for start, stop in pairwise(edges)]
     assert run_transcript(MQTT_5, chunks) == run_transcript(MQTT_5, [data])
 
 

@@ -8,7 +8,14 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-ON_BOTH_LOOPS = {"test_server.py", "test_tls.py", "test_websocket.py", "test_http.py"}
+ON_BOTH_LOOPS = {
+    "test_client.py",
+    "test_mqtt_bus.py",
+    "test_server.py",
+    "test_tls.py",
+    "test_websocket.py",
+    "test_http.py",
+}
 
 
 def pytest_asyncio_loop_factories(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from hedgerow.mqtt import codec
@@ -59,6 +59,10 @@ class RawClient:
     def send(self, *packets: Packet | bytes) -> None:
         self.writer.write(b"".join(p if isinstance(p, bytes) else codec.encode(p, MQTT_5) for p in packets))
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        return cast(asyncio.Transport, self.writer.transport)
+
     async def receive(self) -> Packet | None:
         """The next packet; None when the server closed the connection."""
         async with asyncio.timeout(PATIENCE_S):
@@ -82,10 +86,8 @@ class RawClient:
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with suppress(ConnectionError, ssl.SSLError):
             await self.writer.wait_closed()
-        except (ConnectionError, ssl.SSLError):
-            pass
 
 
 @asynccontextmanager

@@ -58,3 +58,10 @@ def test_what_is_not_logged_is_not_counted(log: EventLog, caplog: pytest.LogCapt
         logging.getLogger("test.eventlog").setLevel(logging.NOTSET)
     assert log.deadline is None
     assert not caplog.records
+
+
+def test_the_last_minute_has_its_summary_too(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(eventlog.MAX_LINES + 5):
+        log.write(refused("192.0.2.1"), 100.0)
+    log.close()
+    assert caplog.records[-1].getMessage() == "5 more of ConnectionRefused from 192.0.2.1 were left out"

@@ -35,7 +35,10 @@ async def get(server: Server, path: str) -> tuple[int, dict[str, str], bytes]:
 
 
 async def test_metrics_count_what_happened() -> None:
-    async with running(mqtt=LOOPBACK, http=LOOPBACK) as server, connected(port_of(server), "client") as client:
+    async with (
+        running(mqtt=LOOPBACK, http=LOOPBACK) as server,
+        connected(port_of(server), "client") as client,
+    ):
         client.send(Subscribe(1, [Subscription("#")]), Publish("a", b"1"), Publish("a", b"2"))
         assert isinstance(await client.receive(), Suback)
         assert await client.receive() == Publish("a", b"1")
@@ -65,7 +68,9 @@ async def test_every_counter_of_the_broker_is_a_metric() -> None:
 
 async def test_openmetrics_is_given_to_who_asks() -> None:
     async with running(http=LOOPBACK) as server:
-        head = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+        head = (
+            b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+        )
         status, headers, body = await ask(server, head)
         assert status == HTTPStatus.OK
         assert headers["content-type"].startswith("application/openmetrics-text")

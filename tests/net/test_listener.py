@@ -7,6 +7,7 @@ import re
 import resource
 import socket
 import time
+from pathlib import Path
 
 from hedgerow.net import listener
 from hedgerow.net.listener import ConnectRate
@@ -71,7 +72,7 @@ def test_no_descriptors_left_is_survived(hedgerow_node: StartNode) -> None:
     with socket.create_connection(("127.0.0.1", node.port())) as first:
         first.sendall(CONNECT)
         assert first.recv(4) == b"\x20\x02\x00\x00"
-        in_use = 1 + max(map(int, os.listdir(f"/proc/{pid}/fd")))
+        in_use = 1 + max(map(int, (path.name for path in Path(f"/proc/{pid}/fd").iterdir())))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (in_use, limits[1]))
         with socket.create_connection(("127.0.0.1", node.port())) as waiting:
             waiting.sendall(CONNECT.replace(b"c", b"d"))
@@ -88,6 +89,5 @@ def test_no_descriptors_left_is_survived(hedgerow_node: StartNode) -> None:
 
 
 def _cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
-        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

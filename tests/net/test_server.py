@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from hedgerow.errors import ConfigError, StoreError
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.connection import Connection
 from hedgerow.mqtt.limits import Limits
 from hedgerow.mqtt.packets import (
+    MQTT_5,
     Connack,
     Connect,
     Disconnect,
+    Pingresp,
     Puback,
     Publish,
     Suback,
@@ -106,13 +113,15 @@ async def test_an_address_of_another_machine_is_refused() -> None:
 
 @pytest.mark.parametrize("more", [b"", b"\0" * 4_000_000], ids=["alone", "with more behind it"])
 async def test_the_last_packet_arrives_although_input_is_left_unread(more: bytes) -> None:
-    # A close with unread input would be a reset, which destroys what is on its way.
+    # A close with unread input would be a reset, which can destroy what is on its way.
     async with running() as server, connected(port_of(server), "client") as client:
         client.send(b"\xf7\x00", more)
         answer = await client.receive()
         assert isinstance(answer, Disconnect)
         assert answer.reason_code == Reason.MALFORMED_PACKET
-        assert await client.closed()
+        client.send(b"and still talking")
+        await client.writer.drain()
+        assert await client.receive() is None  # the end of the stream, not a reset
         client.writer.close()
         await until(lambda: server.open_sockets == 0, "the socket to close")
 
@@ -120,17 +129,31 @@ async def test_the_last_packet_arrives_although_input_is_left_unread(more: bytes
 async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hedgerow.net.server.LINGER_S", 0.1)
     async with running() as server, connected(port_of(server), "client") as client:
-        client.writer.transport.pause_reading()
+        client.transport.pause_reading()
         client.send(b"\xf7\x00")
         await until(lambda: not server.broker.connections, "the machine to close")
         await until(lambda: server.open_sockets == 0, "the socket to be cut off")
         assert not server.lingering
 
 
+async def test_a_link_that_was_closed_while_it_did_not_read_sees_its_peer_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hedgerow.net.server.LINGER_S", 600)
+    users = tmp_path / "users"
+    set_password(users, "ada", b"secret", iterations=1000, create=True)
+    async with running(passwords=users, anonymous=False) as server:
+        async with raw_client(port_of(server)) as client:  # whose login pauses the reading
+            client.send(Connect("c", username="ada", password=b"wrong"))
+            assert isinstance(await client.receive(), Connack)
+            assert await client.receive() is None
+        await until(lambda: server.open_sockets == 0, "the socket to close")
+
+
 async def test_time_to_connect_is_bounded() -> None:
-    async with running(limits=Limits(connect_timeout_s=0.1)) as server:
-        async with raw_client(port_of(server)) as silent:
-            assert await silent.closed()
+    limits = Limits(connect_timeout_s=0.1)
+    async with running(limits=limits) as server, raw_client(port_of(server)) as silent:
+        assert await silent.closed()
 
 
 # Bounds
@@ -149,7 +172,7 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
             for client in (slow, quick):
                 client.send(subscribe("#"))
                 assert isinstance(await client.receive(), Suback)
-            slow.writer.transport.pause_reading()
+            slow.transport.pause_reading()
             for _ in range(batches):
                 publisher.send(*[Publish("field/1/wind", payload)] * batch)
                 for _ in range(batch):
@@ -161,9 +184,42 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
             assert buffered <= link.WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes
             assert connection.unread_bytes <= limits.queue_bytes
             assert stats.publish_dropped > 0
-            slow.writer.transport.resume_reading()
+            slow.transport.resume_reading()
             for _ in range(batch * batches - stats.publish_dropped):
                 assert isinstance(await slow.receive(), Publish)
+
+
+async def test_a_publisher_that_is_never_done_does_not_starve_the_others() -> None:
+    flood = codec.encode(Publish("a", bytes(60)), MQTT_5) * 10_000
+    async with running() as server:
+        port = port_of(server)
+        async with connected(port, "patient") as patient, connected(port, "flooding") as flooding:
+            flooding.transport.set_write_buffer_limits(high=len(flood))
+            stop = asyncio.Event()
+
+            async def keep_flooding() -> None:
+                while not stop.is_set():
+                    flooding.writer.write(flood)
+                    await flooding.writer.drain()
+
+            task = asyncio.create_task(keep_flooding())
+            reads: list[int] = []
+            receive_data = Connection.receive_data
+
+            def note(self: Connection, data: bytes, now: float) -> None:
+                reads.append(0 if self.session is patient_session else len(data))
+                receive_data(self, data, now)
+
+            patient_session = server.broker.sessions["patient"]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Connection, "receive_data", note)
+                for _ in range(20):
+                    patient.send(b"\xc0\x00")
+                    assert isinstance(await patient.receive(), Pingresp)
+            stop.set()
+            await task
+    waits = "".join("p" if size == 0 else "f" for size in reads).split("p")
+    assert max(map(len, waits)) <= 4  # full reads of the flood between two of the patient's
 
 
 async def test_connects_beyond_the_rate_are_closed_without_a_word() -> None:
@@ -183,17 +239,88 @@ async def test_connections_beyond_the_limit_leave_the_others_served() -> None:
         port = port_of(server)
         async with connected(port, "first") as first, connected(port, "second"):
             async with raw_client(port) as third:
+                third.send(Connect("third"))
+                answer = await third.receive()
+                assert isinstance(answer, Connack)
+                assert answer.reason_code == Reason.SERVER_BUSY
                 assert await third.closed()
             first.send(subscribe("#"))
             assert isinstance(await first.receive(), Suback)
 
 
+async def test_resets_in_the_middle_of_a_flood_disturb_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    async with running() as server:
+        port = port_of(server)
+        async with connected(port, "steady") as steady, connected(port, "publisher") as publisher:
+            steady.send(subscribe("#"))
+            assert isinstance(await steady.receive(), Suback)
+            for round_number in range(20):
+                brittle = socket.create_connection(("127.0.0.1", port))
+                brittle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connect = codec.encode(Connect(f"brittle-{round_number}"), MQTT_5)
+                brittle.sendall(connect + codec.encode(subscribe("#"), MQTT_5))
+                session_id = f"brittle-{round_number}"
+                await until(lambda name=session_id: name in server.broker.sessions, "the session")  # type: ignore[misc]
+                publisher.send(*[Publish("a", bytes(1000))] * 50)
+                brittle.close()  # with a reset
+                publisher.send(*[Publish("a", bytes(1000))] * 50)
+                for _ in range(100):
+                    assert isinstance(await steady.receive(), Publish)
+        await until(lambda: server.open_sockets == 0, "every socket to close")
+    assert not caplog.records
+
+
+async def test_a_mistake_in_one_link_does_not_silence_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    transmit = link.Link.transmit
+
+    def fail_for_one(self: link.Link) -> None:
+        session = self.connection.session
+        if session is not None and session.client_id == "unlucky":
+            raise RuntimeError("a mistake of ours")
+        transmit(self)
+
+    async with running() as server:
+        port = port_of(server)
+        async with connected(port, "unlucky") as unlucky, connected(port, "lucky") as lucky:
+            for client in (unlucky, lucky):
+                client.send(subscribe("#"))
+                assert isinstance(await client.receive(), Suback)
+            monkeypatch.setattr(link.Link, "transmit", fail_for_one)
+            lucky.send(Publish("a", b"1"))
+            assert await lucky.receive() == Publish("a", b"1")
+            assert await unlucky.closed()
+    assert "a mistake of ours" in caplog.text
+
+
+async def test_a_flush_within_a_flush_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    transmit = link.Link.transmit
+    under_way: list[link.Link] = []
+
+    def transmit_and_flush(self: link.Link) -> None:
+        assert not under_way
+        under_way.append(self)
+        if self.connection.out:  # as a transport does that resumes writing from within a write
+            self.server.broker.dirty.append(self.connection)
+            self.server.flush()
+        transmit(self)
+        under_way.clear()
+
+    monkeypatch.setattr(link.Link, "transmit", transmit_and_flush)
+    async with running() as server, connected(port_of(server), "client") as client:
+        client.send(subscribe("#"), Publish("a", b"1"))
+        assert isinstance(await client.receive(), Suback)
+        assert await client.receive() == Publish("a", b"1")
+
+
 # Storing
 
 
-async def test_an_acknowledgement_waits_for_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
+async def test_an_acknowledgement_waits_for_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     may_commit = threading.Event()
     commit = Store.commit
 
@@ -354,10 +481,36 @@ async def test_stop_says_goodbye_and_frees_the_port() -> None:
             await asyncio.open_connection("127.0.0.1", port)
 
 
+async def test_acknowledgements_leave_before_the_goodbye(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Store.commit
+
+    def slow_commit(self: Store) -> None:
+        time.sleep(0.1)
+        commit(self)
+
+    async with running(data=tmp_path) as server:
+        port = port_of(server)
+        async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
+            subscriber.send(subscribe("#", qos=1))
+            assert isinstance(await subscriber.receive(), Suback)
+            async with connected(port, "publisher") as publisher:
+                monkeypatch.setattr(Store, "commit", slow_commit)
+                publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
+                await until(lambda: server.broker.stats.publish_received == 1, "the publication")
+                stopping = asyncio.create_task(server.stop())
+                assert await publisher.receive() == Puback(7)
+                assert isinstance(await publisher.receive(), Disconnect)
+                publisher.writer.close()
+                subscriber.writer.close()
+                await stopping
+
+
 async def test_a_peer_that_never_closes_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hedgerow.net.server.SHUT_DOWN_S", 0.2)
     async with running() as server, connected(port_of(server), "client") as client:
-        client.writer.transport.pause_reading()
+        client.transport.pause_reading()
         async with asyncio.timeout(2):
             await server.stop()
         assert server.open_sockets == 0

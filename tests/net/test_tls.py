@@ -39,8 +39,7 @@ async def test_mqtt_over_tls(authority: Authority) -> None:
 
 async def test_tls_1_1_is_refused(authority: Authority) -> None:
     context = authority.client_context()
-    with pytest.warns(DeprecationWarning):
-        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match=r"TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     async with running(mqtts=LOOPBACK, tls=server_tls(authority)) as server:
         with pytest.raises(ssl.SSLError):
@@ -62,16 +61,21 @@ async def test_the_last_packet_arrives_although_input_is_left_unread(authority: 
 
 async def test_a_client_certificate_is_a_name(authority: Authority) -> None:
     tls = server_tls(authority, require_client_certificate=True, use_identity_as_username=True)
-    async with running(mqtts=LOOPBACK, tls=tls, anonymous=False) as server:
-        async with raw_client(port_of(server, "mqtts"), context=authority.client_context("tractor")) as client:
-            client.send(Connect("client"))
-            answer = await client.receive()
-            assert isinstance(answer, Connack)
-            assert answer.reason_code == 0
-            assert server.broker.sessions["client"].username == "tractor"
+    context = authority.client_context("tractor")
+    async with (
+        running(mqtts=LOOPBACK, tls=tls, anonymous=False) as server,
+        raw_client(port_of(server, "mqtts"), context=context) as client,
+    ):
+        client.send(Connect("client"))
+        answer = await client.receive()
+        assert isinstance(answer, Connack)
+        assert answer.reason_code == 0
+        assert server.broker.sessions["client"].username == "tractor"
 
 
-async def test_an_optional_certificate_may_be_missing_but_not_wrong(authority: Authority, tmp_path: Path) -> None:
+async def test_an_optional_certificate_may_be_missing_but_not_wrong(
+    authority: Authority, tmp_path: Path
+) -> None:
     (tmp_path / "stranger").mkdir()
     stranger = Authority(tmp_path / "stranger", "Another Authority")
     tls = server_tls(authority, use_identity_as_username=True)
@@ -107,10 +111,12 @@ async def test_what_is_not_tls_is_one_line_in_the_log(
 
 async def test_a_handshake_that_stalls_is_ended(authority: Authority) -> None:
     limits = Limits(connect_timeout_s=0.2)
-    async with running(mqtts=LOOPBACK, tls=server_tls(authority), limits=limits) as server:
-        async with raw_client(port_of(server, "mqtts")) as client:
-            async with asyncio.timeout(10):
-                assert await client.reader.read() == b""
+    async with (
+        running(mqtts=LOOPBACK, tls=server_tls(authority), limits=limits) as server,
+        raw_client(port_of(server, "mqtts")) as client,
+        asyncio.timeout(10),
+    ):
+        assert await client.reader.read() == b""
 
 
 def test_bad_files_are_named(authority: Authority, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from hedgerow.mqtt import codec
@@ -54,10 +54,8 @@ async def frame(client: ClientConnection) -> list[Packet]:
 
 
 async def close_code(client: ClientConnection) -> int | None:
-    with pytest.raises(ConnectionClosed):
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                await client.recv()
+    async with asyncio.timeout(PATIENCE_S):
+        await client.wait_closed()
     return client.close_code
 
 
@@ -129,13 +127,13 @@ async def test_ping_is_answered() -> None:
 
 
 async def test_a_frame_beyond_the_largest_packet_is_refused() -> None:
-    async with running(ws=LOOPBACK, limits=Limits(packet_bytes=1_000)) as server:
-        async with websocket(server) as client:
-            await client.send(CONNECT)
-            await frame(client)
-            await client.send(bytes(100_000))
-            assert await close_code(client) == 1009
-            await until(lambda: not server.broker.connections, "the machine to close")
+    limits = Limits(packet_bytes=1_000)
+    async with running(ws=LOOPBACK, limits=limits) as server, websocket(server) as client:
+        await client.send(CONNECT)
+        await frame(client)
+        await client.send(bytes(100_000))
+        assert await close_code(client) == 1009
+        await until(lambda: not server.broker.connections, "the machine to close")
 
 
 async def test_the_last_packet_and_a_close_frame_arrive() -> None:
@@ -236,7 +234,10 @@ async def test_mqtt_over_secure_websocket(tmp_path: Path) -> None:
 
 async def test_the_library_itself_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with running(ws=LOOPBACK) as server, websocket(server, logger=logging.getLogger("client")) as client:
+    async with (
+        running(ws=LOOPBACK) as server,
+        websocket(server, logger=logging.getLogger("client")) as client,
+    ):
         await client.send(CONNECT)
         await frame(client)
     names = {record.name for record in caplog.records if record.name != "client"}

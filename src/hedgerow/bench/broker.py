@@ -252,14 +252,14 @@ def _nothing(broker: Broker, stack: ExitStack) -> None:
 def _data_directory() -> Iterator[str]:
     """For a store, on a disk: a commit to memory would cost nothing."""
     for candidate in (Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()):  # noqa: S108
-        if candidate.is_dir() and _file_system(candidate) not in {"tmpfs", "ramfs"}:
+        if candidate.is_dir() and file_system(candidate) not in {"tmpfs", "ramfs"}:
             with tempfile.TemporaryDirectory(prefix="hedgerow-bench-", dir=candidate) as directory:
                 yield directory
             return
     raise BenchError("no directory on a disk for the store; set TMPDIR to one")
 
 
-def _file_system(path: Path) -> str:
+def file_system(path: Path) -> str:
     """The type of the file system that holds `path`, by the longest mount point above it."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
@@ -329,7 +329,7 @@ def plan(quick: bool, peers: int) -> Plan:
     """A quick run stays within a minute: with more peers than usual, each gets fewer rounds."""
     if not quick:
         return FULL
-    return QUICK if peers <= len(QUICK_PEERS) else replace(QUICK, rounds=2, starts=1)
+    return QUICK if peers <= len(QUICK_PEERS) else replace(QUICK, rounds=2, round_s=0.15, starts=1)
 
 
 def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """What the loader can do: a stand-in for a broker that looks at nothing.
 
 It answers CONNECT and SUBSCRIBE, and passes every further chunk on to all subscribers as it came.
-`hedgerow bench broker --peers ceiling` measures it like a peer: no broker can be shown to be faster
-than this number, and one that comes near it is no longer being measured, the loader is. QoS 0 only.
+`hedgerow bench broker --peers ceiling` measures it like a peer: the loader can do at least this much,
+and a broker that comes near it in the same run is no longer what is measured. QoS 0 only.
 """
 
 from __future__ import annotations

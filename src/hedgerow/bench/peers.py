@@ -81,15 +81,15 @@ class Broker:
     """It chooses a port itself and says which, on a line of its standard output."""
 
 
+# Debian puts brokers where a user's PATH does not lead.
+_SBIN = ("/usr/local/sbin", "/usr/sbin")
 # What the system lacks may have been fetched here (`tools/install-brokers`).
 _FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
 
 
 def _program(name: str) -> str | None:
-    # Debian puts brokers in sbin, which a user's PATH does not name.
-    places = (os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin")
     fetched = (str(cache / "brokers/bin") for cache in _FETCHED)
-    return shutil.which(name, path=os.pathsep.join((*places, *fetched)))
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN, *fetched)))
 
 
 def _program_version(name: str, option: str) -> str | None:

@@ -31,7 +31,7 @@ class Plan:
 
 
 FULL = Plan(rounds=7, warm_up_s=0.5, round_s=0.7, starts=5)
-QUICK = Plan(rounds=3, warm_up_s=0.1, round_s=0.25, starts=3)
+QUICK = Plan(rounds=3, warm_up_s=0.1, round_s=0.2, starts=3)
 
 
 class Bench:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -39,17 +41,27 @@ def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.json
     if file is not None and not file.absolute().parent.is_dir():
         raise ConfigError(f"--json {file}: there is no such directory")
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGHUP, _leave)
     peers = None if arguments.peers is None else tuple(arguments.peers)
     request = Request(arguments.quick, tuple(arguments.only), peers)
-    result: Result = import_module(BENCHES[arguments.name][0]).run(request)
+    bench = import_module(BENCHES[arguments.name][0])
+    with _signals_as_exceptions():
+        result: Result = bench.run(request)
     if file is not None:
         write_json(file, result)
     print(table(result))
     return 0
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End as by an exception, so that every child process is ended too."""
-    sys.exit(128 + number)
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """Be ended as by an exception, so that every child process is ended too."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -26,6 +26,7 @@ from hedgerow.net.values import Address
 LOOPBACK = (Address("127.0.0.1", 0),)
 INTERVAL_S = 1.0
 CATCH_UP_S = 5.0
+CATCH_UP_STEP_S = 0.01
 NOTICE_TOPIC = "farm/notice"
 NOTICE = "hay is cut on Friday"
 
@@ -163,6 +164,7 @@ async def visit(url: str, printer: Printer) -> None:
 
 async def catch_up(ledger: Ledger) -> None:
     """Give what is on its way the time to arrive."""
-    give_up_at = time.monotonic() + CATCH_UP_S
-    while ledger.lost and time.monotonic() < give_up_at:
-        await asyncio.sleep(0.01)
+    for _ in range(int(CATCH_UP_S / CATCH_UP_STEP_S)):
+        if not ledger.lost:
+            return
+        await asyncio.sleep(CATCH_UP_STEP_S)

@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 
 from hedgerow.net import config, logs
 from hedgerow.net.server import Server
@@ -86,6 +87,7 @@ def on_stop_signal(stop: asyncio.Event) -> None:
 
 
 def raise_file_limit() -> None:
-    """Every connection takes a descriptor, and the usual soft limit of 1,024 is for programs that use select."""
+    """Every connection takes a descriptor; the usual soft limit of 1,024 is for programs that use select."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with suppress(ValueError, OSError):  # where the kernel's own limit is lower, the soft one stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -34,6 +34,7 @@ from hedgerow.mqtt.stats import Stats
 from hedgerow.mqtt.systopics import SysTopics
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+PURGE_S = 10.0  # How long a retained message that has expired may still take up room.
 MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
 
@@ -73,6 +74,7 @@ class Broker:
         self._timer_count = 0
         self._assigned_client_ids = 0
         self._next_session_key = 1
+        self._purge_at = now  # when expired retained messages are next looked for
         if snapshot is not None:
             restore(self, snapshot)
         self._sys = SysTopics(self, now, sys_interval_s)
@@ -126,7 +128,7 @@ class Broker:
         """When `handle_timer` is next needed."""
         if self._pumping:
             return self.now
-        at = self._sys.next_at
+        at = min(self._sys.next_at, self._purge_at)
         if self._timers and self._timers[0][0] < at:
             return self._timers[0][0]
         return at
@@ -146,9 +148,11 @@ class Broker:
                 self._check_connection(subject)
             else:
                 self._check_session(subject)
-        if self._sys.next_at <= now:
+        if self._purge_at <= now:
             for topic in self.retained.expired(now):
                 self._forget_retained(topic)
+            self._purge_at = now + PURGE_S if self.retained.expiring else float("inf")
+        if self._sys.next_at <= now:
             self._sys.publish(now)
 
     def take_changes(self) -> Changes | None:
@@ -462,6 +466,8 @@ class Broker:
         if not message.payload:
             self._forget_retained(message.topic)  # MQTT-3.3.1-6
         elif self.retained.set(message):
+            if message.expires_at is not None:
+                self._purge_at = min(self._purge_at, self.now + PURGE_S)
             self.durability.store_retained(message.topic, message)
 
     def _forget_retained(self, topic: str) -> None:
@@ -479,7 +485,7 @@ class Broker:
             connection.backlog = deque()
         identifiers = () if identifier is None else (identifier,)
         # Subscribing again and again must not pile up more than there is to send.
-        room = max(self.limits.queue_messages, len(self.retained)) - len(connection.backlog)
+        room = max(0, max(self.limits.queue_messages, len(self.retained)) - len(connection.backlog))
         for message in messages[:room]:
             if self.access.may_read(session.username, session.client_id, message.topic):
                 qos = min(message.qos, subscription.qos)

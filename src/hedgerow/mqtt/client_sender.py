@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from hedgerow.errors import RefusedError
 from hedgerow.message import Message, Properties
-from hedgerow.mqtt import codec
+from hedgerow.mqtt import codec, properties
 from hedgerow.mqtt.client_events import MAX_RECEIVE_MAXIMUM, Event, Published
 from hedgerow.mqtt.client_requests import Requests
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
-from hedgerow.mqtt.packets import MQTT_5, Publish, Pubrel
+from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Pubrel
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.mqtt.wire import MAX_VARIABLE_BYTE_INTEGER
 from hedgerow.topics import validate_name
@@ -267,17 +267,21 @@ class Sender:
         return False
 
     def publish(self, message: Message, handle: int, now: float) -> None:
+        """Whatever is wrong with the message itself raises here, not when it is sent some day."""
+        qos = message.qos
+        if qos not in (0, 1, 2):
+            raise ValueError(f"QoS is {qos} [MQTT-3.3.1-4]")
         if message.properties:
             message = _check_properties(message, now)
         encoder = self._encoder
         if encoder is not None:
             encoder.check(message)
-        if message.qos in (1, 2):
+        if qos:
             validate_name(message.topic)
-            self.outbox.push(Delivery(message, message.qos, message.retain, key=handle))
+            if not isinstance(message.payload, bytes):
+                raise TypeError(f"a payload is bytes, not {type(message.payload).__name__}")
+            self.outbox.push(Delivery(message, qos, message.retain, key=handle))
             self.send_queued(now)
-        elif message.qos != 0:
-            raise ValueError(f"QoS is {message.qos}")
         elif encoder is None:
             raise RuntimeError("publish: QoS 0 needs a connection")
         else:
@@ -326,6 +330,7 @@ def _check_properties(message: Message, now: float) -> Message:
     if not message.properties.keys() <= MESSAGE_PROPERTIES:
         strange = sorted(message.properties.keys() - MESSAGE_PROPERTIES)
         raise ValueError(f"not properties of a message: {', '.join(strange)}")
+    properties.encode(message.properties, PUBLISH)  # raises for values that cannot be said
     expiry = message.properties.get("message_expiry_interval")
     if expiry is None or message.expires_at is not None:
         return message

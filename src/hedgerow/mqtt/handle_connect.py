@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Properties
+from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.events import ClientConnected
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Connack, Connect, Disconnect, Packet
@@ -22,6 +23,7 @@ from hedgerow.topics import validate_name
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker import Broker
     from hedgerow.mqtt.connection import Connection
+    from hedgerow.mqtt.limits import Limits
 
 NEVER = 0xFFFFFFFF  # A Session Expiry Interval that does not end (§3.1.2.11.2).
 
@@ -39,6 +41,7 @@ class Login:
 def handle_connect(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Connect)
     connection.protocol_version = packet.protocol_version
+    connection.maximum_packet_size = packet.properties.get("maximum_packet_size", 0)
     refusal = _refusal(connection, packet)
     if refusal is not None:
         connection.refuse_connect(*refusal, client_id=packet.client_id or None)
@@ -70,6 +73,8 @@ def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
         except TopicError as error:
             return Reason.TOPIC_NAME_INVALID, f"will: {error}"
     broker = connection.broker
+    if len(broker.connections) > limits.connections:
+        return Reason.SERVER_BUSY, f"{limits.connections} connections are open"
     if packet.client_id not in broker.sessions and len(broker.sessions) >= limits.sessions:
         return Reason.QUOTA_EXCEEDED, f"{limits.sessions} sessions are kept already"
     return None
@@ -78,7 +83,6 @@ def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
 def establish(connection: Connection, packet: Connect, username: str | None) -> None:
     """The client is who it says: give it its session, and the CONNACK."""
     broker = connection.broker
-    answer: Properties = {}
     client_id = packet.client_id
     owner = broker.sessions.get(client_id)
     if owner is not None and owner.username is not None and owner.username != username:
@@ -86,15 +90,21 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         reason = f"the session of {client_id!r} belongs to another user"
         connection.refuse_connect(Reason.NOT_AUTHORIZED, reason, client_id)
         return
+    answer = _answer(broker, packet)
     if not client_id:
         client_id = broker.assign_client_id()
-        answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
+        if packet.protocol_version == MQTT_5:
+            answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
+    if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
+        connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
+        return
     session, session_present = _take_session(broker, packet, client_id, username)
-    _negotiate(connection, session, packet, answer)
+    _negotiate(connection, session, packet)
     session.connection = connection
     connection.session = session
     session.will = packet.will
     session.will_at = None
+    session.timer_at = None
     broker.attach(connection)
     broker.durability.store_session(session)
     broker.events.append(
@@ -109,11 +119,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     )
     # 3.1 has no session present flag; the byte is reserved there.
     connection.send_packet(
-        Connack(
-            session_present and packet.protocol_version != MQTT_3_1,
-            Reason.SUCCESS,
-            answer if packet.protocol_version == MQTT_5 else {},
-        )
+        Connack(session_present and packet.protocol_version != MQTT_3_1, Reason.SUCCESS, answer)
     )
     if session_present:
         broker.resume(connection)
@@ -123,6 +129,9 @@ def _take_session(
     broker: Broker, packet: Connect, client_id: str, username: str | None
 ) -> tuple[Session, bool]:
     session = broker.sessions.get(client_id)
+    if session is not None and session.expires_at is not None and session.expires_at <= broker.now:
+        broker.discard(session)  # Its timer is late.
+        session = None
     if session is not None and session.connection is not None:
         # MQTT-3.1.4-3. A will that waits for its delay dies with the take-over, unless the
         # session ends with it (§3.1.2.5).
@@ -137,7 +146,38 @@ def _take_session(
     return broker.create_session(client_id, username), False
 
 
-def _negotiate(connection: Connection, session: Session, packet: Connect, answer: Properties) -> None:
+def _answer(broker: Broker, packet: Connect) -> Properties:
+    """What the client is told of our limits, and of what it asked for and does not get."""
+    answer: Properties = {}
+    limits = broker.limits
+    if packet.protocol_version < MQTT_5:
+        return answer
+    if _session_expiry_s(packet) > limits.session_expiry_s:
+        answer["session_expiry_interval"] = int(limits.session_expiry_s)
+    if _keep_alive(packet, limits) != packet.keep_alive:
+        answer["server_keep_alive"] = _keep_alive(packet, limits)  # MQTT-3.2.2-21
+    if limits.receive_maximum < 65_535:
+        answer["receive_maximum"] = limits.receive_maximum
+    answer["maximum_packet_size"] = limits.packet_bytes
+    if limits.topic_alias_maximum:
+        answer["topic_alias_maximum"] = limits.topic_alias_maximum
+    return answer
+
+
+def _session_expiry_s(packet: Connect) -> float:
+    if packet.protocol_version < MQTT_5:
+        return 0.0 if packet.clean_start else float("inf")
+    interval = packet.properties.get("session_expiry_interval", 0)
+    return float("inf") if interval == NEVER else float(interval)
+
+
+def _keep_alive(packet: Connect, limits: Limits) -> int:
+    if limits.keep_alive_s < 65_535 and not 0 < packet.keep_alive <= limits.keep_alive_s:
+        return limits.keep_alive_s  # 3.1.1 clients cannot be told
+    return packet.keep_alive
+
+
+def _negotiate(connection: Connection, session: Session, packet: Connect) -> None:
     broker = connection.broker
     limits = broker.limits
     asked = packet.properties
@@ -145,24 +185,12 @@ def _negotiate(connection: Connection, session: Session, packet: Connect, answer
     session.protocol_version = version
     connection.is_bridge = packet.is_bridge
 
-    if version == MQTT_5:
-        interval = asked.get("session_expiry_interval", 0)
-        expiry_s = float("inf") if interval == NEVER else float(interval)
-        if expiry_s > limits.session_expiry_s:
-            answer["session_expiry_interval"] = int(limits.session_expiry_s)
-    else:
-        expiry_s = 0.0 if packet.clean_start else float("inf")
-    session.expiry_s = min(expiry_s, limits.session_expiry_s)
+    session.expiry_s = min(_session_expiry_s(packet), limits.session_expiry_s)
     session.expires_at = None
-    session.durable = broker.durability.enabled and session.expiry_s > 0
-
-    keep_alive = packet.keep_alive
-    if limits.keep_alive_s < 65_535 and not 0 < keep_alive <= limits.keep_alive_s:
-        keep_alive = limits.keep_alive_s
-        answer["server_keep_alive"] = keep_alive  # MQTT-3.2.2-21; 3.1.1 clients cannot be told
-    connection.keep_alive_s = float(keep_alive)
-
-    connection.maximum_packet_size = asked.get("maximum_packet_size", 0)
+    # One that is stored stays so until it is discarded, even if that is now with the connection.
+    session.durable = session.durable or (broker.durability.enabled and session.expiry_s > 0)
+    connection.keep_alive_s = float(_keep_alive(packet, limits))
+    connection.received_before = len(session.received or ())
     connection.problem_information = asked.get("request_problem_information", 1) == 1
     connection.aliases_out_maximum = min(asked.get("topic_alias_maximum", 0), limits.topic_alias_maximum)
     if connection.aliases_out_maximum or connection.maximum_packet_size:
@@ -179,12 +207,6 @@ def _negotiate(connection: Connection, session: Session, packet: Connect, answer
         session.outbox.window = window
     elif window != limits.in_flight:
         session.outbox = Outbox(window)
-
-    if limits.receive_maximum < 65_535:
-        answer["receive_maximum"] = limits.receive_maximum
-    answer["maximum_packet_size"] = limits.packet_bytes
-    if limits.topic_alias_maximum:
-        answer["topic_alias_maximum"] = limits.topic_alias_maximum
 
 
 def handle_disconnect(connection: Connection, packet: Packet) -> None:

@@ -19,7 +19,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import is_wildcard, split_shared, validate_filter
+from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.connection import Connection
@@ -32,6 +32,10 @@ def handle_subscribe(connection: Connection, packet: Packet) -> None:
     identifiers = packet.properties.get("subscription_identifier")
     identifier = identifiers[0] if identifiers else None
     change_count = connection.broker.durability.change_count
+    for wanted in packet.subscriptions:
+        group = _validate(wanted.topic_filter)
+        if group is not None and wanted.no_local:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
     # Each filter is answered and acted on as if it had come alone (MQTT-3.8.4-5).
     codes = [_subscribe(connection, session, wanted, identifier) for wanted in packet.subscriptions]
     if connection.protocol_version == MQTT_3_1:
@@ -40,20 +44,33 @@ def handle_subscribe(connection: Connection, packet: Packet) -> None:
     elif connection.protocol_version < MQTT_5:
         codes = [code if code <= 2 else Reason.UNSPECIFIED_ERROR for code in codes]
     data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
+    _check_room(connection, data)
     connection.broker.durability.acknowledge(
         connection, data, connection.broker.durability.change_count != change_count
     )
 
 
+def _validate(topic_filter: str) -> str | None:
+    """The share name, if it has one. A filter that breaks the rules of §4.7 is a malformed packet."""
+    try:
+        group, rest = split_shared(topic_filter)
+        if rest.count("/") < MAX_LEVELS:
+            validate_filter(rest)
+    except TopicError as error:
+        raise ProtocolError(Reason.MALFORMED_PACKET, str(error)) from None
+    return group
+
+
+def _check_room(connection: Connection, data: bytes) -> None:
+    if not connection.has_room_for(data):
+        raise ProtocolError(Reason.PACKET_TOO_LARGE, "no room for the answer", "MQTT-3.1.2-24")
+
+
 def _subscribe(connection: Connection, session: Session, wanted: Subscription, identifier: int | None) -> int:
     broker = connection.broker
-    try:
-        group, topic_filter = split_shared(wanted.topic_filter)
-        validate_filter(topic_filter)
-    except TopicError:
+    group, topic_filter = split_shared(wanted.topic_filter)
+    if topic_filter.count("/") >= MAX_LEVELS:
         return Reason.TOPIC_FILTER_INVALID
-    if group is not None and wanted.no_local:
-        raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
     if connection.is_bridge:
         # What Mosquitto gives a bridge that cannot ask for it: nothing comes back to the broker that it
         # came from, and what was retained here is retained there.
@@ -83,8 +100,9 @@ def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Unsubscribe)
     broker = connection.broker
     session = connected_session(connection)
-    change_count = broker.durability.change_count
     codes: list[int] = []
+    for topic_filter in packet.topic_filters:
+        _validate(topic_filter)
     for topic_filter in packet.topic_filters:
         if session.subscriptions is not None and session.subscriptions.pop(topic_filter, None) is not None:
             broker.subscriptions.remove(session, topic_filter)
@@ -93,4 +111,6 @@ def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
         else:
             codes.append(Reason.NO_SUBSCRIPTION_EXISTED)
     data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)
-    broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
+    _check_room(connection, data)
+    # It may be that an earlier connection unsubscribed, and that is not stored yet.
+    broker.durability.acknowledge(connection, data, must_wait=session.durable)

@@ -12,6 +12,7 @@ class Retained:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
+        self.expiring: set[str] = set()  # topics whose message has a Message Expiry Interval
         self._messages: dict[str, Message] = {}
         # The tree is for wildcard subscriptions alone; its single key says that a name ends there.
         self._tree: TopicTree[None, Message] = TopicTree()
@@ -38,6 +39,10 @@ class Retained:
             return False
         self.bytes = self._bytes_with(message)
         self._messages[message.topic] = message
+        if message.expires_at is not None:
+            self.expiring.add(message.topic)
+        else:
+            self.expiring.discard(message.topic)
         self._tree.set(message.topic, None, message)
         return True
 
@@ -46,6 +51,7 @@ class Retained:
         if message is None:
             return False
         self.bytes -= message.size
+        self.expiring.discard(topic)
         self._tree.remove(topic, None)
         return True
 
@@ -60,8 +66,4 @@ class Retained:
 
     def expired(self, now: float) -> list[str]:
         """The topics whose message has outlived its Message Expiry Interval."""
-        return [
-            message.topic
-            for message in self._messages.values()
-            if message.expires_at is not None and message.expires_at <= now
-        ]
+        return [topic for topic in self.expiring if (self._messages[topic].expires_at or now) <= now]

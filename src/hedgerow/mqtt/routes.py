@@ -94,23 +94,46 @@ class SharedGroup:
 class Route:
     """Where the messages of one topic go, until a subscription changes."""
 
-    __slots__ = ("groups", "mqtt_3", "mqtt_5", "others", "recipients", "stale", "topic")
+    __slots__ = (
+        "groups",
+        "mqtt_3",
+        "mqtt_5",
+        "others",
+        "recipients",
+        "stale",
+        "topic",
+        "verbatim_3",
+        "verbatim_5",
+    )
 
-    def __init__(self, topic: str, recipients: list[Recipient], groups: list[SharedGroup]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        recipients: list[Recipient],
+        groups: list[SharedGroup],
+        interned: dict[tuple[Session, ...], tuple[Session, ...]],
+    ) -> None:
         self.topic = topic
         self.stale = False
         self.recipients = recipients
         self.groups = groups
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
-        self.mqtt_3: list[Session] = []
-        self.mqtt_5: list[Session] = []
+        by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
         self.others: list[Recipient] = []
         for recipient in recipients:
             form = recipient.session.wire_form
             if recipient.no_local or recipient.identifiers or form == WireForm.OWN:
                 self.others.append(recipient)
             else:
-                (self.mqtt_3 if form == WireForm.MQTT_3 else self.mqtt_5).append(recipient.session)
+                by_form[form].append(recipient.session)
+        # Topics with the same recipients share one tuple, so that "the same" is told by identity.
+        self.mqtt_3, self.mqtt_5 = (
+            interned.setdefault(tuple(sessions), tuple(sessions)) for sessions in by_form.values()
+        )
+        # All recipients, where a packet that came in that form suits every one of them.
+        plain = not self.others and not groups
+        self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
+        self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
 
 
 class SubscriptionTable:
@@ -120,6 +143,7 @@ class SubscriptionTable:
         self._entries: TopicTree[Session, Entry] = TopicTree()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
         self._routes: dict[str, Route] = {}
+        self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._entries) + self.shared_count
@@ -155,6 +179,7 @@ class SubscriptionTable:
         if is_wildcard(topic_filter):
             self.forget_all_routes()
         else:
+            self._interned.clear()
             route = self._routes.pop(topic_filter, None)
             if route is not None:
                 route.stale = True
@@ -163,6 +188,7 @@ class SubscriptionTable:
         for route in self._routes.values():
             route.stale = True
         self._routes.clear()
+        self._interned.clear()
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -181,4 +207,5 @@ class SubscriptionTable:
             for session, entries in by_session.items()
             if self.access.may_read(session.username, session.client_id, topic)
         ]
-        return Route(topic, recipients, [group for _, group in self._groups.match(topic)])
+        groups = [group for _, group in self._groups.match(topic)]
+        return Route(topic, recipients, groups, self._interned)

@@ -3,8 +3,8 @@
 Each function looks at the packet at `position` (its body from `body` to `stop`), handles it and
 whatever follows of the same kind, and returns the position behind, or 0 to send the packet the long
 way through the codec: whatever is unusual, and whatever is wrong, since only the codec knows how to
-refuse. A run of QoS 0 packets with one topic and one size is recognised by comparing its header and
-topic bytes, and is forwarded as the very bytes received.
+refuse. QoS 0 packets that go to the same recipients are forwarded together as the very bytes received,
+whatever their topics; those of one topic and size are recognised by their first bytes alone.
 """
 
 from __future__ import annotations
@@ -19,41 +19,76 @@ from hedgerow.mqtt.packets import MQTT_5
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.connection import Connection
+    from hedgerow.mqtt.routes import Route
     from hedgerow.mqtt.session import Session
+
+PUBLISH_AT_MOST_ONCE = 0x30
 
 
 def publish_at_most_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
-    if stop - body < 3:
-        return 0
-    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-    payload = topic_end
-    if connection.protocol_version == MQTT_5:
-        payload += 1  # the property length: only "none" is common
-        if payload > stop or data[topic_end]:
-            return 0
-    if payload > stop:
-        return 0
+    """PUBLISH at QoS 0 without RETAIN, and all that follow of the kind and go to the same sessions."""
+    is_mqtt_5 = connection.protocol_version == MQTT_5
     topics = connection.topics
-    route = topics.get(data[body + 2 : topic_end]) if topics is not None else None
-    if route is None or route.stale:
-        route = find_route(connection, data[body + 2 : topic_end])
-        if route is None:
-            return 0
+    end = len(data)
+    begin = position
+    count = 0
+    recipients: tuple[Session, ...] = ()
+    while stop <= end and stop - body >= 3:
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        payload = topic_end + is_mqtt_5  # the property length: only "none" is common
+        if payload > stop or (is_mqtt_5 and data[topic_end]):
+            break
+        route = topics.get(data[body + 2 : topic_end]) if topics is not None else None
+        if route is None or route.stale:
+            route = find_route(connection, data[body + 2 : topic_end])
+            if route is None:
+                break
+            topics = connection.topics
+        verbatim = route.verbatim_5 if is_mqtt_5 else route.verbatim_3
+        if not count and verbatim is not None:
+            recipients = verbatim
+        elif verbatim is not recipients and count:
+            break
 
-    head = data[position:payload]
-    size = stop - position
-    run_end = stop
-    last = len(data) - size
-    while run_end <= last and data.startswith(head, run_end):
-        run_end += size
+        # Packets of one size to one topic begin with the same bytes: find where that ends.
+        head = data[position:payload]
+        size = stop - position
+        run_end = stop
+        last = end - size
+        while run_end <= last and data.startswith(head, run_end):
+            run_end += size
+        if verbatim is None:
+            run = (position, body, topic_end, payload, run_end)
+            return _publish_run(connection, route, data, run, size)
+        count += (run_end - position) // size
+        position = run_end
+        if end - position < 3 or data[position] != PUBLISH_AT_MOST_ONCE:
+            break
+        length = data[position + 1]
+        body = position + 2
+        if length >= 0x80:
+            if data[position + 2] >= 0x80:
+                break
+            length = length & 0x7F | data[position + 2] << 7
+            body += 1
+        stop = body + length
+        if stop - position > connection.broker.limits.packet_bytes:
+            break
+    if not count:
+        return 0
+    _count_received(connection, count, position - begin)
+    if recipients:
+        _fan_out(recipients, data[begin:position], count)
+    return position
+
+
+def _publish_run(
+    connection: Connection, route: Route, data: bytes, run: tuple[int, int, int, int, int], size: int
+) -> int:
+    """Packets of one size to one topic, some of whose recipients need another form than the received."""
+    position, body, topic_end, payload, run_end = run
     count = (run_end - position) // size
-    broker = connection.broker
-    broker.sequence += count
-    stats = broker.stats
-    stats.packets_received += count
-    stats.publish_received += count
-    stats.publish_bytes_received += run_end - position
-
+    _count_received(connection, count, run_end - position)
     same, other = route.mqtt_3, route.mqtt_5
     if connection.protocol_version == MQTT_5:
         same, other = other, same
@@ -64,11 +99,20 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
     if route.others or route.groups:
         for start in range(position, run_end, size):
             message = Message(route.topic, data[start + payload - position : start + size])
-            broker.deliver_individually(message, route, connection.session)
+            connection.broker.deliver_individually(message, route, connection.session)
     return run_end
 
 
-def _fan_out(sessions: list[Session], chunk: bytes, count: int) -> None:
+def _count_received(connection: Connection, count: int, size: int) -> None:
+    broker = connection.broker
+    broker.sequence += count
+    stats = broker.stats
+    stats.packets_received += count
+    stats.publish_received += count
+    stats.publish_bytes_received += size
+
+
+def _fan_out(sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
     for session in sessions:
         connection = session.connection
         if connection is None:
@@ -143,7 +187,7 @@ def acknowledgements(connection: Connection, data: bytes, position: int, body: i
 
 # By first byte: packet type and flags.
 SHORT_PATH: dict[int, Callable[[Connection, bytes, int, int, int], int]] = {
-    0x30: publish_at_most_once,
+    PUBLISH_AT_MOST_ONCE: publish_at_most_once,
     0x32: publish_acknowledged,
     0x34: publish_acknowledged,
     0x40: acknowledgements,

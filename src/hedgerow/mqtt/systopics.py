@@ -56,6 +56,7 @@ class SysTopics:
     def __init__(self, broker: Broker, now: float, interval_s: float) -> None:
         self._broker = broker
         self._interval_s = interval_s  # 0: never
+        self._version = f"hedgerow version {version('hedgerow')}"  # Looked up on disk, hence once.
         self._started_at = now
         self._published_at = now
         self._last_counters = dict.fromkeys(LOADS.values(), 0)
@@ -81,7 +82,7 @@ class SysTopics:
         broker = self._broker
         stats = broker.stats
         connected = sum(1 for session in broker.sessions.values() if session.connection is not None)
-        yield "version", f"hedgerow version {version('hedgerow')}"
+        yield "version", self._version
         yield "uptime", f"{int(now - self._started_at)} seconds"
         yield "clients/total", str(len(broker.sessions))
         yield "clients/connected", str(connected)

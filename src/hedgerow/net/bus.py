@@ -5,8 +5,8 @@ methods and calls `deliver` for every message that arrives; the routing to subsc
 and what happens when they are full are here.
 
 A subscription's queue is bounded. When it is full the transport is told (`full_changed`) and stops
-its peer by the means it has; only where it has none may it have QoS 0 messages dropped, which are
-counted (`dropped`). A message of QoS 1 or 2 is never dropped.
+its peer by the means it has. Only while it has none, which it says with `overflowing`, are messages of
+QoS 0 dropped, and counted (`dropped`). A message of QoS 1 or 2 is never dropped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from hedgerow.topics import TopicTree, split_shared, validate_filter
 QUEUE_MESSAGES = 10_000
 QUEUE_BYTES = 16 * 1024 * 1024
 
-# A full queue may grow to this many times its limit before QoS 0 is dropped: what is on its way when
-# the peer is stopped still arrives.
+# A full queue may grow to this many times its limit before QoS 0 is dropped.
 _OVERFLOW = 4
 
 MAX_CACHED_ROUTES = 16_384  # A peer may publish each message on a new topic.
@@ -169,6 +168,7 @@ class Subscription:
         most, most_bytes = self._limits
         if (
             self.full
+            and self.bus.overflowing
             and message.qos == 0
             and (len(queue) >= _OVERFLOW * most or self._queued_bytes >= _OVERFLOW * most_bytes)
         ):
@@ -195,6 +195,8 @@ class Bus(ABC):
     def __init__(self) -> None:
         self.state = State.CONNECTING
         self.subscriptions: set[Subscription] = set()
+        self.overflowing = False
+        """A subscription is full, and the transport cannot stop its peer."""
         self._tree: TopicTree[int, Subscription] = TopicTree()
         self._routes: dict[str, list[Subscription]] = {}
 

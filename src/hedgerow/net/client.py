@@ -18,12 +18,16 @@ from hedgerow.message import Message, Properties
 from hedgerow.mqtt import packets
 from hedgerow.mqtt.client_events import MAX_SESSION_EXPIRY_INTERVAL, ConnectOptions
 from hedgerow.net.bus import Bus, StateChange
+from hedgerow.net.client_driver import DriverOptions
 from hedgerow.net.dial import TlsOptions
 from hedgerow.net.mqtt_bus import BusOptions
 from hedgerow.net.urls import parse_url
 
 # How long the server keeps the session of a bus that lost its link.
 IMPLIED_SESSION_EXPIRY_S = 300
+
+# How long a server may take to answer PINGREQ, or the keep-alive if that is shorter.
+PING_TIMEOUT_S = 10.0
 
 
 class Connecting:
@@ -87,35 +91,36 @@ def connect(
     if session_expiry is None:
         # A session that is taken up again is one that was meant to stay.
         session_expiry = IMPLIED_SESSION_EXPIRY_S if clean_start else MAX_SESSION_EXPIRY_INTERVAL
-    options = BusOptions(
-        ConnectOptions(
-            client_id=f"hedgerow-{secrets.token_hex(6)}" if client_id is None else client_id,
-            version=version or packets.MQTT_5,
-            clean_start=clean_start,
-            session_expiry_s=session_expiry,
-            keep_alive_s=keep_alive,
-            username=username,
-            password=password.encode() if isinstance(password, str) else password,
-            will=None if will is None else _make_will(will),
-            receive_maximum=receive_maximum,
-            maximum_packet_size=maximum_packet_size,
-            topic_alias_maximum=topic_alias_maximum,
-            max_in_flight=max_in_flight,
-            manual_acknowledgement=manual_acknowledgement,
-            connect_timeout_s=timeout,
-            first_packet_id=1 if clean_start else 1 + secrets.randbelow(65_535),
-            properties=properties or {},
-        ),
+    connect_options = ConnectOptions(
+        client_id=f"hedgerow-{secrets.token_hex(6)}" if client_id is None else client_id,
+        version=version or packets.MQTT_5,
+        clean_start=clean_start,
+        session_expiry_s=session_expiry,
+        keep_alive_s=keep_alive,
+        username=username,
+        password=password.encode() if isinstance(password, str) else password,
+        will=None if will is None else _make_will(will),
+        receive_maximum=receive_maximum,
+        maximum_packet_size=maximum_packet_size,
+        topic_alias_maximum=topic_alias_maximum,
+        max_in_flight=max_in_flight,
+        manual_acknowledgement=manual_acknowledgement,
+        connect_timeout_s=timeout,
+        ping_timeout_s=min(PING_TIMEOUT_S, keep_alive),
+        first_packet_id=1 if clean_start else 1 + secrets.randbelow(65_535),
+        properties=properties or {},
+    )
+    driver_options = DriverOptions(
+        connect_options,
         version_may_fall=version is None,
-        session_is_implied=implied,
         tls=TlsOptions(ca_file, cert_file, key_file, insecure),
         reconnect=reconnect,
         keep_trying=keep_trying,
         first_delay_s=reconnect_delay[0],
         max_delay_s=reconnect_delay[1],
         dial_timeout_s=timeout,
-        on_state=on_state,
     )
+    options = BusOptions(driver_options, session_is_implied=implied, on_state=on_state)
     module = import_module(address.scheme.module)
     return Connecting(lambda: module.open_bus(address, options))
 

@@ -39,12 +39,14 @@ class Committer:
         self._scheduled = False
         self._batch: Changes | None = None
         self._retry_s = FIRST_RETRY_S
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
 
     def poll(self) -> None:
         """Something may have to be stored. Called after each flush."""
-        if not self._scheduled:
+        if not self._scheduled and not self._closed:
             self._scheduled = True
             # Not at once: the connections that this turn of the loop has yet to read join the batch.
             self._loop.call_soon(self._take)
@@ -72,6 +74,8 @@ class Committer:
         self._loop.call_soon_threadsafe(self._committed, commit)
 
     def _committed(self, commit: Future[None]) -> None:
+        if self._closed:
+            return
         error = commit.exception()
         if error is not None:
             self._failed(error)
@@ -91,7 +95,7 @@ class Committer:
             text = "%s; what must be stored first is not acknowledged until that is mended"
             logger.error(text, error, exc_info=unexpected)
         self.failure = str(error)
-        self._loop.call_later(self._retry_s, self._write)
+        self._retry = self._loop.call_later(self._retry_s, self._write)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
     async def drain(self, timeout_s: float) -> bool:
@@ -105,8 +109,10 @@ class Committer:
             return False
         return True
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop for good; a batch that is still waiting is given up."""
-        self._scheduled = True
-        self._thread.shutdown(wait=True)
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does
         self._store.close()

@@ -51,7 +51,8 @@ class EventLog:
         if not self._logger.isEnabledFor(event.level):
             return
         if now >= self._window_ends_at:
-            self._start_window(now)
+            self._end_window()
+            self._window_ends_at = now + WINDOW_S
         key = (type(event).__name__, getattr(event, "address", ""))
         if key not in self._counts and len(self._counts) >= MAX_KEYS:
             key = _OTHERS
@@ -63,12 +64,14 @@ class EventLog:
 
     def handle_timer(self, now: float) -> None:
         if self._is_over and now >= self._window_ends_at:
-            self._start_window(now)
+            self._end_window()
 
-    def _start_window(self, now: float) -> None:
+    def close(self) -> None:
+        self._end_window()
+
+    def _end_window(self) -> None:
         left_out = {key: count - MAX_LINES for key, count in self._counts.items() if count > MAX_LINES}
         for (kind, address), count in Counter(left_out).most_common(MAX_SUMMARIES):
             self._logger.warning("%d more of %s from %s were left out", count, kind, address or "everywhere")
         self._counts.clear()
         self._is_over = False
-        self._window_ends_at = now + WINDOW_S

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 4_096  # the kernel takes min(this, net.core.somaxconn)
-ACCEPTS_PER_TURN = 64  # a flood of connections must not starve the connected
+ACCEPTS_PER_TURN = 16  # a flood of connections must not starve the connected
 EXHAUSTED_RETRY_S = 0.5
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+TCP_KEEP_ALIVE = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
 SAME_PORT_ATTEMPTS = 16  # port 0 on two address families: until both have the same one
 
 # Where a host means several addresses, those beyond the first may be missing: IPv6, as a rule.
@@ -64,10 +65,11 @@ def bind(address: Address, key: str) -> list[socket.socket]:
         except OSError as error:
             for bound in sockets:
                 bound.close()
-            if error.errno == errno.EADDRINUSE and address.port == 0 and sockets:
+            if _in_use(error) and address.port == 0 and sockets:
                 continue  # the system's choice for one family is taken in the other
             where = authority(host, address.port)
-            raise ConfigError(f"{key}: cannot listen on {where}: {_why(error)}") from None
+            hint = f"; --{key} HOST:PORT takes another, --{key} off none" if _in_use(error) else ""
+            raise ConfigError(f"{key}: cannot listen on {where}: {_why(error)}{hint}") from None
     raise ConfigError(f"{key}: no port is free on all of {', '.join(hosts)}")
 
 
@@ -86,6 +88,12 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit these: they end the connection of a peer that vanished and had
+        # asked for no MQTT keep-alive.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in TCP_KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # By name, since a link-local address carries its interface: fe80::1%eth0.
@@ -98,8 +106,12 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+def _in_use(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+
+
 def _why(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+    if _in_use(error):
         return "the port is in use"
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
@@ -192,6 +204,8 @@ class Listener:
         for listening in sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()
+        if self.opening:
+            await asyncio.sleep(0)  # one that has not begun yet could not close its socket
         for task in self.opening:
             task.cancel()
         await asyncio.gather(*self.opening, return_exceptions=True)

@@ -29,12 +29,14 @@ class Logins:
         self._threads = ThreadPoolExecutor(WORKERS, "hedgerow-login")
         self._waiting: dict[str, deque[Login]] = {}  # by address, whose turn it is first
         self._running = 0
+        self._closed = False
 
     def add(self, login: Login) -> None:
         self._waiting.setdefault(login.connection.address, deque()).append(login)
         self._start()
 
     def close(self) -> None:
+        self._closed = True
         self._waiting.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -55,7 +57,7 @@ class Logins:
 
     def _finished(self, login: Login, check: asyncio.Future[bool]) -> None:
         self._running -= 1
-        if check.cancelled():
+        if self._closed:
             return
         self._server.broker.finish_login(login, check.result(), self._server.clock())
         self._server.flush()

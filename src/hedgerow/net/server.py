@@ -99,15 +99,17 @@ class Server:
         """Raises ConfigError, or StoreError, and then leaves nothing behind."""
         self._loop = asyncio.get_running_loop()
         self._closed = asyncio.Event()
+        self._max_sockets = self.limits.connections + SPARE_SOCKETS
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._max_sockets = min(self.limits.connections + SPARE_SOCKETS, files - RESERVED_FILES)
+        if files != resource.RLIM_INFINITY:
+            self._max_sockets = min(self._max_sockets, files - RESERVED_FILES)
         try:
             self._bind()
             self._load()
         except BaseException:
             for listener in self._listeners:
                 await listener.stop()
-            self._close_files()
+            await self._close_files()
             raise
         for listener in self._listeners:
             listener.start()
@@ -206,17 +208,18 @@ class Server:
         for transport in transports:
             transport.abort()
         await self._wait_closed(SHUT_DOWN_S)
+        if self._committer is not None and not await self._committer.drain(SHUT_DOWN_S):
+            logger.error("the last changes are not stored: %s", self._committer.failure or "too slow")
+        await self._close_files()
+        self.event_log.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._committer is not None and not await self._committer.drain(SHUT_DOWN_S):
-            logger.error("the last changes are not stored: %s", self._committer.failure)
-        self._close_files()
 
-    def _close_files(self) -> None:
+    async def _close_files(self) -> None:
         if self._logins is not None:
             self._logins.close()
         if self._committer is not None:
-            self._committer.close()
+            await self._committer.close()
 
     async def _wait_closed(self, timeout_s: float) -> None:
         if self.open_sockets:
@@ -268,14 +271,16 @@ class Server:
             return
         self._flushing = True
         broker = self.broker
-        try:
-            while broker.dirty:
-                for connection in broker.take_dirty():
-                    link = connection.link
-                    if link is not None:
+        while broker.dirty:
+            for connection in broker.take_dirty():
+                link = connection.link
+                if link is not None:
+                    try:
                         link.transmit()
-        finally:
-            self._flushing = False
+                    except Exception:  # a mistake of ours in one link must not silence the others
+                        logger.exception("writing to %s failed", connection.address)
+                        link.transport.abort()
+        self._flushing = False
         if broker.events:
             now = self.clock()
             for event in broker.take_events():
@@ -302,7 +307,7 @@ class Server:
         now = self.clock()
         self.broker.handle_timer(now)
         self.event_log.handle_timer(now)
-        for lingering, abort_at in list(self.lingering.items()):
+        for lingering, abort_at in self.lingering.items():
             if abort_at > now:
                 self._wake_at(abort_at)
                 break

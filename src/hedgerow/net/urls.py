@@ -41,7 +41,7 @@ _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://"
     r"((?P<username>[^:@/]*)(:(?P<password>[^@/]*))?@)?"
     r"(\[(?P<literal>[^\]/]*)\]|(?P<host>[^:/?#\[\]@]*))"
-    r"(:(?P<port>[^/?#]*))?"
+    r"(:(?P<port>[^/?#@\[\]]*))?"
     r"(?P<rest>[/?#].*)?",
     re.DOTALL,
 )
@@ -103,4 +103,4 @@ def _parse_port(text: str | None, scheme: Scheme, url: str) -> int:
 
 def _without_password(url: str) -> str:
     """The URL as an error may quote it: errors end in logs."""
-    return re.sub(r"(://[^/@]*?):[^/]*@", r"\1:…@", url)
+    return re.sub(r"^([A-Za-z0-9+.-]*://)?([^:/@]*):.*@", r"\1\2:…@", url, flags=re.DOTALL)

@@ -21,7 +21,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from hedgerow.net.eventlog import TransportFailed
-from hedgerow.net.link import Link
+from hedgerow.net.link import FULL_READ, Link
 
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]  # MQTT-6.0.0-3, -4; the second is that of 3.1
 
@@ -63,6 +63,8 @@ class WebSocketLink(Link):
             self.connection.receive_data(b"".join(chunks), self.server.clock())
         self._send_frames()
         self.server.flush()
+        if len(data) >= FULL_READ:
+            self.rest()
 
     def _answer(self, request: Request) -> Response:
         """The opening handshake; every path is taken, `/mqtt` being the usual one."""
