@@ -127,13 +127,15 @@ class Node:
 
     Without `--config` it listens on 127.0.0.1 for MQTT, on a port chosen by the system, and on
     nothing else unless told: `Node(directory, "--ws", "127.0.0.1:0")`. Started again after `stop`
-    or `kill9`, it listens on the ports that it had, so that clients find it.
+    or `kill9`, it listens on the ports that it had, so that clients find it. A `wrapper` is a command
+    that becomes the node, such as `("unshare", "--mount")`.
     """
 
     SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http")
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, wrapper: tuple[str, ...] = ()) -> None:
         self.directory = directory
+        self._wrapper = wrapper
         self.process: subprocess.Popen[bytes] | None = None
         self.urls: dict[str, str] = {}
         self._starts = 0
@@ -152,7 +154,7 @@ class Node:
         assert self.process is None, "the node runs already"
         self._starts += 1
         flags = [word for scheme, address in self._addresses.items() for word in (f"--{scheme}", address)]
-        command = [sys.executable, "-m", "hedgerow", "up", *flags, *self._arguments]
+        command = [*self._wrapper, sys.executable, "-m", "hedgerow", "up", *flags, *self._arguments]
         with self._log_path.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
         wanted = {scheme for scheme, address in self._addresses.items() if address != "off"} or {"mqtt"}
@@ -208,9 +210,9 @@ class Node:
 
 
 @contextmanager
-def run_node(directory: Path, *arguments: str) -> Iterator[Node]:
+def run_node(directory: Path, *arguments: str, wrapper: tuple[str, ...] = ()) -> Iterator[Node]:
     """A node that serves; at the end it must have stopped cleanly and never have printed a traceback."""
-    node = Node(directory, *arguments)
+    node = Node(directory, *arguments, wrapper=wrapper)
     try:
         node.start()
         yield node

@@ -109,6 +109,7 @@ def paho(
     finally:
         client.disconnect()
         client.loop_stop()
+        client._reset_sockets()  # Otherwise when it is collected, which is too late for pytest.
 
 
 def connect_and_vanish(reach: Reach, version: str, client_id: str, will: Will) -> None:
@@ -117,9 +118,7 @@ def connect_and_vanish(reach: Reach, version: str, client_id: str, will: Will) -
     client.connect("127.0.0.1", reach.port)
     while not client.is_connected():
         assert client.loop(PATIENCE_S) == 0
-    socket = client.socket()
-    assert socket is not None
-    socket.close()
+    client._reset_sockets()
 
 
 def _client(reach: Reach, version: str, client_id: str, clean: bool, will: Will | None) -> Client:

@@ -168,7 +168,7 @@ class World:
                     connection.link.transmit()
             if self.commits and self.commit():
                 busy = True
-            due = broker.deadline()
+            due = broker.deadline
             if due is not None and due <= self.now:
                 broker.handle_timer(self.now)
                 busy = True
@@ -201,7 +201,7 @@ class World:
     def advance(self, seconds: float) -> None:
         """Let the time pass, stopping at every deadline on the way."""
         end = self.now + seconds
-        while (due := self.broker.deadline()) is not None and due <= end:
+        while (due := self.broker.deadline) is not None and due <= end:
             self.now = max(self.now, due)
             self.settle()
         self.now = end
@@ -230,6 +230,11 @@ class Client:
         self.connection.receive_data(data, self.world.now)
         self.world.settle()
 
+    def send_later(self, *packets: Packet) -> None:
+        """Send packets, and leave it to the test when the world goes on."""
+        data = b"".join(codec.encode(packet, self.version) for packet in packets)
+        self.connection.receive_data(data, self.world.now)
+
     def transmit(self) -> None:
         """What a transport does for a dirty connection."""
         self._bytes += self.connection.take_output()
@@ -246,6 +251,7 @@ class Client:
         self.world.settle()
 
     def set_congested(self, congested: bool) -> None:
+        """The transport's buffer is full, or has drained."""
         self.connection.set_congested(congested, self.world.now)
         self.world.settle()
 

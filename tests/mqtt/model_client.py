@@ -52,6 +52,7 @@ class ModelClient:
     wanted: dict[str, int] = field(default_factory=dict)  # topic filter → QoS that it wants
     granted: set[str] = field(default_factory=set)  # those that a SUBACK answered
     unwanted: list[str] = field(default_factory=list)  # UNSUBSCRIBE sent, or to be sent again
+    renewing: bool = False  # a clean start was not accepted yet
     had_session: bool = False  # it has seen an acknowledgement that speaks of its session
     acknowledged: list[bytes] = field(default_factory=list)  # payloads that the broker took
     unsubscribed: list[str] = field(default_factory=list)  # filters, as UNSUBACK answered them
@@ -65,7 +66,15 @@ class ModelClient:
             properties = {"session_expiry_interval": KEPT, "receive_maximum": self.receive_maximum}
         self.lose()
         self.connection = self.world.open()
-        self.connection.send(Connect(self.client_id, self.version, False, properties=properties))
+        self.connection.send(Connect(self.client_id, self.version, self.renewing, properties=properties))
+
+    def renew(self) -> None:
+        """Forget the session, and connect with a clean start until one is accepted."""
+        for each in self.outgoing, self.received, self.wanted, self.granted, self.unwanted:
+            each.clear()
+        self.had_session = False
+        self.renewing = True
+        self.connect()
 
     def lose(self) -> None:
         if self.connection is not None and not self.connection.closed:
@@ -152,6 +161,8 @@ class ModelClient:
     def _resume(self, connack: Connack) -> None:
         assert connack.reason_code == 0
         assert connack.session_present or not self.had_session, "a session that was acknowledged is gone"
+        assert not (connack.session_present and self.renewing), "a clean start resumed a session"
+        self.renewing = False
         self.connected = True
         if not connack.session_present:
             self.received.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 
 from hedgerow.mqtt import codec
@@ -15,16 +15,16 @@ from hedgerow.mqtt.packets import (
     Pingreq,
     Pingresp,
     Puback,
+    Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
-    Pubcomp,
     Suback,
     Subscribe,
     Unsuback,
     Unsubscribe,
 )
-from tests.net.peers import PATIENCE_S, until
+from tests.net.peers import until
 
 
 def polite(packet: Packet) -> list[Packet]:
@@ -138,9 +138,8 @@ class Cable:
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._start(self._connect(reader, writer))
 
-    def _start(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
-        self._tasks.add(task)
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(work))
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.unplugged:
@@ -180,5 +179,3 @@ async def cable_to(port: int) -> AsyncIterator[Cable]:
     finally:
         listener.close()
         await cable.close()
-
-

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,12 +23,14 @@ from tests.net.scripted import polite, scripted
 from tests.programs import free_port
 
 
-async def round_trip(url: str, **options: object) -> None:
-    async with hedgerow.connect(url, **options) as bus:  # type: ignore[arg-type]
-        async with bus.subscribe("farm/+/temperature", qos=2) as messages:
-            for qos in range(3):
-                await bus.publish("farm/barn/temperature", f"2{qos}", qos=qos)
-            got = [await anext(stream) for stream in [aiter(messages)] for _ in range(3)]
+async def round_trip(url: str, **options: Any) -> None:
+    async with (
+        hedgerow.connect(url, **options) as bus,
+        bus.subscribe("farm/+/temperature", qos=2) as messages,
+    ):
+        for qos in range(3):
+            await bus.publish("farm/barn/temperature", f"2{qos}", qos=qos)
+        got = [await anext(stream) for stream in [aiter(messages)] for _ in range(3)]
     assert [(message.payload, message.qos) for message in got] == [(b"20", 0), (b"21", 1), (b"22", 2)]
 
 
@@ -40,10 +44,9 @@ async def test_websocket(mosquitto: StartMosquitto) -> None:
     mosquitto(f"listener {port} 127.0.0.1", "protocol websockets")
     await round_trip(f"ws://127.0.0.1:{port}")
     large = bytes(range(256)) * 40
-    async with hedgerow.connect(f"ws://127.0.0.1:{port}/mqtt") as bus:
-        async with bus.subscribe("large") as messages:
-            await bus.publish("large", large, qos=1)
-            assert (await anext(aiter(messages))).payload == large
+    async with hedgerow.connect(f"ws://127.0.0.1:{port}/mqtt") as bus, bus.subscribe("large") as messages:
+        await bus.publish("large", large, qos=1)
+        assert (await anext(aiter(messages))).payload == large
 
 
 @pytest.mark.parametrize("scheme", ["mqtts", "wss"])
@@ -139,9 +142,9 @@ async def test_websocket_to_something_else(mosquitto: StartMosquitto) -> None:
         ("mqtt://h/topic", {}, "takes no path"),
     ],
 )
-async def test_what_cannot_be_meant(url: str, options: dict[str, object], reason: str) -> None:
+async def test_what_cannot_be_meant(url: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(hedgerow.ConfigError, match=reason):
-        await hedgerow.connect(url, **options)  # type: ignore[arg-type]
+        await hedgerow.connect(url, **options)
 
 
 # Versions, sessions, wills.
@@ -174,10 +177,10 @@ async def test_a_server_without_mqtt_5_is_spoken_to_in_3_1_1() -> None:
     ],
 )
 async def test_how_long_the_session_lasts(
-    options: dict[str, int], clean_start: bool, expiry: int | None, at_the_end: int | None
+    options: dict[str, Any], clean_start: bool, expiry: int | None, at_the_end: int | None
 ) -> None:
     async with scripted() as server:
-        async with hedgerow.connect(server.url, **options):  # type: ignore[arg-type]
+        async with hedgerow.connect(server.url, **options):
             pass
         await server.until_received(Disconnect)
     connect, disconnect = server.received
@@ -209,14 +212,18 @@ async def test_the_will_is_published_when_the_link_breaks_and_not_when_the_bus_i
 
 async def test_keep_trying_waits_for_the_server_and_tells_so() -> None:
     seen: list[StateChange] = []
-    answers = iter([None, [Connack(False, Reason.SERVER_BUSY)]])
+    answers: Iterator[list[Packet] | None] = iter([None, [Connack(False, Reason.SERVER_BUSY)]])
 
     def answer(packet: Packet) -> list[Packet] | None:
         return next(answers, polite(packet)) if isinstance(packet, Connect) else polite(packet)
 
     async with scripted(answer) as server:
-        options = {"keep_trying": True, "reconnect_delay": (0.01, 0.02), "on_state": seen.append}
-        async with hedgerow.connect(server.url, **options) as bus:  # type: ignore[arg-type]
+        options: dict[str, Any] = {
+            "keep_trying": True,
+            "reconnect_delay": (0.01, 0.02),
+            "on_state": seen.append,
+        }
+        async with hedgerow.connect(server.url, **options) as bus:
             assert bus.state is State.CONNECTED
         assert bus.closed
         await until(lambda: seen[-1].state is State.CLOSED, "the last state")

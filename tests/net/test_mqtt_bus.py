@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -82,6 +82,42 @@ async def test_overlapping_subscriptions_each_get_their_messages(url: str) -> No
         assert await take(aiter(temperatures), 1) == [b"farm/a/temperature"]
         assert await take(aiter(again), 2) == [b"farm/a/temperature", b"farm/a/humidity"]
         assert await take(aiter(shared), 1) == [b"barn/x"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_subscription_with_overlapping_filters_gets_each_message_once(url: str, version: int) -> None:
+    """Mosquitto sends one copy for each filter in MQTT 5, and one for all in 3.1.1."""
+    async with (
+        hedgerow.connect(url, version=version) as bus,
+        bus.subscribe("farm/#", "farm/+/b", "barn", "farm/a/b", qos=1) as messages,
+        bus.subscribe("farm/a/+", qos=2) as others,
+    ):
+        for topic in ("farm/a/b", "barn", "farm", "farm/a/b"):
+            await bus.publish(topic, topic, qos=1)
+        await bus.publish("barn", "end", qos=1)
+        assert await take(aiter(messages), 5) == [b"farm/a/b", b"barn", b"farm", b"farm/a/b", b"end"]
+        assert await take(aiter(others), 2) == [b"farm/a/b"] * 2
+        assert not others._queue
+
+
+async def test_retained_messages_do_not_come_again_because_of_another_subscription(url: str) -> None:
+    async with hedgerow.connect(url) as bus:
+        await bus.publish("farm/a", "kept", qos=1, retain=True)
+        async with bus.subscribe("farm/#") as first, bus.subscribe("farm/+") as second:
+            await bus.publish("farm/a", "new", qos=1)
+            assert await take(aiter(first), 2) == [b"kept", b"new"]
+            assert await take(aiter(second), 2) == [b"kept", b"new"]
+
+
+async def test_unsubscribing_from_one_filter_of_several_ends_the_subscription() -> None:
+    async with scripted() as server, hedgerow.connect(server.url) as bus:
+        async with bus.subscribe("a", "b") as messages, bus.subscribe("b"):
+            await bus.unsubscribe("a")
+            assert [message async for message in messages] == []
+            (packet,) = server.of(Unsubscribe)
+            assert isinstance(packet, Unsubscribe)
+            assert packet.topic_filters == ["a"]
+        await server.until_received(Unsubscribe, 2)
 
 
 async def test_leaving_the_loop_unsubscribes() -> None:
@@ -221,19 +257,22 @@ async def test_a_slow_loop_stops_the_server_and_loses_nothing() -> None:
             answers += [Publish("a", b"%06d" % number + bytes(200)) for number in range(total)]
         return answers
 
-    async with scripted(answer) as server, hedgerow.connect(server.url) as bus:
-        async with bus.subscribe("a", queue_messages=100) as messages:
-            stream = aiter(messages)
-            assert await take(stream, 1)
-            transport = server.writer and server.writer.transport
-            assert transport is not None
-            await until(lambda: messages.full, "the queue to be full")
-            waiting = transport.get_write_buffer_size()
-            await asyncio.sleep(0.05)  # nothing to wait for: that nothing moves is the point
-            assert transport.get_write_buffer_size() == waiting > 0
-            got = await take(stream, total - 1)
-            assert [int(payload[:6]) for payload in got] == list(range(1, total))
-            assert messages.dropped == 0
+    async with (
+        scripted(answer) as server,
+        hedgerow.connect(server.url) as bus,
+        bus.subscribe("a", queue_messages=100) as messages,
+    ):
+        stream = aiter(messages)
+        assert await take(stream, 1)
+        assert server.writer is not None
+        transport = server.writer.transport
+        await until(lambda: messages.full, "the queue to be full")
+        waiting = transport.get_write_buffer_size()
+        await asyncio.sleep(0.05)  # nothing to wait for: that nothing moves is the point
+        assert transport.get_write_buffer_size() == waiting > 0
+        got = await take(stream, total - 1)
+        assert [int(payload[:6]) for payload in got] == list(range(1, total))
+        assert messages.dropped == 0
 
 
 async def test_a_slow_loop_holds_back_qos_1_acknowledgements() -> None:
@@ -245,17 +284,21 @@ async def test_a_slow_loop_holds_back_qos_1_acknowledgements() -> None:
     def burst(first: int) -> list[Packet]:
         return [Publish("a", b"%d" % number, 1, packet_id=number) for number in range(first, first + 10)]
 
-    async with scripted(answer) as server, hedgerow.connect(server.url) as bus:
-        async with bus.subscribe("a", qos=1, queue_messages=5) as messages:
-            server.send(*burst(1))
-            await server.until_received(Puback, 10)
-            result = bus.publish_nowait("b", qos=1)
-            await server.until_received(Publish)
-            server.send(*burst(11), Puback(1))
+    async with (
+        scripted(answer) as server,
+        hedgerow.connect(server.url) as bus,
+        bus.subscribe("a", qos=1, queue_messages=5) as messages,
+    ):
+        server.send(*burst(1))
+        await server.until_received(Puback, 10)
+        result = bus.publish_nowait("b", qos=1)
+        await server.until_received(Publish)
+        server.send(*burst(11), *(polite(packet)[0] for packet in server.of(Publish)))
+        async with asyncio.timeout(PATIENCE_S):
             await result
-            assert len(server.of(Puback)) == 10
-            assert len(await take(aiter(messages), 20)) == 20
-            await server.until_received(Puback, 20)
+        assert len(server.of(Puback)) == 10
+        assert len(await take(aiter(messages), 20)) == 20
+        await server.until_received(Puback, 20)
 
 
 async def test_a_loop_that_publishes_with_a_full_queue_does_not_wait_for_itself() -> None:
@@ -316,29 +359,35 @@ async def test_a_silent_cut_is_found_and_nothing_is_lost(url: str) -> None:
 
 
 async def test_a_server_that_forgot_the_session_is_subscribed_to_again() -> None:
-    async with scripted() as server, hedgerow.connect(server.url, **QUICKLY) as bus:
-        async with bus.subscribe("a", qos=1) as messages:
-            assert server.writer is not None
-            server.writer.transport.abort()
-            await server.until_received(Subscribe, 2)
-            server.send(Publish("a", b"again"))
-            assert await take(aiter(messages), 1) == [b"again"]
+    async with (
+        scripted() as server,
+        hedgerow.connect(server.url, **QUICKLY) as bus,
+        bus.subscribe("a", qos=1) as messages,
+    ):
+        assert server.writer is not None
+        server.writer.transport.abort()
+        await server.until_received(Subscribe, 2)
+        server.send(Publish("a", b"again"))
+        assert await take(aiter(messages), 1) == [b"again"]
 
 
 async def test_a_subscription_that_is_refused_when_made_again_ends_its_loop() -> None:
-    answers = iter([[0], [Reason.NOT_AUTHORIZED]])
+    answers: Iterator[list[int]] = iter([[0], [Reason.NOT_AUTHORIZED]])
 
     def answer(packet: Packet) -> list[Packet] | None:
         if isinstance(packet, Subscribe):
             return [Suback(packet.packet_id, next(answers))]
         return polite(packet)
 
-    async with scripted(answer) as server, hedgerow.connect(server.url, **QUICKLY) as bus:
-        async with bus.subscribe("a") as messages:
-            assert server.writer is not None
-            server.writer.transport.abort()
-            with pytest.raises(hedgerow.RefusedError, match="not authorized"):
-                await take(aiter(messages), 1)
+    async with (
+        scripted(answer) as server,
+        hedgerow.connect(server.url, **QUICKLY) as bus,
+        bus.subscribe("a") as messages,
+    ):
+        assert server.writer is not None
+        server.writer.transport.abort()
+        with pytest.raises(hedgerow.RefusedError, match="not authorized"):
+            await take(aiter(messages), 1)
 
 
 async def test_qos_0_waits_for_the_link_to_come_back() -> None:
@@ -470,9 +519,12 @@ async def test_what_was_not_acknowledged_by_hand_comes_again(url: str) -> None:
 
 
 async def test_an_error_in_the_block_still_says_goodbye() -> None:
+    async def fail(url: str) -> None:
+        async with hedgerow.connect(url) as bus:
+            bus.publish_nowait("a", qos=1)
+            raise ZeroDivisionError
+
     async with scripted() as server:
         with pytest.raises(ZeroDivisionError):
-            async with hedgerow.connect(server.url) as bus:
-                bus.publish_nowait("a", qos=1)
-                raise ZeroDivisionError
+            await fail(server.url)
         await server.until_received(Disconnect)

@@ -44,7 +44,9 @@ def test_user_and_password(url: str, username: str, password: str | None) -> Non
     assert (address.username, address.password) == (username, password)
 
 
-@pytest.mark.parametrize(("url", "path"), [("ws://h", "/mqtt"), ("ws://h/", "/mqtt"), ("wss://h/a/b?c", "/a/b?c")])
+@pytest.mark.parametrize(
+    ("url", "path"), [("ws://h", "/mqtt"), ("ws://h/", "/mqtt"), ("wss://h/a/b?c", "/a/b?c")]
+)
 def test_websocket_path(url: str, path: str) -> None:
     assert parse_url(url).path == path
 

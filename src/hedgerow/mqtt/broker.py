@@ -61,6 +61,7 @@ class Broker:
         self.sequence = 0  # of the fabric-wide message ids that begin here
         self.stats = Stats()
         self.connections: set[Connection] = set()
+        self.client_count = 0  # connections whose CONNECT was accepted
         self.sessions: dict[str, Session] = {}
         self.subscriptions = SubscriptionTable(self.access)
         self.retained = Retained(self.limits.retained_bytes)
@@ -74,6 +75,7 @@ class Broker:
         self._timer_count = 0
         self._assigned_client_ids = 0
         self._next_session_key = 1
+        self.deadline = now  # when `handle_timer` is next needed
         self._purge_at = now  # when expired retained messages are next looked for
         if snapshot is not None:
             restore(self, snapshot)
@@ -124,17 +126,9 @@ class Broker:
         events, self.events = self.events, []
         return events
 
-    def deadline(self) -> float | None:
-        """When `handle_timer` is next needed."""
-        if self._pumping:
-            return self.now
-        at = min(self._sys.next_at, self._purge_at)
-        if self._timers and self._timers[0][0] < at:
-            return self._timers[0][0]
-        return at
-
     def handle_timer(self, now: float) -> None:
         self.now = now
+        self.deadline = float("inf")
         for _ in range(len(self._pumping)):
             connection = self._pumping.popleft()
             connection.pumping = False
@@ -154,6 +148,10 @@ class Broker:
             self._purge_at = now + PURGE_S if self.retained.expiring else float("inf")
         if self._sys.next_at <= now:
             self._sys.publish(now)
+        self._wake_at(self._sys.next_at)
+        self._wake_at(self._purge_at)
+        if self._timers:
+            self._wake_at(self._timers[0][0])
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""
@@ -202,7 +200,8 @@ class Broker:
         connection.timer_at = None
         if connection.keep_alive_s:
             self._arm(self.now + connection.keep_alive_s * 1.5, connection)
-        self.stats.clients_maximum = max(self.stats.clients_maximum, len(self.connections))
+        self.client_count += 1
+        self.stats.clients_maximum = max(self.stats.clients_maximum, self.client_count)
 
     def resume(self, connection: Connection) -> None:
         """Send again what was in flight, in order (MQTT-4.4.0-1), then what waited."""
@@ -226,6 +225,7 @@ class Broker:
         if session is None or session.connection is not connection:
             return
         session.connection = None
+        self.client_count -= 1
         if not with_will:
             session.will = None
         delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
@@ -295,7 +295,11 @@ class Broker:
         if due:
             self._arm(min(due), session)
 
+    def _wake_at(self, at: float) -> None:
+        self.deadline = min(self.deadline, at)
+
     def _arm(self, at: float, subject: Connection | Session) -> None:
+        self._wake_at(at)
         """Look at the subject then, and not at the time that was set before."""
         if len(self._timers) > 2 * (len(self.connections) + len(self.sessions)) + MAX_VOID_TIMERS:
             # Clients that come and go leave timers which are due in a day.
@@ -441,6 +445,7 @@ class Broker:
         if not connection.congested and budget <= 0 and waits:
             connection.pumping = True
             self._pumping.append(connection)
+            self._wake_at(self.now)
 
     def _resend(self, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
         """Send again what an earlier connection sent, within the window of this one; what is left to spend."""
@@ -468,6 +473,7 @@ class Broker:
         elif self.retained.set(message):
             if message.expires_at is not None:
                 self._purge_at = min(self._purge_at, self.now + PURGE_S)
+                self._wake_at(self._purge_at)
             self.durability.store_retained(message.topic, message)
 
     def _forget_retained(self, topic: str) -> None:
@@ -494,3 +500,4 @@ class Broker:
         if not connection.pumping:
             connection.pumping = True
             self._pumping.append(connection)
+            self._wake_at(self.now)

@@ -131,6 +131,11 @@ class Client:
         """Does anything wait for an answer of the server?"""
         return bool(len(self._sender.outbox) or self._requests)
 
+    @property
+    def identifies_subscriptions(self) -> bool:
+        """May SUBSCRIBE carry a subscription identifier?"""
+        return self.options.version == MQTT_5 and self._requests.identifiers_available
+
     # The connection's life.
 
     def connect(self, now: float) -> None:

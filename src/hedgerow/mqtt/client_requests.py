@@ -46,6 +46,10 @@ class Requests:
     def __bool__(self) -> bool:
         return bool(self.sent or self._unsent)
 
+    @property
+    def identifiers_available(self) -> bool:
+        return bool(self._server.get("subscription_identifier_available", 1))
+
     def subscribe(self, handle: int, subscriptions: Sequence[Subscription], properties: Properties) -> None:
         for subscription in subscriptions:
             validate_filter(subscription.topic_filter)
@@ -71,8 +75,7 @@ class Requests:
             return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
         if topic_filter.startswith("$share/") and not server.get("shared_subscription_available", 1):
             return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        identified = "subscription_identifier" in properties
-        if identified and not server.get("subscription_identifier_available", 1):
+        if "subscription_identifier" in properties and not self.identifiers_available:
             return Reason.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
         return 0
 

@@ -42,7 +42,7 @@ from hedgerow.mqtt.packets import (
     Publish,
 )
 from hedgerow.mqtt.reasons import Reason, describe
-from hedgerow.mqtt.short_path import SHORT_PATH
+from hedgerow.mqtt.short_path import SHORT_PATH, Repeated, publish_again
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker import Broker
@@ -107,6 +107,7 @@ class Connection:
         "protocol_version",
         "pumping",
         "received_before",
+        "repeated",
         "resending",
         "session",
         "state",
@@ -145,6 +146,7 @@ class Connection:
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
         self.topics: dict[bytes, Route] | None = None  # topics that this client has shown it may publish
+        self.repeated: Repeated | None = None  # what a chunk may be the same as
         self.partial: bytearray | None = None  # the beginning of a packet
         self.wanted = 0  # how long `partial` must be before it is worth looking at
         self.out: list[bytes] = []
@@ -170,6 +172,8 @@ class Connection:
         broker.now = now
         broker.stats.bytes_received += len(data)
         self.heard_at = now
+        if self.repeated is not None and publish_again(self, self.repeated, data):
+            return
         if self.partial is not None:
             self.partial += data
             if len(self.partial) < self.wanted or self.state is State.LOGIN:
@@ -194,6 +198,7 @@ class Connection:
             return
         if position < len(data) and self.state is not State.CLOSED:
             self.partial = bytearray(data[position:])
+            self.repeated = None
 
     def _receive_packets(self, data: bytes) -> int:
         """Handle every whole packet of `data`; return where the rest begins."""
@@ -431,6 +436,7 @@ class Connection:
         self.state = State.CLOSED
         self.closing = True
         self.partial = None
+        self.repeated = None
         self.backlog = None
         self.resending = None
         self.timer_at = None

@@ -32,10 +32,11 @@ class Durability:
         self.enabled = enabled
         self.changes = Changes()
         self.change_count = 0  # grows with each change: whether something had to be stored
+        self.discards = 0  # of sessions that were stored
         self.next_message_key = 1
         self.references: dict[int, int] = {}  # message key → deliveries that refer to it
         self._stored_last: tuple[Message | None, int] = (None, 0)
-        # (connection, packet, whether it is an acknowledgement), in order
+        # (connection, packet, whether it is an acknowledgement), in order; see `hold_back` for no packet
         self._held: list[tuple[Connection, bytes, bool]] = []
         self._committing: list[tuple[Connection, bytes, bool]] | None = None
 
@@ -56,7 +57,9 @@ class Durability:
                 connection.held_publications -= data[0] in FINISHING
                 if connection.paused and not (connection.held_acknowledgements or connection.congested):
                     connection.pause(False)
-            if connection.is_connected:
+            if not data:
+                connection.set_congested(False, self._broker.now)
+            elif connection.is_connected:
                 connection.send(data)
 
     # Packets that may have to wait
@@ -80,6 +83,11 @@ class Durability:
         else:
             connection.send(data)
 
+    def hold_back(self, connection: Connection) -> None:
+        """Nothing leaves for this client until all that changed is stored: as if it did not read."""
+        connection.set_congested(True, self._broker.now)
+        self._held.append((connection, b"", False))
+
     # What changed
 
     def store_session(self, session: Session) -> None:
@@ -93,6 +101,7 @@ class Durability:
             session.durable = False
             self.changes.sessions[session.key] = None
             self.change_count += 1
+            self.discards += 1
 
     def store_subscription(
         self, session: Session, topic_filter: str, record: SubscriptionRecord | None

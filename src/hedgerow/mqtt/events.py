@@ -8,6 +8,12 @@ from typing import ClassVar
 
 from hedgerow.mqtt.reasons import describe
 
+MAX_NAME = 200  # Client ids, user names and topics may have 65,535 bytes; a line is for people.
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}… ({len(text)} characters)"
+
 
 @dataclass(slots=True)
 class ClientConnected:
@@ -20,10 +26,10 @@ class ClientConnected:
     session_present: bool
 
     def __str__(self) -> str:
-        user = f" user {self.username}" if self.username is not None else ""
+        user = f" user {_brief(self.username)}" if self.username is not None else ""
         resumed = ", session resumed" if self.session_present else ""
         return (
-            f"client {self.client_id} connected from {self.address}{user} "
+            f"client {_brief(self.client_id)} connected from {self.address}{user} "
             f"(MQTT version {self.protocol_version}, {self.transport}{resumed})"
         )
 
@@ -36,7 +42,7 @@ class ClientDisconnected:
     reason: str
 
     def __str__(self) -> str:
-        return f"client {self.client_id} disconnected from {self.address}: {self.reason}"
+        return f"client {_brief(self.client_id)} disconnected from {self.address}: {_brief(self.reason)}"
 
 
 @dataclass(slots=True)
@@ -48,8 +54,8 @@ class ConnectionRefused:
     reason: str
 
     def __str__(self) -> str:
-        who = f"client {self.client_id}" if self.client_id else "a connection"
-        return f"{who} from {self.address} refused ({describe(self.reason_code)}): {self.reason}"
+        who = f"client {_brief(self.client_id)}" if self.client_id else "a connection"
+        return f"{who} from {self.address} refused ({describe(self.reason_code)}): {_brief(self.reason)}"
 
 
 @dataclass(slots=True)
@@ -64,7 +70,7 @@ class ProtocolBroken:
 
     def __str__(self) -> str:
         why = describe(self.reason_code)
-        return f"client {self.client_id} from {self.address} closed ({why}): {self.reason}"
+        return f"client {_brief(self.client_id)} from {self.address} closed ({why}): {_brief(self.reason)}"
 
 
 @dataclass(slots=True)
@@ -76,7 +82,8 @@ class DeliveriesDropped:
     queued: int
 
     def __str__(self) -> str:
-        return f"client {self.client_id} does not keep up: dropping what does not fit ({self.queued} wait)"
+        who = f"client {_brief(self.client_id)}"
+        return f"{who} does not keep up: dropping what does not fit ({self.queued} wait)"
 
 
 @dataclass(slots=True)
@@ -88,8 +95,8 @@ class PublicationRefused:
     reason: str
 
     def __str__(self) -> str:
-        who = f"client {self.client_id} from {self.address}"
-        return f"publication of {who} to {self.topic!r} refused: {self.reason}"
+        who = f"client {_brief(self.client_id)} from {self.address}"
+        return f"publication of {who} to {_brief(self.topic)!r} refused: {_brief(self.reason)}"
 
 
 Event = (

@@ -98,6 +98,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
         return
+    discards = broker.durability.discards
     session, session_present = _take_session(broker, packet, client_id, username)
     _negotiate(connection, session, packet)
     session.connection = connection
@@ -123,6 +124,9 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     )
     if session_present:
         broker.resume(connection)
+    elif broker.durability.discards != discards:
+        # If a crash brought the old session back, its received identifiers would swallow new messages.
+        broker.durability.hold_back(connection)
 
 
 def _take_session(

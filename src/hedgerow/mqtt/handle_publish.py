@@ -77,12 +77,15 @@ def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
         return None
     if not may_publish(connection.broker, connected_session(connection), topic):
         return None
+    route = connection.broker.subscriptions.route(topic)
+    if route.stale:
+        return route
     topics = connection.topics
     if topics is None:
         topics = connection.topics = {}
     elif len(topics) >= MAX_CACHED_TOPICS:
         topics.clear()
-    route = topics[topic_bytes] = connection.broker.subscriptions.route(topic)
+    topics[topic_bytes] = route
     return route
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.session import Session
 
 MAX_ROUTES = 65_536  # A publisher that invents topics makes the cache start anew, not grow.
+MAX_ROUTE_TOPIC = 1_024  # Longer topics are looked up each time: so many of the longest would be 4 GiB.
 
 
 class WireForm(IntEnum):
@@ -193,9 +194,13 @@ class SubscriptionTable:
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
         if route is None:
+            route = self._build(topic)
+            if len(topic) > MAX_ROUTE_TOPIC:
+                route.stale = True  # good for this one message
+                return route
             if len(self._routes) >= MAX_ROUTES:
                 self.forget_all_routes()
-            route = self._routes[topic] = self._build(topic)
+            self._routes[topic] = route
         return route
 
     def _build(self, topic: str) -> Route:

@@ -81,7 +81,7 @@ class SysTopics:
     def _values(self, now: float) -> Iterator[tuple[str, str]]:
         broker = self._broker
         stats = broker.stats
-        connected = sum(1 for session in broker.sessions.values() if session.connection is not None)
+        connected = broker.client_count
         yield "version", self._version
         yield "uptime", f"{int(now - self._started_at)} seconds"
         yield "clients/total", str(len(broker.sessions))

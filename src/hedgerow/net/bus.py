@@ -15,7 +15,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 
@@ -48,35 +48,52 @@ class StateChange:
     session_present: bool = False
 
 
+@dataclass(slots=True, frozen=True)
+class SubscribeOptions:
+    qos: int = 0
+    """The highest QoS at which messages are to arrive."""
+    no_local: bool = False
+    """Not what this bus itself publishes."""
+    retain_as_published: bool = False
+    """`Message.retain` as the publisher set it, not only for messages that were kept."""
+    retain_handling: int = 0
+    """Retained messages: 0 always, 1 if the subscription is new to the server's session, 2 never."""
+    properties: Properties = field(default_factory=Properties)
+    keep: bool = False
+    """Leave the subscription to the server's session when the loop is left."""
+    queue_messages: int = QUEUE_MESSAGES
+    queue_bytes: int = QUEUE_BYTES
+
+    def __post_init__(self) -> None:
+        if self.qos not in (0, 1, 2):
+            raise ValueError(f"QoS is {self.qos}")
+        if self.retain_handling not in (0, 1, 2):
+            raise ValueError(f"retain handling is {self.retain_handling}")
+
+
 class Subscription:
-    """The messages of one topic filter, in order.
+    """The messages that match one or more topic filters, each once, in the order of their arrival.
 
     `async for message in bus.subscribe(…)` subscribes when the loop begins and unsubscribes when it
     is left. `async with bus.subscribe(…) as messages` subscribes before the block is entered, which
     is what a program needs that publishes and wants the answer.
     """
 
-    def __init__(
-        self, bus: Bus, topic_filter: str, qos: int, keep: bool, queue_messages: int, queue_bytes: int
-    ) -> None:
+    def __init__(self, bus: Bus, topic_filters: tuple[str, ...], options: SubscribeOptions) -> None:
+        if not topic_filters:
+            raise ValueError("a subscription has at least one topic filter")
+        for topic_filter in topic_filters:
+            validate_filter(topic_filter)
+            split_shared(topic_filter)
         self.bus = bus
-        self.topic_filter = validate_filter(topic_filter)
-        self.group, self.pattern = split_shared(topic_filter)
-        if qos not in (0, 1, 2):
-            raise ValueError(f"QoS is {qos}")
-        self.qos = qos
-        self.keep = keep
-        """Leave the subscription to the server's session when the loop is left."""
-        self.no_local = False
-        self.retain_as_published = False
-        self.retain_handling = 0
-        self.properties: Properties = {}
+        self.topic_filters = topic_filters
+        self.options = options
         self.dropped = 0
         """QoS 0 messages that were dropped because this subscription did not keep up."""
         self.full = False
         self._queue: deque[Message] = deque()
         self._queued_bytes = 0
-        self._limits = queue_messages, queue_bytes
+        self._limits = options.queue_messages, options.queue_bytes
         self._arrived = asyncio.Event()
         self._opened = False
         self._ended = False
@@ -148,7 +165,7 @@ class Subscription:
         return True
 
     def close(self) -> None:
-        """Unsubscribe, unless `keep` was asked for; the loops over this subscription end."""
+        """Unsubscribe, unless `keep` was asked for. The loops over this subscription end."""
         if self._ended:
             return
         self.end(None)
@@ -189,6 +206,9 @@ class Subscription:
             self.bus.full_changed(self)
 
 
+Route = dict[Subscription, list[str]]
+
+
 class Bus(ABC):
     """A place to publish to and subscribe at. Transports derive from it; `hedgerow.connect` makes one."""
 
@@ -197,8 +217,8 @@ class Bus(ABC):
         self.subscriptions: set[Subscription] = set()
         self.overflowing = False
         """A subscription is full, and the transport cannot stop its peer."""
-        self._tree: TopicTree[int, Subscription] = TopicTree()
-        self._routes: dict[str, list[Subscription]] = {}
+        self._tree: TopicTree[tuple[int, str], Subscription] = TopicTree()
+        self._routes: dict[str, Route] = {}
 
     @property
     def closed(self) -> bool:
@@ -231,8 +251,7 @@ class Bus(ABC):
 
     def subscribe(
         self,
-        topic_filter: str,
-        *,
+        *topic_filters: str,
         qos: int = 0,
         no_local: bool = False,
         retain_as_published: bool = False,
@@ -242,13 +261,21 @@ class Bus(ABC):
         queue_messages: int = QUEUE_MESSAGES,
         queue_bytes: int = QUEUE_BYTES,
     ) -> Subscription:
-        """A subscription, active once a loop over it begins or `async with` is entered."""
-        subscription = Subscription(self, topic_filter, qos, keep, queue_messages, queue_bytes)
-        subscription.no_local = no_local
-        subscription.retain_as_published = retain_as_published
-        subscription.retain_handling = retain_handling
-        subscription.properties = properties or {}
-        return subscription
+        """A subscription, active once a loop over it begins or `async with` is entered.
+
+        `SubscribeOptions` says what each option means.
+        """
+        options = SubscribeOptions(
+            qos,
+            no_local,
+            retain_as_published,
+            retain_handling,
+            properties or {},
+            keep,
+            queue_messages,
+            queue_bytes,
+        )
+        return Subscription(self, topic_filters, options)
 
     @abstractmethod
     async def send(self, message: Message) -> None:
@@ -300,28 +327,32 @@ class Bus(ABC):
 
     def add_route(self, subscription: Subscription) -> None:
         self.subscriptions.add(subscription)
-        self._tree.set(subscription.pattern, id(subscription), subscription)
+        for topic_filter in subscription.topic_filters:
+            self._tree.set(split_shared(topic_filter)[1], (id(subscription), topic_filter), subscription)
         self._routes.clear()
 
     def remove_route(self, subscription: Subscription) -> None:
         self.subscriptions.discard(subscription)
-        self._tree.remove(subscription.pattern, id(subscription))
+        for topic_filter in subscription.topic_filters:
+            self._tree.remove(split_shared(topic_filter)[1], (id(subscription), topic_filter))
         self._routes.clear()
 
     def deliver(self, message: Message) -> bool:
-        """Queue a message at each subscription whose filter matches; False when there is none."""
-        route = self._routes.get(message.topic)
-        if route is None:
-            route = self._find_route(message.topic)
+        """Queue a message at each subscription that it matches; False when there is none."""
+        route = self.find_route(message.topic)
         for subscription in route:
             subscription.put(message)
         return bool(route)
 
-    def _find_route(self, topic: str) -> list[Subscription]:
-        if len(self._routes) >= MAX_CACHED_ROUTES:
-            self._routes.clear()
-        route = [subscription for _, subscription in self._tree.match(topic)]
-        self._routes[topic] = route
+    def find_route(self, topic: str) -> Route:
+        """The subscriptions that match a topic name, each with those of its filters that do."""
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= MAX_CACHED_ROUTES:
+                self._routes.clear()
+            route = self._routes[topic] = {}
+            for (_, topic_filter), subscription in self._tree.match(topic):
+                route.setdefault(subscription, []).append(topic_filter)
         return route
 
 

@@ -150,6 +150,7 @@ class ClientDriver:
 
     async def _connect(self) -> None:
         """One connection, over a second link when the server knows only an older version."""
+        log.info("connecting to %s", self.address)
         self._on_state(StateChange(State.CONNECTING))
         outcome = await self._attempt()
         connect = self._options.connect
@@ -229,7 +230,8 @@ class ClientDriver:
         self._arm_timer()
         match event:
             case Connected():
-                log.info("connected to %s as %s", self.address, event.client_id)
+                spoken = f"MQTT version {event.version}" + ", session resumed" * event.session_present
+                log.info("connected to %s as %s (%s)", self.address, event.client_id, spoken)
                 self._on_state(StateChange(State.CONNECTED, session_present=event.session_present))
             case Disconnected() if not self._ended.done():
                 self._ended.set_result(event)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -26,8 +26,9 @@ from hedgerow.mqtt.client_events import (
     Unsubscribed,
 )
 from hedgerow.mqtt.reasons import describe
-from hedgerow.net.bus import Bus, State, StateChange, Subscription
+from hedgerow.net.bus import Bus, State, StateChange, SubscribeOptions, Subscription
 from hedgerow.net.client_driver import ClientDriver, DriverOptions
+from hedgerow.net.overlaps import SubscriptionIdentifiers
 from hedgerow.net.urls import Address
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class MqttBus(Bus):
         self._waiting = 0
         self._since_yield = 0
         self._full: set[Subscription] = set()
+        self._identifiers = SubscriptionIdentifiers()
         self._unclaimed: deque[Message] = deque()
         self._claiming: bool | None = None  # None until the first connection
 
@@ -205,10 +207,21 @@ class MqttBus(Bus):
                 self._end_subscriptions(asked.topic_filter, error)
 
     def _end_subscriptions(self, topic_filter: str, error: HedgerowError | None) -> None:
-        for subscription in [each for each in self.subscriptions if each.topic_filter == topic_filter]:
+        """The server has no such subscription any more: whoever had it, has ended."""
+        self._identifiers.remove(topic_filter)
+        for subscription in [each for each in self.subscriptions if topic_filter in each.topic_filters]:
             self.remove_route(subscription)
             self._full.discard(subscription)
+            self._leave(set(subscription.topic_filters) - {topic_filter})
             subscription.end(error)
+
+    def _leave(self, topic_filters: Iterable[str]) -> None:
+        """Unsubscribe from those filters that no other subscription has."""
+        wanted = {each for subscription in self.subscriptions for each in subscription.topic_filters}
+        for topic_filter in dict.fromkeys(topic_filters):
+            if topic_filter not in wanted:
+                self._client.unsubscribe([topic_filter], self._clock())
+                self._identifiers.remove(topic_filter)
 
     # Back-pressure from full subscriptions.
 
@@ -286,30 +299,59 @@ class MqttBus(Bus):
 
     async def open_subscription(self, subscription: Subscription) -> None:
         self._check_open()
-        same = [each for each in self.subscriptions if each.topic_filter == subscription.topic_filter]
-        asked = packets.Subscription(
-            subscription.topic_filter,
-            max([subscription.qos, *(each.qos for each in same)]),
-            subscription.no_local,
-            subscription.retain_as_published,
-            subscription.retain_handling,
-        )
-        handle = self._client.subscribe([asked], self._clock(), subscription.properties)
+        results = [self._subscribe(subscription, each) for each in subscription.topic_filters]
         self.add_route(subscription)
         self._claim()
         self._driver.flush()
-        await self._expect(handle)
+        await asyncio.gather(*results)
+
+    def _subscribe(self, subscription: Subscription, topic_filter: str) -> asyncio.Future[Any]:
+        options = subscription.options
+        # Of several subscriptions with one filter, the highest QoS stands at the server.
+        standing = {topic_filter: options}
+        for each in [*self.subscriptions, subscription]:
+            for other in each.topic_filters:
+                if other not in standing or standing[other].qos < each.options.qos:
+                    standing[other] = each.options
+        if "subscription_identifier" in options.properties:
+            self._identifiers.set(topic_filter, options.properties["subscription_identifier"][0])
+        elif self._client.identifies_subscriptions:
+            for other in self._identifiers.add(topic_filter, standing)[:-1]:
+                # Nothing changes for this one but its identifier, so no retained messages again.
+                self._ask(other, replace(standing[other], retain_handling=2))
+        return self._expect(self._ask(topic_filter, replace(options, qos=standing[topic_filter].qos)))
+
+    def _ask(self, topic_filter: str, options: SubscribeOptions) -> int:
+        identifier = self._identifiers.get(topic_filter)
+        properties = options.properties
+        if identifier is not None:
+            properties = properties | Properties(subscription_identifier=(identifier,))
+        asked = packets.Subscription(
+            topic_filter,
+            options.qos,
+            options.no_local,
+            options.retain_as_published,
+            options.retain_handling,
+        )
+        return self._client.subscribe([asked], self._clock(), properties)
+
+    def deliver(self, message: Message) -> bool:
+        if not (self._identifiers and isinstance(message, MessageReceived)):
+            return super().deliver(message)
+        route = self.find_route(message.topic)
+        for subscription in self._identifiers.choose(route, message.subscription_identifiers):
+            subscription.put(message)
+        return bool(route)
 
     def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
         if subscription not in self.subscriptions:
             return
         self.remove_route(subscription)
-        for message in left:
-            self.acknowledge(message)
         self._full.discard(subscription)
-        shared = any(each.topic_filter == subscription.topic_filter for each in self.subscriptions)
-        if not shared and not subscription.keep:
-            self._client.unsubscribe([subscription.topic_filter], self._clock())
+        if not subscription.options.keep:
+            for message in left:
+                self.acknowledge(message)
+            self._leave(subscription.topic_filters)
         self._driver.flush()
         self._update_reading()
 

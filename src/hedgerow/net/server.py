@@ -290,9 +290,8 @@ class Server:
                 self._logins.add(login)
         if self._committer is not None:
             self._committer.poll()
-        deadline = broker.deadline()
-        if deadline is not None and deadline < self._timer_at:
-            self._wake_at(deadline)
+        if broker.deadline < self._timer_at:
+            self._wake_at(broker.deadline)
 
     def _wake_at(self, at: float) -> None:
         if at >= self._timer_at:

@@ -1,0 +1,309 @@
+"""What `hedgerow pub` and `hedgerow sub` share: where and how to connect, and standard streams.
+
+The short flags are those of mosquitto_pub and mosquitto_sub, `-h` for the host included, so help is
+`--help` alone. A URL, as the first word or with `-L`, says the same in one word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from hedgerow.errors import ConfigError
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import properties as mqtt_properties
+from hedgerow.mqtt.packets import CONNECT, PUBLISH, SUBSCRIBE
+from hedgerow.net.urls import Address, parse_url
+
+T = TypeVar("T")
+
+VERSIONS = {
+    **dict.fromkeys(("mqttv5", "5", "5.0"), 5),
+    **dict.fromkeys(("mqttv311", "311", "3.1.1", "4"), 4),
+    **dict.fromkeys(("mqttv31", "31", "3.1", "3"), 3),
+}
+NEVER_EXPIRES = 0xFFFF_FFFF
+
+# `-D COMMAND …`: the packets whose properties a user may set.
+_PROPERTY_COMMANDS = {
+    "connect": CONNECT,
+    "publish": PUBLISH,
+    "subscribe": SUBSCRIBE,
+    "will": mqtt_properties.WILL,
+}
+# Properties of CONNECT that `hedgerow.connect` has an argument for.
+_CONNECT_ARGUMENTS = {
+    "session_expiry_interval": "session_expiry",
+    "receive_maximum": "receive_maximum",
+    "maximum_packet_size": "maximum_packet_size",
+    "topic_alias_maximum": "topic_alias_maximum",
+}
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=36)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """To be called after the command has added its own, which its help shows first."""
+    parser.formatter_class = _HelpFormatter
+    parser.conflict_handler = "resolve"  # -h is the host, as people's fingers know it
+    add = parser.add_argument_group("server").add_argument
+    add("-L", "--url", help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], or ws(s)://…[/PATH]")
+    add("-h", "--host", help="host name or address (localhost)")
+    add("-p", "--port", type=int, help="port (1883, with TLS 8883)")
+    add("-u", "--username", metavar="USER", help="user name")
+    add("-P", "--pw", dest="password", metavar="PASSWORD", help="password")
+    add("--cafile", metavar="FILE", help="trust these authorities; switches TLS on")
+    add("--cert", metavar="FILE", help="client certificate; switches TLS on")
+    add("--key", metavar="FILE", help="the client certificate's private key")
+    add("--insecure", action="store_true", help="do not check the server's host name")
+    add("--tls-use-os-certs", action="store_true", help="TLS with the system's authorities")
+    add = parser.add_argument_group("session").add_argument
+    add("-i", "--id", help="client id (a random one)")
+    add("-I", "--id-prefix", metavar="PREFIX", help="client id: this and the process id")
+    add("-k", "--keepalive", type=int, default=60, metavar="S", help="keep-alive in seconds (60)")
+    add("-c", "--disable-clean-session", action="store_true", help="take up a session, and leave it")
+    add("-x", "--session-expiry-interval", metavar="S", help="seconds to keep the session; -1: for ever")
+    add("-V", "--protocol-version", metavar="VERSION", help="5, 311 or 31 (5, or 311 if that is refused)")
+    add("--will-topic", metavar="TOPIC", help="topic of the will")
+    add("--will-payload", metavar="TEXT", default="", help="payload of the will (empty)")
+    add("--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will (0)")
+    add("--will-retain", action="store_true", help="the will is retained")
+    add(
+        "-D",
+        "--property",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("COMMAND PROPERTY", "VALUE"),
+        help="an MQTT 5 property, such as: -D publish user-property NAME VALUE",
+    )
+    add = parser.add_argument_group("about this program").add_argument
+    add("-d", "--debug", action="store_true", help="say what happens to the connection")
+    add("--quiet", action="store_true", help="no warnings")
+    add("--nodelay", action="store_true", help="send at once; always so")
+
+
+class Target:
+    """Where to connect, with `arguments` for `hedgerow.connect`, the topic of the URL, and properties."""
+
+    def __init__(self, arguments: argparse.Namespace, url: str | None) -> None:
+        address, self.topic = _read_address(arguments, url)
+        self.url = str(address)
+        self._properties = _read_properties(arguments.property)
+        self.arguments = _connect_arguments(arguments, address)
+        connect_properties = dict(self.properties("connect"))
+        for name, argument in _CONNECT_ARGUMENTS.items():
+            if name in connect_properties:
+                self.arguments[argument] = connect_properties.pop(name)
+        self.arguments["properties"] = connect_properties
+        if arguments.will_topic is not None:
+            self.arguments["will"] = Message(
+                arguments.will_topic,
+                arguments.will_payload.encode(),
+                arguments.will_qos,
+                arguments.will_retain,
+                self.properties("will"),
+            )
+        set_up_logging(arguments)
+
+    def properties(self, command: str) -> Properties:
+        return self._properties.get(command, {})
+
+
+def take_url(words: list[str]) -> str | None:
+    """The URL that the first word may be."""
+    return words.pop(0) if words and "://" in words[0] else None
+
+
+def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Address, str | None]:
+    """The address, without the topic that mosquitto's URLs may have as their path."""
+    if url is not None and arguments.url is not None:
+        raise ConfigError(f"two URLs: {url} and -L")
+    url = url or arguments.url
+    if url is None:
+        tls = arguments.cafile or arguments.cert or arguments.tls_use_os_certs or arguments.port == 8883
+        host = arguments.host or "localhost"
+        host = f"[{host}]" if ":" in host else host
+        port = "" if arguments.port is None else f":{arguments.port}"
+        return parse_url(f"{'mqtts' if tls else 'mqtt'}://{host}{port}"), None
+    if arguments.host is not None or arguments.port is not None:
+        raise ConfigError("a URL says the host and the port: -h and -p go without one")
+    address = parse_url(url)
+    arguments.username = address.username if arguments.username is None else arguments.username
+    arguments.password = address.password if arguments.password is None else arguments.password
+    if address.scheme.websocket:
+        return address, None
+    bare = Address(address.scheme, address.host, address.port)
+    return bare, address.rest.removeprefix("/") or None
+
+
+def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[str, Any]:
+    version = arguments.protocol_version
+    if version is not None and version.lower() not in VERSIONS:
+        raise ConfigError(f"-V {version}: there are mqttv5, mqttv311 and mqttv31")
+    if arguments.id is not None and arguments.id_prefix is not None:
+        raise ConfigError("-i and -I say the same thing twice")
+    client_id = arguments.id if arguments.id_prefix is None else f"{arguments.id_prefix}{os.getpid()}"
+    if arguments.disable_clean_session and client_id is None:
+        raise ConfigError("-c takes up the session of a client id: give it with -i")
+    if not 0 <= arguments.keepalive <= 65_535:
+        raise ConfigError(f"-k {arguments.keepalive}: seconds from 0 to 65535")
+    return {
+        "client_id": client_id,
+        "username": arguments.username,
+        "password": arguments.password,
+        "clean_start": not arguments.disable_clean_session,
+        "session_expiry": _read_expiry(arguments.session_expiry_interval),
+        "keep_alive": arguments.keepalive,
+        "version": None if version is None else VERSIONS[version.lower()],
+        "ca_file": arguments.cafile,
+        "cert_file": arguments.cert,
+        "key_file": arguments.key,
+        "insecure": arguments.insecure,
+    }
+
+
+def _read_expiry(text: str | None) -> int | None:
+    if text in ("-1", "∞"):
+        return NEVER_EXPIRES
+    if text is not None and not (text.isascii() and text.isdecimal() and int(text) <= NEVER_EXPIRES):
+        raise ConfigError(f"-x {text}: seconds from 0 to {NEVER_EXPIRES - 1}, or -1 for ever")
+    return None if text is None else int(text)
+
+
+def _read_properties(given: list[list[str]]) -> dict[str, Properties]:
+    """`-D COMMAND PROPERTY VALUE`, or `… user-property NAME VALUE`, as often as given."""
+    found: dict[str, dict[str, Any]] = {}
+    for words in given:
+        command = words[0].lower()
+        if command not in _PROPERTY_COMMANDS:
+            raise ConfigError(f"-D {words[0]}: there are {', '.join(_PROPERTY_COMMANDS)}")
+        named = {entry.name.replace("_", "-"): entry for entry in mqtt_properties.TABLE}
+        entry = named.get(words[1]) if len(words) > 1 else None
+        if entry is None or _PROPERTY_COMMANDS[command] not in entry.packets:
+            fitting = [name for name, each in named.items() if _PROPERTY_COMMANDS[command] in each.packets]
+            raise ConfigError(f"-D {' '.join(words[:2])}: {command} has {', '.join(fitting)}")
+        values = words[2:]
+        pair = entry.wire_type is mqtt_properties.UTF8_STRING_PAIR
+        if len(values) != 1 + pair:
+            wanted = "a name and a value" if pair else "one value"
+            raise ConfigError(f"-D {' '.join(words)}: {words[1]} takes {wanted}")
+        value: Any = tuple(values) if pair else _read_value(entry, values[0])
+        properties = found.setdefault(command, {})
+        if entry.name in ("user_property", "subscription_identifier"):
+            value = (*properties.get(entry.name, ()), value)
+        properties[entry.name] = value
+    for command, properties in found.items():
+        try:
+            mqtt_properties.encode(cast(Properties, properties), _PROPERTY_COMMANDS[command])
+        except ValueError as error:
+            raise ConfigError(f"-D {command}: {error}") from None
+    return cast(dict[str, Properties], found)
+
+
+def _read_value(entry: mqtt_properties.Property, text: str) -> int | str | bytes:
+    if entry.wire_type is mqtt_properties.UTF8_STRING:
+        return text
+    if entry.wire_type is mqtt_properties.BINARY_DATA:
+        return text.encode()
+    if not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f'-D {entry.name.replace("_", "-")}: "{text}" is not a number')
+    return int(text)
+
+
+def set_up_logging(arguments: argparse.Namespace) -> None:
+    level = logging.ERROR if arguments.quiet else logging.INFO if arguments.debug else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+
+
+# Running.
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run a command on uvloop; SIGINT and SIGTERM end it as if its work were done."""
+
+    async def until_signal() -> int:
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(main)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            return 0
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(until_signal())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # Python's own loop does, only slower
+        return None
+    return uvloop.new_event_loop
+
+
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Do what may block, such as reading from a terminal, beside the event loop.
+
+    In a daemon thread, because those of an executor are waited for at exit, and a read from a terminal
+    or a write to a pager may never end.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, result))
+
+    def do() -> None:
+        result: T | None = None
+        failure: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=do, daemon=True).start()
+    return future
+
+
+async def write_out(data: bytes) -> None:
+    """Write to standard output, all of it, without holding up the connection when nobody reads."""
+    descriptor = sys.stdout.fileno()
+    if _takes_at_once(descriptor, len(data)):
+        _write_all(descriptor, data)
+    else:
+        await in_thread(lambda: _write_all(descriptor, data))
+
+
+def _takes_at_once(descriptor: int, size: int) -> bool:
+    """A file always does; a pipe or a terminal that is writable takes PIPE_BUF bytes."""
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return True
+    return size <= select.PIPE_BUF and bool(select.select([], [descriptor], [], 0)[1])
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

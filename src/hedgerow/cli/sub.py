@@ -1,0 +1,196 @@
+"""`hedgerow sub`: subscribe and print what arrives, as mosquitto_sub does.
+
+A message of QoS 1 or 2 is acknowledged when it has been printed, so that `-c` and `-C` together lose
+nothing: what was not printed is there the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+
+import hedgerow
+from hedgerow.cli import client_options
+from hedgerow.cli.client_options import Target, write_out
+from hedgerow.cli.sub_format import Piece, compile_format, print_payload, print_verbosely
+from hedgerow.errors import ConfigError
+from hedgerow.message import Message
+from hedgerow.mqtt.client_events import MessageReceived
+from hedgerow.topics import matches, validate_filter
+
+EXAMPLES = """\
+examples:
+  hedgerow sub 'farm/#' -v                             from localhost
+  hedgerow sub mqtt://broker.example 'farm/#' 'barn/+'
+  hedgerow sub -h broker.example -t 'farm/#' -F '%I %t %p'
+  hedgerow sub -t 'farm/#' -C 1 -W 10                  one message, or status 27 after 10 s
+  hedgerow sub -t 'farm/#' --json | jq .payload
+
+formats (-F): %t topic, %p payload, %x %X payload in hex, %l its length, %q QoS, %r retain, %m packet id,
+  %j JSON, %J JSON with a JSON payload inside, %I time (ISO 8601), %U Unix time, @X strftime's %X;
+  %C content type, %D correlation data, %E expiry, %F payload format, %P user properties,
+  %R response topic, %S subscription identifiers; widths as in %-10.10t; \\n \\t \\0 \\e and %% @@ \\\\
+"""
+
+EXIT_TIMED_OUT = 27  # as mosquitto_sub
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Subscribe, and print what arrives."
+    parser.epilog = EXAMPLES
+    parser.usage = "%(prog)s [URL] [TOPIC ...] [OPTIONS]"
+    parser.add_argument(
+        "words", nargs="*", metavar="URL TOPIC", help="each may be given by an option instead"
+    )
+    choice = parser.add_argument_group("messages")
+    choice.add_argument("-t", "--topic", action="append", default=[], help="topic filter; may be repeated")
+    choice.add_argument(
+        "-T", "--filter-out", action="append", default=[], metavar="TOPIC", help="do not print these topics"
+    )
+    choice.add_argument(
+        "-U",
+        "--unsubscribe",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="unsubscribe from this filter",
+    )
+    choice.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="quality of service (0)")
+    choice.add_argument("-R", dest="no_retained", action="store_true", help="no retained messages")
+    choice.add_argument(
+        "--retained-only", action="store_true", help="only these; the first other one ends it"
+    )
+    choice.add_argument(
+        "--remove-retained", action="store_true", help="remove from the server what is printed"
+    )
+    choice.add_argument("--retain-as-published", action="store_true", help="retain as its publisher set it")
+    end = parser.add_argument_group("end")
+    end.add_argument("-C", dest="count", type=int, metavar="N", help="end after N messages")
+    end.add_argument(
+        "-W", dest="timeout", type=float, metavar="S", help="end after S seconds, with status 27"
+    )
+    end.add_argument("-E", dest="only_subscribe", action="store_true", help="end when subscribed")
+    shape = parser.add_argument_group("output")
+    shape.add_argument("-v", "--verbose", action="store_true", help="print the topic too")
+    shape.add_argument("-F", dest="format", metavar="FORMAT", help="print in this format; see below")
+    shape.add_argument("-o", "--json", action="store_true", help="print one JSON object a line, as -F %%j")
+    shape.add_argument("--pretty", action="store_true", help="JSON over several lines")
+    shape.add_argument("-N", dest="no_newline", action="store_true", help="no end of line after a message")
+    client_options.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    words = list(arguments.words)
+    target = Target(arguments, client_options.take_url(words))
+    filters = [*arguments.topic, *([target.topic] if target.topic else []), *words]
+    if not filters and not arguments.unsubscribe:
+        raise ConfigError("no topic: give it as a word, with -t, or in the URL")
+    for topic_filter in [*filters, *arguments.filter_out, *arguments.unsubscribe]:
+        validate_filter(topic_filter)
+    if arguments.count is not None and arguments.count < 1:
+        raise ConfigError(f"-C {arguments.count}: at least 1")
+    if arguments.timeout is not None and arguments.timeout <= 0:
+        raise ConfigError(f"-W {arguments.timeout:g}: more than 0 seconds")
+    if arguments.no_retained and arguments.retained_only:
+        raise ConfigError("-R and --retained-only leave nothing")
+    target.arguments["manual_acknowledgement"] = True
+    printer = _Printer(arguments)
+    return client_options.run(_subscribe(arguments, target, filters, printer))
+
+
+async def _subscribe(
+    arguments: argparse.Namespace, target: Target, filters: list[str], printer: _Printer
+) -> int:
+    try:
+        async with asyncio.timeout(arguments.timeout):
+            async with hedgerow.connect(target.url, **target.arguments) as bus:
+                for topic_filter in arguments.unsubscribe:
+                    await bus.unsubscribe(topic_filter)
+                if filters:
+                    await _print_messages(bus, arguments, target, filters, printer)
+        return 0
+    except TimeoutError:
+        if not arguments.quiet:
+            print("hedgerow sub: timed out", file=sys.stderr)
+        return EXIT_TIMED_OUT
+
+
+async def _print_messages(
+    bus: hedgerow.Bus, arguments: argparse.Namespace, target: Target, filters: list[str], printer: _Printer
+) -> None:
+    subscription = bus.subscribe(
+        *filters,
+        qos=arguments.qos,
+        retain_as_published=arguments.retain_as_published,
+        properties=target.properties("subscribe"),
+        keep=arguments.disable_clean_session,
+    )
+    async with subscription as messages:
+        if arguments.only_subscribe:
+            return
+        async for batch in messages.batches():
+            taken = printer.take(batch)
+            if printer.output:
+                await write_out(b"".join(printer.output))
+            for message in taken:
+                if message.qos:
+                    bus.acknowledge(message)
+            if arguments.remove_retained:
+                await _remove_retained(bus, taken, arguments.filter_out)
+            if printer.done:
+                return
+
+
+async def _remove_retained(bus: hedgerow.Bus, taken: list[Message], filtered_out: list[str]) -> None:
+    for message in taken:
+        if (
+            message.retain
+            and message.payload
+            and not any(matches(each, message.topic) for each in filtered_out)
+        ):
+            await bus.publish(message.topic, b"", qos=1, retain=True)
+
+
+class _Printer:
+    """Turns messages into output, and knows when enough have been printed."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        end = b"" if arguments.no_newline else b"\n"
+        self._print: Piece
+        if arguments.json or arguments.format is not None:
+            self._print = compile_format(arguments.format or "%j", end, arguments.pretty)
+        elif arguments.verbose:
+            self._print = print_verbosely(end)
+        else:
+            self._print = print_payload(end)
+        self._filtered_out: list[str] = arguments.filter_out
+        self._no_retained: bool = arguments.no_retained
+        self._retained_only: bool = arguments.retained_only
+        self._left: float = float("inf") if arguments.count is None else arguments.count
+        self.done = False
+        self.output: list[bytes] = []
+
+    def take(self, batch: list[Message]) -> list[Message]:
+        """Fill `output`. The messages that are dealt with: all, or those before the end."""
+        self.output = []
+        now = time.time_ns()
+        for number, message in enumerate(batch, 1):
+            assert isinstance(message, MessageReceived)
+            if self._retained_only and not message.retain:
+                self.done = True
+                return batch[:number]
+            if self._is_skipped(message):
+                continue
+            self.output.append(self._print(message, now))
+            self._left -= 1
+            if self._left <= 0:
+                self.done = True
+                return batch[:number]
+        return batch
+
+    def _is_skipped(self, message: Message) -> bool:
+        if self._no_retained and message.retain:
+            return True
+        return any(matches(each, message.topic) for each in self._filtered_out)

@@ -1,0 +1,75 @@
+"""`$SYS`: names and units that people's dashboards know."""
+
+from __future__ import annotations
+
+from hedgerow.mqtt.packets import Publish
+from tests.mqtt.harness import World
+
+
+def values(world: World) -> dict[str, str]:
+    return {message.topic.removeprefix("$SYS/broker/"): message.payload.decode() for message in world.broker.retained}
+
+
+def test_sys_topics_are_retained_and_sent_live_when_they_change() -> None:
+    world = World(sys_interval_s=10)
+    world.settle()
+    client = world.connect("a")
+    client.subscribe("$SYS/broker/uptime")
+    assert client.take() == [Publish("$SYS/broker/uptime", b"0 seconds", retain=True)]
+    world.advance(10)
+    assert client.take() == [Publish("$SYS/broker/uptime", b"10 seconds")]
+
+
+def test_a_wildcard_does_not_see_them() -> None:
+    world = World(sys_interval_s=10)
+    client = world.connect("a")
+    client.subscribe("#")
+    world.advance(30)
+    assert client.take() == []
+
+
+def test_what_does_not_change_is_not_sent_again() -> None:
+    world = World(sys_interval_s=10)
+    client = world.connect("a")
+    client.subscribe("$SYS/broker/version")
+    client.take()
+    world.advance(100)
+    assert client.take() == []
+
+
+def test_counters() -> None:
+    world = World(sys_interval_s=10)
+    client = world.connect("a")
+    client.subscribe("t", 1)
+    client.subscribe("$share/g/u", 1)
+    world.connect("away", kept=True).lose()
+    client.publish("t", b"x", 1)
+    client.publish("nobody", b"x", retain=True)
+    world.advance(10)
+    seen = values(world)
+    assert seen["version"].startswith("hedgerow version ")
+    assert seen["clients/total"] == "2"
+    assert seen["clients/connected"] == "1"
+    assert seen["clients/disconnected"] == "1"
+    assert seen["publish/messages/received"] == "2"
+    assert seen["publish/messages/sent"] == "1"
+    assert seen["subscriptions/count"] == "2"
+    assert seen["shared_subscriptions/count"] == "1"
+    assert int(seen["bytes/received"]) > 0
+    assert float(seen["load/publish/received/1min"]) > 0
+
+
+def test_without_an_interval_there_are_none() -> None:
+    world = World(sys_interval_s=0)
+    world.advance(1_000)
+    assert values(world) == {}
+    assert world.broker.deadline == float("inf")
+
+
+def test_clients_that_are_not_connected_yet_are_no_clients() -> None:
+    world = World(sys_interval_s=10)
+    for _ in range(3):
+        world.open()
+    world.connect("a")
+    world.advance(20)
+    assert values(world)["clients/maximum"] == "1"
