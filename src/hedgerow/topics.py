@@ -98,10 +98,12 @@ class TopicTree(Generic[K, V]):
     """Filters (or names) with a keyed set of values at each.
 
     `match` takes a name and finds the filters that match it; `match_filter` takes a filter and
-    finds the names that it matches, which is what retained messages need.
+    finds the names that it matches, which is what retained messages need. `visited` counts the nodes
+    that both have looked at: peers choose filters and names that make it many.
     """
 
     def __init__(self) -> None:
+        self.visited = 0
         self._root: _Node[K, V] = _Node()
         self._size = 0
 
@@ -181,6 +183,7 @@ class TopicTree(Generic[K, V]):
                     if child is not None and child.values is not None:
                         found.extend(child.values.items())
             nodes = following
+            self.visited += len(nodes)
             wildcards = True
         for node in nodes:
             if node.values is not None:
@@ -197,6 +200,7 @@ class TopicTree(Generic[K, V]):
         stack: list[tuple[_Node[K, V], int]] = [(self._root, 0)]
         while stack:
             node, depth = stack.pop()
+            self.visited += 1
             if depth == len(levels):
                 if node.values is not None:
                     yield from node.values.items()

@@ -273,13 +273,19 @@ class Client:
 
     def take_packet(self) -> Packet:
         """The first packet that came since the last call; others are left to be taken."""
-        data = bytes(self._bytes)
+        data = self.take_raw_packet()
         header = codec.read_header(data, 0)
-        assert header is not None, data
-        start, end = header
-        assert end <= len(data), f"half a packet came: {data!r}"
+        assert header is not None
+        return codec.decode(data[0], data[header[0] :], self.version)
+
+    def take_raw_packet(self) -> bytes:
+        header = codec.read_header(bytes(self._bytes[:5]), 0)
+        assert header is not None, self._bytes
+        end = header[1]
+        assert end <= len(self._bytes), f"half a packet came: {self._bytes!r}"
+        data = bytes(self._bytes[:end])
         del self._bytes[:end]
-        return codec.decode(data[0], data[start:end], self.version)
+        return data
 
     def take_first(self, kind: type[Kind]) -> Kind:
         """The first packet that came since the last call, of this kind; others are left to be taken."""

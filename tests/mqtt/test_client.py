@@ -244,6 +244,12 @@ def test_a_link_that_is_not_read_is_not_dead_but_still_pinged() -> None:
     assert client.deadline() == NOW + 28
 
 
+def test_an_answer_is_awaited_no_longer_than_the_keep_alive_that_was_agreed_on() -> None:
+    peer = connected({"server_keep_alive": 4}, keep_alive_s=0, ping_timeout_s=30.0)
+    peer.client.handle_timer(NOW + 4)
+    assert peer.client.deadline() == NOW + 8
+
+
 def test_keep_alive_zero_has_no_deadline() -> None:
     assert connected(keep_alive_s=0).client.deadline() is None
 

@@ -166,6 +166,33 @@ async def test_a_server_without_mqtt_5_is_spoken_to_in_3_1_1() -> None:
             await hedgerow.connect(server.url, version=5)
 
 
+async def test_a_server_that_hangs_up_on_mqtt_5_is_spoken_to_in_3_1_1() -> None:
+    def answer(packet: Packet) -> list[Packet] | None:
+        return None if isinstance(packet, Connect) and packet.protocol_version == 5 else polite(packet)
+
+    async with scripted(answer) as server:
+        server.version = MQTT_3_1_1
+        async with hedgerow.connect(server.url) as bus:
+            assert isinstance(bus, MqttBus)
+            assert bus.version == MQTT_3_1_1
+
+
+async def test_the_version_does_not_fall_once_a_session_was_made_with_it() -> None:
+    versions = iter([5, 3])
+
+    def answer(packet: Packet) -> list[Packet] | None:
+        if isinstance(packet, Connect) and next(versions, 5) != packet.protocol_version:
+            return [Connack(False, Reason.UNSUPPORTED_PROTOCOL_VERSION)]
+        return polite(packet)
+
+    quickly = (0.01, 0.01)
+    async with scripted(answer) as server, hedgerow.connect(server.url, reconnect_delay=quickly) as bus:
+        assert server.writer is not None
+        server.writer.transport.abort()
+        with pytest.raises(hedgerow.ConnectError, match="unsupported protocol version"):
+            await bus.wait_closed()
+
+
 @pytest.mark.parametrize(
     ("options", "clean_start", "expiry", "at_the_end"),
     [
@@ -219,6 +246,7 @@ async def test_keep_trying_waits_for_the_server_and_tells_so() -> None:
 
     async with scripted(answer) as server:
         options: dict[str, Any] = {
+            "version": 5,
             "keep_trying": True,
             "reconnect_delay": (0.01, 0.02),
             "on_state": seen.append,

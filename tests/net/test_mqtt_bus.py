@@ -371,6 +371,21 @@ async def test_a_server_that_forgot_the_session_is_subscribed_to_again() -> None
         assert await take(aiter(messages), 1) == [b"again"]
 
 
+async def test_a_link_that_is_slow_to_close_does_not_disturb_the_next_one() -> None:
+    """The server says DISCONNECT and leaves its side open; by the time we give up on it, we are back."""
+    async with scripted() as server, hedgerow.connect(server.url, **QUICKLY) as bus:
+        assert isinstance(bus, MqttBus)
+        first = bus._driver._link
+        assert first is not None
+        server.send(Disconnect(Reason.SERVER_BUSY))
+        await until(lambda: bus._driver._link not in (None, first), "the next link")
+        await server.until_received(Connect, 2)
+        first.abort()
+        await first.closed
+        await bus.publish("a", qos=1)
+        assert server.connections == 2
+
+
 async def test_a_subscription_that_is_refused_when_made_again_ends_its_loop() -> None:
     answers: Iterator[list[int]] = iter([[0], [Reason.NOT_AUTHORIZED]])
 

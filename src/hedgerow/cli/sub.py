@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 import time
 
@@ -19,6 +20,8 @@ from hedgerow.errors import ConfigError
 from hedgerow.message import Message
 from hedgerow.mqtt.client_events import MessageReceived
 from hedgerow.topics import matches, validate_filter
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = """\
 examples:
@@ -128,6 +131,7 @@ async def _print_messages(
         keep=arguments.disable_clean_session,
     )
     async with subscription as messages:
+        log.info("subscribed to %s", ", ".join(filters))
         if arguments.only_subscribe:
             return
         async for batch in messages.batches():

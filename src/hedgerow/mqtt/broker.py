@@ -34,6 +34,9 @@ from hedgerow.mqtt.stats import Stats
 from hedgerow.mqtt.systopics import SysTopics
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+# Topic tree nodes looked at for one client before others have their turn: some milliseconds. With filters
+# of "+" in every combination, each new topic of a small chunk costs thousands.
+TURN_VISITS = 10_000
 PURGE_S = 10.0  # How long a retained message that has expired may still take up room.
 MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
@@ -69,6 +72,8 @@ class Broker:
         self.events: list[Event] = []
         self._logins: list[handle_connect.Login] = []
         self._pumping: deque[Connection] = deque()
+        self._postponed: deque[Connection] = deque()
+        self._turn_ends_at = 0  # in visited nodes
         # Timers are (at, tie-break, connection or session); what it was for is looked up when due. One
         # whose subject has another `timer_at` by then is void.
         self._timers: list[tuple[float, int, Connection | Session]] = []
@@ -120,7 +125,7 @@ class Broker:
             )
             return
         handle_connect.establish(connection, login.connect, login.username)
-        connection.login_finished()
+        connection.go_on()
 
     def take_events(self) -> list[Event]:
         events, self.events = self.events, []
@@ -133,6 +138,8 @@ class Broker:
             connection = self._pumping.popleft()
             connection.pumping = False
             self.pump(connection)
+        for _ in range(len(self._postponed)):
+            self._postponed.popleft().go_on()
         while self._timers and self._timers[0][0] <= now:
             at, _, subject = heappop(self._timers)
             if subject.timer_at != at:
@@ -174,6 +181,23 @@ class Broker:
         self.now = now
         for connection in list(self.connections):
             connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
+
+    # Turns
+
+    def begin_turn(self) -> None:
+        """A client's input is about to be handled."""
+        self._turn_ends_at = self.subscriptions.visited + self.retained.visited + TURN_VISITS
+
+    @property
+    def turn_is_over(self) -> bool:
+        return self.subscriptions.visited + self.retained.visited > self._turn_ends_at
+
+    def postpone(self, connection: Connection) -> None:
+        """The rest of what this client asked for has to wait until others have been heard."""
+        connection.postponed = True
+        connection.pause(True)
+        self._postponed.append(connection)
+        self._wake_at(self.now)
 
     # Connections and sessions
 

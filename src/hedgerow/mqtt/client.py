@@ -229,7 +229,11 @@ class Client:
         if self._ping_sent_at is None or not self._reading:
             return float("inf")
         # Whatever arrives counts: the PINGRESP may stand behind megabytes on a slow link.
-        return max(self._ping_sent_at, self._heard_at) + self.options.ping_timeout_s
+        return max(self._ping_sent_at, self._heard_at) + self._ping_timeout_s
+
+    @property
+    def _ping_timeout_s(self) -> float:
+        return min(self.options.ping_timeout_s, self._keep_alive_s)
 
     def handle_timer(self, now: float) -> list[Event]:
         self._now = now
@@ -241,7 +245,7 @@ class Client:
             reason = f"no CONNACK in {self.options.connect_timeout_s:g} s"
             self._end(events, Disconnected(reason))
         elif now >= self._dead_at:
-            reason = f"no answer to PINGREQ in {self.options.ping_timeout_s:g} s"
+            reason = f"no answer to PINGREQ in {self._ping_timeout_s:g} s"
             self._end(events, Disconnected(reason))
         else:
             self._ping_sent_at = now

@@ -43,7 +43,8 @@ class ConnectOptions:
     connect_timeout_s: float = 10.0
     """From CONNECT to CONNACK."""
     ping_timeout_s: float = 10.0
-    """From PINGREQ to PINGRESP; beyond it the link is dead, whatever the socket says."""
+    """From PINGREQ to PINGRESP, or the keep-alive if that is shorter. Beyond it the link is dead,
+    whatever the socket says."""
     first_packet_id: int = 1
     """Where packet identifiers begin. A process that takes up the session of an earlier one does
     well to begin elsewhere: the server may still hold that one's QoS 2 packet identifiers."""

@@ -13,6 +13,7 @@ QoS 1 and 2 wait in the session.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,7 @@ class Connection:
         "out",
         "partial",
         "paused",
+        "postponed",
         "problem_information",
         "protocol_version",
         "pumping",
@@ -114,6 +116,7 @@ class Connection:
         "timer_at",
         "topics",
         "transport",
+        "unfinished",
         "unread_bytes",
         "wanted",
     )
@@ -154,6 +157,8 @@ class Connection:
         self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
         self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
         self.pumping = False  # the broker is to go on with the backlog or the queue
+        self.postponed = False  # the broker is to go on with what came in
+        self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
         self.held_acknowledgements = 0  # that wait for a commit
         self.held_publications = 0  # those among them that finish a publication
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
@@ -176,7 +181,7 @@ class Connection:
             return
         if self.partial is not None:
             self.partial += data
-            if len(self.partial) < self.wanted or self.state is State.LOGIN:
+            if len(self.partial) < self.wanted or self.state is State.LOGIN or self.postponed:
                 return
             data = bytes(self.partial)
             self.partial = None
@@ -190,13 +195,14 @@ class Connection:
             self.pause(True)
 
     def _receive(self, data: bytes) -> None:
+        self.broker.begin_turn()
         position = 0
         try:
             position = self._receive_packets(data)
         except ProtocolError as error:
             self.refuse(error)
             return
-        if position < len(data) and self.state is not State.CLOSED:
+        if (position < len(data) or self.postponed) and self.state is not State.CLOSED:
             self.partial = bytearray(data[position:])
             self.repeated = None
 
@@ -238,9 +244,14 @@ class Connection:
                     if after:
                         position = after
                         continue
+            if self.broker.turn_is_over:
+                self.broker.postpone(self)
+                break
             stats.packets_received += 1
             self._handle(first, data[body:stop])
             position = stop
+            if self.postponed:
+                break
             if self.state is not State.CONNECTED:
                 if self.state is State.LOGIN:
                     self.wanted = 0
@@ -262,10 +273,20 @@ class Connection:
             self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
         handler(self, codec.decode(first, body, self.protocol_version))
 
-    def login_finished(self) -> None:
-        """The CONNECT was accepted: go on with what came behind it."""
+    def go_on(self) -> None:
+        """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
+        self.postponed = False
+        if self.state is not State.CONNECTED:
+            return
         self.pause(False)
-        if self.partial is not None:
+        if self.unfinished is not None:
+            unfinished, self.unfinished = self.unfinished, None
+            self.broker.begin_turn()
+            try:
+                unfinished()
+            except ProtocolError as error:
+                self.refuse(error)
+        if self.partial is not None and not self.postponed:
             data = bytes(self.partial)
             self.partial = None
             self._receive(data)
@@ -437,6 +458,7 @@ class Connection:
         self.closing = True
         self.partial = None
         self.repeated = None
+        self.unfinished = None
         self.backlog = None
         self.resending = None
         self.timer_at = None

@@ -69,13 +69,16 @@ def encode_plain(
 def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
     """The route of a topic that this client may publish to, remembered with the connection.
 
-    None for a topic that is wrong or forbidden: the long way refuses it.
+    None for a topic that is wrong or forbidden: the long way refuses it. And None when looking it up
+    would be too much work for one turn: the long way postpones it.
     """
     try:
         topic = validate_name(topic_bytes.decode())
     except (UnicodeDecodeError, TopicError):
         return None
     if not may_publish(connection.broker, connected_session(connection), topic):
+        return None
+    if connection.broker.turn_is_over:
         return None
     route = connection.broker.subscriptions.route(topic)
     if route.stale:

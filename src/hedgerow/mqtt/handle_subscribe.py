@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError, TopicError
@@ -31,13 +32,33 @@ def handle_subscribe(connection: Connection, packet: Packet) -> None:
     session = connected_session(connection)
     identifiers = packet.properties.get("subscription_identifier")
     identifier = identifiers[0] if identifiers else None
-    change_count = connection.broker.durability.change_count
     for wanted in packet.subscriptions:
         group = _validate(wanted.topic_filter)
         if group is not None and wanted.no_local:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
+    change_count = connection.broker.durability.change_count
+    _subscribe_all(connection, session, packet, identifier, [], change_count)
+
+
+def _subscribe_all(
+    connection: Connection,
+    session: Session,
+    packet: Subscribe,
+    identifier: int | None,
+    codes: list[int],
+    change_count: int,
+) -> None:
+    """Go on behind the filters that `codes` answers, for as long as the turn lasts."""
+    broker = connection.broker
     # Each filter is answered and acted on as if it had come alone (MQTT-3.8.4-5).
-    codes = [_subscribe(connection, session, wanted, identifier) for wanted in packet.subscriptions]
+    for wanted in packet.subscriptions[len(codes) :]:
+        if broker.turn_is_over:
+            connection.unfinished = partial(
+                _subscribe_all, connection, session, packet, identifier, codes, change_count
+            )
+            broker.postpone(connection)
+            return
+        codes.append(_subscribe(connection, session, wanted, identifier))
     if connection.protocol_version == MQTT_3_1:
         # 3.1 has no failure code in SUBACK: it hears the QoS it asked for, and no messages.
         codes = [wanted.qos for wanted in packet.subscriptions]
@@ -45,9 +66,7 @@ def handle_subscribe(connection: Connection, packet: Packet) -> None:
         codes = [code if code <= 2 else Reason.UNSPECIFIED_ERROR for code in codes]
     data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
     _check_room(connection, data)
-    connection.broker.durability.acknowledge(
-        connection, data, connection.broker.durability.change_count != change_count
-    )
+    broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
 
 
 def _validate(topic_filter: str) -> str | None:

@@ -23,6 +23,11 @@ class Retained:
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages.values())
 
+    @property
+    def visited(self) -> int:
+        """What lookups have cost: see `TopicTree`."""
+        return self._tree.visited
+
     def get(self, topic: str) -> Message | None:
         return self._messages.get(topic)
 

@@ -149,6 +149,11 @@ class SubscriptionTable:
     def __len__(self) -> int:
         return len(self._entries) + self.shared_count
 
+    @property
+    def visited(self) -> int:
+        """What lookups have cost: see `TopicTree`."""
+        return self._entries.visited + self._groups.visited
+
     def add(self, session: Session, subscription: Subscription, identifier: int | None) -> None:
         name, topic_filter = split_shared(subscription.topic_filter)
         entry = Entry(session, subscription, identifier)

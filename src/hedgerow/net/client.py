@@ -26,9 +26,6 @@ from hedgerow.net.urls import parse_url
 # How long the server keeps the session of a bus that lost its link.
 IMPLIED_SESSION_EXPIRY_S = 300
 
-# How long a server may take to answer PINGREQ, or the keep-alive if that is shorter.
-PING_TIMEOUT_S = 10.0
-
 
 class Connecting:
     """What `connect` returns: `async with` it, or `await` it and close the bus yourself."""
@@ -106,7 +103,6 @@ def connect(
         max_in_flight=max_in_flight,
         manual_acknowledgement=manual_acknowledgement,
         connect_timeout_s=timeout,
-        ping_timeout_s=min(PING_TIMEOUT_S, keep_alive),
         first_packet_id=1 if clean_start else 1 + secrets.randbelow(65_535),
         properties=properties or {},
     )

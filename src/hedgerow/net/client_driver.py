@@ -149,21 +149,19 @@ class ClientDriver:
         await asyncio.sleep(delay)
 
     async def _connect(self) -> None:
-        """One connection, over a second link when the server knows only an older version."""
+        """One connection; a server that does not know MQTT 5 gets a second try in 3.1.1."""
         log.info("connecting to %s", self.address)
         self._on_state(StateChange(State.CONNECTING))
         outcome = await self._attempt()
-        connect = self._options.connect
-        if (
-            isinstance(outcome, Refused)
-            and outcome.reason_code == Reason.UNSUPPORTED_PROTOCOL_VERSION
-            and self._options.version_may_fall
-            and connect.version == packets.MQTT_5
-        ):
-            log.info("%s refuses MQTT 5: trying 3.1.1", self.address)
-            connect.version = packets.MQTT_3_1_1
+        if self._may_be_older(outcome):
+            log.info("%s does not take MQTT 5: trying 3.1.1", self.address)
+            self._options.connect.version = packets.MQTT_3_1_1
             outcome = await self._attempt()
+            if isinstance(outcome, Disconnected):
+                self._options.connect.version = packets.MQTT_5  # it was something else
         match outcome:
+            case Connected():
+                self._options.version_may_fall = False  # The version is part of the session from now on.
             case Refused():
                 elsewhere = f" (see {outcome.server_reference})" if outcome.server_reference else ""
                 reason = f"{self.address} refused the connection: {outcome.reason}{elsewhere}"
@@ -172,13 +170,20 @@ class ClientDriver:
                 reason = f"cannot connect to {self.address}: {outcome.reason}"
                 raise ConnectError(reason, outcome.reason_code)
 
+    def _may_be_older(self, outcome: Connected | Refused | Disconnected) -> bool:
+        """3.1.1 asks a server to refuse versions that it does not know, but some hang up or say nothing."""
+        if not self._options.version_may_fall or self._options.connect.version != packets.MQTT_5:
+            return False
+        if isinstance(outcome, Refused):
+            return outcome.reason_code == Reason.UNSUPPORTED_PROTOCOL_VERSION
+        return isinstance(outcome, Disconnected)
+
     async def _attempt(self) -> Connected | Refused | Disconnected:
         self._outcome = self._loop.create_future()
         self._ended = self._loop.create_future()
-        link = await dial(
-            self.address, self._tls, self._options.dial_timeout_s, self._receive, self._link_lost
-        )
+        link = await dial(self.address, self._tls, self._options.dial_timeout_s, self._receive)
         self._link = link
+        link.closed.add_done_callback(lambda closed: self._link_lost(link, closed.result()))
         self._reading = True
         try:
             self.client.connect(self.clock())
@@ -213,8 +218,9 @@ class ClientDriver:
     def _receive(self, data: bytes) -> None:
         self._handle(self.client.receive_data(data, self.clock()))
 
-    def _link_lost(self, reason: str) -> None:
-        self._handle(self.client.lost(self.clock(), reason))
+    def _link_lost(self, link: ClientLink, reason: str) -> None:
+        if link is self._link:  # and not an earlier one, which took its time to close
+            self._handle(self.client.lost(self.clock(), reason))
 
     def _handle(self, events: list[Event]) -> None:
         if self.client.state is not ClientState.CONNECTED or not self._outcome.done():
@@ -271,7 +277,7 @@ class ClientDriver:
     def set_reading(self, reading: bool) -> None:
         """Stop, or go on, reading from the link."""
         link = self._link
-        if link is None or reading is self._reading:
+        if link is None or link.transport.is_closing() or reading is self._reading:
             return
         self._reading = reading
         if reading:

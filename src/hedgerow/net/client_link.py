@@ -21,16 +21,15 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class ClientLink(asyncio.Protocol):
-    """An open link. `on_data` gets every chunk, `on_lost` once the reason why there are no more."""
+    """`on_data` gets every chunk; `opened` and `closed` are what they say, `closed` with the reason."""
 
     transport: asyncio.Transport
 
-    def __init__(self, on_data: Callable[[bytes], None], on_lost: Callable[[str], None]) -> None:
+    def __init__(self, on_data: Callable[[bytes], None]) -> None:
         self._on_data = on_data
-        self._on_lost = on_lost
         loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[str] = loop.create_future()
         self.writable = asyncio.Event()
         self.writable.set()
         self._giving_up: asyncio.TimerHandle | None = None
@@ -64,9 +63,7 @@ class ClientLink(asyncio.Protocol):
         if not self.opened.done():
             self.opened.set_exception(ConnectError(reason))
             self.opened.exception()  # seen: the one who waits for it may have given up
-        if not self.closed.done():
-            self.closed.set_result(None)
-            self._on_lost(reason)
+        self.closed.set_result(reason)
 
     def close(self) -> None:
         """Write what is left, and end.
@@ -75,9 +72,9 @@ class ClientLink(asyncio.Protocol):
         server would take a clean DISCONNECT for a lost link and publish the will. So only the sending
         side is shut, and what still arrives is thrown away until the server closes its side.
         """
-        if self._giving_up is not None or self.closed.done():
-            return
         self._on_data = _discard
+        if self._giving_up is not None or self.transport.is_closing():
+            return
         self._giving_up = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.transport.abort)
         try:
             if self.transport.can_write_eof():

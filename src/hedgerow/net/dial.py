@@ -59,12 +59,11 @@ async def dial(
     tls: ssl.SSLContext | None,
     timeout_s: float,
     on_data: Callable[[bytes], None],
-    on_lost: Callable[[str], None],
 ) -> ClientLink:
     """Open a link, or raise ConnectError."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await _dial_each(address, tls, on_data, on_lost)
+            return await _dial_each(address, tls, on_data)
     except TimeoutError:
         raise ConnectError(f"cannot connect to {address}: no answer in {timeout_s:g} s") from None
     except (OSError, ssl.CertificateError, ConnectError) as error:
@@ -75,7 +74,6 @@ async def _dial_each(
     address: Address,
     tls: ssl.SSLContext | None,
     on_data: Callable[[bytes], None],
-    on_lost: Callable[[str], None],
 ) -> ClientLink:
     """Try each address of the host in turn; the first link that opens, or the last one's error."""
     loop = asyncio.get_running_loop()
@@ -84,7 +82,7 @@ async def _dial_each(
     for number, (family, _, _, _, sockaddr) in enumerate(found, 1):
         try:
             async with asyncio.timeout(ADDRESS_TIMEOUT_S if number < len(found) else None):
-                return await _dial_one(address, family, str(sockaddr[0]), tls, on_data, on_lost)
+                return await _dial_one(address, family, str(sockaddr[0]), tls, on_data)
         except TimeoutError:
             failure = ConnectError(f"no answer in {ADDRESS_TIMEOUT_S:g} s")
         except (OSError, ConnectError) as error:
@@ -98,14 +96,13 @@ async def _dial_one(
     host: str,
     tls: ssl.SSLContext | None,
     on_data: Callable[[bytes], None],
-    on_lost: Callable[[str], None],
 ) -> ClientLink:
     def make_link() -> ClientLink:
         if address.scheme.websocket:
             from hedgerow.net.websocket_client import WebSocketClientLink
 
-            return WebSocketClientLink(address, on_data, on_lost)
-        return ClientLink(on_data, on_lost)
+            return WebSocketClientLink(address, on_data)
+        return ClientLink(on_data)
 
     loop = asyncio.get_running_loop()
     name = address.host if tls is not None else None

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 # Publications after which `publish` lets others run, when nothing else makes it wait.
 _YIELD_EVERY = 256
 
+# What was published without waiting gets this long to be acknowledged when the bus is closed.
+CLOSE_TIMEOUT_S = 5.0
+
 # Messages of a session that an earlier process left, kept until someone subscribes to them.
 MAX_UNCLAIMED = 10_000
 
@@ -49,7 +52,6 @@ class BusOptions:
     driver: DriverOptions
     session_is_implied: bool = True
     """The session ends with the bus, though it outlives a lost link."""
-    close_timeout_s: float = 5.0
     queued_publications: int = 100_000
     on_state: Callable[[StateChange], None] | None = None
 
@@ -104,19 +106,22 @@ class MqttBus(Bus):
             raise
 
     async def close(self) -> None:
-        if not self._closed.done():
-            await self._drain()
+        await self._close(CLOSE_TIMEOUT_S)
+
+    async def _close(self, timeout_s: float) -> None:
+        if self._client.connected and timeout_s:
+            await self._drain(timeout_s)
         properties: Properties = {}
         if self._options.session_is_implied and self.version == packets.MQTT_5:
             properties["session_expiry_interval"] = 0
         self._finish(None)
         await self._driver.close(properties)
 
-    async def _drain(self) -> None:
+    async def _drain(self, timeout_s: float) -> None:
         """Give what was published without waiting the time to be acknowledged."""
         waiting = [result for result in self._results.values() if not result.done()]
-        if waiting and self._client.connected and self._options.close_timeout_s:
-            await asyncio.wait(waiting, timeout=self._options.close_timeout_s)
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
 
     async def __aexit__(
         self,
@@ -124,9 +129,7 @@ class MqttBus(Bus):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._options.close_timeout_s = 0.0
-        await self.close()
+        await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)

@@ -29,10 +29,8 @@ _library_logger.disabled = True
 
 
 class WebSocketClientLink(ClientLink):
-    def __init__(
-        self, address: Address, on_data: Callable[[bytes], None], on_lost: Callable[[str], None]
-    ) -> None:
-        super().__init__(on_data, on_lost)
+    def __init__(self, address: Address, on_data: Callable[[bytes], None]) -> None:
+        super().__init__(on_data)
         # The user of the URL is MQTT's, not HTTP's.
         url = str(replace(address, username=None, password=None))
         self._websocket = ClientProtocol(
