@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -32,10 +34,11 @@ from tests.faults.witness import SYS_INTERVAL, resident_bytes, witnessed
 from tests.net.peers import RawClient, connected, raw_client
 
 MIB = 1024 * 1024
+Item = TypeVar("Item")
 
 
-def batched(numbers: range, size: int) -> list[range]:
-    return [numbers[first : first + size] for first in range(0, len(numbers), size)]
+def batched(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    return [items[first : first + size] for first in range(0, len(items), size)]
 
 
 def limits(**values: object) -> list[str]:
@@ -159,6 +162,33 @@ def _publish_bytes(topic: str, payload: bytes, **options: object) -> bytes:
     return codec.encode(Publish(topic, payload, **options), MQTT_5)  # type: ignore[arg-type]
 
 
+async def test_filters_in_every_combination_delay_nobody(hedgerow_node: StartNode) -> None:
+    # Each new topic matches all of them, so that a small chunk of topics is seconds of looking up.
+    filters = ["/".join(levels) + "/+" for levels in itertools.product("a+", repeat=13)]
+    topics = ["a/" * 13 + f"{number}" for number in range(2_000)]
+    node = hedgerow_node(*SYS_INTERVAL)
+    async with witnessed(node), connected(node.port(), "combiner") as client:
+        for some in batched(filters, 1_000):
+            client.send(Subscribe(1, [Subscription(topic_filter) for topic_filter in some]))
+            assert isinstance(await client.receive(), Suback)
+        client.send(*[Publish(topic, b"!") for topic in topics])
+        for topic in topics[:300]:
+            assert await client.receive() == Publish(topic, b"!")
+
+
+async def test_asking_for_all_that_is_retained_again_and_again_delays_nobody(
+    hedgerow_node: StartNode,
+) -> None:
+    node = hedgerow_node(*SYS_INTERVAL)
+    retained, times = 5_000, 4_000
+    async with witnessed(node), connected(node.port(), "asker") as client:
+        client.send(*[Publish(f"kept/{number}", b"!", retain=True) for number in range(retained)])
+        client.send(Subscribe(1, [Subscription("kept/#"), Subscription("kept/+/nothing")] * times))
+        arrived = 0
+        while arrived < 2 * retained:
+            arrived += isinstance(await client.receive(), Publish)
+
+
 async def test_a_retained_flood_ends_at_the_limit(hedgerow_node: StartNode) -> None:
     node = hedgerow_node(*SYS_INTERVAL, *limits(retained_bytes="1 MiB"))
     async with witnessed(node) as witness, connected(node.port(), "flood") as client:
@@ -263,10 +293,15 @@ async def test_a_client_that_asks_and_never_reads_is_no_longer_heard(hedgerow_no
         before = resident_bytes(node)
         async with deaf(node.port()) as client:
             with pytest.raises(TimeoutError):
-                for _ in range(1_000):  # 100 MB, far beyond what the sockets' buffers hold
-                    client.send(pings)
-                    async with asyncio.timeout(1.5):
-                        await client.writer.drain()
+                await _send_again_and_again(client, pings, 1_000)
             assert resident_bytes(node) - before < 32 * MIB
             client.writer.transport.abort()
         await until(lambda: "client deaf disconnected" in node.log, "the end of it")
+
+
+async def _send_again_and_again(client: RawClient, data: bytes, times: int) -> None:
+    """Raises TimeoutError when the other side does not read on."""
+    for _ in range(times):
+        client.send(data)
+        async with asyncio.timeout(1.5):
+            await client.writer.drain()

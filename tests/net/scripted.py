@@ -55,7 +55,9 @@ class ScriptedServer:
         self.version = MQTT_5
         self.received: list[Packet] = []
         self.connections = 0
-        self.ended = 0
+        self.lingers = False
+        """Leave the connection open when the client has closed its side."""
+        self._lingering: list[asyncio.StreamWriter] = []
         self.writer: asyncio.StreamWriter | None = None
         self.port = 0
 
@@ -72,6 +74,10 @@ class ScriptedServer:
     def send(self, *packets: Packet) -> None:
         assert self.writer is not None
         self.writer.write(b"".join(codec.encode(packet, self.version) for packet in packets))
+
+    def close(self) -> None:
+        for writer in self._lingering:
+            writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -90,8 +96,10 @@ class ScriptedServer:
                         writer.close()
                         return
                     self.send(*answers)
-        self.ended += 1
-        writer.close()
+        if self.lingers:
+            self._lingering.append(writer)
+        else:
+            writer.close()
 
 
 @asynccontextmanager
@@ -109,6 +117,7 @@ async def scripted(answer: Callable[[Packet], list[Packet] | None] = polite) -> 
         yield server
     finally:
         listener.close()
+        server.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -343,6 +343,23 @@ async def test_publications_and_subscriptions_survive_a_cut(url: str) -> None:
         assert resumed == [False, True, True, True, True, True]
 
 
+async def test_publishing_goes_on_while_the_link_is_closing(url: str) -> None:
+    """Between the end of a transport and the word of it, calls must find nothing to stumble over."""
+    async with hedgerow.connect(url, **QUICKLY) as bus, bus.subscribe("a", qos=1) as messages:
+        results = []
+        for number in range(200):
+            if number % 20 == 10:
+                assert isinstance(bus, MqttBus)
+                if bus._driver._link is not None:
+                    bus._driver._link.abort()
+            results.append(bus.publish_nowait("a", b"%d" % number, qos=1))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*results)
+        got = await take(aiter(messages), 200)
+        assert {int(payload) for payload in got} <= set(range(200))
+
+
 async def test_a_silent_cut_is_found_and_nothing_is_lost(url: str) -> None:
     async with (
         cable_to(int(url.rsplit(":", 1)[1])) as cable,
@@ -377,9 +394,12 @@ async def test_a_link_that_is_slow_to_close_does_not_disturb_the_next_one() -> N
         assert isinstance(bus, MqttBus)
         first = bus._driver._link
         assert first is not None
+        server.lingers = True
         server.send(Disconnect(Reason.SERVER_BUSY))
         await until(lambda: bus._driver._link not in (None, first), "the next link")
         await server.until_received(Connect, 2)
+        server.lingers = False
+        assert not first.closed.done()
         first.abort()
         await first.closed
         await bus.publish("a", qos=1)

@@ -264,7 +264,8 @@ class Connection:
     def _handle(self, first: int, body: bytes) -> None:
         handler, legal_in = HANDLERS.get(first >> 4, (None, None))
         if handler is None:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {first >> 4} from a client", "§2.1.2")
+            reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
+            raise ProtocolError(reason_code, f"packet type {first >> 4} from a client", "§2.1.2")
         if legal_in is not self.state:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a second CONNECT", "MQTT-3.1.0-2")
         if first >> 4 == CONNECT:

@@ -224,7 +224,8 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
             )
         limit = connection.broker.limits.session_expiry_s
         session.expiry_s = min(float("inf") if interval == NEVER else float(interval), limit)
-    connection.closed_by_client(with_will=packet.reason_code == Reason.DISCONNECT_WITH_WILL_MESSAGE)
+    # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
+    connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
 
 
 def handle_auth(connection: Connection, packet: Packet) -> None:

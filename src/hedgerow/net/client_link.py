@@ -47,7 +47,8 @@ class ClientLink(asyncio.Protocol):
         self._on_data(data)
 
     def write(self, data: bytes) -> None:
-        self.transport.write(data)
+        if not self.transport.is_closing():  # uvloop raises, and the loss is about to be told anyway
+            self.transport.write(data)
 
     def pause_writing(self) -> None:
         self.writable.clear()

@@ -91,6 +91,6 @@ class WebSocketClientLink(ClientLink):
     def _send_frames(self) -> None:
         data = b"".join(self._websocket.data_to_send())  # b"" in it: the library wants the end
         if data:
-            self.transport.write(data)
+            super().write(data)
         if self._websocket.close_expected() and self.opened.done():
             super().close()
