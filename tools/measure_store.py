@@ -21,7 +21,7 @@ from statistics import median
 from unittest.mock import patch
 
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.mqtt.changes import Changes, SessionRecord
+from hedgerow.mqtt.broker.changes import Changes, SessionRecord
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.net import store as store_module

@@ -26,8 +26,8 @@ from hedgerow.errors import (
 from hedgerow.message import Message, MessageId, Properties
 
 if TYPE_CHECKING:
-    from hedgerow.net.bus import Bus, State, StateChange, Subscription
-    from hedgerow.net.client import connect
+    from hedgerow.net.client.bus import Bus, State, StateChange, Subscription
+    from hedgerow.net.client.connect import connect
 
 __all__ = [
     "Bus",
@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Bus": "hedgerow.net.bus",
-    "State": "hedgerow.net.bus",
-    "StateChange": "hedgerow.net.bus",
-    "Subscription": "hedgerow.net.bus",
-    "connect": "hedgerow.net.client",
+    "Bus": "hedgerow.net.client.bus",
+    "State": "hedgerow.net.client.bus",
+    "StateChange": "hedgerow.net.client.bus",
+    "Subscription": "hedgerow.net.client.bus",
+    "connect": "hedgerow.net.client.connect",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hedgerow.cli.sub_format import compile_format, print_payload, print_verbosely
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.client_events import MessageReceived
+from hedgerow.mqtt.client.events import MessageReceived
 
 NOW = 1_600_000_000_123_456_789
 

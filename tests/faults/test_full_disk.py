@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ MESSAGE = bytes(2_000)
 BATCH = 40  # within the identifiers that the client uses
 STUCK_S = 1.5  # without an acknowledgement: several of the store's attempts
 
-TMPFS = 'mount -t tmpfs -o size=2m tmpfs "$0" && exec "$@"'
+MOUNT = 'mount -t tmpfs -o size="$0" tmpfs "$1" && shift && exec "$@"'
 
 
 @dataclass
@@ -32,6 +34,11 @@ class Disk:
     free: Callable[[], object]
 
 
+def in_small_file_system(folder: Path, size: str) -> tuple[str, ...]:
+    """Before a command: it alone sees the folder as a file system of that size."""
+    return ("unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNT, size, str(folder))
+
+
 @contextmanager
 def small_file_system(tmp_path: Path) -> Iterator[Disk]:
     """The node's data directory is a file system of 2 MiB that the node alone sees."""
@@ -39,7 +46,7 @@ def small_file_system(tmp_path: Path) -> Iterator[Disk]:
         pytest.skip("mounting needs root and unshare")
     data = tmp_path / "data"
     data.mkdir()
-    wrapper = ("unshare", "--mount", "--propagation", "private", "sh", "-c", TMPFS, str(data))
+    wrapper = in_small_file_system(data, "2m")
     with run_node(tmp_path, "--data", str(data), "--http", "127.0.0.1:0", wrapper=wrapper) as node:
         assert node.process is not None
         ballast = Path(f"/proc/{node.process.pid}/root{data}/ballast")
@@ -132,3 +139,17 @@ def health(node: Node) -> int:
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_named(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("mounting needs root and unshare")
+    data = tmp_path / "data"
+    data.mkdir()
+    command = [*in_small_file_system(data, "8k"), sys.executable, "-m", "hedgerow", "up"]
+    listeners = ["--mqtt", "127.0.0.1:0", "--ws", "off", "--http", "off"]
+    done = subprocess.run(
+        [*command, *listeners, "--data", str(data)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"hedgerow up: cannot create {data / 'hedgerow.db'}: database or disk is full\n"

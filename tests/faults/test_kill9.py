@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5
 from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running, until
-from tests.programs import Node
+from tests.programs import Node, run_node, wait_until
 
 ROUNDS = 20
 MAX_LOAD_S = 0.3  # of a round, from the moment at which everyone is served again
@@ -54,6 +57,65 @@ class Publisher(PersistentClient):
         return sum(map(len, self.acknowledged.values()))
 
 
+class Company:
+    """Everyone who takes part: three publishers, and subscribers that differ in how they listen."""
+
+    def __init__(self, port: int) -> None:
+        def subscriber(
+            name: str, *subscriptions: tuple[str, int], version: int = MQTT_5, receive_maximum: int = 1_000
+        ) -> PersistentClient:
+            return PersistentClient(port, name, version, receive_maximum, subscriptions)
+
+        self.publishers = [
+            Publisher(port, "a", MQTT_5),
+            Publisher(port, "b", MQTT_3_1_1),
+            Publisher(port, "c", MQTT_5),
+        ]
+        self.flaky = subscriber("flaky", *EVERYTHING)  # its connections are lost at other times too
+        self.at_most_1 = subscriber("at-most-1", ("one/#", 1), ("two/#", 1))
+        self.present = [
+            subscriber("steady", *EVERYTHING),
+            subscriber("older", *EVERYTHING, version=MQTT_3_1_1),
+            subscriber("narrow", *EVERYTHING, receive_maximum=5),
+            self.flaky,
+            self.at_most_1,
+        ]
+        self.away = subscriber("away", *EVERYTHING)  # subscribes, and comes back in the end
+        self.sharing = [subscriber(f"sharing-{number}", ("$share/group/two/#", 2)) for number in (1, 2)]
+
+    async def wait_for_the_end(self) -> None:
+        """Until all that was ever sent has been acknowledged, and has arrived where order shows it."""
+        for publisher in self.publishers:
+            publisher.say_the_end()
+        await until(
+            lambda: not any(publisher.outgoing for publisher in self.publishers), "the acknowledgements"
+        )
+        topics = [topic for publisher in self.publishers for topic in publisher.topics]
+        for client in (*self.present, self.away):
+            await until(
+                lambda client=client: all(END in client.arrived[topic] for topic in topics),  # type: ignore[misc]
+                f"the end of {client.client_id}",
+            )
+
+    def check(self) -> None:
+        everyone = [*self.publishers, *self.present, *self.sharing, self.away]
+        assert [client.client_id for client in everyone if client.sessions_lost] == []
+        for publisher in self.publishers:
+            for topic, qos in publisher.topics.items():
+                for client in (*self.present, self.away):
+                    exactly_once = qos == 2 and client is not self.at_most_1
+                    check_arrivals(publisher, topic, client, exactly_once)
+
+    async def check_sharing(self) -> None:
+        """Each message went to one of the two; their order is nobody's."""
+        for publisher in self.publishers:
+            for topic in (topic for topic, qos in publisher.topics.items() if qos == 2):
+                first, second = (client.arrived[topic] for client in self.sharing)
+                count = len(publisher.sent[topic])
+                await until(lambda: len(first) + len(second) >= count, f"what is shared of {topic}")  # noqa: B023
+                assert sorted(first + second) == sorted(publisher.sent[topic])
+
+
 async def test_nothing_acknowledged_is_lost_and_nothing_comes_twice_at_qos_2(
     hedgerow_node: StartNode, tmp_path: Path
 ) -> None:
@@ -61,75 +123,33 @@ async def test_nothing_acknowledged_is_lost_and_nothing_comes_twice_at_qos_2(
     print(f"seed {seed}")
     chance = random.Random(seed)
     node = hedgerow_node("--data", str(tmp_path / "data"), "--log-level", "warning")
-    port = node.port()
-    publishers = [
-        Publisher(port, "a", MQTT_5),
-        Publisher(port, "b", MQTT_3_1_1),
-        Publisher(port, "c", MQTT_5),
-    ]
-    steady = PersistentClient(port, "steady", MQTT_5, subscriptions=EVERYTHING)
-    older = PersistentClient(port, "older", MQTT_3_1_1, subscriptions=EVERYTHING)
-    narrow = PersistentClient(port, "narrow", MQTT_5, receive_maximum=5, subscriptions=EVERYTHING)
-    flaky = PersistentClient(port, "flaky", MQTT_5, subscriptions=EVERYTHING)
-    away = PersistentClient(port, "away", MQTT_5, subscriptions=EVERYTHING)
-    at_most_1 = PersistentClient(port, "at-most-1", MQTT_5, subscriptions=(("one/#", 1), ("two/#", 1)))
-    sharing = [
-        PersistentClient(port, f"sharing-{number}", MQTT_5, subscriptions=(("$share/group/two/#", 2),))
-        for number in (1, 2)
-    ]
-    subscribers = [steady, older, narrow, flaky, at_most_1, *sharing]
-
-    async with running(away):  # subscribes, and then is away until the end
-        await until(lambda: away.is_connected, "a subscription")
+    company = Company(node.port())
+    publishers = company.publishers
+    async with running(company.away):
+        await until(lambda: company.away.is_connected, "a subscription")
     async with AsyncExitStack() as at_work:
-        await at_work.enter_async_context(running(*subscribers))
-        await until(lambda: all(client.is_connected for client in subscribers), "the subscriptions")
+        listening = [*company.present, *company.sharing]
+        await at_work.enter_async_context(running(*listening))
+        await until(lambda: all(client.is_connected for client in listening), "the subscriptions")
         async with running(*publishers):
             loads = [asyncio.create_task(publisher.load()) for publisher in publishers]
             for _ in range(ROUNDS):
-                await one_round(node, chance, publishers, flaky)
+                await one_round(node, chance, company)
             for load in loads:
                 load.cancel()
             await asyncio.gather(*loads, return_exceptions=True)
             node.kill9()
         node.start()
-        await check_retained(port, publishers)
-
-        await at_work.enter_async_context(running(*publishers, away))
-        for publisher in publishers:
-            publisher.say_the_end()
-        await until(lambda: not any(publisher.outgoing for publisher in publishers), "the acknowledgements")
-        topics = [topic for publisher in publishers for topic in publisher.topics]
-        for client in (steady, older, narrow, flaky, away, at_most_1):
-            await until(
-                lambda client=client: all(END in client.arrived[topic] for topic in topics),  # type: ignore[misc]
-                f"the end of {client.client_id}",
-            )
-        expected = sum(
-            len(set(publisher.sent[f"two/{name}"])) for publisher, name in zip(publishers, "abc", strict=True)
-        )
-        await until(
-            lambda: sum(map(len, (*sharing[0].arrived.values(), *sharing[1].arrived.values()))) >= expected,
-            "the shared subscription's messages",
-        )
-
-    everyone = [*publishers, *subscribers, away]
-    assert [client.client_id for client in everyone if client.sessions_lost] == []
-    for publisher in publishers:
-        assert publisher.acknowledged_count > ROUNDS
-        for topic, qos in publisher.topics.items():
-            for client in (steady, older, narrow, flaky, away, at_most_1):
-                exactly_once = qos == 2 and client is not at_most_1
-                check_arrivals(publisher, topic, client.arrived[topic], exactly_once, client.client_id)
-            if qos == 2:
-                both = sorted(sharing[0].arrived[topic] + sharing[1].arrived[topic])
-                assert both == sorted(publisher.sent[topic]), f"shared {topic}"
+        await check_retained(node.port(), publishers)
+        await at_work.enter_async_context(running(*publishers, company.away))
+        await company.wait_for_the_end()
+        company.check()
+        await company.check_sharing()
     print(f"{sum(publisher.acknowledged_count for publisher in publishers)} acknowledged")
 
 
-async def one_round(
-    node: Node, chance: random.Random, publishers: list[Publisher], flaky: PersistentClient
-) -> None:
+async def one_round(node: Node, chance: random.Random, company: Company) -> None:
+    publishers = company.publishers
     before = [publisher.acknowledged_count for publisher in publishers]
     await until(
         lambda: all(p.acknowledged_count > count for p, count in zip(publishers, before, strict=True)),
@@ -138,8 +158,11 @@ async def one_round(
     load_s = chance.uniform(0, MAX_LOAD_S)
     await asyncio.sleep(load_s / 2)
     if chance.random() < 0.5:
-        flaky.abort()
+        company.flaky.abort()
     await asyncio.sleep(load_s / 2)
+    if chance.random() < 0.25 and node.process is not None:
+        node.process.terminate()  # and the kill finds it in the middle of its orderly end
+        await asyncio.sleep(chance.uniform(0, 0.02))
     node.kill9()
     await asyncio.to_thread(node.start)
 
@@ -155,12 +178,44 @@ async def check_retained(port: int, publishers: list[Publisher]) -> None:
             assert int(publisher.acknowledged[topic][-1]) <= int(value) <= int(publisher.sent[topic][-1])
 
 
-def check_arrivals(
-    publisher: Publisher, topic: str, arrived: list[bytes], exactly_once: bool, who: str
-) -> None:
+def check_arrivals(publisher: Publisher, topic: str, client: PersistentClient, exactly_once: bool) -> None:
+    arrived, who = client.arrived[topic], client.client_id
     lost = set(publisher.acknowledged[topic]) - set(arrived)
     assert not lost, f"{who} lost {len(lost)} acknowledged messages of {topic}: {sorted(lost)[:5]}"
     first_times = list(dict.fromkeys(arrived))
     assert first_times == publisher.sent[topic], f"{who} has another order of {topic}, or gaps"
     if exactly_once:
         assert len(arrived) == len(first_times), f"{who} has some of {topic} twice"
+
+
+def test_a_kill_while_the_first_store_is_made_leaves_it_whole_or_not_at_all(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for number in range(10):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        command = [
+            sys.executable,
+            "-m",
+            "hedgerow",
+            "up",
+            "--mqtt",
+            "127.0.0.1:0",
+            "--ws",
+            "off",
+            "--http",
+            "off",
+        ]
+        log = folder / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, "--data", str(folder / "data")], stdout=output, stderr=output
+            )
+        # From the moment at which there is something to break; the node is up some 30 ms later.
+        wait_until((folder / "data").exists, "the data directory")
+        time.sleep(chance.uniform(0, 0.04))
+        process.kill()
+        process.wait()
+        with run_node(folder, "--data", str(folder / "data")):
+            pass

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.access import Access
-from hedgerow.mqtt.broker import Broker
-from hedgerow.mqtt.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
-from hedgerow.mqtt.connection import Connection
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.access import Access
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
+from hedgerow.mqtt.broker.connection import Connection
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
     MQTT_5,
@@ -76,7 +76,9 @@ class FakeStore:
 
     def snapshot(self) -> Snapshot:
         deliveries = []
-        for (session_key, message_key), delivery in sorted(self.deliveries.items(), key=lambda item: item[0][1]):
+        for (session_key, message_key), delivery in sorted(
+            self.deliveries.items(), key=lambda item: item[0][1]
+        ):
             delivery = copy.copy(delivery)
             delivery.message = self.messages[message_key]
             deliveries.append((session_key, delivery))
@@ -127,7 +129,9 @@ class World:
         self.broker = self._start()
         self.settle()
 
-    def open(self, address: str = "192.0.2.1:40000", anonymous: bool = True, certificate_name: str | None = None) -> Client:
+    def open(
+        self, address: str = "192.0.2.1:40000", anonymous: bool = True, certificate_name: str | None = None
+    ) -> Client:
         connection = self.broker.open(self.now, address, anonymous, certificate_name)
         client = Client(self, connection)
         connection.link = client
@@ -306,12 +310,16 @@ class Client:
         assert all(isinstance(packet, Publish) for packet in packets), packets
         return [packet.payload for packet in packets if isinstance(packet, Publish)]
 
-    def subscribe(self, topic_filter: str, qos: int = 0, identifier: int | None = None, **options: Any) -> None:
+    def subscribe(
+        self, topic_filter: str, qos: int = 0, identifier: int | None = None, **options: Any
+    ) -> None:
         """Subscribe, and see it granted. Retained messages are left to be taken."""
         properties: Properties = {} if identifier is None else {"subscription_identifier": (identifier,)}
         self.send(Subscribe(1, [Subscription(topic_filter, qos, **options)], properties))
         granted = self.take_first(Suback)
         assert granted.reason_codes == [qos], granted
 
-    def publish(self, topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 0, **fields: Any) -> None:
+    def publish(
+        self, topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 0, **fields: Any
+    ) -> None:
         self.send(Publish(topic, payload, qos, packet_id=packet_id or (1 if qos else 0), **fields))

@@ -8,7 +8,7 @@ that what the strangers made the broker keep is bounded.
 from __future__ import annotations
 
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Pingreq, Pingresp, Puback, Publish
 from tests.mqtt.harness import Client, World
 

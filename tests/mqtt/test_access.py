@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.access import READ, WRITE, Access, Acl
+from hedgerow.mqtt.broker.access import READ, WRITE, Access, Acl
 from hedgerow.mqtt.packets import (
     Connack,
     Connect,

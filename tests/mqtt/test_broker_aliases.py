@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.message import Properties
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, Disconnect, Puback, Publish
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import Client, World
@@ -121,7 +121,10 @@ def test_an_alias_makes_the_packet_shorter() -> None:
     publisher = world.connect("publisher")
     publisher.publish("a/long/topic", b"1")
     publisher.publish("a/long/topic", b"2")
-    assert [packet.topic for packet in reader.client.take() if isinstance(packet, Publish)] == ["a/long/topic", ""]
+    assert [packet.topic for packet in reader.client.take() if isinstance(packet, Publish)] == [
+        "a/long/topic",
+        "",
+    ]
 
 
 def test_who_wants_no_aliases_gets_none() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.connection import MAX_CONNECT_BYTES
-from hedgerow.mqtt.events import ClientConnected, ClientDisconnected, ConnectionRefused, ProtocolBroken
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.connection import MAX_CONNECT_BYTES
+from hedgerow.mqtt.broker.events import ClientConnected, ClientDisconnected, ConnectionRefused, ProtocolBroken
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
@@ -18,8 +18,8 @@ from hedgerow.mqtt.packets import (
     Disconnect,
     Pingreq,
     Pingresp,
-    Publish,
     Puback,
+    Publish,
     Suback,
     Subscribe,
     Subscription,
@@ -101,7 +101,9 @@ def test_a_second_connect_is_a_protocol_error() -> None:
     assert "MQTT-3.1.0-2" in str(event)
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xc0\x00", b"\x30", b"\0\0", b"\xff" * 9, b"\x82\xff"])
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\n\r\n", b"\xc0\x00", b"\x30", b"\0\0", b"\xff" * 9, b"\x82\xff"]
+)
 def test_what_does_not_begin_with_a_connect_is_closed_at_its_first_byte(data: bytes) -> None:
     """MQTT-3.1.0-1; without waiting for the rest of what it claims to be."""
     client = World().open()
@@ -195,7 +197,9 @@ def test_the_log_tells_who_came_and_went() -> None:
 def test_a_connect_with_an_authentication_method_is_refused() -> None:
     """MQTT-4.12.0-1: none is configured."""
     client = World().open()
-    client.send(Connect("a", properties={"authentication_method": "SCRAM-SHA-1", "authentication_data": b"x"}))
+    client.send(
+        Connect("a", properties={"authentication_method": "SCRAM-SHA-1", "authentication_data": b"x"})
+    )
     assert client.take_one(Connack).reason_code == Reason.BAD_AUTHENTICATION_METHOD
     assert client.closed
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish
 from hedgerow.topics import matches, split_shared
 from tests.mqtt.harness import World
@@ -157,13 +157,13 @@ class Story:
             self.connect(client, 65_535)
         busy = True
         while busy:
-            busy = any([self._take(client) for client in range(len(self.clients))])
+            busy = sum(self._take(client) for client in range(len(self.clients))) > 0
             busy = self.world.commit() or busy
             self.world.settle()
 
     def check(self) -> None:
         store = self.world.store
-        assert not (store.deliveries or store.messages or store.received), "something was never deleted"
+        assert store.deliveries == store.messages == store.received == {}, "something was never deleted"
         for index, client in enumerate(self.clients):
             assert client.outgoing == {}, "a publication was never acknowledged"
             assert client.received == set(), "a QoS 2 identifier was never released"
@@ -174,7 +174,9 @@ class Story:
         watcher = ModelClient(self.world, "watcher", wanted={RETAINED: 1})
         self.clients.append(watcher)
         self.quiesce()
-        assert [packet.payload for packet in watcher.delivered] == [self.last_retained] * bool(self.last_retained)
+        assert [packet.payload for packet in watcher.delivered] == [self.last_retained] * bool(
+            self.last_retained
+        )
 
     def _check_deliveries(self, index: int, client: ModelClient) -> None:
         seen: dict[bytes, list[Publish]] = {}
@@ -202,7 +204,9 @@ class Story:
 
     def _numbers(self, payloads: list[bytes], publisher: int, topic: str, qos: int) -> list[int]:
         sent = [self.sent[payload] for payload in payloads]
-        return [each.number for each in sent if (each.publisher, each.topic, each.qos) == (publisher, topic, qos)]
+        return [
+            each.number for each in sent if (each.publisher, each.topic, each.qos) == (publisher, topic, qos)
+        ]
 
 
 clients = st.sampled_from([1, 1, 1, 2, 2, 0])  # Rarely all: what is interesting takes several steps of one.

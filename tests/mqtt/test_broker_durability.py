@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.changes import SubscriptionRecord
-from hedgerow.mqtt.durability import MAX_HELD_ACKNOWLEDGEMENTS
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.changes import SubscriptionRecord
+from hedgerow.mqtt.broker.durability import MAX_HELD_ACKNOWLEDGEMENTS
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, Disconnect, Puback, Publish, Pubrec, Pubrel
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import World
@@ -154,7 +154,10 @@ def test_our_own_limit_counts_and_is_told() -> None:
     assert client.connack.properties["session_expiry_interval"] == 60
     client.lose()
     world.connect("b", MQTT_3_1_1, clean_start=False).lose()
-    assert "session_expiry_interval" not in world.connect("c", properties={"session_expiry_interval": 60}).connack.properties
+    assert (
+        "session_expiry_interval"
+        not in world.connect("c", properties={"session_expiry_interval": 60}).connack.properties
+    )
     world.advance(60)
     assert world.broker.sessions.keys() == {"c"}
 

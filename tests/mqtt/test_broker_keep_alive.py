@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, Disconnect, Pingreq, Pingresp, Publish
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import World

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.mqtt.connection import MAX_UNREAD_PACKETS
-from hedgerow.mqtt.events import DeliveriesDropped
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.connection import MAX_UNREAD_PACKETS
+from hedgerow.mqtt.broker.events import DeliveriesDropped
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,
@@ -143,7 +143,9 @@ def test_a_queue_stops_when_the_reader_does() -> None:
     for number in range(100):
         publisher.publish("t", b"%d " % number + bytes(10_000), 1)
     client = world.open()
-    client.connection.receive_data(bytes.fromhex("1013 0004 4d515454 05 00 0000 05 11 0000ffff 0001 61"), world.now)
+    client.connection.receive_data(
+        bytes.fromhex("1013 0004 4d515454 05 00 0000 05 11 0000ffff 0001 61"), world.now
+    )
     client.connection.set_congested(True, world.now)
     world.settle()
     assert client.take_bytes() == b""
@@ -193,7 +195,7 @@ def test_a_message_larger_than_the_client_takes_is_dropped_as_if_it_were_sent(qo
     client.subscribe("t", qos)
     publisher = world.connect("publisher")
     for number, size in enumerate((90, 200, 10), 1):
-        publisher.publish("t", b"x" * size, qos, number)if qos else publisher.publish("t", b"x" * size)
+        publisher.publish("t", b"x" * size, qos, number) if qos else publisher.publish("t", b"x" * size)
     if qos == 1:
         client.send(Puback(1))
     elif qos == 2:

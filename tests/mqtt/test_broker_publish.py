@@ -6,8 +6,8 @@ import pytest
 
 from hedgerow.message import Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.access import Access, Acl
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.access import Access, Acl
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
@@ -40,7 +40,9 @@ def pair(version: int, other: int, qos: int = 0) -> tuple[Client, Client]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("other", VERSIONS)
 @pytest.mark.parametrize("size", [0, 1, 120, 121, 122, 123, 124, 125, 126, 200, 16_380, 70_000])
-def test_a_publication_arrives_whatever_the_versions_and_the_size(version: int, other: int, size: int) -> None:
+def test_a_publication_arrives_whatever_the_versions_and_the_size(
+    version: int, other: int, size: int
+) -> None:
     """The two wire forms differ in one byte, which may change the length of the length."""
     publisher, subscriber = pair(version, other)
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
@@ -176,7 +178,7 @@ def test_what_may_not_be_written_is_refused_and_the_connection_stays(version: in
     subscriber = world.connect("subscriber")
     subscriber.subscribe("#", 2)
     client = world.connect("a", version)
-    client.publish("secret", b"x", qos, 5)if qos else client.publish("secret", b"x")
+    client.publish("secret", b"x", qos, 5) if qos else client.publish("secret", b"x")
     if qos:
         answer = client.take_one(Puback if qos == 1 else Pubrec)
         assert answer.packet_id == 5

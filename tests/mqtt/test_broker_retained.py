@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.mqtt.access import Access, Acl
-from hedgerow.mqtt.broker import PUMP_BYTES
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.access import Access, Acl
+from hedgerow.mqtt.broker.broker import PUMP_BYTES
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import World

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 
-from hedgerow.mqtt.access import Access, Acl
+from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import MQTT_3_1_1, Puback, Publish, Pubrec, Unsubscribe
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import Client, World
@@ -25,10 +26,12 @@ def test_each_message_goes_to_one_member_in_turn(qos: int) -> None:
     members = group(world, 3)
     publisher = world.connect("publisher", MQTT_3_1_1)
     for number in range(30):
-        publisher.publish("t", b"%d" % number, qos, number + 1)if qos else publisher.publish("t", b"%d" % number)
+        publisher.publish("t", b"%d" % number, qos, number + 1) if qos else publisher.publish(
+            "t", b"%d" % number
+        )
     shares = [member.take_payloads() for member in members]
     assert [len(share) for share in shares] == [10, 10, 10]
-    assert Counter(sum(shares, [])) == Counter(b"%d" % number for number in range(30))
+    assert Counter(chain(*shares)) == Counter(b"%d" % number for number in range(30))
 
 
 def test_groups_and_plain_subscriptions_each_get_a_copy() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.mqtt.access import Access, Acl
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.access import Access, Acl
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
@@ -186,7 +186,8 @@ def test_only_the_very_filter_is_unsubscribed() -> None:
 
 @pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5])
 @pytest.mark.parametrize(
-    "topic_filter", ["", "a#", "a/#/b", "#/a", "a+", "+a/b", "$share/g", "$share//t", "$share/g/", "$share/+/t"]
+    "topic_filter",
+    ["", "a#", "a/#/b", "#/a", "a+", "+a/b", "$share/g", "$share//t", "$share/g/", "$share/+/t"],
 )
 def test_a_filter_that_breaks_the_rules_is_a_malformed_packet(version: int, topic_filter: str) -> None:
     """§4.7, §4.8.2; nothing of the packet is acted on."""
@@ -200,7 +201,9 @@ def test_a_filter_that_breaks_the_rules_is_a_malformed_packet(version: int, topi
         assert client.closed
         answers = client.take()
         assert len(answers) == (version == MQTT_5)
-        assert all(each.reason_code == Reason.MALFORMED_PACKET for each in answers if isinstance(each, Disconnect))
+        assert all(
+            each.reason_code == Reason.MALFORMED_PACKET for each in answers if isinstance(each, Disconnect)
+        )
         assert len(world.broker.subscriptions) == 0
 
 

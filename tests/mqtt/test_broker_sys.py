@@ -7,7 +7,10 @@ from tests.mqtt.harness import World
 
 
 def values(world: World) -> dict[str, str]:
-    return {message.topic.removeprefix("$SYS/broker/"): message.payload.decode() for message in world.broker.retained}
+    return {
+        message.topic.removeprefix("$SYS/broker/"): message.payload.decode()
+        for message in world.broker.retained
+    }
 
 
 def test_sys_topics_are_retained_and_sent_live_when_they_change() -> None:

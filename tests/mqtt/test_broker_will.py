@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.mqtt.access import Access, Acl
+from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Disconnect, Publish, Will
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import Client, World

@@ -54,9 +54,13 @@ def meeting_packets(version: int) -> st.SearchStrategy[Packet]:
 @st.composite
 def connects(draw: st.DrawFn) -> Connect:
     version = draw(versions)
-    packet = Connect(draw(st.sampled_from(["a", "b", "c"])), version, draw(st.booleans()), draw(st.integers(0, 3)))
+    packet = Connect(
+        draw(st.sampled_from(["a", "b", "c"])), version, draw(st.booleans()), draw(st.integers(0, 3))
+    )
     if draw(st.booleans()):
-        packet.will = Will(draw(st.sampled_from(TOPICS)), b"gone", draw(st.integers(0, 2)), draw(st.booleans()))
+        packet.will = Will(
+            draw(st.sampled_from(TOPICS)), b"gone", draw(st.integers(0, 2)), draw(st.booleans())
+        )
     if version == MQTT_5:
         packet.properties = draw(
             st.fixed_dictionaries(

@@ -22,7 +22,8 @@ two bytes; % is "no properties" (one byte in MQTT 5, nothing before it); @ is th
 version; ~ inside text is a tag that differs from run to run, so that vectors share a broker. In what is
 expected, `..` is any byte and `...` any bytes up to the end of the enclosing bracket.
 
-`core_only` says why a vector cannot run live. `mosquitto` says how Mosquitto differs, and then it must.
+`core_only` says why a vector cannot run live. `mosquitto` says by version how Mosquitto differs, in words
+or by a name from the file's table of reasons, and then it must; `saw` is what that looks like.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Vector:
     steps: tuple[str, ...]
     core_only: str | None
     mosquitto: str | None
+    saw: str = ""  # what the disagreement with Mosquitto looks like
 
     def __str__(self) -> str:
         return f"{self.clauses} v{self.version}: {self.title}"
@@ -70,17 +72,24 @@ def load() -> list[Vector]:
 
 
 def _read(path: Path) -> Iterator[Vector]:
-    for entry in tomllib.loads(path.read_text())["vector"]:
+    content = tomllib.loads(path.read_text())
+    reasons = content.get("mosquitto", {})
+    for entry in content["vector"]:
         unknown = entry.keys() - FIELDS
         assert not unknown, f"{path.name}: {unknown}"
         for version, clauses in entry["clauses"].items():
+            differs = entry.get("mosquitto", {}).get(version)
+            reason = reasons.get(differs, differs)
+            if not isinstance(reason, dict):
+                reason = {"why": reason}
             yield Vector(
                 entry["title"],
                 clauses,
                 int(version),
                 tuple(_for_version(entry["steps"], version)),
                 entry.get("core_only"),
-                entry.get("mosquitto"),
+                reason["why"],
+                reason.get("saw", ""),
             )
 
 
@@ -158,7 +167,10 @@ def build(items: tuple[Any, ...]) -> bytes:
         if isinstance(item, Group):
             inner = build(item.items)
             is_variable = item.length == "["
-            pieces += codec.encode_remaining_length(len(inner)) if is_variable else len(inner).to_bytes(2, "big"), inner
+            pieces += (
+                codec.encode_remaining_length(len(inner)) if is_variable else len(inner).to_bytes(2, "big"),
+                inner,
+            )
         else:
             assert isinstance(item, bytes), "only what is expected may be left open"
             pieces.append(item)
@@ -204,11 +216,12 @@ class Broker(Protocol):
     async def send(self, name: str, data: bytes) -> None: ...
     async def receive(self, name: str) -> bytes | None:
         """The next packet; b"" when the broker has closed the connection, None when nothing comes."""
+
     async def drop(self, name: str) -> None: ...
     async def wait(self, seconds: float) -> None: ...
 
 
-class Disagreement(AssertionError):
+class DisagreementError(AssertionError):
     """The broker did something else than the vector says."""
 
 
@@ -228,8 +241,8 @@ class Run:
         for step in self.vector.steps:
             try:
                 await self._step(step)
-            except Disagreement as disagreement:
-                raise Disagreement(f"{self.vector}\n  at step: {step}\n  {disagreement}") from None
+            except DisagreementError as disagreement:
+                raise DisagreementError(f"{self.vector}\n  at step: {step}\n  {disagreement}") from None
 
     async def _step(self, step: str) -> None:
         if step.startswith("wait "):
@@ -292,20 +305,20 @@ class Run:
     async def _expect(self, name: str, text: str) -> None:
         packet = await self._next(name)
         if packet is None:
-            raise Disagreement("nothing came")
+            raise DisagreementError("nothing came")
         if packet == b"":
-            raise Disagreement("the broker closed the connection instead")
+            raise DisagreementError("the broker closed the connection instead")
         if not agrees(self._parse(text), packet):
-            raise Disagreement(f"came: {packet.hex(' ')} ({packet!r})")
+            raise DisagreementError(f"came: {packet.hex(' ')} ({packet!r})")
         if packet[0] == 0x20 and packet[3] == 0:
             self.accepted.add(name)
 
     async def _expect_close(self, name: str) -> None:
         packet = await self._next(name)
         if packet is None:
-            raise Disagreement("the connection stayed open")
+            raise DisagreementError("the connection stayed open")
         if packet:
-            raise Disagreement(f"came: {packet.hex(' ')} ({packet!r})")
+            raise DisagreementError(f"came: {packet.hex(' ')} ({packet!r})")
         self._forget(name)
         await self.broker.drop(name)
 
@@ -316,7 +329,7 @@ class Run:
         await self._ping(name)
         if self.unread[name]:
             packet = self.unread[name][0]
-            raise Disagreement(f"came: {packet.hex(' ')} ({packet!r})" if packet else "it closed")
+            raise DisagreementError(f"came: {packet.hex(' ')} ({packet!r})" if packet else "it closed")
 
     async def _ping(self, name: str) -> None:
         """Read up to the answer to a PINGREQ; what comes before it stays to be read."""
@@ -325,7 +338,7 @@ class Run:
         await self.broker.send(name, b"\xc0\x00")
         while (packet := await self.broker.receive(name)) != b"\xd0\x00":
             if packet is None:
-                raise Disagreement(f"{name} got no PINGRESP")
+                raise DisagreementError(f"{name} got no PINGRESP")
             self.unread[name].append(packet)
             if packet == b"":
                 return

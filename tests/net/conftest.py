@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 ON_BOTH_LOOPS = {
-    "test_client.py",
+    "test_connect.py",
     "test_mqtt_bus.py",
     "test_server.py",
     "test_tls.py",

@@ -12,7 +12,7 @@ import pytest
 
 from hedgerow.cli import up
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.net.config import KEYS, Config, Tls, add_arguments, from_arguments, load_access, load_config
 from hedgerow.net.values import LIMIT_RANGES, Address, read_limit
 

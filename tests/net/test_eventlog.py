@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hedgerow.mqtt.events import ConnectionRefused
+from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.net import eventlog
 from hedgerow.net.eventlog import EventLog, TransportFailed
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hedgerow.mqtt.events import ClientConnected
+from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.net import logs
 
 log = logging.getLogger("hedgerow.test")

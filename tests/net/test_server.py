@@ -14,8 +14,8 @@ import pytest
 
 from hedgerow.errors import ConfigError, StoreError
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.connection import Connection
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.connection import Connection
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_5,
     Connack,

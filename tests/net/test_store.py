@@ -20,7 +20,7 @@ import pytest
 
 from hedgerow.errors import StoreError
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.changes import Changes, SessionRecord
+from hedgerow.mqtt.broker.changes import Changes, SessionRecord
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.net.store import APPLICATION_ID, FILE_NAME, FORMAT, LOCK_NAME, Store

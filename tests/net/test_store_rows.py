@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.mqtt.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
+from hedgerow.mqtt.broker.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Subscription, Will
 from hedgerow.net.store import FILE_NAME, Store

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import Connack, Connect, Disconnect
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.config import Tls

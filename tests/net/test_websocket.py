@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe, Subscription
 from hedgerow.net.config import Tls
 from hedgerow.net.server import Server

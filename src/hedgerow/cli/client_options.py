@@ -22,7 +22,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.packets import CONNECT, PUBLISH, SUBSCRIBE
-from hedgerow.net.urls import Address, parse_url
+from hedgerow.net.client.urls import Address, parse_url
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from hedgerow.cli.client_options import Target, write_out
 from hedgerow.cli.sub_format import Piece, compile_format, print_payload, print_verbosely
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message
-from hedgerow.mqtt.client_events import MessageReceived
+from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow.topics import matches, validate_filter
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.client_events import MessageReceived
+from hedgerow.mqtt.client.events import MessageReceived
 
 Piece = Callable[[MessageReceived, int], bytes]
 """The bytes for a message that arrived at a time, in nanoseconds since 1970."""

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import StoreError
-from hedgerow.mqtt.changes import Changes
+from hedgerow.mqtt.broker.changes import Changes
 
 if TYPE_CHECKING:
     from hedgerow.net.server import Server

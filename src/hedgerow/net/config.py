@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.access import Access, Acl
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.access import Access, Acl
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.net.values import (
     Address,
     Read,

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hedgerow.mqtt.events import Event
+from hedgerow.mqtt.broker.events import Event
 
 WINDOW_S = 60.0
 MAX_LINES = 30  # a minute, of one kind from one address

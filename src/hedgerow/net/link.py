@@ -16,7 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from hedgerow.mqtt.connection import Connection
+    from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.net.listener import Listener
     from hedgerow.net.server import Server
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hedgerow.mqtt.handle_connect import Login
+    from hedgerow.mqtt.broker.handle_connect import Login
     from hedgerow.net.passwords import Passwords
     from hedgerow.net.server import Server
 

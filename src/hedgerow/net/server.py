@@ -22,9 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.broker import Broker
-from hedgerow.mqtt.events import ConnectionRefused
-from hedgerow.mqtt.limits import Limits
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.events import ConnectionRefused
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.clock import SteadyClock
 from hedgerow.net.committer import Committer

@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from hedgerow.errors import ProtocolError, StoreError
-from hedgerow.mqtt.changes import Changes, Snapshot
+from hedgerow.mqtt.broker.changes import Changes, Snapshot
 from hedgerow.net import store_rows
 
 FILE_NAME = "hedgerow.db"

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt import properties
-from hedgerow.mqtt.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
+from hedgerow.mqtt.broker.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import PUBLISH, Subscription, Will
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.limits import KIB, MIB, Limits
+from hedgerow.mqtt.broker.limits import KIB, MIB, Limits
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address

@@ -1,0 +1,527 @@
+"""The broker: sessions, who gets what, what is stored, and when.
+
+A machine: bytes and `now` come in through its connections, bytes, changes to store, log events and
+deadlines come out; it has no socket, clock or thread. Three rules carry it.
+
+* A publication goes to every recipient of its topic's `Route`; what a recipient must get at QoS 1
+  or 2 becomes a `Delivery` in its session's outbox.
+* What must survive is stored before any packet leaves that speaks of it (`durability.py`).
+* Nothing that a peer can make grow is without a limit (`limits.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+
+from hedgerow.message import Message
+from hedgerow.mqtt.broker import handle_connect
+from hedgerow.mqtt.broker.access import Access
+from hedgerow.mqtt.broker.changes import Changes, Snapshot
+from hedgerow.mqtt.broker.connection import Connection, State
+from hedgerow.mqtt.broker.durability import Durability
+from hedgerow.mqtt.broker.events import DeliveriesDropped, Event
+from hedgerow.mqtt.broker.handle_publish import may_publish, release
+from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.restore import restore
+from hedgerow.mqtt.broker.retained import Retained
+from hedgerow.mqtt.broker.routes import Recipient, Route, SubscriptionTable
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.broker.stats import Stats
+from hedgerow.mqtt.broker.systopics import SysTopics
+from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
+from hedgerow.mqtt.packets import Subscription
+from hedgerow.mqtt.reasons import Reason
+
+PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+# Topic tree nodes looked at for one client before others have their turn: some milliseconds. With filters
+# of "+" in every combination, each new topic of a small chunk costs thousands.
+TURN_VISITS = 10_000
+PURGE_S = 10.0  # How long a retained message that has expired may still take up room.
+MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
+
+
+class Broker:
+    def __init__(
+        self,
+        node_id: str,
+        epoch: int,
+        now: float,
+        limits: Limits | None = None,
+        access: Access | None = None,
+        durable: bool = False,
+        snapshot: Snapshot | None = None,
+        verifies_passwords: bool = False,
+        sys_interval_s: float = 10.0,
+    ) -> None:
+        self.node_id = node_id
+        self.epoch = epoch
+        self.now = now
+        self.limits = limits or Limits()
+        self.access = access or Access()
+        self.durability = Durability(self, durable)
+        self.verifies_passwords = verifies_passwords
+        self.sequence = 0  # of the fabric-wide message ids that begin here
+        self.stats = Stats()
+        self.connections: set[Connection] = set()
+        self.client_count = 0  # connections whose CONNECT was accepted
+        self.sessions: dict[str, Session] = {}
+        self.subscriptions = SubscriptionTable(self.access)
+        self.retained = Retained(self.limits.retained_bytes)
+        self.dirty: list[Connection] = []
+        self.events: list[Event] = []
+        self._logins: list[handle_connect.Login] = []
+        self._pumping: deque[Connection] = deque()
+        self._postponed: deque[Connection] = deque()
+        self._turn_ends_at = 0  # in visited nodes
+        # Timers are (at, tie-break, connection or session); what it was for is looked up when due. One
+        # whose subject has another `timer_at` by then is void.
+        self._timers: list[tuple[float, int, Connection | Session]] = []
+        self._timer_count = 0
+        self._assigned_client_ids = 0
+        self._next_session_key = 1
+        self.deadline = now  # when `handle_timer` is next needed
+        self._purge_at = now  # when expired retained messages are next looked for
+        if snapshot is not None:
+            restore(self, snapshot)
+        self._sys = SysTopics(self, now, sys_interval_s)
+
+    # What the shell calls
+
+    def open(
+        self,
+        now: float,
+        address: str,
+        anonymous: bool,
+        certificate_name: str | None = None,
+        transport: str = "tcp",
+    ) -> Connection:
+        self.now = now
+        connection = Connection(self, now, address, anonymous, certificate_name, transport)
+        self.stats.connections_opened += 1
+        self.connections.add(connection)
+        self._arm(now + self.limits.connect_timeout_s, connection)
+        return connection
+
+    def take_dirty(self) -> list[Connection]:
+        dirty, self.dirty = self.dirty, []
+        return dirty
+
+    def take_logins(self) -> list[handle_connect.Login]:
+        logins, self._logins = self._logins, []
+        return logins
+
+    def finish_login(self, login: handle_connect.Login, accepted: bool, now: float) -> None:
+        self.now = now
+        connection = login.connection
+        if connection.state is not State.LOGIN:
+            return
+        connection.state = State.NEW
+        if not accepted:
+            connection.refuse_connect(
+                Reason.BAD_USER_NAME_OR_PASSWORD,
+                f"bad user name or password for {login.username!r}",
+                login.connect.client_id,
+            )
+            return
+        handle_connect.establish(connection, login.connect, login.username)
+        connection.go_on()
+
+    def take_events(self) -> list[Event]:
+        events, self.events = self.events, []
+        return events
+
+    def handle_timer(self, now: float) -> None:
+        self.now = now
+        self.deadline = float("inf")
+        for _ in range(len(self._pumping)):
+            connection = self._pumping.popleft()
+            connection.pumping = False
+            self.pump(connection)
+        for _ in range(len(self._postponed)):
+            self._postponed.popleft().go_on()
+        while self._timers and self._timers[0][0] <= now:
+            at, _, subject = heappop(self._timers)
+            if subject.timer_at != at:
+                continue
+            subject.timer_at = None
+            if isinstance(subject, Connection):
+                self._check_connection(subject)
+            else:
+                self._check_session(subject)
+        if self._purge_at <= now:
+            for topic in self.retained.expired(now):
+                self._forget_retained(topic)
+            self._purge_at = now + PURGE_S if self.retained.expiring else float("inf")
+        if self._sys.next_at <= now:
+            self._sys.publish(now)
+        self._wake_at(self._sys.next_at)
+        self._wake_at(self._purge_at)
+        if self._timers:
+            self._wake_at(self._timers[0][0])
+
+    def take_changes(self) -> Changes | None:
+        """What is to be written in one transaction; None when there is nothing, or one is under way."""
+        return self.durability.take_changes()
+
+    def changes_committed(self, now: float) -> None:
+        """The changes last taken are durable: what was held for them may leave."""
+        self.now = now
+        self.durability.committed()
+
+    def set_access(self, access: Access) -> None:
+        """New rules: forget every answer that was found under the old ones."""
+        self.access = access
+        self.subscriptions.access = access
+        self.subscriptions.forget_all_routes()
+        for connection in self.connections:
+            connection.topics = None
+
+    def shut_down(self, now: float) -> None:
+        self.now = now
+        for connection in list(self.connections):
+            connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
+
+    # Turns
+
+    def begin_turn(self) -> None:
+        """A client's input is about to be handled."""
+        self._turn_ends_at = self.subscriptions.visited + self.retained.visited + TURN_VISITS
+
+    @property
+    def turn_is_over(self) -> bool:
+        return self.subscriptions.visited + self.retained.visited > self._turn_ends_at
+
+    def postpone(self, connection: Connection) -> None:
+        """The rest of what this client asked for has to wait until others have been heard."""
+        connection.postponed = True
+        connection.pause(True)
+        self._postponed.append(connection)
+        self._wake_at(self.now)
+
+    # Connections and sessions
+
+    def request_login(self, login: handle_connect.Login) -> None:
+        login.connection.state = State.LOGIN
+        login.connection.pause(True)
+        self._logins.append(login)
+
+    def assign_client_id(self) -> str:
+        while True:
+            self._assigned_client_ids += 1
+            client_id = f"{self.node_id}-{self.epoch}-{self._assigned_client_ids}"
+            if client_id not in self.sessions:
+                return client_id
+
+    def create_session(self, client_id: str, username: str | None, key: int | None = None) -> Session:
+        session = Session(key or self._next_session_key, client_id, username)
+        self._next_session_key = max(self._next_session_key, session.key) + 1
+        self.sessions[client_id] = session
+        return session
+
+    def attach(self, connection: Connection) -> None:
+        connection.state = State.CONNECTED
+        connection.timer_at = None
+        if connection.keep_alive_s:
+            self._arm(self.now + connection.keep_alive_s * 1.5, connection)
+        self.client_count += 1
+        self.stats.clients_maximum = max(self.stats.clients_maximum, self.client_count)
+
+    def resume(self, connection: Connection) -> None:
+        """Send again what was in flight, in order (MQTT-4.4.0-1), then what waited."""
+        session = connection.session
+        if session is None or session.outbox is None:
+            return
+        session.dropped = 0
+        connection.resending = deque()
+        for delivery in session.outbox.resend():
+            if delivery.stage == Stage.RELEASED:
+                # At once: only a PUBLISH waits for the Receive Maximum (MQTT-3.3.4-10).
+                self.durability.send_exactly_once(connection, session, release(delivery.packet_id))
+            else:
+                connection.resending.append(delivery)
+        self.pump(connection)
+
+    def detach(self, connection: Connection, with_will: bool) -> None:
+        """The connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
+        self.connections.discard(connection)
+        session = connection.session
+        if session is None or session.connection is not connection:
+            return
+        session.connection = None
+        self.client_count -= 1
+        if not with_will:
+            session.will = None
+        delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
+        if session.expiry_s <= 0:
+            self.discard(session)
+            return
+        session.expires_at = self.now + session.expiry_s
+        if session.will is not None and delay_s == 0:
+            self._publish_will(session)
+        elif session.will is not None:
+            session.will_at = self.now + delay_s
+        self.arm_session(session)
+        self.durability.store_session(session)
+
+    def discard(self, session: Session) -> None:
+        """The session ends; a will that waited for its delay is published now (MQTT-3.1.3-9)."""
+        self._publish_will(session)
+        del self.sessions[session.client_id]
+        for topic_filter in session.subscriptions or ():
+            self.subscriptions.remove(session, topic_filter)
+        session.subscriptions = None
+        outbox, session.outbox = session.outbox, None
+        if outbox is not None:
+            for delivery in (*outbox.in_flight.values(), *outbox.queue):
+                self.durability.finish_delivery(session, delivery)
+        self.durability.discard_session(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will, session.will_at = session.will, None, None
+        if will is None or not may_publish(self, session, will.topic):
+            return
+        properties = will.properties.copy()
+        properties.pop("will_delay_interval", None)
+        expiry = properties.get("message_expiry_interval")
+        message = Message(will.topic, will.payload, will.qos, will.retain, properties)
+        message.expires_at = None if expiry is None else self.now + expiry
+        self.publish(message, self.subscriptions.route(will.topic), session)
+
+    def _check_connection(self, connection: Connection) -> None:
+        if connection.state is State.NEW:
+            connection.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif connection.state is State.LOGIN:
+            connection.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
+        elif connection.keep_alive_s:
+            if connection.paused and not connection.congested:
+                connection.heard_at = self.now  # It is we who do not listen, until the store commits.
+            due = connection.heard_at + connection.keep_alive_s * 1.5
+            if due <= self.now:
+                connection.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
+            else:
+                self._arm(due, connection)
+
+    def _check_session(self, session: Session) -> None:
+        if session.connection is not None or self.sessions.get(session.client_id) is not session:
+            return
+        if session.will_at is not None and session.will_at <= self.now:
+            self._publish_will(session)
+            self.durability.store_session(session)
+        if session.expires_at is not None and session.expires_at <= self.now:
+            self.stats.sessions_expired += 1
+            self.discard(session)
+        else:
+            self.arm_session(session)
+
+    def arm_session(self, session: Session) -> None:
+        due = [at for at in (session.will_at, session.expires_at) if at is not None and at != float("inf")]
+        if due:
+            self._arm(min(due), session)
+
+    def _wake_at(self, at: float) -> None:
+        self.deadline = min(self.deadline, at)
+
+    def _arm(self, at: float, subject: Connection | Session) -> None:
+        self._wake_at(at)
+        """Look at the subject then, and not at the time that was set before."""
+        if len(self._timers) > 2 * (len(self.connections) + len(self.sessions)) + MAX_VOID_TIMERS:
+            # Clients that come and go leave timers which are due in a day.
+            self._timers = [timer for timer in self._timers if timer[2].timer_at == timer[0]]
+            heapify(self._timers)
+        subject.timer_at = at
+        self._timer_count += 1
+        heappush(self._timers, (at, self._timer_count, subject))
+
+    # Publications
+
+    def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
+        """Pass a publication on; how many recipients it had."""
+        self.sequence += 1
+        if message.retain:
+            self._retain(message)
+        count = len(route.recipients)
+        for recipient in route.recipients:
+            self._deliver(recipient, message, publisher)
+        for group in route.groups:
+            chosen = group.choose(self.access, message.topic)
+            if chosen is not None:
+                count += 1
+                self.durability.store_separately()
+                self._deliver(chosen, message, publisher)
+        return count
+
+    def deliver_individually(self, message: Message, route: Route, publisher: Session | None) -> None:
+        """The recipients that the short path leaves over. QoS 0."""
+        for recipient in route.others:
+            self._deliver(recipient, message, publisher)
+        for group in route.groups:
+            chosen = group.choose(self.access, message.topic)
+            if chosen is not None:
+                self._deliver(chosen, message, publisher)
+
+    def _deliver(self, recipient: Recipient, message: Message, publisher: Session | None) -> None:
+        session = recipient.session
+        if recipient.no_local and session is publisher:
+            own = recipient.for_own_publication()
+            if own is None:
+                return
+            recipient = own
+        qos = message.qos if message.qos < recipient.qos else recipient.qos
+        retain = message.retain and recipient.retain_as_published
+        if qos:
+            self._enqueue(session, Delivery(message, qos, retain, recipient.identifiers))
+        elif session.connection is not None:
+            session.connection.send_message(message, retain, recipient.identifiers)
+
+    def _enqueue(self, session: Session, delivery: Delivery) -> None:
+        outbox = session.outbox
+        if outbox is None:
+            outbox = session.outbox = Outbox(self.limits.in_flight)
+        connection = session.connection
+        may_start = (
+            connection is not None
+            and not connection.congested
+            and not connection.resending
+            and not outbox.queue
+            and len(outbox.in_flight) < outbox.window
+        )
+        if not may_start and (
+            len(outbox.queue) >= self.limits.queue_messages
+            or outbox.queued_bytes + delivery.message.size > self.limits.queue_bytes
+        ):
+            self.stats.publish_dropped += 1
+            self.note_dropped(session, 1)
+            return
+        if may_start and connection is not None:
+            outbox.start(delivery)
+            self.durability.store_delivery(session, delivery)
+            self._transmit(connection, session, delivery)
+        else:
+            outbox.push(delivery)
+            self.durability.store_delivery(session, delivery)
+
+    def _transmit(
+        self, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
+    ) -> int:
+        """Send a delivery that is in flight; how many bytes it took."""
+        data = connection.encode_publish(
+            delivery.message,
+            delivery.qos,
+            delivery.retain,
+            delivery.subscription_identifiers,
+            delivery.packet_id,
+            dup,
+            may_alias=not (delivery.qos == 2 and session.durable),  # held: others leave before it
+        )
+        if data is None:
+            # MQTT-3.1.2-25: too large for this client counts as sent and complete.
+            if session.outbox is not None:
+                session.outbox.in_flight.pop(delivery.packet_id, None)
+            self.durability.finish_delivery(session, delivery)
+            return 0
+        stats = self.stats
+        stats.publish_sent += 1
+        stats.packets_sent += 1
+        stats.publish_bytes_sent += len(data)
+        if delivery.qos == 2:
+            self.durability.send_exactly_once(connection, session, data)
+        else:
+            connection.send(data)
+        return len(data)
+
+    def pump(self, connection: Connection) -> None:
+        """Send what waits for this client, as far as its window and its reading allow."""
+        session = connection.session
+        if session is None or connection.state is not State.CONNECTED or connection.pumping:
+            return
+        outbox = session.outbox
+        budget = PUMP_BYTES
+        if connection.resending and outbox is not None:
+            budget = self._resend(connection, session, outbox, budget)
+            if connection.resending and budget > 0:
+                return
+        while outbox is not None and outbox.queue and not connection.congested and budget > 0:
+            expires_at = outbox.queue[0].message.expires_at
+            if expires_at is not None and expires_at <= self.now:
+                self.stats.publish_expired += 1
+                self.durability.finish_delivery(session, outbox.drop_oldest())
+                continue
+            delivery = outbox.take()
+            if delivery is None:
+                return
+            self.durability.store_delivery(session, delivery)
+            budget -= self._transmit(connection, session, delivery)
+        backlog = connection.backlog
+        while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
+            delivery = backlog.popleft()
+            message = delivery.message
+            if self.retained.get(message.topic) is not message:
+                continue  # The client has been sent the newer one, as any live message.
+            budget -= message.size
+            if delivery.qos:
+                self.durability.store_separately()
+                self._enqueue(session, delivery)
+                outbox = session.outbox
+            else:
+                connection.send_message(message, True, delivery.subscription_identifiers)
+        waits = backlog or connection.resending or (outbox and outbox.queue)
+        if not connection.congested and budget <= 0 and waits:
+            connection.pumping = True
+            self._pumping.append(connection)
+            self._wake_at(self.now)
+
+    def _resend(self, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
+        """Send again what an earlier connection sent, within the window of this one; what is left to spend."""
+        resending = connection.resending
+        while resending and not connection.congested and budget > 0:
+            if len(outbox.in_flight) - len(resending) >= outbox.window:
+                break  # MQTT-3.3.4-9
+            delivery = resending.popleft()
+            if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
+                budget -= self._transmit(connection, session, delivery, dup=True)
+        return budget
+
+    def note_dropped(self, session: Session | None, count: int) -> None:
+        if session is None:
+            return
+        if not session.dropped:
+            self.events.append(DeliveriesDropped(session.client_id, len(session.outbox or ())))
+        session.dropped += count
+
+    # Retained messages
+
+    def _retain(self, message: Message) -> None:
+        if not message.payload:
+            self._forget_retained(message.topic)  # MQTT-3.3.1-6
+        elif self.retained.set(message):
+            if message.expires_at is not None:
+                self._purge_at = min(self._purge_at, self.now + PURGE_S)
+                self._wake_at(self._purge_at)
+            self.durability.store_retained(message.topic, message)
+
+    def _forget_retained(self, topic: str) -> None:
+        if self.retained.remove(topic):
+            self.durability.store_retained(topic, None)
+
+    def send_retained(
+        self, connection: Connection, subscription: Subscription, identifier: int | None
+    ) -> None:
+        session = connection.session
+        messages = self.retained.match(subscription.topic_filter, self.now)
+        if session is None or not messages:
+            return
+        if connection.backlog is None:
+            connection.backlog = deque()
+        identifiers = () if identifier is None else (identifier,)
+        # Subscribing again and again must not pile up more than there is to send.
+        room = max(0, max(self.limits.queue_messages, len(self.retained)) - len(connection.backlog))
+        for message in messages[:room]:
+            if self.access.may_read(session.username, session.client_id, message.topic):
+                qos = min(message.qos, subscription.qos)
+                connection.backlog.append(Delivery(message, qos, True, identifiers))
+        self.stats.publish_dropped += max(0, len(messages) - room)
+        if not connection.pumping:
+            connection.pumping = True
+            self._pumping.append(connection)
+            self._wake_at(self.now)

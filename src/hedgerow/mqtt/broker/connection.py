@@ -1,0 +1,485 @@
+"""One network connection to the broker: bytes in, bytes out, and what it negotiated.
+
+`receive_data` cuts a chunk into packets. Common ones take the short path (`short_path.py`), with no
+object per packet; the rest go through the codec to the handler that `HANDLERS` names. A packet that
+breaks a rule raises `ProtocolError` inside, and `refuse` is the one place that turns it into the
+reason code and the close.
+
+Output collects in `out` and is taken once per chunk. A connection whose reader is slow is
+*congested*: nothing more is handed to the transport, QoS 0 is dropped beyond `queue_bytes`, and
+QoS 1 and 2 wait in the session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.errors import ProtocolError
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.broker import handle_connect, handle_publish, handle_subscribe
+from hedgerow.mqtt.broker.events import ClientDisconnected, ConnectionRefused, ProtocolBroken
+from hedgerow.mqtt.broker.short_path import SHORT_PATH, Repeated, publish_again
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import (
+    AUTH,
+    CONNECT,
+    DISCONNECT,
+    MQTT_3_1_1,
+    MQTT_5,
+    PINGREQ,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Connack,
+    Disconnect,
+    Packet,
+    Pingresp,
+    Publish,
+)
+from hedgerow.mqtt.reasons import Reason, describe
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.broker import Broker
+    from hedgerow.mqtt.broker.routes import Route
+    from hedgerow.mqtt.broker.session import Session
+
+MAX_UNREAD_PACKETS = 10_000  # Answers that a client may leave unread before we stop reading from it.
+MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+
+
+class State(Enum):
+    NEW = "new"
+    LOGIN = "login"  # the shell is checking the password; nothing more is read
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+def _handle_pingreq(connection: Connection, packet: Packet) -> None:
+    connection.send_packet(Pingresp())
+
+
+# Packet type → (handler, the state in which the packet is legal). A type that is not here may
+# only be sent by servers.
+HANDLERS = {
+    CONNECT: (handle_connect.handle_connect, State.NEW),
+    PUBLISH: (handle_publish.handle_publish, State.CONNECTED),
+    PUBACK: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    PUBREC: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    PUBREL: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    PUBCOMP: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    SUBSCRIBE: (handle_subscribe.handle_subscribe, State.CONNECTED),
+    UNSUBSCRIBE: (handle_subscribe.handle_unsubscribe, State.CONNECTED),
+    PINGREQ: (_handle_pingreq, State.CONNECTED),
+    DISCONNECT: (handle_connect.handle_disconnect, State.CONNECTED),
+    AUTH: (handle_connect.handle_auth, State.CONNECTED),
+}
+
+
+class Connection:
+    __slots__ = (
+        "address",
+        "aliases_in",
+        "aliases_out",
+        "aliases_out_maximum",
+        "anonymous",
+        "backlog",
+        "broker",
+        "certificate_name",
+        "closing",
+        "congested",
+        "heard_at",
+        "held_acknowledgements",
+        "held_publications",
+        "is_bridge",
+        "keep_alive_s",
+        "link",
+        "maximum_packet_size",
+        "out",
+        "partial",
+        "paused",
+        "postponed",
+        "problem_information",
+        "protocol_version",
+        "pumping",
+        "received_before",
+        "repeated",
+        "resending",
+        "session",
+        "state",
+        "timer_at",
+        "topics",
+        "transport",
+        "unfinished",
+        "unread_bytes",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        now: float,
+        address: str,
+        anonymous: bool,
+        certificate_name: str | None,
+        transport: str,
+    ) -> None:
+        self.broker = broker
+        self.address = address
+        self.anonymous = anonymous
+        self.certificate_name = certificate_name
+        self.transport = transport
+        self.link: Any = None  # the shell's own
+        self.state = State.NEW
+        self.session: Session | None = None
+        self.protocol_version = 0
+        self.keep_alive_s = 0.0
+        self.heard_at = now
+        self.timer_at: float | None = None  # when the broker next looks at this connection
+        self.maximum_packet_size = 0  # the client's; 0: none
+        self.problem_information = True
+        self.is_bridge = False
+        self.aliases_in: dict[int, str] | None = None
+        self.aliases_out: dict[str, int] | None = None
+        self.aliases_out_maximum = 0
+        self.topics: dict[bytes, Route] | None = None  # topics that this client has shown it may publish
+        self.repeated: Repeated | None = None  # what a chunk may be the same as
+        self.partial: bytearray | None = None  # the beginning of a packet
+        self.wanted = 0  # how long `partial` must be before it is worth looking at
+        self.out: list[bytes] = []
+        self.unread_bytes = 0  # of `out`, while congested
+        self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
+        self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
+        self.pumping = False  # the broker is to go on with the backlog or the queue
+        self.postponed = False  # the broker is to go on with what came in
+        self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
+        self.held_acknowledgements = 0  # that wait for a commit
+        self.held_publications = 0  # those among them that finish a publication
+        self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
+        self.congested = False
+        self.paused = False
+        self.closing = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self.state is State.CONNECTED
+
+    # Bytes in
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        broker = self.broker
+        broker.now = now
+        broker.stats.bytes_received += len(data)
+        self.heard_at = now
+        if self.repeated is not None and publish_again(self, self.repeated, data):
+            return
+        if self.partial is not None:
+            self.partial += data
+            if len(self.partial) < self.wanted or self.state is State.LOGIN or self.postponed:
+                return
+            data = bytes(self.partial)
+            self.partial = None
+        elif self.state is State.LOGIN:
+            self.partial = bytearray(data)
+            return
+        elif self.state is State.CLOSED:
+            return  # The shell had read it before it heard of the close.
+        self._receive(data)
+        if self.congested and len(self.out) > MAX_UNREAD_PACKETS:
+            self.pause(True)
+
+    def _receive(self, data: bytes) -> None:
+        self.broker.begin_turn()
+        position = 0
+        try:
+            position = self._receive_packets(data)
+        except ProtocolError as error:
+            self.refuse(error)
+            return
+        if (position < len(data) or self.postponed) and self.state is not State.CLOSED:
+            self.partial = bytearray(data[position:])
+            self.repeated = None
+
+    def _receive_packets(self, data: bytes) -> int:
+        """Handle every whole packet of `data`; return where the rest begins."""
+        stats = self.broker.stats
+        max_bytes = self.broker.limits.packet_bytes
+        connected = self.state is State.CONNECTED
+        if not connected:
+            max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
+            if data and data[0] >> 4 != CONNECT:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", "MQTT-3.1.0-1")
+        position = 0
+        end = len(data)
+        self.wanted = 2
+        while end - position >= 2:
+            first = data[position]
+            length = data[position + 1]
+            if length < 0x80:
+                body = position + 2
+                stop = body + length
+            else:
+                header = codec.read_header(data, position)
+                if header is None:
+                    self.wanted = end - position + 1
+                    break
+                body, stop = header
+                if stop - position > max_bytes:
+                    raise ProtocolError(
+                        Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes", "MQTT-3.2.2-15"
+                    )
+            if stop > end:
+                self.wanted = stop - position
+                break
+            if connected:
+                short = SHORT_PATH.get(first)
+                if short is not None:
+                    after = short(self, data, position, body, stop)
+                    if after:
+                        position = after
+                        continue
+            if self.broker.turn_is_over:
+                self.broker.postpone(self)
+                break
+            stats.packets_received += 1
+            self._handle(first, data[body:stop])
+            position = stop
+            if self.postponed:
+                break
+            if self.state is not State.CONNECTED:
+                if self.state is State.LOGIN:
+                    self.wanted = 0
+                break
+            if not connected:
+                connected = True
+                max_bytes = self.broker.limits.packet_bytes
+        return position
+
+    def _handle(self, first: int, body: bytes) -> None:
+        handler, legal_in = HANDLERS.get(first >> 4, (None, None))
+        if handler is None:
+            reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
+            raise ProtocolError(reason_code, f"packet type {first >> 4} from a client", "§2.1.2")
+        if legal_in is not self.state:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "a second CONNECT", "MQTT-3.1.0-2")
+        if first >> 4 == CONNECT:
+            # A version that we do not know is told so in the words of 3.1.1, which all clients read.
+            claimed = codec.peek_version(body)
+            self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
+        handler(self, codec.decode(first, body, self.protocol_version))
+
+    def go_on(self) -> None:
+        """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
+        self.postponed = False
+        if self.state is not State.CONNECTED:
+            return
+        self.pause(False)
+        if self.unfinished is not None:
+            unfinished, self.unfinished = self.unfinished, None
+            self.broker.begin_turn()
+            try:
+                unfinished()
+            except ProtocolError as error:
+                self.refuse(error)
+        if self.partial is not None and not self.postponed:
+            data = bytes(self.partial)
+            self.partial = None
+            self._receive(data)
+
+    # Bytes out
+
+    def send(self, data: bytes) -> None:
+        if not self.out:
+            self.broker.dirty.append(self)
+        self.out.append(data)
+
+    def send_packet(self, packet: Packet) -> None:
+        self.send(codec.encode(packet, self.protocol_version))
+        self.broker.stats.packets_sent += 1
+
+    def send_message(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> bool:
+        """Send at QoS 0, or drop it where the reader is too slow or takes no packet of that size."""
+        data = self.encode_publish(message, 0, retain, identifiers)
+        if data is None:
+            return False
+        return self.send_at_most_once(data, 1)
+
+    def send_at_most_once(self, data: bytes, count: int) -> bool:
+        """Send `count` QoS 0 packets, or drop them all. False when dropped."""
+        stats = self.broker.stats
+        if self.congested:
+            if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
+                stats.publish_dropped += count
+                self.broker.note_dropped(self.session, count)
+                return False
+            self.unread_bytes += len(data)
+        stats.publish_sent += count
+        stats.packets_sent += count
+        stats.publish_bytes_sent += len(data)
+        self.send(data)
+        return True
+
+    def encode_publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int = 0,
+        dup: bool = False,
+        may_alias: bool = True,
+    ) -> bytes | None:
+        """The PUBLISH as this client takes it; None when it is larger than that (MQTT-3.1.2-24).
+
+        `may_alias`: the packet leaves before any that is encoded after it.
+        """
+        topic = message.topic
+        if self.protocol_version < MQTT_5:
+            data = handle_publish.encode_plain(message, qos, retain, packet_id, dup, b"")
+        elif not message.properties and not identifiers and not self.aliases_out_maximum:
+            data = handle_publish.encode_plain(message, qos, retain, packet_id, dup, b"\0")
+        else:
+            properties = message.properties.copy()
+            if message.expires_at is not None:
+                # MQTT-3.3.2-6: less the time that it waited here.
+                properties["message_expiry_interval"] = max(1, round(message.expires_at - self.broker.now))
+            if identifiers:
+                properties["subscription_identifier"] = identifiers
+            if self.aliases_out_maximum and may_alias:
+                topic = self._alias(topic, properties)
+            packet = Publish(topic, message.payload, qos, retain, dup, packet_id, properties)
+            data = codec.encode(packet, MQTT_5)
+        if self.maximum_packet_size and len(data) > self.maximum_packet_size:
+            self.broker.stats.publish_dropped += 1
+            if topic and may_alias and self.aliases_out:
+                self.aliases_out.pop(topic, None)  # Set by this very packet: the client will not hear of it.
+            return None
+        return data
+
+    def _alias(self, topic: str, properties: Properties) -> str:
+        """First come, first served: a topic keeps its alias for as long as the connection lives.
+
+        A congested connection gets no new ones, since its packets may yet be dropped.
+        """
+        if self.aliases_out is None:
+            self.aliases_out = {}
+        alias = self.aliases_out.get(topic)
+        if alias is not None:
+            properties["topic_alias"] = alias
+            return ""
+        if len(self.aliases_out) < self.aliases_out_maximum and not self.congested:
+            alias = self.aliases_out[topic] = len(self.aliases_out) + 1
+            properties["topic_alias"] = alias
+        return topic
+
+    def take_output(self) -> bytes:
+        if self.congested and not self.closing:
+            return b""
+        data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
+        self.out.clear()
+        self.unread_bytes = 0
+        self.broker.stats.bytes_sent += len(data)
+        return data
+
+    def set_congested(self, congested: bool, now: float) -> None:
+        """The transport's buffer filled up, or drained."""
+        self.broker.now = now
+        self.congested = congested
+        if congested or self.state is State.CLOSED:
+            return
+        if self.out:
+            self.broker.dirty.append(self)
+        if self.session is not None:
+            self.session.dropped = 0
+            self.broker.pump(self)
+        if self.state is State.CONNECTED and not self.held_acknowledgements:
+            self.pause(False)
+
+    def pause(self, paused: bool) -> None:
+        if paused is not self.paused:
+            self.paused = paused
+            self.broker.dirty.append(self)
+
+    # The end
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Answer a peer's mistake with its reason code, and close. Nothing else is disturbed."""
+        broker = self.broker
+        broker.stats.protocol_errors += 1
+        if self.state is State.CONNECTED and self.session is not None:
+            broker.events.append(
+                ProtocolBroken(self.address, self.session.client_id, error.reason_code, str(error))
+            )
+            self.disconnect(error.reason_code, error.reason)
+        else:
+            client_id = self.session.client_id if self.session is not None else None
+            self.refuse_connect(error.reason_code, str(error), client_id)
+
+    def refuse_connect(self, reason_code: int, reason: str, client_id: str | None = None) -> None:
+        self.broker.stats.connections_refused += 1
+        self.broker.events.append(ConnectionRefused(self.address, client_id, reason_code, reason))
+        # MQTT 3.1.1 answers only what its return codes can say, and never a malformed CONNECT
+        # (MQTT-3.1.4-1 there); without a readable version there is nobody to answer.
+        malformed = reason_code in (Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR, Reason.PACKET_TOO_LARGE)
+        if self.protocol_version == MQTT_5 or (self.protocol_version and not malformed):
+            answer = Connack(False, reason_code, self.problem(reason))
+            if self.has_room_for(codec.encode(answer, self.protocol_version)):
+                self.send_packet(answer)
+        self._close(f"refused: {reason}")
+
+    def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
+        """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
+        if self.state is State.CONNECTED and self.protocol_version == MQTT_5:
+            properties = self.problem(reason)
+            if server_reference is not None:
+                properties["server_reference"] = server_reference
+            self.send_packet(Disconnect(reason_code, properties))
+        self._close(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
+
+    def lost(self, now: float) -> None:
+        """The transport is gone."""
+        self.broker.now = now
+        self._close("connection lost")
+
+    def closed_by_client(self, with_will: bool) -> None:
+        self._close("by the client", with_will)
+
+    def _close(self, reason: str, with_will: bool = True) -> None:
+        if self.state is State.CLOSED:
+            return
+        if self.session is not None:
+            self.broker.events.append(ClientDisconnected(self.address, self.session.client_id, reason))
+        self.state = State.CLOSED
+        self.closing = True
+        self.partial = None
+        self.repeated = None
+        self.unfinished = None
+        self.backlog = None
+        self.resending = None
+        self.timer_at = None
+        self.topics = None
+        self.broker.dirty.append(self)
+        self.broker.detach(self, with_will)
+
+    def has_room_for(self, data: bytes) -> bool:
+        """Is the packet within the client's Maximum Packet Size (MQTT-3.1.2-24)?"""
+        return not self.maximum_packet_size or len(data) <= self.maximum_packet_size
+
+    def problem(self, reason: str) -> Properties:
+        """A reason string, unless it would exceed the client's Maximum Packet Size.
+
+        CONNACK and DISCONNECT may carry one whatever Request Problem Information says (§3.1.2.11.7).
+        """
+        if not reason or self.protocol_version != MQTT_5:
+            return {}
+        text = reason[:200]
+        if self.maximum_packet_size and len(text.encode()) + 20 > self.maximum_packet_size:
+            return {}
+        return {"reason_string": text}

@@ -1,0 +1,234 @@
+"""CONNECT, DISCONNECT and AUTH at the broker (MQTT 5 §3.1, §3.2, §3.14, §3.15).
+
+A CONNECT is checked, then logged in (at once when anonymous or by certificate, else when the shell
+has verified the password), then `establish` binds the connection to its session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.message import Properties
+from hedgerow.mqtt.broker.events import ClientConnected
+from hedgerow.mqtt.broker.routes import WireForm
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.outbox import Outbox
+from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Connack, Connect, Disconnect, Packet
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import validate_name
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.broker import Broker
+    from hedgerow.mqtt.broker.connection import Connection
+    from hedgerow.mqtt.broker.limits import Limits
+
+NEVER = 0xFFFFFFFF  # A Session Expiry Interval that does not end (§3.1.2.11.2).
+
+
+@dataclass(slots=True)
+class Login:
+    """A user name and password for the shell to verify, away from the loop: hashing is slow."""
+
+    connection: Connection
+    username: str
+    password: bytes
+    connect: Connect
+
+
+def handle_connect(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Connect)
+    connection.protocol_version = packet.protocol_version
+    connection.maximum_packet_size = packet.properties.get("maximum_packet_size", 0)
+    refusal = _refusal(connection, packet)
+    if refusal is not None:
+        connection.refuse_connect(*refusal, client_id=packet.client_id or None)
+        return
+    if connection.certificate_name is not None:
+        establish(connection, packet, connection.certificate_name)
+    elif packet.username is not None and connection.broker.verifies_passwords:
+        connection.broker.request_login(Login(connection, packet.username, packet.password or b"", packet))
+    elif connection.anonymous:
+        # Without a password file a user name is a claim: no rights come of it.
+        establish(connection, packet, None)
+    else:
+        connection.refuse_connect(Reason.NOT_AUTHORIZED, "anonymous access is not allowed", packet.client_id)
+
+
+def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
+    properties = packet.properties
+    limits = connection.broker.limits
+    if "authentication_method" in properties:
+        return Reason.BAD_AUTHENTICATION_METHOD, "no authentication method is configured [MQTT-4.12.0-1]"
+    if not packet.client_id:
+        if packet.protocol_version == MQTT_3_1:
+            return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
+        if packet.protocol_version == MQTT_3_1_1 and not packet.clean_start:
+            return Reason.CLIENT_IDENTIFIER_NOT_VALID, "no client identifier for a session [MQTT-3.1.3-8]"
+    if packet.will is not None:
+        try:
+            validate_name(packet.will.topic)
+        except TopicError as error:
+            return Reason.TOPIC_NAME_INVALID, f"will: {error}"
+    broker = connection.broker
+    if len(broker.connections) > limits.connections:
+        return Reason.SERVER_BUSY, f"{limits.connections} connections are open"
+    if packet.client_id not in broker.sessions and len(broker.sessions) >= limits.sessions:
+        return Reason.QUOTA_EXCEEDED, f"{limits.sessions} sessions are kept already"
+    return None
+
+
+def establish(connection: Connection, packet: Connect, username: str | None) -> None:
+    """The client is who it says: give it its session, and the CONNACK."""
+    broker = connection.broker
+    client_id = packet.client_id
+    owner = broker.sessions.get(client_id)
+    if owner is not None and owner.username is not None and owner.username != username:
+        # Nobody ends, or reads, the session of another user by guessing its client identifier.
+        reason = f"the session of {client_id!r} belongs to another user"
+        connection.refuse_connect(Reason.NOT_AUTHORIZED, reason, client_id)
+        return
+    answer = _answer(broker, packet)
+    if not client_id:
+        client_id = broker.assign_client_id()
+        if packet.protocol_version == MQTT_5:
+            answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
+    if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
+        connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
+        return
+    discards = broker.durability.discards
+    session, session_present = _take_session(broker, packet, client_id, username)
+    _negotiate(connection, session, packet)
+    session.connection = connection
+    connection.session = session
+    session.will = packet.will
+    session.will_at = None
+    session.timer_at = None
+    broker.attach(connection)
+    broker.durability.store_session(session)
+    broker.events.append(
+        ClientConnected(
+            connection.address,
+            client_id,
+            username,
+            packet.protocol_version,
+            connection.transport,
+            session_present,
+        )
+    )
+    # 3.1 has no session present flag; the byte is reserved there.
+    connection.send_packet(
+        Connack(session_present and packet.protocol_version != MQTT_3_1, Reason.SUCCESS, answer)
+    )
+    if session_present:
+        broker.resume(connection)
+    elif broker.durability.discards != discards:
+        # If a crash brought the old session back, its received identifiers would swallow new messages.
+        broker.durability.hold_back(connection)
+
+
+def _take_session(
+    broker: Broker, packet: Connect, client_id: str, username: str | None
+) -> tuple[Session, bool]:
+    session = broker.sessions.get(client_id)
+    if session is not None and session.expires_at is not None and session.expires_at <= broker.now:
+        broker.discard(session)  # Its timer is late.
+        session = None
+    if session is not None and session.connection is not None:
+        # MQTT-3.1.4-3. A will that waits for its delay dies with the take-over, unless the
+        # session ends with it (§3.1.2.5).
+        session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
+        session = broker.sessions.get(client_id)
+    # A session that was made without a user is not handed to one who has a name.
+    if session is not None and (packet.clean_start or session.username != username):
+        broker.discard(session)
+        session = None
+    if session is not None:
+        return session, True
+    return broker.create_session(client_id, username), False
+
+
+def _answer(broker: Broker, packet: Connect) -> Properties:
+    """What the client is told of our limits, and of what it asked for and does not get."""
+    answer: Properties = {}
+    limits = broker.limits
+    if packet.protocol_version < MQTT_5:
+        return answer
+    if _session_expiry_s(packet) > limits.session_expiry_s:
+        answer["session_expiry_interval"] = int(limits.session_expiry_s)
+    if _keep_alive(packet, limits) != packet.keep_alive:
+        answer["server_keep_alive"] = _keep_alive(packet, limits)  # MQTT-3.2.2-21
+    if limits.receive_maximum < 65_535:
+        answer["receive_maximum"] = limits.receive_maximum
+    answer["maximum_packet_size"] = limits.packet_bytes
+    if limits.topic_alias_maximum:
+        answer["topic_alias_maximum"] = limits.topic_alias_maximum
+    return answer
+
+
+def _session_expiry_s(packet: Connect) -> float:
+    if packet.protocol_version < MQTT_5:
+        return 0.0 if packet.clean_start else float("inf")
+    interval = packet.properties.get("session_expiry_interval", 0)
+    return float("inf") if interval == NEVER else float(interval)
+
+
+def _keep_alive(packet: Connect, limits: Limits) -> int:
+    if limits.keep_alive_s < 65_535 and not 0 < packet.keep_alive <= limits.keep_alive_s:
+        return limits.keep_alive_s  # 3.1.1 clients cannot be told
+    return packet.keep_alive
+
+
+def _negotiate(connection: Connection, session: Session, packet: Connect) -> None:
+    broker = connection.broker
+    limits = broker.limits
+    asked = packet.properties
+    version = packet.protocol_version
+    session.protocol_version = version
+    connection.is_bridge = packet.is_bridge
+
+    session.expiry_s = min(_session_expiry_s(packet), limits.session_expiry_s)
+    session.expires_at = None
+    # One that is stored stays so until it is discarded, even if that is now with the connection.
+    session.durable = session.durable or (broker.durability.enabled and session.expiry_s > 0)
+    connection.keep_alive_s = float(_keep_alive(packet, limits))
+    connection.received_before = len(session.received or ())
+    connection.problem_information = asked.get("request_problem_information", 1) == 1
+    connection.aliases_out_maximum = min(asked.get("topic_alias_maximum", 0), limits.topic_alias_maximum)
+    if connection.aliases_out_maximum or connection.maximum_packet_size:
+        form = WireForm.OWN
+    else:
+        form = WireForm.MQTT_5 if version == MQTT_5 else WireForm.MQTT_3
+    if form != session.wire_form:
+        session.wire_form = form
+        for topic_filter in session.subscriptions or ():
+            broker.subscriptions.forget_routes(topic_filter)
+
+    window = min(asked.get("receive_maximum", 65_535), limits.in_flight)
+    if session.outbox is not None:
+        session.outbox.window = window
+    elif window != limits.in_flight:
+        session.outbox = Outbox(window)
+
+
+def handle_disconnect(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Disconnect)
+    session = connection.session
+    interval = packet.properties.get("session_expiry_interval")
+    if session is not None and interval is not None:
+        if session.expiry_s == 0 and interval != 0:
+            raise ProtocolError(
+                Reason.PROTOCOL_ERROR, "session expiry raised from 0 by DISCONNECT", "§3.14.2.2.2"
+            )
+        limit = connection.broker.limits.session_expiry_s
+        session.expiry_s = min(float("inf") if interval == NEVER else float(interval), limit)
+    # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
+    connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
+
+
+def handle_auth(connection: Connection, packet: Packet) -> None:
+    # MQTT-4.12.0-1: only a client whose CONNECT named an authentication method may send it, and
+    # such a CONNECT is refused.
+    raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method", "MQTT-4.12.0-6")

@@ -1,0 +1,301 @@
+"""PUBLISH and its four acknowledgements, at the broker (MQTT 5 §3.3 – §3.7, §4.3).
+
+`accept` is where every publication of a client arrives, by the short path or the long one: it
+answers for QoS 1 and 2, once the broker has stored what must survive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.events import PublicationRefused
+from hedgerow.mqtt.codec import encode, encode_remaining_length
+from hedgerow.mqtt.packets import (
+    MQTT_5,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+)
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import validate_name
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.broker import Broker
+    from hedgerow.mqtt.broker.connection import Connection
+    from hedgerow.mqtt.broker.routes import Route
+    from hedgerow.mqtt.broker.session import Session
+
+MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
+
+# Mosquitto's bridges publish and leave as their will, retained, whether they are connected.
+_BRIDGE_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
+
+# First byte and remaining length of the acknowledgements that say nothing but success.
+PUBACK_HEAD = b"\x40\x02"
+PUBREC_HEAD = b"\x50\x02"
+PUBREL_HEAD = b"\x62\x02"
+PUBCOMP_HEAD = b"\x70\x02"
+
+
+def encode_plain(
+    message: Message, qos: int, retain: bool, packet_id: int, dup: bool, properties: bytes
+) -> bytes:
+    """A PUBLISH whose properties are none: b"" before MQTT 5, b"\\0" in it."""
+    topic = message.topic.encode()
+    payload = message.payload
+    first = 0x30 | dup << 3 | qos << 1 | retain
+    if qos:
+        properties = packet_id.to_bytes(2, "big") + properties
+    length = 2 + len(topic) + len(properties) + len(payload)
+    if length < 0x80:
+        return b"%c%c%c%c%b%b%b" % (
+            first, length, len(topic) >> 8, len(topic) & 0xFF, topic, properties, payload
+        )  # fmt: skip
+    head = first.to_bytes(1, "big") + encode_remaining_length(length) + len(topic).to_bytes(2, "big")
+    return b"".join((head, topic, properties, payload))
+
+
+def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
+    """The route of a topic that this client may publish to, remembered with the connection.
+
+    None for a topic that is wrong or forbidden: the long way refuses it. And None when looking it up
+    would be too much work for one turn: the long way postpones it.
+    """
+    try:
+        topic = validate_name(topic_bytes.decode())
+    except (UnicodeDecodeError, TopicError):
+        return None
+    if not may_publish(connection.broker, connected_session(connection), topic):
+        return None
+    if connection.broker.turn_is_over:
+        return None
+    route = connection.broker.subscriptions.route(topic)
+    if route.stale:
+        return route
+    topics = connection.topics
+    if topics is None:
+        topics = connection.topics = {}
+    elif len(topics) >= MAX_CACHED_TOPICS:
+        topics.clear()
+    topics[topic_bytes] = route
+    return route
+
+
+def may_publish(broker: Broker, session: Session, topic: str) -> bool:
+    if topic.startswith("$SYS/") and not _BRIDGE_STATE.fullmatch(topic):
+        return False  # The broker alone speaks there, except that bridges say whether they are up.
+    return broker.access.may_write(session.username, session.client_id, topic)
+
+
+def connected_session(connection: Connection) -> Session:
+    session = connection.session
+    if session is None:
+        raise RuntimeError("a connection without a session was asked for it")
+    return session
+
+
+def handle_publish(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Publish)
+    broker = connection.broker
+    broker.stats.publish_bytes_received += len(packet.payload) + len(packet.topic)
+    _resolve_alias(connection, packet)
+    properties = packet.properties
+    if "subscription_identifier" in properties:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
+    properties.pop("topic_alias", None)
+    expiry = properties.get("message_expiry_interval")
+    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
+    message.expires_at = None if expiry is None else broker.now + expiry
+    reason = _refusal(connection, message)
+    if reason is not None:
+        _refuse_publication(connection, message, packet.packet_id, *reason)
+        return
+    route = broker.subscriptions.route(packet.topic)
+    accept(connection, message, route, packet.packet_id)
+
+
+def _resolve_alias(connection: Connection, packet: Publish) -> None:
+    """§3.3.2.3.4: a topic with an alias sets it, an empty topic uses it."""
+    alias = packet.properties.get("topic_alias")
+    if alias is not None:
+        if not 0 < alias <= connection.broker.limits.topic_alias_maximum:
+            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}", "MQTT-3.3.2-9")
+        if connection.aliases_in is None:
+            connection.aliases_in = {}
+        if packet.topic:
+            connection.aliases_in[alias] = packet.topic
+        else:
+            packet.topic = connection.aliases_in.get(alias, "")
+    if not packet.topic:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "a topic alias that was never set", "§3.3.2.3.4")
+
+
+def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
+    try:
+        validate_name(message.topic)
+    except TopicError as error:
+        return Reason.TOPIC_NAME_INVALID, str(error)
+    if not may_publish(connection.broker, connected_session(connection), message.topic):
+        return Reason.NOT_AUTHORIZED, "not authorized"
+    if message.retain and not connection.broker.retained.has_room_for(message):
+        return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
+    return None
+
+
+def _refuse_publication(
+    connection: Connection, message: Message, packet_id: int, reason_code: int, reason: str
+) -> None:
+    """Not this one, but the connection stays: the reason code travels in the acknowledgement.
+
+    3.1 and 3.1.1 have no word for it: they acknowledge, and drop (MQTT-3.3.5-2 there).
+    """
+    broker = connection.broker
+    session = connected_session(connection)
+    broker.stats.publish_received += 1
+    broker.stats.publish_refused += 1
+    broker.events.append(PublicationRefused(connection.address, session.client_id, message.topic, reason))
+    version = connection.protocol_version
+    problem = connection.problem(reason) if connection.problem_information else {}
+    code = reason_code if version == MQTT_5 else 0
+    if message.qos == 1:
+        broker.durability.acknowledge(
+            connection, encode(Puback(packet_id, code, problem), version), must_wait=False
+        )
+    elif message.qos == 2:
+        broker.durability.acknowledge(
+            connection, encode(Pubrec(packet_id, code, problem), version), must_wait=False
+        )
+
+
+def accept(connection: Connection, message: Message, route: Route, packet_id: int) -> None:
+    """Take a publication, pass it on, and acknowledge it when what must survive is stored."""
+    broker = connection.broker
+    session = connected_session(connection)
+    broker.stats.publish_received += 1
+    qos = message.qos
+    if qos == 0:
+        broker.publish(message, route, session)
+        return
+    if connection.protocol_version == MQTT_5:
+        received = session.received or ()
+        unfinished = connection.held_publications + len(received) - connection.received_before
+        if unfinished >= broker.limits.receive_maximum and packet_id not in received:
+            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
+    change_count = broker.durability.change_count
+    if qos == 1:
+        count = broker.publish(message, route, session)
+        head = PUBACK_HEAD
+    else:
+        count = _accept_exactly_once(connection, session, message, route, packet_id)
+        head = PUBREC_HEAD
+    data = head + packet_id.to_bytes(2, "big")
+    if not count and connection.protocol_version == MQTT_5:
+        data = head[:1] + b"\x03" + data[2:] + b"\x10"  # No matching subscribers
+    broker.durability.acknowledge(connection, data, must_wait=broker.durability.change_count != change_count)
+
+
+def _accept_exactly_once(
+    connection: Connection, session: Session, message: Message, route: Route, packet_id: int
+) -> int:
+    """§4.3.3, method of the receiver: the identifier is remembered until its PUBREL."""
+    if session.received is None:
+        session.received = set()
+    if packet_id in session.received:
+        # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
+        connection.broker.durability.change_count += session.durable
+        return 1
+    session.received.add(packet_id)
+    connection.broker.durability.store_received(session, packet_id, True)
+    return connection.broker.publish(message, route, session)
+
+
+# Acknowledgements: each takes (connection, packet identifier, reason code).
+
+
+def puback(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connected_session(connection)
+    outbox = session.outbox
+    delivery = outbox.acknowledged(packet_id) if outbox is not None else None
+    if outbox is not None and delivery is not None:
+        connection.broker.durability.finish_delivery(session, delivery)
+        if outbox.queue or connection.resending:
+            connection.broker.pump(connection)
+
+
+def pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connected_session(connection)
+    broker = connection.broker
+    outbox = session.outbox
+    if reason_code >= 0x80:
+        pubcomp(connection, packet_id, reason_code)
+        return
+    delivery = outbox.received(packet_id) if outbox is not None else None
+    if delivery is None:
+        # Answered all the same, so that the client can let the identifier go (§4.3.3).
+        connection.send(release(packet_id, found=False, version=connection.protocol_version))
+        return
+    broker.durability.store_delivery(session, delivery)
+    broker.durability.send_exactly_once(connection, session, release(packet_id))
+
+
+def pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connected_session(connection)
+    broker = connection.broker
+    if session.received is None or packet_id not in session.received:
+        # It may be that an earlier connection released it, and that is not stored yet.
+        found = connection.protocol_version < MQTT_5
+        broker.durability.acknowledge(connection, complete(packet_id, found), must_wait=session.durable)
+        return
+    session.received.remove(packet_id)
+    # The client may use the identifier again once it has the PUBCOMP: if we then remembered the old
+    # one after a crash, the new message would be taken for a duplicate and lost.
+    broker.durability.store_received(session, packet_id, False)
+    broker.durability.acknowledge(connection, complete(packet_id), must_wait=session.durable)
+
+
+def pubcomp(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connected_session(connection)
+    outbox = session.outbox
+    delivery = outbox.completed(packet_id) if outbox is not None else None
+    if outbox is not None and delivery is not None:
+        connection.broker.durability.finish_delivery(session, delivery)
+        if outbox.queue or connection.resending:
+            connection.broker.pump(connection)
+
+
+def release(packet_id: int, found: bool = True, version: int = MQTT_5) -> bytes:
+    if found or version < MQTT_5:
+        return PUBREL_HEAD + packet_id.to_bytes(2, "big")
+    return encode(Pubrel(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND), MQTT_5)
+
+
+def complete(packet_id: int, found: bool = True) -> bytes:
+    if found:
+        return PUBCOMP_HEAD + packet_id.to_bytes(2, "big")
+    return encode(Pubcomp(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND), MQTT_5)
+
+
+ACKNOWLEDGEMENTS: dict[int, Callable[[Connection, int, int], None]] = {
+    PUBACK: puback,
+    PUBREC: pubrec,
+    PUBREL: pubrel,
+    PUBCOMP: pubcomp,
+}
+_ACKNOWLEDGEMENT_TYPES = {Puback: PUBACK, Pubrec: PUBREC, Pubrel: PUBREL, Pubcomp: PUBCOMP}
+
+
+def handle_acknowledgement(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp)
+    acknowledge = ACKNOWLEDGEMENTS[_ACKNOWLEDGEMENT_TYPES[type(packet)]]
+    acknowledge(connection, packet.packet_id, packet.reason_code)

@@ -1,0 +1,135 @@
+"""SUBSCRIBE and UNSUBSCRIBE at the broker (MQTT 5 §3.8 – §3.11)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.mqtt.broker.changes import SubscriptionRecord
+from hedgerow.mqtt.broker.handle_publish import connected_session
+from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.packets import (
+    MQTT_3_1,
+    MQTT_5,
+    Packet,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.connection import Connection
+    from hedgerow.mqtt.broker.session import Session
+
+
+def handle_subscribe(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Subscribe)
+    session = connected_session(connection)
+    identifiers = packet.properties.get("subscription_identifier")
+    identifier = identifiers[0] if identifiers else None
+    for wanted in packet.subscriptions:
+        group = _validate(wanted.topic_filter)
+        if group is not None and wanted.no_local:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
+    change_count = connection.broker.durability.change_count
+    _subscribe_all(connection, session, packet, identifier, [], change_count)
+
+
+def _subscribe_all(
+    connection: Connection,
+    session: Session,
+    packet: Subscribe,
+    identifier: int | None,
+    codes: list[int],
+    change_count: int,
+) -> None:
+    """Go on behind the filters that `codes` answers, for as long as the turn lasts."""
+    broker = connection.broker
+    # Each filter is answered and acted on as if it had come alone (MQTT-3.8.4-5).
+    for wanted in packet.subscriptions[len(codes) :]:
+        if broker.turn_is_over:
+            connection.unfinished = partial(
+                _subscribe_all, connection, session, packet, identifier, codes, change_count
+            )
+            broker.postpone(connection)
+            return
+        codes.append(_subscribe(connection, session, wanted, identifier))
+    if connection.protocol_version == MQTT_3_1:
+        # 3.1 has no failure code in SUBACK: it hears the QoS it asked for, and no messages.
+        codes = [wanted.qos for wanted in packet.subscriptions]
+    elif connection.protocol_version < MQTT_5:
+        codes = [code if code <= 2 else Reason.UNSPECIFIED_ERROR for code in codes]
+    data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
+    _check_room(connection, data)
+    broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
+
+
+def _validate(topic_filter: str) -> str | None:
+    """The share name, if it has one. A filter that breaks the rules of §4.7 is a malformed packet."""
+    try:
+        group, rest = split_shared(topic_filter)
+        if rest.count("/") < MAX_LEVELS:
+            validate_filter(rest)
+    except TopicError as error:
+        raise ProtocolError(Reason.MALFORMED_PACKET, str(error)) from None
+    return group
+
+
+def _check_room(connection: Connection, data: bytes) -> None:
+    if not connection.has_room_for(data):
+        raise ProtocolError(Reason.PACKET_TOO_LARGE, "no room for the answer", "MQTT-3.1.2-24")
+
+
+def _subscribe(connection: Connection, session: Session, wanted: Subscription, identifier: int | None) -> int:
+    broker = connection.broker
+    group, topic_filter = split_shared(wanted.topic_filter)
+    if topic_filter.count("/") >= MAX_LEVELS:
+        return Reason.TOPIC_FILTER_INVALID
+    if connection.is_bridge:
+        # What Mosquitto gives a bridge that cannot ask for it: nothing comes back to the broker that it
+        # came from, and what was retained here is retained there.
+        wanted.no_local = group is None
+        wanted.retain_as_published = True
+    # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
+    readable = broker.access.may_read(session.username, session.client_id, topic_filter)
+    if not is_wildcard(topic_filter) and not readable:
+        return Reason.NOT_AUTHORIZED
+    held = session.subscriptions
+    if held is None:
+        held = session.subscriptions = {}
+    existed = wanted.topic_filter in held
+    if not existed and len(held) >= broker.limits.subscriptions:
+        return Reason.QUOTA_EXCEEDED
+    record = SubscriptionRecord(wanted, identifier)
+    held[wanted.topic_filter] = record
+    broker.subscriptions.add(session, wanted, identifier)
+    broker.durability.store_subscription(session, wanted.topic_filter, record)
+    # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
+    if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
+        broker.send_retained(connection, wanted, identifier)
+    return wanted.qos
+
+
+def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Unsubscribe)
+    broker = connection.broker
+    session = connected_session(connection)
+    codes: list[int] = []
+    for topic_filter in packet.topic_filters:
+        _validate(topic_filter)
+    for topic_filter in packet.topic_filters:
+        if session.subscriptions is not None and session.subscriptions.pop(topic_filter, None) is not None:
+            broker.subscriptions.remove(session, topic_filter)
+            broker.durability.store_subscription(session, topic_filter, None)
+            codes.append(Reason.SUCCESS)
+        else:
+            codes.append(Reason.NO_SUBSCRIPTION_EXISTED)
+    data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)
+    _check_room(connection, data)
+    # It may be that an earlier connection unsubscribed, and that is not stored yet.
+    broker.durability.acknowledge(connection, data, must_wait=session.durable)

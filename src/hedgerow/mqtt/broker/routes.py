@@ -1,0 +1,221 @@
+"""Who gets a topic: the subscription table, and a `Route` per topic that remembers its answer.
+
+Matching walks the tree once per topic, not once per message: the first message of a topic builds
+its `Route`, and a change of any subscription that could match marks it stale. A route also sorts
+its recipients by what they need: those who take a QoS 0 packet as the very bytes received, in
+either of the two wire forms, and those who need a packet of their own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from hedgerow.mqtt.broker.access import Access
+from hedgerow.mqtt.packets import Subscription
+from hedgerow.topics import TopicTree, is_wildcard, split_shared
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.session import Session
+
+MAX_ROUTES = 65_536  # A publisher that invents topics makes the cache start anew, not grow.
+MAX_ROUTE_TOPIC = 1_024  # Longer topics are looked up each time: so many of the longest would be 4 GiB.
+
+
+class WireForm(IntEnum):
+    """How a session's client takes a QoS 0 PUBLISH without properties."""
+
+    OWN = 0  # encoded for it alone: topic aliases, or a Maximum Packet Size
+    MQTT_3 = 3  # 3.1 and 3.1.1: no property length
+    MQTT_5 = 5  # with a property length of 0
+
+
+class Entry:
+    """One subscription of one session."""
+
+    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session")
+
+    def __init__(self, session: Session, subscription: Subscription, identifier: int | None) -> None:
+        self.session = session
+        self.qos = subscription.qos
+        self.no_local = subscription.no_local
+        self.retain_as_published = subscription.retain_as_published
+        self.identifiers = () if identifier is None else (identifier,)
+
+
+class Recipient:
+    """A session that gets a topic, with all of its subscriptions that match (MQTT-3.3.4-2).
+
+    Overlapping subscriptions give one copy at the highest QoS with every identifier.
+    """
+
+    __slots__ = ("entries", "identifiers", "no_local", "qos", "retain_as_published", "session")
+
+    def __init__(self, session: Session, entries: list[Entry]) -> None:
+        self.session = session
+        self.entries = entries
+        self.qos = max(entry.qos for entry in entries)
+        self.no_local = any(entry.no_local for entry in entries)
+        self.retain_as_published = any(entry.retain_as_published for entry in entries)
+        self.identifiers = tuple(number for entry in entries for number in entry.identifiers)
+
+    def for_own_publication(self) -> Recipient | None:
+        """What is left when the session itself published: no-local ones do not count (MQTT-3.8.3-3)."""
+        entries = [entry for entry in self.entries if not entry.no_local]
+        return Recipient(self.session, entries) if entries else None
+
+
+class SharedGroup:
+    """The sessions of one `$share/NAME/FILTER`; each message goes to one of them, in turn (§4.8.2)."""
+
+    __slots__ = ("_turn", "members")
+
+    def __init__(self) -> None:
+        self.members: dict[Session, Recipient] = {}
+        self._turn = 0
+
+    def choose(self, readers: Access, topic: str) -> Recipient | None:
+        """The next member that is connected and can take it; else one that keeps it for later."""
+        members = list(self.members.values())
+        away: Recipient | None = None
+        for step in range(len(members)):
+            position = (self._turn + step) % len(members)
+            recipient = members[position]
+            session = recipient.session
+            if not readers.may_read(session.username, session.client_id, topic):
+                continue
+            connection = session.connection
+            if connection is not None and not connection.congested:
+                self._turn = position + 1
+                return recipient
+            away = away or recipient
+        return away
+
+
+class Route:
+    """Where the messages of one topic go, until a subscription changes."""
+
+    __slots__ = (
+        "groups",
+        "mqtt_3",
+        "mqtt_5",
+        "others",
+        "recipients",
+        "stale",
+        "topic",
+        "verbatim_3",
+        "verbatim_5",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        recipients: list[Recipient],
+        groups: list[SharedGroup],
+        interned: dict[tuple[Session, ...], tuple[Session, ...]],
+    ) -> None:
+        self.topic = topic
+        self.stale = False
+        self.recipients = recipients
+        self.groups = groups
+        # The same recipients, sorted for QoS 0 without properties and without RETAIN.
+        by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
+        self.others: list[Recipient] = []
+        for recipient in recipients:
+            form = recipient.session.wire_form
+            if recipient.no_local or recipient.identifiers or form == WireForm.OWN:
+                self.others.append(recipient)
+            else:
+                by_form[form].append(recipient.session)
+        # Topics with the same recipients share one tuple, so that "the same" is told by identity.
+        self.mqtt_3, self.mqtt_5 = (
+            interned.setdefault(tuple(sessions), tuple(sessions)) for sessions in by_form.values()
+        )
+        # All recipients, where a packet that came in that form suits every one of them.
+        plain = not self.others and not groups
+        self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
+        self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
+
+
+class SubscriptionTable:
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.shared_count = 0
+        self._entries: TopicTree[Session, Entry] = TopicTree()
+        self._groups: TopicTree[str, SharedGroup] = TopicTree()
+        self._routes: dict[str, Route] = {}
+        self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries) + self.shared_count
+
+    @property
+    def visited(self) -> int:
+        """What lookups have cost: see `TopicTree`."""
+        return self._entries.visited + self._groups.visited
+
+    def add(self, session: Session, subscription: Subscription, identifier: int | None) -> None:
+        name, topic_filter = split_shared(subscription.topic_filter)
+        entry = Entry(session, subscription, identifier)
+        if name is None:
+            self._entries.set(topic_filter, session, entry)
+        else:
+            group = self._groups.get(topic_filter, name)
+            if group is None:
+                group = SharedGroup()
+                self._groups.set(topic_filter, name, group)
+            self.shared_count += session not in group.members
+            group.members[session] = Recipient(session, [entry])
+        self.forget_routes(topic_filter)
+
+    def remove(self, session: Session, topic_filter: str) -> None:
+        name, topic_filter = split_shared(topic_filter)
+        if name is None:
+            self._entries.remove(topic_filter, session)
+        else:
+            group = self._groups.get(topic_filter, name)
+            if group is not None and group.members.pop(session, None) is not None:
+                self.shared_count -= 1
+                if not group.members:
+                    self._groups.remove(topic_filter, name)
+        self.forget_routes(topic_filter)
+
+    def forget_routes(self, topic_filter: str) -> None:
+        """The answer may differ now for the topics that `topic_filter` matches."""
+        if is_wildcard(topic_filter):
+            self.forget_all_routes()
+        else:
+            self._interned.clear()
+            route = self._routes.pop(topic_filter, None)
+            if route is not None:
+                route.stale = True
+
+    def forget_all_routes(self) -> None:
+        for route in self._routes.values():
+            route.stale = True
+        self._routes.clear()
+        self._interned.clear()
+
+    def route(self, topic: str) -> Route:
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._build(topic)
+            if len(topic) > MAX_ROUTE_TOPIC:
+                route.stale = True  # good for this one message
+                return route
+            if len(self._routes) >= MAX_ROUTES:
+                self.forget_all_routes()
+            self._routes[topic] = route
+        return route
+
+    def _build(self, topic: str) -> Route:
+        by_session: dict[Session, list[Entry]] = {}
+        for session, entry in self._entries.match(topic):
+            by_session.setdefault(session, []).append(entry)
+        recipients = [
+            Recipient(session, entries)
+            for session, entries in by_session.items()
+            if self.access.may_read(session.username, session.client_id, topic)
+        ]
+        groups = [group for _, group in self._groups.match(topic)]
+        return Route(topic, recipients, groups, self._interned)

@@ -1,0 +1,67 @@
+"""A session (MQTT 5 §4.1): what the broker knows of a client, with or without a connection.
+
+Idle sessions are many, so what a session may never need (subscriptions, an outbox, received packet
+identifiers) is made when it is first needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.mqtt.broker.changes import SessionRecord, SubscriptionRecord
+from hedgerow.mqtt.broker.routes import WireForm
+from hedgerow.mqtt.outbox import Outbox
+from hedgerow.mqtt.packets import Will
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.connection import Connection
+
+
+class Session:
+    __slots__ = (
+        "client_id",
+        "connection",
+        "dropped",
+        "durable",
+        "expires_at",
+        "expiry_s",
+        "key",
+        "outbox",
+        "protocol_version",
+        "received",
+        "subscriptions",
+        "timer_at",
+        "username",
+        "will",
+        "will_at",
+        "wire_form",
+    )
+
+    def __init__(self, key: int, client_id: str, username: str | None) -> None:
+        self.key = key
+        self.client_id = client_id
+        self.username = username
+        self.protocol_version = 0
+        self.wire_form = WireForm.OWN
+        self.connection: Connection | None = None
+        self.expiry_s = 0.0
+        self.expires_at: float | None = None
+        self.durable = False  # kept in the store: the broker has one, and the session outlives connections
+        self.will: Will | None = None
+        self.will_at: float | None = None  # when a will that waits for its delay is published
+        self.timer_at: float | None = None  # when the broker next looks at this session
+        self.subscriptions: dict[str, SubscriptionRecord] | None = None
+        self.outbox: Outbox | None = None
+        self.received: set[int] | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
+        self.dropped = 0  # deliveries given up because the queue was full
+
+    def record(self) -> SessionRecord:
+        return SessionRecord(
+            self.key,
+            self.client_id,
+            self.username,
+            self.protocol_version,
+            self.expiry_s,
+            self.expires_at,
+            self.will,
+        )

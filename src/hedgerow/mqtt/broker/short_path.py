@@ -1,0 +1,223 @@
+"""The short path: common packets, handled in place in the received chunk, with no object per packet.
+
+Each function looks at the packet at `position` (its body from `body` to `stop`), handles it and
+whatever follows of the same kind, and returns the position behind, or 0 to send the packet the long
+way through the codec: whatever is unusual, and whatever is wrong, since only the codec knows how to
+refuse. QoS 0 packets that go to the same recipients are forwarded together as the very bytes received,
+whatever their topics; those of one topic and size are recognised by their first bytes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, find_route
+from hedgerow.mqtt.codec import encode_remaining_length
+from hedgerow.mqtt.packets import MQTT_5
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.connection import Connection
+    from hedgerow.mqtt.broker.routes import Route
+    from hedgerow.mqtt.broker.session import Session
+
+PUBLISH_AT_MOST_ONCE = 0x30
+
+
+def publish_at_most_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """PUBLISH at QoS 0 without RETAIN, and all that follow of the kind and go to the same sessions."""
+    is_mqtt_5 = connection.protocol_version == MQTT_5
+    topics = connection.topics
+    end = len(data)
+    begin = position
+    count = 0
+    recipients: tuple[Session, ...] = ()
+    while stop <= end and stop - body >= 3:
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        payload = topic_end + is_mqtt_5  # the property length: only "none" is common
+        if payload > stop or (is_mqtt_5 and data[topic_end]):
+            break
+        route = topics.get(data[body + 2 : topic_end]) if topics is not None else None
+        if route is None or route.stale:
+            route = find_route(connection, data[body + 2 : topic_end])
+            if route is None:
+                break
+            topics = connection.topics
+        verbatim = route.verbatim_5 if is_mqtt_5 else route.verbatim_3
+        if not count and verbatim is not None:
+            recipients = verbatim
+        elif verbatim is not recipients and count:
+            break
+
+        # Packets of one size to one topic begin with the same bytes: find where that ends.
+        head = data[position:payload]
+        size = stop - position
+        run_end = stop
+        last = end - size
+        while run_end <= last and data.startswith(head, run_end):
+            run_end += size
+        if verbatim is None:
+            run = (position, body, topic_end, payload, run_end)
+            return _publish_run(connection, route, data, run, size)
+        count += (run_end - position) // size
+        position = run_end
+        if position == end:
+            connection.repeated = Repeated(head, size, route, recipients)
+            break
+        if end - position < 3 or data[position] != PUBLISH_AT_MOST_ONCE:
+            break
+        length = data[position + 1]
+        body = position + 2
+        if length >= 0x80:
+            if data[position + 2] >= 0x80:
+                break
+            length = length & 0x7F | data[position + 2] << 7
+            body += 1
+        stop = body + length
+        if stop - position > connection.broker.limits.packet_bytes:
+            break
+    if not count:
+        return 0
+    _count_received(connection, count, position - begin)
+    if recipients:
+        _fan_out(recipients, data[begin:position], count)
+    return position
+
+
+class Repeated(NamedTuple):
+    """The last QoS 0 packet of a chunk that ended with it: its first bytes, size, and way."""
+
+    head: bytes
+    size: int
+    route: Route
+    recipients: tuple[Session, ...]
+
+
+def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bool:
+    """A chunk that is one packet to the same topic, of the same size as the last: what a sensor sends.
+
+    Between two such messages the caches go cold, and what counts is how little code a message touches.
+    Without this, latency at 1,000 messages a second was 1.18 times Mosquitto's; with it, 1.09.
+    """
+    head, size, route, recipients = repeated
+    if len(data) != size or route.stale or not data.startswith(head):
+        return False
+    _count_received(connection, 1, size)
+    _fan_out(recipients, data, 1)
+    return True
+
+
+def _publish_run(
+    connection: Connection, route: Route, data: bytes, run: tuple[int, int, int, int, int], size: int
+) -> int:
+    """Packets of one size to one topic, some of whose recipients need another form than the received."""
+    position, body, topic_end, payload, run_end = run
+    count = (run_end - position) // size
+    _count_received(connection, count, run_end - position)
+    same, other = route.mqtt_3, route.mqtt_5
+    if connection.protocol_version == MQTT_5:
+        same, other = other, same
+    if same:
+        _fan_out(same, data[position:run_end], count)
+    if other:
+        _fan_out(other, _translate(data, position, body, topic_end, payload, size, run_end), count)
+    if route.others or route.groups:
+        for start in range(position, run_end, size):
+            message = Message(route.topic, data[start + payload - position : start + size])
+            connection.broker.deliver_individually(message, route, connection.session)
+    return run_end
+
+
+def _count_received(connection: Connection, count: int, size: int) -> None:
+    broker = connection.broker
+    broker.sequence += count
+    stats = broker.stats
+    stats.packets_received += count
+    stats.publish_received += count
+    stats.publish_bytes_received += size
+
+
+def _fan_out(sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
+    for session in sessions:
+        connection = session.connection
+        if connection is None:
+            continue
+        if connection.congested:
+            connection.send_at_most_once(chunk, count)
+            continue
+        broker = connection.broker
+        stats = broker.stats
+        stats.publish_sent += count
+        stats.packets_sent += count
+        stats.publish_bytes_sent += len(chunk)
+        if not connection.out:
+            broker.dirty.append(connection)
+        connection.out.append(chunk)
+
+
+def _translate(
+    data: bytes, position: int, body: int, topic_end: int, payload: int, size: int, run_end: int
+) -> bytes:
+    """The same run in the other wire form: with a property length of 0, or without one."""
+    property_length = b"\0" if payload == topic_end else b""
+    remaining_length = position + size - body + len(property_length) - (payload - topic_end)
+    head = b"\x30" + encode_remaining_length(remaining_length) + data[body:topic_end] + property_length
+    offset = payload - position
+    return b"".join([head + data[start + offset : start + size] for start in range(position, run_end, size)])
+
+
+def publish_acknowledged(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """PUBLISH at QoS 1 or 2 without DUP and RETAIN."""
+    if stop - body < 5:
+        return 0
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    payload = topic_end + 2
+    if connection.protocol_version == MQTT_5:
+        payload += 1
+        if payload > stop or data[payload - 1]:
+            return 0
+    if payload > stop:
+        return 0
+    packet_id = data[topic_end] << 8 | data[topic_end + 1]
+    if not packet_id:
+        return 0
+    topics = connection.topics
+    route = topics.get(data[body + 2 : topic_end]) if topics is not None else None
+    if route is None or route.stale:
+        route = find_route(connection, data[body + 2 : topic_end])
+        if route is None:
+            return 0
+    stats = connection.broker.stats
+    stats.packets_received += 1
+    stats.publish_bytes_received += stop - position
+    accept(connection, Message(route.topic, data[payload:stop], data[position] >> 1 & 3), route, packet_id)
+    return stop
+
+
+def acknowledgements(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """A run of PUBACK, PUBREC, PUBREL or PUBCOMP in the form of four bytes, which means success."""
+    start = position
+    first = data[position]
+    acknowledge = ACKNOWLEDGEMENTS[first >> 4]
+    last = len(data) - 4
+    while position <= last and data[position] == first and data[position + 1] == 2:
+        packet_id = data[position + 2] << 8 | data[position + 3]
+        if not packet_id:
+            break
+        acknowledge(connection, packet_id, 0)
+        position += 4
+    connection.broker.stats.packets_received += (position - start) // 4
+    return 0 if position == start else position
+
+
+# By first byte: packet type and flags.
+SHORT_PATH: dict[int, Callable[[Connection, bytes, int, int, int], int]] = {
+    PUBLISH_AT_MOST_ONCE: publish_at_most_once,
+    0x32: publish_acknowledged,
+    0x34: publish_acknowledged,
+    0x40: acknowledgements,
+    0x50: acknowledgements,
+    0x62: acknowledgements,
+    0x70: acknowledgements,
+}

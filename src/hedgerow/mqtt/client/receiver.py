@@ -1,0 +1,201 @@
+"""The client's receiving half: PUBLISH packets to messages, and their acknowledgements in order.
+
+A `Receiver` outlives connections, as the session does: a QoS 2 message that the server sends again
+is not given to the application again. For each connection it gets a `PublishDecoder`. A message
+without properties on a topic that was seen before takes a short path that only slices bytes;
+everything else, and whatever is wrong, goes through the codec.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import cast
+
+from hedgerow.errors import ProtocolError
+from hedgerow.message import Properties
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, Receipt
+from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE, MESSAGE_PROPERTIES
+from hedgerow.mqtt.packets import MQTT_5, Pubcomp, Publish
+from hedgerow.mqtt.reasons import Reason
+
+_PUBACK = b"\x40\x02"
+_PUBREC = b"\x50\x02"
+_PUBCOMP = b"\x70\x02"
+
+
+class PublishDecoder:
+    """PUBLISH packets to messages."""
+
+    def __init__(self, version: int, topic_alias_maximum: int = 0) -> None:
+        self.version = version
+        self._topic_alias_maximum = topic_alias_maximum
+        self._aliases: dict[int, str] = {}
+        self._topics: dict[bytes, str] = {}
+        # Bytes between topic and payload, by the flags of the first byte: packet identifier and
+        # property length. Flags that are wrong get a size that never fits, and so the codec's word.
+        property_length = 1 if version == MQTT_5 else 0
+        never = MAX_PACKET_SIZE
+        self._overheads = tuple(
+            never
+            if flags >> 1 & 3 == 3 or flags & 0b1110 == 0b1000
+            else property_length + 2 * bool(flags & 6)
+            for flags in range(16)
+        )
+
+    def decode(self, first_byte: int, data: bytes, start: int, stop: int, now: float) -> MessageReceived:
+        """The message in the body `data[start:stop]`; ProtocolError when it breaks a rule."""
+        flags = first_byte & 0x0F
+        if stop - start > 2:
+            topic_start = start + 2
+            topic_stop = topic_start + (data[start] << 8 | data[start + 1])
+            payload_start = topic_stop + self._overheads[flags]
+            # The byte before the payload is the property length in MQTT 5: 0 when there are none.
+            if payload_start <= stop and (self.version != MQTT_5 or not data[payload_start - 1]):
+                topic = self._topics.get(data[topic_start:topic_stop])
+                packet_id = data[topic_stop] << 8 | data[topic_stop + 1] if flags & 6 else 0
+                if topic is not None and (packet_id or not flags & 6):
+                    return MessageReceived(
+                        topic,
+                        data[payload_start:stop],
+                        flags >> 1 & 3,
+                        flags & 1 == 1,
+                        {},
+                        None,
+                        None,
+                        packet_id,
+                        flags & 8 == 8,
+                    )
+        return self._decode_slowly(first_byte, data[start:stop], now)
+
+    def _decode_slowly(self, first_byte: int, body: bytes, now: float) -> MessageReceived:
+        packet = codec.decode(first_byte, body, self.version)
+        assert isinstance(packet, Publish)
+        properties = packet.properties
+        topic = self._resolve(packet.topic, properties.get("topic_alias"))
+        if packet.topic:
+            if len(self._topics) >= MAX_CACHED_TOPICS:
+                self._topics.clear()
+            self._topics[topic.encode()] = topic
+        expiry = properties.get("message_expiry_interval")
+        return MessageReceived(
+            topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            _message_properties(properties),
+            None,
+            None if expiry is None else now + expiry,
+            packet.packet_id,
+            packet.dup,
+            properties.get("subscription_identifier", ()),
+        )
+
+    def _resolve(self, topic: str, alias: int | None) -> str:
+        if alias is None:
+            return topic
+        if not 0 < alias <= self._topic_alias_maximum:
+            raise ProtocolError(
+                Reason.TOPIC_ALIAS_INVALID,
+                f"topic alias {alias} is beyond our maximum {self._topic_alias_maximum}",
+                "MQTT-3.1.2-26",
+            )
+        if topic:
+            self._aliases[alias] = topic
+            return topic
+        if alias not in self._aliases:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"topic alias {alias} is not set", "§3.3.4")
+        return self._aliases[alias]
+
+
+def _message_properties(properties: Properties) -> Properties:
+    if properties.keys() <= MESSAGE_PROPERTIES:
+        return properties
+    kept = {name: value for name, value in properties.items() if name in MESSAGE_PROPERTIES}
+    return cast(Properties, kept)
+
+
+class Receiver:
+    """Writes to `output`, the list of packets that leave with the client's next `take_output`."""
+
+    def __init__(self, output: list[bytes], options: ConnectOptions) -> None:
+        self._output = output
+        self._options = options
+        self._automatic = not options.manual_acknowledgement
+        self._holding = False
+        self._receipts: dict[int, Receipt] = {}
+        self._awaited: deque[Receipt] = deque()  # in the order in which the server expects its answers
+        self._decoder = PublishDecoder(options.version)
+
+    def connected(self, session_present: bool) -> None:
+        options = self._options
+        self._decoder = PublishDecoder(options.version, options.topic_alias_maximum)
+        self._awaited.clear()
+        # In a resumed session the server sends QoS 1 again; of QoS 2 the application has each already.
+        kept = [receipt for receipt in self._receipts.values() if session_present and receipt.qos == 2]
+        self._receipts = {receipt.packet_id: receipt for receipt in kept}
+        for receipt in kept:
+            receipt.awaited = False
+
+    def handle_publish(
+        self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
+    ) -> None:
+        message = self._decoder.decode(first_byte, data, start, stop, now)
+        qos = message.qos
+        if qos == 1 and self._automatic and not (self._holding or self._awaited):
+            self._output.append(_PUBACK + message.packet_id.to_bytes(2, "big"))
+        elif qos and not self._note(message):
+            return
+        events.append(message)
+
+    def _note(self, message: MessageReceived) -> bool:
+        """Owe the server an answer; False when it sent a message again that the application has."""
+        packet_id = message.packet_id
+        receipt = self._receipts.get(packet_id)
+        is_new = receipt is None or receipt.qos != 2 or message.qos != 2
+        if receipt is None or is_new:
+            receipt = Receipt(packet_id, message.qos, self._automatic)
+            self._receipts[packet_id] = receipt
+            if len(self._receipts) > self._options.receive_maximum and self._options.version == MQTT_5:
+                raise ProtocolError(
+                    Reason.RECEIVE_MAXIMUM_EXCEEDED,
+                    f"more than {self._options.receive_maximum} publications in flight",
+                    "MQTT-3.3.4-9",
+                )
+        if not receipt.awaited:
+            receipt.awaited = True
+            self._awaited.append(receipt)
+        message.receipt = receipt
+        self._send_acknowledgements()
+        return is_new
+
+    def acknowledge(self, message: MessageReceived) -> None:
+        if message.receipt is not None:
+            message.receipt.acknowledged = True
+            self._send_acknowledgements()
+
+    def hold_acknowledgements(self, holding: bool) -> None:
+        self._holding = holding
+        self._send_acknowledgements()
+
+    def _send_acknowledgements(self) -> None:
+        awaited = self._awaited
+        while awaited and awaited[0].acknowledged and not self._holding:
+            receipt = awaited.popleft()
+            receipt.awaited = False
+            packet_id = receipt.packet_id.to_bytes(2, "big")
+            if receipt.qos == 2:
+                self._output.append(_PUBREC + packet_id)
+                continue
+            self._output.append(_PUBACK + packet_id)
+            if self._receipts.get(receipt.packet_id) is receipt:
+                del self._receipts[receipt.packet_id]
+
+    def handle_pubrel(self, packet_id: int, reason_code: int, reason: str, events: list[Event]) -> None:
+        receipt = self._receipts.get(packet_id)
+        if receipt is not None and receipt.qos == 2:
+            del self._receipts[packet_id]
+            self._output.append(_PUBCOMP + packet_id.to_bytes(2, "big"))
+        else:
+            packet = Pubcomp(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+            self._output.append(codec.encode(packet, self._options.version))

@@ -1,0 +1,1 @@
+"""The asyncio shell: sockets, TLS, WebSocket, HTTP, files and the store, around the machines."""

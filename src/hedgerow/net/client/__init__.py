@@ -1,0 +1,1 @@
+"""The client's API, and what carries it: `connect` is where it begins."""
