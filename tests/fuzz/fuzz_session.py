@@ -1,4 +1,4 @@
-"""Long fuzzing of the broker machine with atheris: `make fuzz`, or `python tests/fuzz/fuzz_session.py [FOLDER]`.
+"""Long fuzzing of the broker with atheris: `make fuzz`, or `python tests/fuzz/fuzz_session.py [FOLDER]`.
 
 The input is a list of steps, each of a byte that says what happens and the bytes that it takes: a
 stranger connects, sends, stops reading, goes away; time passes. The checks are those of

@@ -74,6 +74,10 @@ class FakeStore:
             (changes.retained, self.retained),
         ]
 
+    @property
+    def is_empty(self) -> bool:
+        return not any((self.sessions, self.subscriptions, self.messages, self.deliveries, self.received))
+
     def snapshot(self) -> Snapshot:
         deliveries = []
         for (session_key, message_key), delivery in sorted(
@@ -172,8 +176,7 @@ class World:
                     connection.link.transmit()
             if self.commits and self.commit():
                 busy = True
-            due = broker.deadline
-            if due is not None and due <= self.now:
+            if broker.deadline <= self.now:
                 broker.handle_timer(self.now)
                 busy = True
 
@@ -205,8 +208,8 @@ class World:
     def advance(self, seconds: float) -> None:
         """Let the time pass, stopping at every deadline on the way."""
         end = self.now + seconds
-        while (due := self.broker.deadline) is not None and due <= end:
-            self.now = max(self.now, due)
+        while self.broker.deadline <= end:
+            self.now = max(self.now, self.broker.deadline)
             self.settle()
         self.now = end
         self.settle()

@@ -95,10 +95,11 @@ class AliasReader:
         return seen
 
 
-def alias_reader(world: World, maximum: int = 2, qos: int = 0, **fields: object) -> AliasReader:
-    properties: Properties = {"topic_alias_maximum": maximum}
-    properties.update(fields.pop("properties", {}))  # type: ignore[arg-type]
-    client = world.connect("reader", properties=properties, **fields)  # type: ignore[arg-type]
+def alias_reader(
+    world: World, maximum: int = 2, qos: int = 0, packet_bytes: int = 65_535, kept: bool = False
+) -> AliasReader:
+    properties: Properties = {"topic_alias_maximum": maximum, "maximum_packet_size": packet_bytes}
+    client = world.connect("reader", properties=properties, kept=kept)
     client.subscribe("#", qos)
     return AliasReader(client, maximum)
 
@@ -148,7 +149,7 @@ def test_our_own_limit_counts_to_the_client_too() -> None:
 def test_an_alias_that_a_dropped_packet_would_have_set_is_not_used() -> None:
     """Too large for the client, or too much for a slow reader: it never saw the topic."""
     world = World(Limits(queue_bytes=200))
-    reader = alias_reader(world, properties={"maximum_packet_size": 100})
+    reader = alias_reader(world, packet_bytes=100)
     publisher = world.connect("publisher")
     publisher.publish("large", bytes(200))
     publisher.publish("other", b"1")

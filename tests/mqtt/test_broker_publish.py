@@ -180,7 +180,8 @@ def test_what_may_not_be_written_is_refused_and_the_connection_stays(version: in
     client = world.connect("a", version)
     client.publish("secret", b"x", qos, 5) if qos else client.publish("secret", b"x")
     if qos:
-        answer = client.take_one(Puback if qos == 1 else Pubrec)
+        [answer] = client.take()
+        assert isinstance(answer, Puback if qos == 1 else Pubrec)
         assert answer.packet_id == 5
         assert answer.reason_code == (Reason.NOT_AUTHORIZED if version == MQTT_5 else 0)
     assert not client.closed
@@ -243,6 +244,15 @@ def test_a_packet_larger_than_we_take_is_refused_at_its_header() -> None:
     client.subscribe("t")
     client.publish("t", bytes(1_000 - len(codec.encode(Publish("t", bytes(200)), MQTT_5)) + 200))
     assert len(client.take_payloads()) == 1
+
+
+def test_a_length_of_more_bytes_than_needed_is_not_passed_on() -> None:
+    """MQTT-1.5.5-1, also behind a packet that is right: strict subscribers would close."""
+    publisher, subscriber = pair(MQTT_5, MQTT_5)
+    good = codec.encode(Publish("t", b"x"), MQTT_5)
+    publisher.send_bytes(good + good[:1] + bytes((good[1] | 0x80, 0)) + good[2:])
+    assert publisher.take_one(Disconnect).reason_code == Reason.MALFORMED_PACKET
+    assert subscriber.take_payloads() == [b"x"]
 
 
 def test_who_breaks_a_rule_is_told_which_and_nobody_else_is_disturbed() -> None:

@@ -22,9 +22,9 @@ from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.harness import Client, World
 
 
-def subscribed(world: World, qos: int = 2, receive_maximum: int = 65_535, **fields: object) -> Client:
+def subscribed(world: World, qos: int = 2, receive_maximum: int = 65_535) -> Client:
     """A client with a kept session, subscribed to `t`."""
-    client = world.connect("subscriber", properties={"receive_maximum": receive_maximum}, kept=True, **fields)
+    client = world.connect("subscriber", properties={"receive_maximum": receive_maximum}, kept=True)
     if not client.connack.session_present:
         client.subscribe("t", qos)
     return client

@@ -162,7 +162,7 @@ def test_unsubscribing_stops_the_messages() -> None:
         each.subscribe("t/+")
         each.subscribe("t/x")
         each.send(Unsubscribe(7, ["t/+", "nothing", "t/+"]))
-    codes = [Reason.SUCCESS, Reason.NO_SUBSCRIPTION_EXISTED, Reason.NO_SUBSCRIPTION_EXISTED]
+    codes: list[int] = [Reason.SUCCESS, Reason.NO_SUBSCRIPTION_EXISTED, Reason.NO_SUBSCRIPTION_EXISTED]
     assert client.take() == [Unsuback(7, codes)]
     assert old.take() == [Unsuback(7)]
     world.connect("c").publish("t/y", b"1")

@@ -51,6 +51,17 @@ def meeting_packets(version: int) -> st.SearchStrategy[Packet]:
     return st.one_of(at_most_once, acknowledged, subscribe, packets(version))
 
 
+connect_properties: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "session_expiry_interval": st.integers(0, 20),
+        "receive_maximum": st.integers(1, 3),
+        "maximum_packet_size": st.sampled_from([20, 100, 400]),
+        "topic_alias_maximum": st.integers(0, 3),
+    },
+)
+
+
 @st.composite
 def connects(draw: st.DrawFn) -> Connect:
     version = draw(versions)
@@ -62,17 +73,7 @@ def connects(draw: st.DrawFn) -> Connect:
             draw(st.sampled_from(TOPICS)), b"gone", draw(st.integers(0, 2)), draw(st.booleans())
         )
     if version == MQTT_5:
-        packet.properties = draw(
-            st.fixed_dictionaries(
-                {},
-                optional={
-                    "session_expiry_interval": st.integers(0, 20),
-                    "receive_maximum": st.integers(1, 3),
-                    "maximum_packet_size": st.sampled_from([20, 100, 400]),
-                    "topic_alias_maximum": st.integers(0, 3),
-                },
-            )
-        )
+        packet.properties = draw(connect_properties)
     return packet
 
 

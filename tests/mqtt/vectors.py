@@ -162,7 +162,7 @@ def _plain(token: re.Match[str], value: str, version: int, tag: str) -> Any:
 
 def build(items: tuple[Any, ...]) -> bytes:
     """The bytes to send."""
-    pieces = []
+    pieces: list[bytes] = []
     for item in items:
         if isinstance(item, Group):
             inner = build(item.items)

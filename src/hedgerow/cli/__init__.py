@@ -77,7 +77,7 @@ def _run(command: str, words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"hedgerow {command}", description=help_text)
     module.add_arguments(parser)
     try:
-        arguments = parser.parse_args(words)
+        arguments = parser.parse_intermixed_args(words)
     except SystemExit as leaving:  # argparse has said why
         return int(leaving.code or 0)
     return int(module.run(arguments))

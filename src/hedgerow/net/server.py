@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 SHUT_DOWN_S = 2.0  # for clients to take their last bytes, and again for the store
 SPARE_SOCKETS = 1_000  # connections beyond the limit that are told so, rather than dropped
 RESERVED_FILES = 64  # descriptors kept for the store, the log and the HTTP port
+STALL_S = 0.05  # a timer that comes later than this tells that the process did not run
+HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
 CONNECT_BURST_S = 10  # what an address may use up at once, in seconds of its rate
 
 SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http")
@@ -75,6 +77,7 @@ class Server:
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
+        self._stalled = False
         default_rate = self.limits.connects_per_s == Limits().connects_per_s
         # The default spares this machine's own processes, which are no strangers, and among which is
         # the proxy that speaks for many clients. A rate that was chosen holds for everyone.
@@ -302,8 +305,14 @@ class Server:
         self._timer = self._loop.call_later(max(at - self.clock(), 0), self._handle_timer)
 
     def _handle_timer(self) -> None:
-        self._timer_at = float("inf")
         now = self.clock()
+        late_s, self._timer_at = now - self._timer_at, float("inf")
+        self._stalled = late_s > STALL_S and not self._stalled
+        if self._stalled:
+            # The process did not run: it was stopped, or the machine slept. What clients sent meanwhile
+            # is heard before anyone's time is over.
+            self._wake_at(now + HEARING_S)
+            return
         self.broker.handle_timer(now)
         self.event_log.handle_timer(now)
         for lingering, abort_at in self.lingering.items():

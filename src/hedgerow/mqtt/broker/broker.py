@@ -323,8 +323,8 @@ class Broker:
         self.deadline = min(self.deadline, at)
 
     def _arm(self, at: float, subject: Connection | Session) -> None:
-        self._wake_at(at)
         """Look at the subject then, and not at the time that was set before."""
+        self._wake_at(at)
         if len(self._timers) > 2 * (len(self.connections) + len(self.sessions)) + MAX_VOID_TIMERS:
             # Clients that come and go leave timers which are due in a day.
             self._timers = [timer for timer in self._timers if timer[2].timer_at == timer[0]]
@@ -367,7 +367,7 @@ class Broker:
             if own is None:
                 return
             recipient = own
-        qos = message.qos if message.qos < recipient.qos else recipient.qos
+        qos = message.qos if message.qos < recipient.qos else recipient.qos  # noqa: FURB136 (min is a call)
         retain = message.retain and recipient.retain_as_published
         if qos:
             self._enqueue(session, Delivery(message, qos, retain, recipient.identifiers))
@@ -472,7 +472,7 @@ class Broker:
             self._wake_at(self.now)
 
     def _resend(self, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
-        """Send again what an earlier connection sent, within the window of this one; what is left to spend."""
+        """Send again what an earlier connection sent, within this one's window; what is left to spend."""
         resending = connection.resending
         while resending and not connection.congested and budget > 0:
             if len(outbox.in_flight) - len(resending) >= outbox.window:

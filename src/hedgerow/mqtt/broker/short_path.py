@@ -70,8 +70,8 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
         length = data[position + 1]
         body = position + 2
         if length >= 0x80:
-            if data[position + 2] >= 0x80:
-                break
+            if not 0 < data[position + 2] < 0x80:
+                break  # three bytes, or more than needed (MQTT-1.5.5-1)
             length = length & 0x7F | data[position + 2] << 7
             body += 1
         stop = body + length
