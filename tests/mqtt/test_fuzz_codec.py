@@ -17,7 +17,7 @@ versions_and_packets = versions.flatmap(lambda version: st.tuples(st.just(versio
 
 
 def decode_whole(data: bytes, version: int) -> Packet:
-    header = codec.read_header(data, 0, version)
+    header = codec.read_header(data, 0)
     assert header is not None
     start, end = header
     assert end == len(data)
@@ -49,7 +49,7 @@ def test_a_packet_cut_anywhere_is_refused_or_a_shorter_packet_of_its_kind(
 ) -> None:
     version, packet = case
     encoded = codec.encode(packet, version)
-    header = codec.read_header(encoded, 0, version)
+    header = codec.read_header(encoded, 0)
     assert header is not None
     body = encoded[header[0] :]
     cut = data.draw(st.integers(0, max(0, len(body) - 1)))
@@ -86,7 +86,7 @@ def test_arbitrary_headers_are_unfinished_or_bounds_or_refused(
 ) -> None:
     length = data[position + 1 : position + 5]
     try:
-        header = codec.read_header(data, position, version)
+        header = codec.read_header(data, position)
     except ProtocolError:
         assert len(length) == 4 or (version == MQTT_5 and 0 in length)
         return
@@ -115,7 +115,7 @@ def test_packets_in_one_stream_are_found_one_after_the_other(case: tuple[int, li
     data = b"".join(codec.encode(packet, version) for packet in sent)
     received = []
     position = 0
-    while (header := codec.read_header(data, position, version)) is not None:
+    while (header := codec.read_header(data, position)) is not None:
         start, end = header
         received.append(codec.decode(data[position], data[start:end], version))
         position = end

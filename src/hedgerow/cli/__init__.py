@@ -58,7 +58,9 @@ def _dispatch(words: list[str]) -> int:
             print(_usage(), file=sys.stdout if words else sys.stderr)
             return 0 if words else EXIT_USAGE
         case ["--version" | "-V"]:
-            print(f"hedgerow {_version()}")
+            from hedgerow.net.version import installed_version
+
+            print(f"hedgerow {installed_version()}")
             return 0
         case ["help", command]:
             return _run(command, ["--help"])
@@ -104,15 +106,6 @@ def _usage() -> str:
             "hedgerow COMMAND --help says more. hedgerow --version prints the version.",
         ]
     )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("hedgerow")
-    except PackageNotFoundError:
-        return "(not installed: run from its source)"
 
 
 def _complain(name: str, reason: str, status: int) -> int:

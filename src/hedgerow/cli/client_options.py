@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
-from hedgerow.mqtt.packets import CONNECT, PUBLISH, SUBSCRIBE
+from hedgerow.mqtt.packets import CONNECT, NEVER_EXPIRES, PUBLISH, SUBSCRIBE
 from hedgerow.net.client.urls import Address, parse_url
 
 T = TypeVar("T")
@@ -31,7 +31,6 @@ VERSIONS = {
     **dict.fromkeys(("mqttv311", "311", "3.1.1", "4"), 4),
     **dict.fromkeys(("mqttv31", "31", "3.1", "3"), 3),
 }
-NEVER_EXPIRES = 0xFFFF_FFFF
 
 # `-D COMMAND …`: the packets whose properties a user may set.
 _PROPERTY_COMMANDS = {

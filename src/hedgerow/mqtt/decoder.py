@@ -96,7 +96,7 @@ def _broken(reason: str, clause: str) -> ProtocolError:
     return ProtocolError(Reason.PROTOCOL_ERROR, reason, clause)
 
 
-def read_header(data: bytes, position: int, version: int = MQTT_5) -> tuple[int, int] | None:
+def read_header(data: bytes, position: int) -> tuple[int, int] | None:
     """Where the body of the packet at `position` begins and ends; None until its length has come.
 
     The end may lie beyond `data`: the length is known before the body is there, so that a packet
@@ -106,7 +106,9 @@ def read_header(data: bytes, position: int, version: int = MQTT_5) -> tuple[int,
     for index, byte in enumerate(data[position + 1 : position + 5]):
         size |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            if byte == 0 and index > 0 and version == MQTT_5:  # 3.1 and 3.1.1 do not forbid it.
+            # 3.1 and 3.1.1 do not forbid it, but nobody writes it, and the short path takes lengths as
+            # they are: what one version refuses must not reach it through another.
+            if byte == 0 and index > 0:
                 raise malformed("remaining length is longer than needed", "MQTT-1.5.5-1")
             start = position + 2 + index
             return start, start + size

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hedgerow.message import Properties
+from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties
 from hedgerow.mqtt.packets import (
     AUTH,
@@ -269,3 +269,21 @@ _ENCODERS: dict[type, Callable[[Any, int], tuple[int, bytes]]] = {
     Disconnect: _encode_disconnect,
     Auth: _encode_auth,
 }
+
+
+def encode_plain_publish(
+    message: Message, qos: int, retain: bool, packet_id: int, dup: bool, properties: bytes
+) -> bytes:
+    """A PUBLISH whose properties are none: b"" before MQTT 5, b"\\0" in it."""
+    topic = message.topic.encode()
+    payload = message.payload
+    first = 0x30 | dup << 3 | qos << 1 | retain
+    if qos:
+        properties = packet_id.to_bytes(2, "big") + properties
+    length = 2 + len(topic) + len(properties) + len(payload)
+    if length < 0x80:
+        return b"%c%c%c%c%b%b%b" % (
+            first, length, len(topic) >> 8, len(topic) & 0xFF, topic, properties, payload
+        )  # fmt: skip
+    head = first.to_bytes(1, "big") + encode_variable_byte_integer(length) + len(topic).to_bytes(2, "big")
+    return b"".join((head, topic, properties, payload))

@@ -88,7 +88,7 @@ class Outbox:
         return delivery
 
     def allocate_packet_id(self) -> int:
-        """A packet identifier that no delivery in flight uses (MQTT-2.2.1-3)."""
+        """A packet identifier that no delivery in flight uses (MQTT-2.2.1-3, -4)."""
         packet_id = self.next_packet_id
         while packet_id in self.in_flight:
             packet_id = packet_id % MAX_PACKET_ID + 1

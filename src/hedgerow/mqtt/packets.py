@@ -15,6 +15,8 @@ MQTT_3_1 = 3
 MQTT_3_1_1 = 4
 MQTT_5 = 5
 
+NEVER_EXPIRES = 0xFFFFFFFF  # as a Session Expiry Interval (§3.1.2.11.2)
+
 # Control packet types (§2.1.2).
 CONNECT = 1
 CONNACK = 2

@@ -16,6 +16,8 @@ from hedgerow.mqtt.packets import (
     UNSUBACK,
 )
 
+FAILURE = 0x80  # Reason codes from here on say that something was not done (§2.4).
+
 
 class Reason(IntEnum):
     SUCCESS = 0x00  # also: Normal disconnection, Granted QoS 0

@@ -164,3 +164,10 @@ def encode_utf8_string(value: str) -> bytes:
 def encode_utf8_string_pair(value: tuple[str, str]) -> bytes:
     name, text = value
     return encode_utf8_string(name) + encode_utf8_string(text)
+
+
+# First byte and remaining length of the acknowledgements that say nothing but success.
+PUBACK_HEAD = b"\x40\x02"
+PUBREC_HEAD = b"\x50\x02"
+PUBREL_HEAD = b"\x62\x02"
+PUBCOMP_HEAD = b"\x70\x02"

@@ -34,6 +34,7 @@ from hedgerow.net.link import LINGER_S, Lingering, Link
 from hedgerow.net.listener import ConnectRate, Factory, Listener, bind
 from hedgerow.net.logins import Logins
 from hedgerow.net.passwords import Passwords
+from hedgerow.net.version import installed_version
 
 if TYPE_CHECKING:
     import ssl
@@ -180,6 +181,7 @@ class Server:
             snapshot=snapshot,
             verifies_passwords=self._logins is not None,
             sys_interval_s=config.sys_interval_s,
+            version=installed_version(),
         )
 
     def reload(self) -> None:

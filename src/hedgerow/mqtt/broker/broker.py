@@ -53,6 +53,7 @@ class Broker:
         snapshot: Snapshot | None = None,
         verifies_passwords: bool = False,
         sys_interval_s: float = 10.0,
+        version: str = "",
     ) -> None:
         self.node_id = node_id
         self.epoch = epoch
@@ -84,7 +85,7 @@ class Broker:
         self._purge_at = now  # when expired retained messages are next looked for
         if snapshot is not None:
             restore(self, snapshot)
-        self._sys = SysTopics(self, now, sys_interval_s)
+        self._sys = SysTopics(self, now, sys_interval_s, version)
 
     # What the shell calls
 
@@ -265,7 +266,7 @@ class Broker:
         self.durability.store_session(session)
 
     def discard(self, session: Session) -> None:
-        """The session ends; a will that waited for its delay is published now (MQTT-3.1.3-9)."""
+        """The session ends; a will that waited for its delay is published now (MQTT-3.1.2-8)."""
         self._publish_will(session)
         del self.sessions[session.client_id]
         for topic_filter in session.subscriptions or ():

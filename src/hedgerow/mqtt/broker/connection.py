@@ -171,6 +171,12 @@ class Connection:
     def is_connected(self) -> bool:
         return self.state is State.CONNECTED
 
+    def connected_session(self) -> Session:
+        """The session, for who knows that there is one."""
+        if self.session is None:
+            raise RuntimeError("a connection without a session was asked for it")
+        return self.session
+
     # Bytes in
 
     def receive_data(self, data: bytes, now: float) -> None:
@@ -342,9 +348,9 @@ class Connection:
         """
         topic = message.topic
         if self.protocol_version < MQTT_5:
-            data = handle_publish.encode_plain(message, qos, retain, packet_id, dup, b"")
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"")
         elif not message.properties and not identifiers and not self.aliases_out_maximum:
-            data = handle_publish.encode_plain(message, qos, retain, packet_id, dup, b"\0")
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"\0")
         else:
             properties = message.properties.copy()
             if message.expires_at is not None:
@@ -419,8 +425,7 @@ class Connection:
             )
             self.disconnect(error.reason_code, error.reason)
         else:
-            client_id = self.session.client_id if self.session is not None else None
-            self.refuse_connect(error.reason_code, str(error), client_id)
+            self.refuse_connect(error.reason_code, str(error))
 
     def refuse_connect(self, reason_code: int, reason: str, client_id: str | None = None) -> None:
         self.broker.stats.connections_refused += 1

@@ -9,23 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
 from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.outbox import Outbox
-from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Connack, Connect, Disconnect, Packet
+from hedgerow.mqtt.packets import (
+    MQTT_3_1,
+    MQTT_3_1_1,
+    MQTT_5,
+    NEVER_EXPIRES,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+)
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
     from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.mqtt.broker.limits import Limits
-
-NEVER = 0xFFFFFFFF  # A Session Expiry Interval that does not end (§3.1.2.11.2).
 
 
 @dataclass(slots=True)
@@ -67,11 +73,6 @@ def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
         if packet.protocol_version == MQTT_3_1_1 and not packet.clean_start:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "no client identifier for a session [MQTT-3.1.3-8]"
-    if packet.will is not None:
-        try:
-            validate_name(packet.will.topic)
-        except TopicError as error:
-            return Reason.TOPIC_NAME_INVALID, f"will: {error}"
     broker = connection.broker
     if len(broker.connections) > limits.connections:
         return Reason.SERVER_BUSY, f"{limits.connections} connections are open"
@@ -118,10 +119,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
             session_present,
         )
     )
-    # 3.1 has no session present flag; the byte is reserved there.
-    connection.send_packet(
-        Connack(session_present and packet.protocol_version != MQTT_3_1, Reason.SUCCESS, answer)
-    )
+    connection.send_packet(Connack(session_present, Reason.SUCCESS, answer))
     if session_present:
         broker.resume(connection)
     elif broker.durability.discards != discards:
@@ -172,7 +170,7 @@ def _session_expiry_s(packet: Connect) -> float:
     if packet.protocol_version < MQTT_5:
         return 0.0 if packet.clean_start else float("inf")
     interval = packet.properties.get("session_expiry_interval", 0)
-    return float("inf") if interval == NEVER else float(interval)
+    return float("inf") if interval == NEVER_EXPIRES else float(interval)
 
 
 def _keep_alive(packet: Connect, limits: Limits) -> int:
@@ -223,12 +221,12 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
                 Reason.PROTOCOL_ERROR, "session expiry raised from 0 by DISCONNECT", "§3.14.2.2.2"
             )
         limit = connection.broker.limits.session_expiry_s
-        session.expiry_s = min(float("inf") if interval == NEVER else float(interval), limit)
+        session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
     # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
     connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
 
 
 def handle_auth(connection: Connection, packet: Packet) -> None:
-    # MQTT-4.12.0-1: only a client whose CONNECT named an authentication method may send it, and
+    # MQTT-4.12.0-7: only a client whose CONNECT named an authentication method may send it, and
     # such a CONNECT is refused.
-    raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method", "MQTT-4.12.0-6")
+    raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method", "MQTT-4.12.0-7")

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.events import PublicationRefused
-from hedgerow.mqtt.codec import encode, encode_remaining_length
+from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_5,
     PUBACK,
@@ -27,8 +27,8 @@ from hedgerow.mqtt.packets import (
     Pubrec,
     Pubrel,
 )
-from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import validate_name
+from hedgerow.mqtt.reasons import FAILURE, Reason
+from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
@@ -36,73 +36,14 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.routes import Route
     from hedgerow.mqtt.broker.session import Session
 
-MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
-
 # Mosquitto's bridges publish and leave as their will, retained, whether they are connected.
 _BRIDGE_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
-
-# First byte and remaining length of the acknowledgements that say nothing but success.
-PUBACK_HEAD = b"\x40\x02"
-PUBREC_HEAD = b"\x50\x02"
-PUBREL_HEAD = b"\x62\x02"
-PUBCOMP_HEAD = b"\x70\x02"
-
-
-def encode_plain(
-    message: Message, qos: int, retain: bool, packet_id: int, dup: bool, properties: bytes
-) -> bytes:
-    """A PUBLISH whose properties are none: b"" before MQTT 5, b"\\0" in it."""
-    topic = message.topic.encode()
-    payload = message.payload
-    first = 0x30 | dup << 3 | qos << 1 | retain
-    if qos:
-        properties = packet_id.to_bytes(2, "big") + properties
-    length = 2 + len(topic) + len(properties) + len(payload)
-    if length < 0x80:
-        return b"%c%c%c%c%b%b%b" % (
-            first, length, len(topic) >> 8, len(topic) & 0xFF, topic, properties, payload
-        )  # fmt: skip
-    head = first.to_bytes(1, "big") + encode_remaining_length(length) + len(topic).to_bytes(2, "big")
-    return b"".join((head, topic, properties, payload))
-
-
-def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
-    """The route of a topic that this client may publish to, remembered with the connection.
-
-    None for a topic that is wrong or forbidden: the long way refuses it. And None when looking it up
-    would be too much work for one turn: the long way postpones it.
-    """
-    try:
-        topic = validate_name(topic_bytes.decode())
-    except (UnicodeDecodeError, TopicError):
-        return None
-    if not may_publish(connection.broker, connected_session(connection), topic):
-        return None
-    if connection.broker.turn_is_over:
-        return None
-    route = connection.broker.subscriptions.route(topic)
-    if route.stale:
-        return route
-    topics = connection.topics
-    if topics is None:
-        topics = connection.topics = {}
-    elif len(topics) >= MAX_CACHED_TOPICS:
-        topics.clear()
-    topics[topic_bytes] = route
-    return route
 
 
 def may_publish(broker: Broker, session: Session, topic: str) -> bool:
     if topic.startswith("$SYS/") and not _BRIDGE_STATE.fullmatch(topic):
         return False  # The broker alone speaks there, except that bridges say whether they are up.
     return broker.access.may_write(session.username, session.client_id, topic)
-
-
-def connected_session(connection: Connection) -> Session:
-    session = connection.session
-    if session is None:
-        raise RuntimeError("a connection without a session was asked for it")
-    return session
 
 
 def handle_publish(connection: Connection, packet: Packet) -> None:
@@ -142,11 +83,7 @@ def _resolve_alias(connection: Connection, packet: Publish) -> None:
 
 
 def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
-    try:
-        validate_name(message.topic)
-    except TopicError as error:
-        return Reason.TOPIC_NAME_INVALID, str(error)
-    if not may_publish(connection.broker, connected_session(connection), message.topic):
+    if not may_publish(connection.broker, connection.connected_session(), message.topic):
         return Reason.NOT_AUTHORIZED, "not authorized"
     if message.retain and not connection.broker.retained.has_room_for(message):
         return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
@@ -161,7 +98,7 @@ def _refuse_publication(
     3.1 and 3.1.1 have no word for it: they acknowledge, and drop (MQTT-3.3.5-2 there).
     """
     broker = connection.broker
-    session = connected_session(connection)
+    session = connection.connected_session()
     broker.stats.publish_received += 1
     broker.stats.publish_refused += 1
     broker.events.append(PublicationRefused(connection.address, session.client_id, message.topic, reason))
@@ -181,7 +118,7 @@ def _refuse_publication(
 def accept(connection: Connection, message: Message, route: Route, packet_id: int) -> None:
     """Take a publication, pass it on, and acknowledge it when what must survive is stored."""
     broker = connection.broker
-    session = connected_session(connection)
+    session = connection.connected_session()
     broker.stats.publish_received += 1
     qos = message.qos
     if qos == 0:
@@ -223,8 +160,8 @@ def _accept_exactly_once(
 # Acknowledgements: each takes (connection, packet identifier, reason code).
 
 
-def puback(connection: Connection, packet_id: int, reason_code: int) -> None:
-    session = connected_session(connection)
+def handle_puback(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
     outbox = session.outbox
     delivery = outbox.acknowledged(packet_id) if outbox is not None else None
     if outbox is not None and delivery is not None:
@@ -233,12 +170,12 @@ def puback(connection: Connection, packet_id: int, reason_code: int) -> None:
             connection.broker.pump(connection)
 
 
-def pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
-    session = connected_session(connection)
+def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
     broker = connection.broker
     outbox = session.outbox
-    if reason_code >= 0x80:
-        pubcomp(connection, packet_id, reason_code)
+    if reason_code >= FAILURE:
+        handle_pubcomp(connection, packet_id, reason_code)
         return
     delivery = outbox.received(packet_id) if outbox is not None else None
     if delivery is None:
@@ -249,8 +186,8 @@ def pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
     broker.durability.send_exactly_once(connection, session, release(packet_id))
 
 
-def pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
-    session = connected_session(connection)
+def handle_pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
     broker = connection.broker
     if session.received is None or packet_id not in session.received:
         # It may be that an earlier connection released it, and that is not stored yet.
@@ -264,8 +201,8 @@ def pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
     broker.durability.acknowledge(connection, complete(packet_id), must_wait=session.durable)
 
 
-def pubcomp(connection: Connection, packet_id: int, reason_code: int) -> None:
-    session = connected_session(connection)
+def handle_pubcomp(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
     outbox = session.outbox
     delivery = outbox.completed(packet_id) if outbox is not None else None
     if outbox is not None and delivery is not None:
@@ -287,10 +224,10 @@ def complete(packet_id: int, found: bool = True) -> bytes:
 
 
 ACKNOWLEDGEMENTS: dict[int, Callable[[Connection, int, int], None]] = {
-    PUBACK: puback,
-    PUBREC: pubrec,
-    PUBREL: pubrel,
-    PUBCOMP: pubcomp,
+    PUBACK: handle_puback,
+    PUBREC: handle_pubrec,
+    PUBREL: handle_pubrel,
+    PUBCOMP: handle_pubcomp,
 }
 _ACKNOWLEDGEMENT_TYPES = {Puback: PUBACK, Pubrec: PUBREC, Pubrel: PUBREL, Pubcomp: PUBCOMP}
 

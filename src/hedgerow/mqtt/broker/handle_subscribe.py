@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
-from hedgerow.mqtt.broker.handle_publish import connected_session
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
-    MQTT_5,
     Packet,
     Suback,
     Subscribe,
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 def handle_subscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Subscribe)
-    session = connected_session(connection)
+    session = connection.connected_session()
     identifiers = packet.properties.get("subscription_identifier")
     identifier = identifiers[0] if identifiers else None
     for wanted in packet.subscriptions:
@@ -62,8 +60,6 @@ def _subscribe_all(
     if connection.protocol_version == MQTT_3_1:
         # 3.1 has no failure code in SUBACK: it hears the QoS it asked for, and no messages.
         codes = [wanted.qos for wanted in packet.subscriptions]
-    elif connection.protocol_version < MQTT_5:
-        codes = [code if code <= 2 else Reason.UNSPECIFIED_ERROR for code in codes]
     data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
     _check_room(connection, data)
     broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
@@ -118,7 +114,7 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
 def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Unsubscribe)
     broker = connection.broker
-    session = connected_session(connection)
+    session = connection.connected_session()
     codes: list[int] = []
     for topic_filter in packet.topic_filters:
         _validate(topic_filter)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from hedgerow.errors import TopicError
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, find_route
+from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, may_publish
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.packets import MQTT_5
+from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.connection import Connection
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.session import Session
 
 PUBLISH_AT_MOST_ONCE = 0x30
+MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 
 
 def publish_at_most_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
@@ -193,6 +196,32 @@ def publish_acknowledged(connection: Connection, data: bytes, position: int, bod
     stats.publish_bytes_received += stop - position
     accept(connection, Message(route.topic, data[payload:stop], data[position] >> 1 & 3), route, packet_id)
     return stop
+
+
+def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
+    """The route of a topic that this client may publish to, remembered with the connection.
+
+    None for a topic that is wrong or forbidden: the long way refuses it. And None when looking it up
+    would be too much work for one turn: the long way postpones it.
+    """
+    try:
+        topic = validate_name(topic_bytes.decode())
+    except (UnicodeDecodeError, TopicError):
+        return None
+    if not may_publish(connection.broker, connection.connected_session(), topic):
+        return None
+    if connection.broker.turn_is_over:
+        return None
+    route = connection.broker.subscriptions.route(topic)
+    if route.stale:
+        return route
+    topics = connection.topics
+    if topics is None:
+        topics = connection.topics = {}
+    elif len(topics) >= MAX_CACHED_TOPICS:
+        topics.clear()
+    topics[topic_bytes] = route
+    return route
 
 
 def acknowledgements(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:

@@ -6,7 +6,6 @@ averages per minute over 1, 5 and 15 minutes. A topic is published when its valu
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -53,10 +52,10 @@ COUNTERS = {
 
 
 class SysTopics:
-    def __init__(self, broker: Broker, now: float, interval_s: float) -> None:
+    def __init__(self, broker: Broker, now: float, interval_s: float, version: str) -> None:
         self._broker = broker
         self._interval_s = interval_s  # 0: never
-        self._version = f"hedgerow version {version('hedgerow')}"  # Looked up on disk, hence once.
+        self._version = f"hedgerow version {version}"
         self._started_at = now
         self._published_at = now
         self._last_counters = dict.fromkeys(LOADS.values(), 0)

@@ -305,7 +305,7 @@ class Client:
             start = position + 2
             stop = start + size
             if size > 127:
-                header = codec.read_header(data, position, self.options.version)
+                header = codec.read_header(data, position)
                 if header is None:
                     break
                 start, stop = header

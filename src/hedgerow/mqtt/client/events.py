@@ -12,7 +12,6 @@ from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import MQTT_5, Subscription, Will
 
 MAX_RECEIVE_MAXIMUM = 65_535
-MAX_SESSION_EXPIRY_INTERVAL = 0xFFFF_FFFF  # §3.1.2.11.2: the session does not expire
 
 
 @dataclass(slots=True)

@@ -18,10 +18,7 @@ from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, 
 from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE, MESSAGE_PROPERTIES
 from hedgerow.mqtt.packets import MQTT_5, Pubcomp, Publish
 from hedgerow.mqtt.reasons import Reason
-
-_PUBACK = b"\x40\x02"
-_PUBREC = b"\x50\x02"
-_PUBCOMP = b"\x70\x02"
+from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
 
 
 class PublishDecoder:
@@ -143,7 +140,7 @@ class Receiver:
         message = self._decoder.decode(first_byte, data, start, stop, now)
         qos = message.qos
         if qos == 1 and self._automatic and not (self._holding or self._awaited):
-            self._output.append(_PUBACK + message.packet_id.to_bytes(2, "big"))
+            self._output.append(PUBACK_HEAD + message.packet_id.to_bytes(2, "big"))
         elif qos and not self._note(message):
             return
         events.append(message)
@@ -185,9 +182,9 @@ class Receiver:
             receipt.awaited = False
             packet_id = receipt.packet_id.to_bytes(2, "big")
             if receipt.qos == 2:
-                self._output.append(_PUBREC + packet_id)
+                self._output.append(PUBREC_HEAD + packet_id)
                 continue
-            self._output.append(_PUBACK + packet_id)
+            self._output.append(PUBACK_HEAD + packet_id)
             if self._receipts.get(receipt.packet_id) is receipt:
                 del self._receipts[receipt.packet_id]
 
@@ -195,7 +192,7 @@ class Receiver:
         receipt = self._receipts.get(packet_id)
         if receipt is not None and receipt.qos == 2:
             del self._receipts[packet_id]
-            self._output.append(_PUBCOMP + packet_id.to_bytes(2, "big"))
+            self._output.append(PUBCOMP_HEAD + packet_id.to_bytes(2, "big"))
         else:
             packet = Pubcomp(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
             self._output.append(codec.encode(packet, self._options.version))

@@ -14,13 +14,11 @@ from hedgerow.errors import ProtocolError, RefusedError
 from hedgerow.message import Properties
 from hedgerow.mqtt.client.events import Event, Subscribed, Unsubscribed
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription, Unsuback, Unsubscribe
-from hedgerow.mqtt.reasons import Reason, describe
+from hedgerow.mqtt.reasons import FAILURE, Reason, describe
 from hedgerow.topics import is_wildcard, split_shared, validate_filter
 
 # Subscriptions made again go out in packets of at most about this size, which every server takes.
 _RESTORE_BYTES = 4_096
-
-_FAILURE = 0x80  # reason codes from here on
 
 
 @dataclass(slots=True)
@@ -165,7 +163,7 @@ class Requests:
         _check_count(len(reason_codes), len(subscriptions), "MQTT-3.9.3-1")
         for subscription, reason_code in zip(subscriptions, reason_codes, strict=True):
             standing = self._standing.get(subscription.topic_filter)
-            if reason_code >= _FAILURE and standing is not None and standing.subscription is subscription:
+            if reason_code >= FAILURE and standing is not None and standing.subscription is subscription:
                 del self._standing[subscription.topic_filter]
         events.append(Subscribed(request.handle, subscriptions, reason_codes, reason))
 

@@ -19,8 +19,8 @@ from hedgerow.mqtt.client.events import MAX_RECEIVE_MAXIMUM, Event, Published
 from hedgerow.mqtt.client.requests import Requests
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Pubrel
-from hedgerow.mqtt.reasons import Reason
-from hedgerow.mqtt.wire import MAX_VARIABLE_BYTE_INTEGER
+from hedgerow.mqtt.reasons import FAILURE, Reason
+from hedgerow.mqtt.wire import MAX_VARIABLE_BYTE_INTEGER, PUBREL_HEAD
 from hedgerow.topics import validate_name
 
 MAX_CACHED_TOPICS = 16_384  # An application may use a new topic for every message.
@@ -38,8 +38,6 @@ _ALIAS_PAYS_BEYOND_BYTES = 3
 
 _FIRST_BYTES = tuple(bytes((0x30 | flags,)) for flags in range(16))
 _SHORT_LENGTHS = tuple(bytes((size,)) for size in range(128))
-_PUBREL = b"\x62\x02"
-_FAILURE = 0x80  # reason codes from here on
 
 # What a message carries end to end (§3.3.2.3); the rest of a PUBLISH's properties are the connection's.
 MESSAGE_PROPERTIES = frozenset(
@@ -101,7 +99,7 @@ class PublishEncoder:
     def encode(self, message: Message, now: float, packet_id: int = 0, dup: bool = False) -> bytes:
         """The packet. What `check` refuses must not come here."""
         head = self._heads.get(message.topic)
-        if head is None or message.properties:
+        if head is None or message.properties or message.expires_at is not None:
             return self._encode_slowly(message, now, packet_id, dup)
         payload = message.payload
         if packet_id:
@@ -295,7 +293,7 @@ class Sender:
         while resending and len(outbox.in_flight) - len(resending) < outbox.window:
             delivery = resending.popleft()
             if delivery.stage == Stage.RELEASED:
-                self._output.append(_PUBREL + delivery.packet_id.to_bytes(2, "big"))
+                self._output.append(PUBREL_HEAD + delivery.packet_id.to_bytes(2, "big"))
             else:
                 self._output.append(encoder.encode(delivery.message, now, delivery.packet_id, dup=True))
         while (taken := outbox.take()) is not None:
@@ -307,12 +305,12 @@ class Sender:
             events.append(Published(delivery.key, reason_code, reason))
 
     def handle_pubrec(self, packet_id: int, reason_code: int, reason: str, events: list[Event]) -> None:
-        if reason_code >= _FAILURE:
+        if reason_code >= FAILURE:
             delivery = self.outbox.completed(packet_id)
             if delivery is not None:
                 events.append(Published(delivery.key, reason_code, reason))
         elif self.outbox.received(packet_id) is not None:
-            self._output.append(_PUBREL + packet_id.to_bytes(2, "big"))
+            self._output.append(PUBREL_HEAD + packet_id.to_bytes(2, "big"))
         elif self._encoder is not None:
             packet = Pubrel(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
             self._output.append(codec.encode(packet, self._encoder.version))

@@ -16,7 +16,8 @@ from typing import Any
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import packets
-from hedgerow.mqtt.client.events import MAX_SESSION_EXPIRY_INTERVAL, ConnectOptions
+from hedgerow.mqtt.client.events import ConnectOptions
+from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net.client.bus import Bus, StateChange
 from hedgerow.net.client.dial import TlsOptions
 from hedgerow.net.client.driver import DriverOptions
@@ -87,7 +88,7 @@ def connect(
     implied = session_expiry is None and clean_start
     if session_expiry is None:
         # A session that is taken up again is one that was meant to stay.
-        session_expiry = IMPLIED_SESSION_EXPIRY_S if clean_start else MAX_SESSION_EXPIRY_INTERVAL
+        session_expiry = IMPLIED_SESSION_EXPIRY_S if clean_start else NEVER_EXPIRES
     connect_options = ConnectOptions(
         client_id=f"hedgerow-{secrets.token_hex(6)}" if client_id is None else client_id,
         version=version or packets.MQTT_5,

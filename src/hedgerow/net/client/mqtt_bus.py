@@ -25,7 +25,7 @@ from hedgerow.mqtt.client.events import (
     Subscribed,
     Unsubscribed,
 )
-from hedgerow.mqtt.reasons import describe
+from hedgerow.mqtt.reasons import FAILURE, describe
 from hedgerow.net.client.bus import Bus, State, StateChange, SubscribeOptions, Subscription
 from hedgerow.net.client.driver import ClientDriver, DriverOptions
 from hedgerow.net.client.overlaps import SubscriptionIdentifiers
@@ -41,8 +41,6 @@ CLOSE_TIMEOUT_S = 5.0
 
 # Messages of a session that an earlier process left, kept until someone subscribes to them.
 MAX_UNCLAIMED = 10_000
-
-_FAILURE = 0x80  # reason codes from here on
 
 
 @dataclass(slots=True)
@@ -187,7 +185,7 @@ class MqttBus(Bus):
         if result is None or result.done():
             return
         reason_code = event.reason_code if isinstance(event, Published) else max(event.reason_codes)
-        if reason_code >= _FAILURE:
+        if reason_code >= FAILURE:
             reason = event.reason or describe(reason_code)
             _fail(result, RefusedError(f"the server refused: {reason}", reason_code))
         else:
@@ -198,7 +196,7 @@ class MqttBus(Bus):
         subscribes to many, and then the subscriptions themselves hear of a refusal."""
         for asked, reason_code in zip(event.subscriptions, event.reason_codes, strict=True):
             error: RefusedError | None = None
-            if reason_code >= _FAILURE:
+            if reason_code >= FAILURE:
                 reason = event.reason or describe(reason_code)
                 text = f"the server refused the subscription to {asked.topic_filter}: {reason}"
                 error = RefusedError(text, reason_code)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish
 from hedgerow.topics import matches, split_shared
-from tests.mqtt.harness import World
-from tests.mqtt.model_client import ModelClient
+from tests.mqtt.broker.harness import World
+from tests.mqtt.broker.model_client import ModelClient
 
 TOPICS = ("t/0", "t/1")
 RETAINED = "r"

@@ -24,7 +24,7 @@ from hedgerow.mqtt.packets import (
     Subscription,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 VERSIONS = [MQTT_3_1, MQTT_3_1_1, MQTT_5]
 

@@ -8,6 +8,7 @@ from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,
+    Connect,
     Disconnect,
     Packet,
     Puback,
@@ -19,7 +20,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 
 def subscribed(world: World, qos: int = 2, receive_maximum: int = 65_535) -> Client:
@@ -306,6 +307,24 @@ def test_sending_again_keeps_to_the_receive_maximum_of_the_new_connection(qos: i
     assert [packet.payload for packet in seen] == [b"%d" % number for number in range(1, 8)]
     assert [packet.packet_id for packet in seen] == [1, 2, 3, 4, 5, 6, 7]
     assert [packet.dup for packet in seen] == [True] * 5 + [False] * 2
+
+
+def test_what_is_new_does_not_overtake_what_is_sent_again() -> None:
+    """Sending again goes in turns too, and between two of them others publish."""
+    world = World()
+    client = subscribed(world, 1)
+    publisher = world.connect("publisher")
+    for number in range(60):
+        publisher.publish("t", b"%d " % number + bytes(10_000), 1)
+    client.lose()
+    client = world.open()
+    client.version = MQTT_5
+    client.send_later(Connect("subscriber", clean_start=False, properties={"session_expiry_interval": 100}))
+    assert client.connection.resending, "one turn is not enough"
+    publisher.send_later(Publish("t", b"60 new", 1, packet_id=1))
+    world.settle()
+    numbers = [int(packet.payload.split()[0]) for packet in client.take() if isinstance(packet, Publish)]
+    assert numbers == list(range(61))
 
 
 def test_releases_do_not_wait_for_the_receive_maximum() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connect, Packet, Publish, Subscribe, Subscription, Will
-from tests.mqtt.harness import World
-from tests.mqtt.session_checks import LIMITS, Siege
+from tests.mqtt.broker.fuzz_checks import LIMITS, Siege
+from tests.mqtt.broker.harness import World
 from tests.mqtt.strategies import packets, versions
 
 TOPICS = ("t", "t/u", "t/u/v", "u")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, Disconnect, Pingreq, Pingresp, Publish
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import World
+from tests.mqtt.broker.harness import World
 
 
 def test_a_silent_client_is_closed_after_one_and_a_half_times_its_keep_alive() -> None:

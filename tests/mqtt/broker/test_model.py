@@ -29,7 +29,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.topics import matches
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 TOPICS = ("a", "a/b", "a/c", "/", "$p/b")
 FILTERS = ("a", "a/b", "a/+", "a/#", "#", "+", "+/b", "/", "$p/#", "$p/+")

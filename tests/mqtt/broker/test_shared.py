@@ -10,7 +10,7 @@ import pytest
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import MQTT_3_1_1, Puback, Publish, Pubrec, Unsubscribe
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 
 def group(world: World, size: int, topic_filter: str = "$share/g/t", **fields: object) -> list[Client]:

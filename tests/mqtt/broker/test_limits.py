@@ -18,7 +18,7 @@ from hedgerow.mqtt.packets import (
     Pubrec,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 
 def dropped_events(world: World) -> int:

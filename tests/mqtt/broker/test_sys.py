@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hedgerow.mqtt.packets import Publish
-from tests.mqtt.harness import World
+from tests.mqtt.broker.harness import World
 
 
 def values(world: World) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mqtt.vectors import Core, Run, Vector, agrees, build, load, parse
+from tests.mqtt.broker.vectors import Core, Run, Vector, agrees, build, load, parse
 
 VECTORS = load()
 

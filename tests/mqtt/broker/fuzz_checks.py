@@ -10,7 +10,7 @@ from __future__ import annotations
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Pingreq, Pingresp, Puback, Publish
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 LIMITS = Limits(
     connections=40,

@@ -7,7 +7,7 @@ import pytest
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Disconnect, Publish, Will
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 
 def watched_world(access: Access | None = None) -> tuple[World, Client]:

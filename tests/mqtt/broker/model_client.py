@@ -26,7 +26,7 @@ from hedgerow.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from tests.mqtt.harness import KEPT, Client, World
+from tests.mqtt.broker.harness import KEPT, Client, World
 
 IDENTIFIERS = range(1, 3)  # few, so that each is soon used again
 SUBSCRIBE_ID = 100

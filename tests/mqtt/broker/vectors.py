@@ -40,9 +40,9 @@ from hedgerow.message import Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_5, Connect
 from hedgerow.mqtt.wire import PROTOCOL_NAMES
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
-FOLDER = Path(__file__).resolve().parent.parent / "vectors"
+FOLDER = Path(__file__).resolve().parents[2] / "vectors"
 FIELDS = {"clauses", "core_only", "mosquitto", "steps", "title"}
 EXPIRY_S = 1_000
 
@@ -201,7 +201,7 @@ def agrees(items: tuple[Any, ...], data: bytes) -> bool:
 
 def _bounds(group: Group, data: bytes, position: int) -> tuple[int, int]:
     if group.length == "[":
-        return codec.read_header(data, position - 1, MQTT_3_1) or (0, len(data) + 1)
+        return codec.read_header(data, position - 1) or (0, len(data) + 1)
     start = position + 2
     return start, start + int.from_bytes(data[position:start], "big")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests.conftest import StartMosquitto, StartNode
-from tests.mqtt.vectors import DisagreementError, Run, Vector, load
+from tests.mqtt.broker.vectors import DisagreementError, Run, Vector, load
 
 ANSWER_S = 20.0  # All vectors at once on a slow machine; a broker that agrees needs milliseconds.
 DIFFERING_S = 1.5  # Whoever is expected to differ is not waited for as long.
@@ -106,8 +106,9 @@ def tell(failures: list[str]) -> None:
         pytest.fail(f"{len(failures)} of {len(LIVE)} vectors:\n" + "\n".join(failures), pytrace=False)
 
 
-async def test_our_node(hedgerow_node: StartNode) -> None:
-    node = hedgerow_node("--sys-interval", "0")
+@pytest.mark.parametrize("arguments", [(), ("--data", "store")], ids=["memory", "store"])
+async def test_our_node(hedgerow_node: StartNode, arguments: tuple[str, ...]) -> None:
+    node = hedgerow_node("--sys-interval", "0", *arguments)
     tell(await run_all(node.port(), against_mosquitto=False))
 
 

@@ -7,7 +7,7 @@ import pytest
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, Disconnect, Puback, Publish, Pubrec, Pubrel
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import World
+from tests.mqtt.broker.harness import World
 
 
 def expiring(seconds: int, qos: int = 1, **fields: object) -> Publish:

@@ -26,7 +26,7 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 
 def test_a_client_is_told_what_the_server_takes() -> None:

@@ -29,7 +29,7 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import START, Client, World
+from tests.mqtt.broker.harness import START, Client, World
 
 
 def durable_world(limits: Limits | None = None) -> World:

@@ -20,7 +20,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import MAX_LEVELS
-from tests.mqtt.harness import World
+from tests.mqtt.broker.harness import World
 
 
 def test_every_filter_is_answered_in_order() -> None:

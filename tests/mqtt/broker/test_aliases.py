@@ -8,7 +8,7 @@ from hedgerow.message import Properties
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, Disconnect, Puback, Publish
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.harness import Client, World
+from tests.mqtt.broker.harness import Client, World
 
 
 def alias(number: int) -> Properties:
