@@ -505,9 +505,10 @@ class Broker:
         if self.retained.remove(topic):
             self.durability.store_retained(topic, None)
 
-    def send_retained(
+    def queue_retained(
         self, connection: Connection, subscription: Subscription, identifier: int | None
     ) -> None:
+        """What a subscription gets first, for `pump` to send behind the SUBACK."""
         session = connection.session
         messages = self.retained.match(subscription.topic_filter, self.now)
         if session is None or not messages:
@@ -522,7 +523,3 @@ class Broker:
                 qos = min(message.qos, subscription.qos)
                 connection.backlog.append(Delivery(message, qos, True, identifiers))
         self.stats.publish_dropped += max(0, len(messages) - room)
-        if not connection.pumping:
-            connection.pumping = True
-            self._pumping.append(connection)
-            self._wake_at(self.now)

@@ -61,6 +61,8 @@ class Durability:
                 connection.set_congested(False, self._broker.now)
             elif connection.is_connected:
                 connection.send(data)
+                if connection.backlog:
+                    self._broker.pump(connection)
 
     # Packets that may have to wait
 

@@ -63,6 +63,8 @@ def _subscribe_all(
     data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
     _check_room(connection, data)
     broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
+    if not connection.held_acknowledgements:
+        broker.pump(connection)  # else when the SUBACK has left
 
 
 def _validate(topic_filter: str) -> str | None:
@@ -107,7 +109,7 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     broker.durability.store_subscription(session, wanted.topic_filter, record)
     # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
-        broker.send_retained(connection, wanted, identifier)
+        broker.queue_retained(connection, wanted, identifier)
     return wanted.qos
 
 
