@@ -174,26 +174,3 @@ def test_what_cannot_be_done_is_one_line_and_a_status(
     assert line.startswith("hedgerow up: ")
     for word in words:
         assert word.format(taken=taken) in line
-
-
-def test_a_store_in_use_is_refused(hedgerow_node: StartNode, tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
-    hedgerow_node("--data", data)
-    command = [
-        sys.executable,
-        "-m",
-        "hedgerow",
-        "up",
-        "--mqtt",
-        "127.0.0.1:0",
-        "--ws",
-        "off",
-        "--http",
-        "off",
-    ]
-    ended = subprocess.run(
-        [*command, "--data", data], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert ended.returncode == 1
-    assert data in ended.stderr
-    assert "in use" in ended.stderr

@@ -86,7 +86,9 @@ class PersistentClient:
         self.acknowledged: dict[str, list[bytes]] = defaultdict(list)  # PUBACK, PUBREC or PUBCOMP came
         self.arrived: dict[str, list[bytes]] = defaultdict(list)
         self._next_packet_id = 1
+        self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._left_open: list[asyncio.StreamWriter] = []
         self._subscribed = False
 
     # Publishing
@@ -115,6 +117,13 @@ class PersistentClient:
         if self._writer is not None:
             self._writer.transport.abort()
 
+    def jump(self) -> None:
+        """Come back over a new connection while the old one seems to live, as after a change of networks."""
+        if self._writer is not None and self._reader is not None:
+            self._left_open.append(self._writer)
+            self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+            self._reader.feed_eof()
+
     # The connection
 
     async def run(self) -> None:
@@ -129,11 +138,12 @@ class PersistentClient:
                     self.is_connected = False
                 await asyncio.sleep(RETRY_S)
         finally:
-            if self._writer is not None:
-                self._writer.transport.abort()
+            for writer in self._left_open:
+                writer.transport.abort()
 
     async def _connect_once(self) -> None:
-        reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._reader, self._writer = reader, writer
         try:
             self._send(self.connect)
             buffer = b""
@@ -141,7 +151,9 @@ class PersistentClient:
                 buffer = self._receive(buffer + data)
             raise EOFError
         finally:
-            self._writer.transport.abort()
+            self._reader = self._writer = None
+            if writer not in self._left_open:
+                writer.transport.abort()
 
     def _receive(self, data: bytes) -> bytes:
         position = 0

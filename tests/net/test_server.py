@@ -7,7 +7,6 @@ import logging
 import socket
 import struct
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -484,10 +483,11 @@ async def test_stop_says_goodbye_and_frees_the_port() -> None:
 async def test_acknowledgements_leave_before_the_goodbye(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    may_commit = threading.Event()
     commit = Store.commit
 
     def slow_commit(self: Store) -> None:
-        time.sleep(0.1)
+        assert may_commit.wait(10)
         commit(self)
 
     async with running(data=tmp_path) as server:
@@ -500,6 +500,8 @@ async def test_acknowledgements_leave_before_the_goodbye(
                 publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
                 await until(lambda: server.broker.stats.publish_received == 1, "the publication")
                 stopping = asyncio.create_task(server.stop())
+                await until(lambda: server.stopping, "the stop to begin")
+                may_commit.set()
                 assert await publisher.receive() == Puback(7)
                 assert isinstance(await publisher.receive(), Disconnect)
                 publisher.writer.close()

@@ -49,13 +49,13 @@ class Delivery:
 
 
 class Outbox:
-    __slots__ = ("in_flight", "next_packet_id", "queue", "queued_bytes", "window")
+    __slots__ = ("bytes", "in_flight", "next_packet_id", "queue", "window")
 
     def __init__(self, window: int = MAX_PACKET_ID) -> None:
         self.window = window  # the receiver's Receive Maximum (§3.3.4)
         self.in_flight: dict[int, Delivery] = {}
         self.queue: deque[Delivery] = deque()
-        self.queued_bytes = 0
+        self.bytes = 0  # of all that is queued or in flight
         self.next_packet_id = 1
 
     def __len__(self) -> int:
@@ -63,19 +63,22 @@ class Outbox:
 
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)
-        self.queued_bytes += delivery.message.size
+        self.bytes += delivery.message.size
 
     def take(self) -> Delivery | None:
         """The next queued delivery, now in flight with a packet identifier; None when it must wait."""
         if not self.queue or len(self.in_flight) >= self.window:
             return None
         delivery = self.queue.popleft()
-        self.queued_bytes -= delivery.message.size
-        self.start(delivery)
+        self._launch(delivery)
         return delivery
 
     def start(self, delivery: Delivery) -> None:
         """Put a delivery in flight, past the queue: for who knows that the queue is empty."""
+        self.bytes += delivery.message.size
+        self._launch(delivery)
+
+    def _launch(self, delivery: Delivery) -> None:
         packet_id = self.allocate_packet_id()
         delivery.packet_id = packet_id
         delivery.stage = Stage.SENT
@@ -84,7 +87,13 @@ class Outbox:
     def drop_oldest(self) -> Delivery:
         """Give up the head of the queue (expired, or no room). Never one in flight."""
         delivery = self.queue.popleft()
-        self.queued_bytes -= delivery.message.size
+        self.bytes -= delivery.message.size
+        return delivery
+
+    def finish(self, packet_id: int) -> Delivery:
+        """Let go of a delivery in flight."""
+        delivery = self.in_flight.pop(packet_id)
+        self.bytes -= delivery.message.size
         return delivery
 
     def allocate_packet_id(self) -> int:
@@ -100,7 +109,7 @@ class Outbox:
         delivery = self.in_flight.get(packet_id)
         if delivery is None or delivery.qos != 1:
             return None
-        return self.in_flight.pop(packet_id)
+        return self.finish(packet_id)
 
     def received(self, packet_id: int) -> Delivery | None:
         """PUBREC: the QoS 2 delivery to release with a PUBREL, or None when there is none."""
@@ -118,7 +127,7 @@ class Outbox:
         delivery = self.in_flight.get(packet_id)
         if delivery is None or delivery.qos != 2:
             return None
-        return self.in_flight.pop(packet_id)
+        return self.finish(packet_id)
 
     def resend(self) -> list[Delivery]:
         """What a resumed session sends first: PUBLISH (DUP) or PUBREL, by stage, in order (MQTT-4.4.0-1)."""

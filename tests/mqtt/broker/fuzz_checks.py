@@ -90,8 +90,9 @@ class Siege:
             outbox = session.outbox
             if outbox is not None:
                 assert len(outbox.queue) <= LIMITS.queue_messages
-                assert outbox.queued_bytes == sum(each.message.size for each in outbox.queue)
-                assert outbox.queued_bytes <= LIMITS.queue_bytes
+                unfinished = (*outbox.queue, *outbox.in_flight.values())
+                assert outbox.bytes == sum(each.message.size for each in unfinished)
+                assert outbox.bytes <= LIMITS.queue_bytes
                 assert all(packet_id == each.packet_id for packet_id, each in outbox.in_flight.items())
         retained = self.world.broker.retained
         assert retained.bytes == sum(message.size for message in retained) <= LIMITS.retained_bytes

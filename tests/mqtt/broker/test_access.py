@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,17 +223,12 @@ def test_hundreds_of_rules_are_not_asked_one_by_one() -> None:
     rules = "".join(f"topic read site/{i}/+/x\npattern write site/{i}/%u/%c\n" for i in range(1_000))
     many, few = Acl.parse(rules, "acl"), Acl.parse("topic read site/1/+/x\npattern write site/1/%u/%c", "acl")
 
-    def cost(acl: Acl) -> float:
-        def once() -> float:
-            start = time.perf_counter()
-            for _ in range(200):
-                assert acl.allows("u", "c", "site/1/u/c", WRITE)
-                assert acl.allows(None, "c", "site/1/z/x", READ)
-            return time.perf_counter() - start
+    def cost(acl: Acl) -> int:
+        assert acl.allows("u", "c", "site/1/u/c", WRITE)
+        assert acl.allows(None, "c", "site/1/z/x", READ)
+        return acl._patterns.visited + acl._topics[None].visited
 
-        return min(once() for _ in range(5))
-
-    assert cost(many) < 5 * cost(few)
+    assert cost(many) == cost(few)
 
 
 class Client:

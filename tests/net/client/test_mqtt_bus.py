@@ -515,7 +515,8 @@ async def test_messages_kept_while_away_wait_for_whoever_subscribes(url: str) ->
         for number in range(100):
             await other.publish("a/b", b"%d" % number, qos=1)
     async with hedgerow.connect(url, **options) as bus:
-        await asyncio.sleep(0.05)  # long enough for the messages to arrive before the subscription
+        assert isinstance(bus, MqttBus)
+        await until(lambda: len(bus._unclaimed) == 100, "the messages to arrive before the subscription")
         async with bus.subscribe("a/#", qos=1, keep=True) as messages:
             assert await take(aiter(messages), 100) == [b"%d" % number for number in range(100)]
 

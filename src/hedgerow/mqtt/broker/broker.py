@@ -380,6 +380,13 @@ class Broker:
         if outbox is None:
             outbox = session.outbox = Outbox(self.limits.in_flight)
         connection = session.connection
+        if (
+            len(outbox.queue) >= self.limits.queue_messages
+            or outbox.bytes + delivery.message.size > self.limits.queue_bytes
+        ):
+            self.stats.publish_dropped += 1
+            self.note_dropped(session, 1)
+            return
         may_start = (
             connection is not None
             and not connection.congested
@@ -387,13 +394,6 @@ class Broker:
             and not outbox.queue
             and len(outbox.in_flight) < outbox.window
         )
-        if not may_start and (
-            len(outbox.queue) >= self.limits.queue_messages
-            or outbox.queued_bytes + delivery.message.size > self.limits.queue_bytes
-        ):
-            self.stats.publish_dropped += 1
-            self.note_dropped(session, 1)
-            return
         if may_start and connection is not None:
             outbox.start(delivery)
             self.durability.store_delivery(session, delivery)
@@ -418,7 +418,7 @@ class Broker:
         if data is None:
             # MQTT-3.1.2-25: too large for this client counts as sent and complete.
             if session.outbox is not None:
-                session.outbox.in_flight.pop(delivery.packet_id, None)
+                session.outbox.finish(delivery.packet_id)
             self.durability.finish_delivery(session, delivery)
             return 0
         stats = self.stats

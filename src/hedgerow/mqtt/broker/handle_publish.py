@@ -1,6 +1,6 @@
 """PUBLISH and its four acknowledgements, at the broker (MQTT 5 §3.3 – §3.7, §4.3).
 
-`accept` is where every publication of a client arrives, by the short path or the long one: it
+`accept` is where every publication at QoS 1 or 2 arrives, by the short path or the long one: it
 answers for QoS 1 and 2, once the broker has stored what must survive.
 """
 

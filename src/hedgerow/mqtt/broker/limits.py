@@ -23,7 +23,7 @@ class Limits:
     in_flight: int = 1_024
     """QoS 1 and 2 deliveries in flight to one client, when its own Receive Maximum allows."""
     queue_bytes: int = 16 * MIB
-    """What may wait for one session: queued deliveries, and bytes that a slow reader has not taken."""
+    """What may wait for one session: deliveries until they are complete, and what a slow reader leaves."""
     queue_messages: int = 100_000
     """Deliveries that may wait for one session."""
     subscriptions: int = 10_000

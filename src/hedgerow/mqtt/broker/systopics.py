@@ -91,7 +91,11 @@ class SysTopics:
         for topic, counter in COUNTERS.items():
             yield topic, str(getattr(stats, counter))
         yield "retained messages/count", str(len(broker.retained))
-        yield "store/messages/count", str(len(broker.durability.references))
+        outboxes = [session.outbox for session in broker.sessions.values() if session.outbox is not None]
+        stored = len(broker.retained) + sum(map(len, outboxes))
+        yield "messages/stored", str(stored)
+        yield "store/messages/count", str(stored)
+        yield "store/messages/bytes", str(broker.retained.bytes + sum(outbox.bytes for outbox in outboxes))
         yield "subscriptions/count", str(len(broker.subscriptions))
         yield "shared_subscriptions/count", str(broker.subscriptions.shared_count)
         for topic, averages in self._loads.items():

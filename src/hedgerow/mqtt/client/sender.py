@@ -235,9 +235,9 @@ class Sender:
                     "the server lost the session after it took the message, and may not have delivered it"
                 )
                 events.append(Published(delivery.key, Reason.UNSPECIFIED_ERROR, reason))
+                outbox.bytes -= delivery.message.size
             else:
                 delivery.stage = Stage.QUEUED
-                outbox.queued_bytes += delivery.message.size
                 again.append(delivery)
         outbox.in_flight.clear()
         outbox.queue.extendleft(reversed(again))
@@ -245,15 +245,13 @@ class Sender:
     def _refuse_unsendable(self, events: list[Event]) -> None:
         """Give up what this server has said that it would not take."""
         outbox = self.outbox
-        waiting = list(outbox.queue)
-        outbox.queue.clear()
-        outbox.queued_bytes = 0
+        waiting = [outbox.drop_oldest() for _ in range(len(outbox.queue))]
         for delivery in waiting:
             if not self._is_refused(delivery, events):
                 outbox.push(delivery)
         for packet_id, delivery in list(outbox.in_flight.items()):
             if delivery.stage == Stage.SENT and self._is_refused(delivery, events):
-                del outbox.in_flight[packet_id]
+                outbox.finish(packet_id)
 
     def _is_refused(self, delivery: Delivery, events: list[Event]) -> bool:
         assert self._encoder is not None
