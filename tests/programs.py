@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent
 FETCHED = ROOT / ".cache"  # where tools/install-brokers puts what the system lacks
-START_S = 30.0  # A loaded machine with 2 cores; the usual start takes well under one second.
 STOP_S = 15.0
 
 
@@ -63,7 +64,7 @@ def free_port() -> int:
         return port
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Return as soon as the condition holds; fail the test, naming `what`, when it does not in time."""
     give_up_at = time.monotonic() + timeout_s
     while not condition():

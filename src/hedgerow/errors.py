@@ -53,3 +53,8 @@ class RefusedError(HedgerowError):
     def __init__(self, reason: str, reason_code: int) -> None:
         super().__init__(reason)
         self.reason_code = reason_code
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in the system's own words where it has some."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -70,6 +70,9 @@ class Properties(TypedDict, total=False):
     shared_subscription_available: int
 
 
+USER_PROPERTY_BYTES = 64  # What a pair takes beside its texts: thousands of empty ones are not nothing.
+
+
 @dataclass(slots=True)
 class Message:
     """An application message. Treated as immutable; not frozen because that doubles its cost.
@@ -95,5 +98,6 @@ class Message:
             properties = self.properties
             size += len(properties.get("content_type", "")) + len(properties.get("response_topic", ""))
             size += len(properties.get("correlation_data", b""))
-            size += sum(len(name) + len(value) for name, value in properties.get("user_property", ()))
+            pairs = properties.get("user_property", ())
+            size += sum(len(name) + len(value) + USER_PROPERTY_BYTES for name, value in pairs)
         return size

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from hedgerow.cli import main
 from tests.bench.test_peers import wait_until_gone
+from tests.programs import wait_until
 
 
 def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,11 +48,6 @@ def test_a_signal_ends_the_brokers_too(number: signal.Signals, status: int) -> N
 
 
 def wait_for_children(pid: int, count: int) -> list[int]:
-    give_up_at = time.monotonic() + 20
-    while True:
-        children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        if len(children) >= count:
-            return children
-        assert time.monotonic() < give_up_at, f"only {len(children)} children"
-        time.sleep(0.01)
-        os.kill(pid, 0)
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(lambda: len(children.read_text().split()) >= count, f"{count} children of {pid}")
+    return [int(each) for each in children.read_text().split()]

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from hedgerow.bench import BenchError, peers
 from hedgerow.bench.peers import BROKERS, Broker, Child, running
+from tests.programs import wait_until
 
 CEILING = BROKERS["ceiling"]
 
@@ -27,10 +27,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    give_up_at = time.monotonic() + 10
-    while is_running(pid):
-        assert time.monotonic() < give_up_at, f"process {pid} is still there"
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(pid), f"process {pid} to end")
 
 
 def starting(*code: str) -> Broker:

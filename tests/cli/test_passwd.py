@@ -93,7 +93,9 @@ def test_batch_stdin_change_and_delete(
     assert passwords.verify("alice", b"three")
     assert passwords.verify("bob", b" two ")
     assert passwd("-D", file, "alice") == 0
-    assert len(Passwords.load(file)) == 1
+    passwords = Passwords.load(file)
+    assert not passwords.verify("alice", b"three")
+    assert passwords.verify("bob", b" two ")
     assert capsys.readouterr().out.splitlines() == [
         f"added alice in {file}",
         f"added bob in {file}",

@@ -16,9 +16,9 @@ import pytest
 from tests.conftest import StartMosquitto
 from tests.net.certificates import Authority
 from tests.programs import free_port, need_program, wait_until
+from tests.waiting import PATIENCE_S
 
 HEDGEROW = [sys.executable, "-m", "hedgerow"]
-PATIENCE_S = 30.0
 
 
 def run(*words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -100,12 +100,13 @@ def test_every_way_to_give_a_message(url: str, tmp_path: Path) -> None:
         publish(url, "t/stdin", "-s", data=b"all\nof it\n")
         publish(url, "t/null", "-n")
         publish(url, "t/lines", "-l", "-q", "1", data=b"one\n\nthree")
+        received = listener.finish()
     expected = [
         "t/words 0 0 hello", "t/flag 1 0 hello", "t/flags 2 0 grüße", "t/url 0 0 -5",
         "t/file 0 0 from\0a file", "t/stdin 0 0 all\nof it\n", "t/null 0 0 ",
         "t/lines 1 0 one", "t/lines 1 0 ", "t/lines 1 0 three",
     ]  # fmt: skip
-    assert listener.finish() == "".join(f"{line}\n" for line in expected).encode()
+    assert received == "".join(f"{line}\n" for line in expected).encode()
 
 
 def test_retained_and_repeated(url: str, tmp_path: Path) -> None:

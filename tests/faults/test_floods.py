@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from hedgerow.message import Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
@@ -179,14 +180,17 @@ async def test_filters_in_every_combination_delay_nobody(hedgerow_node: StartNod
 async def test_asking_for_all_that_is_retained_again_and_again_delays_nobody(
     hedgerow_node: StartNode,
 ) -> None:
+    # One packet of 100 kB, and a minute of looking up.
+    filters = [Subscription("kept/#"), Subscription("kept/+/nothing")] * 5_000
     node = hedgerow_node(*SYS_INTERVAL)
-    retained, times = 5_000, 4_000
-    async with witnessed(node), connected(node.port(), "asker") as client:
-        client.send(*[Publish(f"kept/{number}", b"!", retain=True) for number in range(retained)])
-        client.send(Subscribe(1, [Subscription("kept/#"), Subscription("kept/+/nothing")] * times))
-        arrived = 0
-        while arrived < 2 * retained:
-            arrived += isinstance(await client.receive(), Publish)
+    async with witnessed(node) as witness, connected(node.port(), "asker") as client:
+        client.send(*[Publish(f"kept/{number}", b"!", retain=True) for number in range(10_000)])
+        client.send(Subscribe(1, filters))
+        await witness.wait_for_counter("subscriptions/count", len(witness.subscriber.subscriptions) + 3)
+        arrived = witness.subscriber.arrived["witness/1"]
+        count = len(arrived)
+        await until(lambda: len(arrived) > count + 100, "the witness to be served meanwhile")
+        client.writer.transport.abort()
 
 
 async def test_a_retained_flood_ends_at_the_limit(hedgerow_node: StartNode) -> None:
@@ -209,6 +213,21 @@ async def test_a_retained_flood_ends_at_the_limit(hedgerow_node: StartNode) -> N
             answer = await client.receive()
             assert isinstance(answer, Puback)
             assert answer.reason_code in (Reason.SUCCESS, Reason.NO_MATCHING_SUBSCRIBERS)
+
+
+async def test_empty_properties_count_too(hedgerow_node: StartNode) -> None:
+    node = hedgerow_node(*SYS_INTERVAL, *limits(retained_bytes="1 MiB"))
+    nothing = (("", ""),) * 5_000
+    async with witnessed(node) as witness, connected(node.port(), "flood") as client:
+        codes = []
+        for number in range(50):
+            properties: Properties = {"user_property": nothing}
+            client.send(Publish(f"flood/{number}", b"!", 1, True, packet_id=1, properties=properties))
+            answer = await client.receive()
+            assert isinstance(answer, Puback)
+            codes.append(answer.reason_code)
+        assert codes.count(Reason.QUOTA_EXCEEDED) > 40
+        await witness.wait_for_counter("publish/messages/refused", 40)
 
 
 # Acknowledgements that do not come

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 with atheris.instrument_imports(include=["hedgerow"]):
     from hedgerow.mqtt import codec
     from tests.mqtt.strategies import VERSIONS
-    from tests.mqtt.test_fuzz_codec import decode_or_refuse, decode_whole
+    from tests.mqtt.test_fuzz_codec import decode_or_refuse
+    from tests.packets import read_packet
 
 
 def test_one_input(data: bytes) -> None:
@@ -27,7 +28,7 @@ def test_one_input(data: bytes) -> None:
     packet = decode_or_refuse(data[1], data[2:], version)
     if packet is not None:
         written = codec.encode(packet, version)
-        assert codec.encode(decode_whole(written, version), version) == written
+        assert codec.encode(read_packet(written, version), version) == written
 
 
 if __name__ == "__main__":

@@ -12,16 +12,9 @@ from hedgerow.mqtt import codec, properties
 from hedgerow.mqtt.packets import MQTT_5, Packet
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.strategies import packets, versions
+from tests.packets import read_packet
 
 versions_and_packets = versions.flatmap(lambda version: st.tuples(st.just(version), packets(version)))
-
-
-def decode_whole(data: bytes, version: int) -> Packet:
-    header = codec.read_header(data, 0)
-    assert header is not None
-    start, end = header
-    assert end == len(data)
-    return codec.decode(data[0], data[start:end], version)
 
 
 def decode_or_refuse(first_byte: int, body: bytes, version: int) -> Packet | None:
@@ -40,7 +33,7 @@ def decode_or_refuse(first_byte: int, body: bytes, version: int) -> Packet | Non
 @given(versions_and_packets)
 def test_every_packet_survives_a_round_trip(case: tuple[int, Packet]) -> None:
     version, packet = case
-    assert decode_whole(codec.encode(packet, version), version) == packet
+    assert read_packet(codec.encode(packet, version), version) == packet
 
 
 @given(versions_and_packets, st.data())
@@ -77,7 +70,7 @@ def test_arbitrary_bytes_are_refused_or_a_packet_that_can_be_written_again(
     packet = decode_or_refuse(first_byte, body, version)
     if packet is not None:
         written = codec.encode(packet, version)
-        assert codec.encode(decode_whole(written, version), version) == written
+        assert codec.encode(read_packet(written, version), version) == written
 
 
 @given(st.binary(max_size=8), st.integers(0, 8), versions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -14,8 +14,9 @@ from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
 from hedgerow.net.config import Config
 from hedgerow.net.server import Server
 from hedgerow.net.values import Address
+from tests.packets import PacketReader
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 15.0
 LOOPBACK = (Address("127.0.0.1", 0),)
 NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http"), ())
 
@@ -38,23 +39,13 @@ def port_of(server: Server, scheme: str = "mqtt") -> int:
     return port
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition of this process, or fail naming `what`."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"waited in vain for {what}") from None
-
-
 class RawClient:
     """Packets and plain bytes over TCP or TLS, with no manners of its own."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self._pending = b""
+        self._received = PacketReader()
 
     def send(self, *packets: Packet | bytes) -> None:
         self.writer.write(b"".join(p if isinstance(p, bytes) else codec.encode(p, MQTT_5) for p in packets))
@@ -66,15 +57,12 @@ class RawClient:
     async def receive(self) -> Packet | None:
         """The next packet; None when the server closed the connection."""
         async with asyncio.timeout(PATIENCE_S):
-            while (header := codec.read_header(self._pending, 0)) is None or header[1] > len(self._pending):
+            while (packet := self._received.take()) is None:
                 data = await self.reader.read(65_536)
                 if not data:
-                    assert not self._pending, "the last packet was cut"
+                    assert not self._received.pending, "the last packet was cut"
                     return None
-                self._pending += data
-        body, end = header
-        packet = codec.decode(self._pending[0], self._pending[body:end], MQTT_5)
-        self._pending = self._pending[end:]
+                self._received.feed(data)
         return packet
 
     async def closed(self) -> bool:

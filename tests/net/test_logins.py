@@ -9,7 +9,7 @@ from typing import Any
 
 from hedgerow.net import logins
 from hedgerow.net.logins import Logins
-from tests.net.peers import until
+from tests.waiting import until
 
 
 class SlowPasswords:

@@ -34,7 +34,8 @@ from hedgerow.net.passwords import set_password
 from hedgerow.net.server import Server
 from hedgerow.net.store import Store
 from hedgerow.net.values import Address
-from tests.net.peers import LOOPBACK, NOWHERE, connected, port_of, raw_client, running, until
+from tests.net.peers import LOOPBACK, NOWHERE, connected, port_of, raw_client, running
+from tests.waiting import until
 
 KEPT = {"session_expiry_interval": 3600}
 

@@ -16,7 +16,8 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.config import Tls
 from hedgerow.net.tls import server_context
 from tests.net.certificates import Authority
-from tests.net.peers import LOOPBACK, port_of, raw_client, running, until
+from tests.net.peers import LOOPBACK, port_of, raw_client, running
+from tests.waiting import until
 
 
 @pytest.fixture

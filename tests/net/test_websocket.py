@@ -21,7 +21,9 @@ from hedgerow.net.config import Tls
 from hedgerow.net.server import Server
 from hedgerow.net.websocket import is_loopback_origin
 from tests.net.certificates import Authority
-from tests.net.peers import LOOPBACK, PATIENCE_S, port_of, raw_client, running, until
+from tests.net.peers import LOOPBACK, port_of, raw_client, running
+from tests.packets import read_packets
+from tests.waiting import PATIENCE_S, until
 
 CONNECT = codec.encode(Connect("client"), MQTT_5)
 SUBSCRIBE = codec.encode(Subscribe(1, [Subscription("#")]), MQTT_5)
@@ -44,13 +46,7 @@ async def frame(client: ClientConnection) -> list[Packet]:
     async with asyncio.timeout(PATIENCE_S):
         data = await client.recv()
     assert isinstance(data, bytes)
-    packets, position = [], 0
-    while position < len(data):
-        header = codec.read_header(data, position)
-        assert header is not None
-        packets.append(codec.decode(data[position], data[header[0] : header[1]], MQTT_5))
-        position = header[1]
-    return packets
+    return read_packets(data)
 
 
 async def close_code(client: ClientConnection) -> int | None:

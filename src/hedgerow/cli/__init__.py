@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from hedgerow.errors import ConfigError, HedgerowError, TopicError
+from hedgerow.errors import ConfigError, HedgerowError, TopicError, reason_of
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("hedgerow.cli.demo", "a node, a few sensors and a subscriber, in one command"),
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HedgerowError as error:
         return _complain(name, str(error), EXIT_FAILED)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
         return _complain(name, f"{error.filename}: {reason}" if error.filename else reason, EXIT_FAILED)
 
 

@@ -18,10 +18,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
+import uvloop
+
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.packets import CONNECT, NEVER_EXPIRES, PUBLISH, SUBSCRIBE
+from hedgerow.net.authority import authority
 from hedgerow.net.client.urls import Address, parse_url
 
 T = TypeVar("T")
@@ -133,10 +136,8 @@ def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Addre
     url = url or arguments.url
     if url is None:
         tls = arguments.cafile or arguments.cert or arguments.tls_use_os_certs or arguments.port == 8883
-        host = arguments.host or "localhost"
-        host = f"[{host}]" if ":" in host else host
-        port = "" if arguments.port is None else f":{arguments.port}"
-        return parse_url(f"{'mqtts' if tls else 'mqtt'}://{host}{port}"), None
+        where = authority(arguments.host or "localhost", arguments.port)
+        return parse_url(f"{'mqtts' if tls else 'mqtt'}://{where}"), None
     if arguments.host is not None or arguments.port is not None:
         raise ConfigError("a URL says the host and the port: -h and -p go without one")
     address = parse_url(url)
@@ -243,16 +244,8 @@ def run(main: Coroutine[Any, Any, int]) -> int:
         except asyncio.CancelledError:
             return 0
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.Loop) as runner:
         return runner.run(until_signal())
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # Python's own loop does, only slower
-        return None
-    return uvloop.new_event_loop
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:

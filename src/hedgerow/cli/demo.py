@@ -16,8 +16,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+import uvloop
+
 import hedgerow
-from hedgerow.cli.up import loop_factory
 from hedgerow.net import logs
 from hedgerow.net.config import Config
 from hedgerow.net.server import Server
@@ -83,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     logs.set_up(level="warning")
     printer = Printer(in_colour=sys.stdout.isatty() and not arguments.headless)
-    with asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
+    with asyncio.Runner(loop_factory=uvloop.Loop) as runner:
         ledger = runner.run(farm(printer, arguments.seconds))
     return 1 if ledger.lost or ledger.doubled else 0
 

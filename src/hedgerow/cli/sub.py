@@ -21,7 +21,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow.topics import matches, validate_filter
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 EXAMPLES = """\
 examples:
@@ -131,7 +131,7 @@ async def _print_messages(
         keep=arguments.disable_clean_session,
     )
     async with subscription as messages:
-        log.info("subscribed to %s", ", ".join(filters))
+        logger.info("subscribed to %s", ", ".join(filters))
         if arguments.only_subscribe:
             return
         async for batch in messages.batches():

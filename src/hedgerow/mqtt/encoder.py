@@ -272,10 +272,19 @@ _ENCODERS: dict[type, Callable[[Any, int], tuple[int, bytes]]] = {
 
 
 def encode_plain_publish(
-    message: Message, qos: int, retain: bool, packet_id: int, dup: bool, properties: bytes
+    message: Message,
+    qos: int,
+    retain: bool,
+    packet_id: int,
+    dup: bool,
+    properties: bytes,
+    topic_name: str | None = None,
 ) -> bytes:
-    """A PUBLISH whose properties are none: b"" before MQTT 5, b"\\0" in it."""
-    topic = message.topic.encode()
+    """A PUBLISH whose properties are encoded already: b"" before MQTT 5, b"\\0" for none in it.
+
+    `topic_name` stands in for the message's own, which an alias makes empty.
+    """
+    topic = (message.topic if topic_name is None else topic_name).encode()
     payload = message.payload
     first = 0x30 | dup << 3 | qos << 1 | retain
     if qos:

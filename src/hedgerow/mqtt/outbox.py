@@ -90,6 +90,14 @@ class Outbox:
         self.bytes -= delivery.message.size
         return delivery
 
+    def drop_expired(self, now: float) -> list[Delivery]:
+        """Give up what has expired, anywhere in the queue."""
+        expired = [each for each in self.queue if (each.message.expires_at or now + 1) <= now]
+        if expired:
+            self.queue = deque(each for each in self.queue if (each.message.expires_at or now + 1) > now)
+            self.bytes -= sum(each.message.size for each in expired)
+        return expired
+
     def finish(self, packet_id: int) -> Delivery:
         """Let go of a delivery in flight."""
         delivery = self.in_flight.pop(packet_id)

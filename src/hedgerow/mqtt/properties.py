@@ -45,7 +45,7 @@ from hedgerow.topics import is_wildcard
 
 # User properties in one packet: one of the largest size could hold a million, and reading them would
 # keep every other client waiting for seconds.
-MAX_REPETITIONS = 10_000
+MAX_REPETITIONS = 1_000
 
 WILL = 0  # The Will Properties of CONNECT (§3.1.3.2) have rules of their own; 0 is no packet type.
 
@@ -187,6 +187,15 @@ def encode(properties: Properties, packet_type: int) -> bytes:
     """The properties with their length before them. ValueError when the packet cannot carry them."""
     if not properties:
         return b"\0"  # MQTT-2.2.2-1: no properties are said with a length of zero.
+    return with_length(encode_body(properties, packet_type))
+
+
+def with_length(body: bytes) -> bytes:
+    return encode_variable_byte_integer(len(body)) + body
+
+
+def encode_body(properties: Properties, packet_type: int) -> bytes:
+    """The properties without their length, so that two bodies can be joined."""
     pieces: list[bytes] = []
     try:
         for name, value in properties.items():
@@ -204,5 +213,4 @@ def encode(properties: Properties, packet_type: int) -> bytes:
         raise ValueError(f"unknown property {error}") from None
     except ProtocolError as error:
         raise ValueError(str(error)) from None
-    encoded = b"".join(pieces)
-    return encode_variable_byte_integer(len(encoded)) + encoded
+    return b"".join(pieces)

@@ -31,7 +31,6 @@ METHODS = ("GET", "HEAD")
 class Request:
     method: str
     path: str
-    query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case; the last one counts where a header is repeated."""
 
@@ -115,9 +114,9 @@ class HttpLink(asyncio.Protocol):
 
 
 def _request(event: h11.Request) -> Request:
-    path, _, query = event.target.decode("latin-1").partition("?")
+    path, _, _ = event.target.decode("latin-1").partition("?")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-    return Request(event.method.decode("latin-1"), path, query, headers)
+    return Request(event.method.decode("latin-1"), path, headers)
 
 
 def health(server: Server) -> Handler:

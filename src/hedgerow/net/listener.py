@@ -16,7 +16,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, reason_of
+from hedgerow.net.authority import authority
 from hedgerow.net.eventlog import TransportFailed
 from hedgerow.net.link import LINGER_S
 from hedgerow.net.values import Address
@@ -65,11 +66,14 @@ def bind(address: Address, key: str) -> list[socket.socket]:
         except OSError as error:
             for bound in sockets:
                 bound.close()
-            if _in_use(error) and address.port == 0 and sockets:
+            in_use = error.errno == errno.EADDRINUSE
+            if in_use and address.port == 0 and sockets:
                 continue  # the system's choice for one family is taken in the other
             where = authority(host, address.port)
-            hint = f"; --{key} HOST:PORT takes another, --{key} off none" if _in_use(error) else ""
-            raise ConfigError(f"{key}: cannot listen on {where}: {_why(error)}{hint}") from None
+            why = reason_of(error)
+            if in_use:
+                why = f"the port is in use; --{key} HOST:PORT takes another, --{key} off none"
+            raise ConfigError(f"{key}: cannot listen on {where}: {why}") from None
     raise ConfigError(f"{key}: no port is free on all of {', '.join(hosts)}")
 
 
@@ -77,7 +81,7 @@ def _resolve(address: Address, key: str) -> tuple[str, ...]:
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{key}: cannot listen on {address}: {_why(error)}") from None
+        raise ConfigError(f"{key}: cannot listen on {address}: {reason_of(error)}") from None
     return tuple(dict.fromkeys(str(resolved[0]) for _, _, _, _, resolved in found))
 
 
@@ -104,21 +108,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _in_use(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-
-
-def _why(error: Exception) -> str:
-    if _in_use(error):
-        return "the port is in use"
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def authority(host: str, port: int) -> str:
-    """`host:port` as URLs write it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ConnectRate:

@@ -101,9 +101,6 @@ class Passwords:
         """Raises ConfigError that names the file, the line and the reason."""
         return cls(_parse(read_utf8(path), path))
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def verify(self, username: str, password: bytes | None) -> bool:
         if password is None:
             return False

@@ -22,7 +22,7 @@ from hedgerow.mqtt.broker.changes import Changes, SessionRecord, Snapshot, Subsc
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import PUBLISH, Subscription, Will
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Strict tables, so that quick_check finds values of the wrong type in a damaged file. Deliveries
 # live in their primary key: the rows of a session are neighbours and go by range.
@@ -259,7 +259,7 @@ def read(connection: sqlite3.Connection) -> tuple[Snapshot, Changes]:
     loose.messages = dict.fromkeys(messages.keys() - snapshot.messages.keys())
     snapshot.retained = [_message(*row) for row in connection.execute("SELECT * FROM retained")]
     if loose.subscriptions or loose.received or loose.deliveries:
-        _log.warning(
+        logger.warning(
             "the store held what belongs to no session or message; removed: "
             "%d subscriptions, %d received identifiers, %d deliveries",
             len(loose.subscriptions),

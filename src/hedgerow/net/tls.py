@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, reason_of
 from hedgerow.net.config import Tls
 
 
@@ -48,4 +48,4 @@ _REASONS = {
 def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return _REASONS.get(error.reason, error.reason.replace("_", " ").lower())
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    return reason_of(error)

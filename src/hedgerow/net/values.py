@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.broker.limits import KIB, MIB, Limits
+from hedgerow.net.authority import authority
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -73,7 +74,7 @@ class Address:
         return ip_address is not None and ip_address.is_loopback
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return authority(self.host, self.port)
 
 
 def read_addresses(value: object, base: Path) -> tuple[Address, ...]:

@@ -32,6 +32,7 @@ from hedgerow.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from tests.packets import PacketReader, read_packet, read_packets
 
 START = 1_000.0
 KEPT = 3_600  # a Session Expiry Interval that outlasts every test
@@ -224,7 +225,7 @@ class Client:
         self.version = 0
         self.connack = Connack()
         self.closed = False
-        self._bytes = bytearray()
+        self._received = PacketReader()
 
     def send(self, *packets: Packet) -> None:
         """Send packets, in one chunk."""
@@ -244,7 +245,7 @@ class Client:
 
     def transmit(self) -> None:
         """What a transport does for a dirty connection."""
-        self._bytes += self.connection.take_output()
+        self._received.feed(self.connection.take_output())
         if self.connection.closing and not self.closed:
             self.closed = True
             self.connection.link = None
@@ -264,34 +265,22 @@ class Client:
 
     @property
     def has_bytes(self) -> bool:
-        return bool(self._bytes)
+        return bool(self._received.pending)
 
     def take_bytes(self) -> bytes:
-        data = bytes(self._bytes)
-        self._bytes.clear()
-        return data
+        return self._received.take_bytes()
 
     def take(self) -> list[Packet]:
         """The packets that came since the last call."""
-        packets = []
-        while self._bytes:
-            packets.append(self.take_packet())
-        return packets
+        return read_packets(self.take_bytes(), self.version)
 
     def take_packet(self) -> Packet:
         """The first packet that came since the last call; others are left to be taken."""
-        data = self.take_raw_packet()
-        header = codec.read_header(data, 0)
-        assert header is not None
-        return codec.decode(data[0], data[header[0] :], self.version)
+        return read_packet(self.take_raw_packet(), self.version)
 
     def take_raw_packet(self) -> bytes:
-        header = codec.read_header(bytes(self._bytes[:5]), 0)
-        assert header is not None, self._bytes
-        end = header[1]
-        assert end <= len(self._bytes), f"half a packet came: {self._bytes!r}"
-        data = bytes(self._bytes[:end])
-        del self._bytes[:end]
+        data = self._received.take_raw()
+        assert data is not None, f"half a packet came: {self._received.pending!r}"
         return data
 
     def take_first(self, kind: type[Kind]) -> Kind:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.access import READ, WRITE, Access, Acl
 from hedgerow.mqtt.packets import (
-    Connack,
-    Connect,
-    Packet,
     Pingreq,
     Pingresp,
     Puback,
@@ -29,6 +22,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from tests.conftest import StartMosquitto
+from tests.net.peers import RawClient, connected
 
 ACL = """\
 # anonymous clients
@@ -156,16 +150,19 @@ def test_rights(access: Access, question: Question) -> None:
     assert granted(access, question) == question.access
 
 
-def test_mosquitto_gives_the_same_rights(mosquitto: StartMosquitto, tmp_path: Path) -> None:
+async def test_mosquitto_gives_the_same_rights(mosquitto: StartMosquitto, tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text(f"{ACL}\nuser oracle\ntopic readwrite #\ntopic readwrite $other/#\n")
     port = mosquitto(f"acl_file {acl}")
     answers = {}
-    with connect(port, "oracle", "oracle") as oracle:
+    async with connected(port, "oracle", username="oracle") as oracle:
         for question in QUESTIONS:
-            with connect(port, question.username, question.client_id) as client:
-                hears, writes = client.hears(oracle, question.topic), client.writes(question.topic)
-                answers[question] = "r" * hears + "w" * writes
+            async with connected(port, question.client_id, username=question.username) as client:
+                client.send(Subscribe(1, [Subscription("#"), Subscription("$other/#")]))
+                assert isinstance(await client.receive(), Suback)
+                reads = await may_read(client, oracle, question.topic)
+                writes = await may_write(client, question.topic)
+                answers[question] = "r" * reads + "w" * writes
     expected = {q: q.access if q.mosquitto is None else q.mosquitto for q in QUESTIONS}
     assert answers == expected
 
@@ -231,58 +228,23 @@ def test_hundreds_of_rules_are_not_asked_one_by_one() -> None:
     assert cost(many) == cost(few)
 
 
-class Client:
-    """A few packets of MQTT 5 over a blocking socket."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self._received = b""
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def ask(self, packet: Packet) -> Packet:
-        self._socket.sendall(codec.encode(packet, 5))
-        return self.receive()
-
-    def receive(self) -> Packet:
-        while (bounds := codec.read_header(self._received, 0)) is None or bounds[1] > len(self._received):
-            data = self._socket.recv(65_536)
-            assert data, "the broker closed the connection"
-            self._received += data
-        packet = codec.decode(self._received[0], self._received[bounds[0] : bounds[1]], 5)
-        self._received = self._received[bounds[1] :]
-        return packet
-
-    def writes(self, topic: str) -> bool:
-        answer = self.ask(Publish(topic, b"", qos=1, packet_id=1))
-        while isinstance(answer, Publish):  # its own, if it may read there
-            answer = self.receive()
-        assert isinstance(answer, Puback)
-        return answer.reason_code != Reason.NOT_AUTHORIZED
-
-    def hears(self, publisher: Client, topic: str) -> bool:
-        """What is published before the PINGREQ is delivered before the PINGRESP, if at all."""
-        assert publisher.writes(topic)
-        answer = self.ask(Pingreq())
-        if isinstance(answer, Pingresp):
-            return False
-        assert isinstance(answer, Publish)
-        assert answer.topic == topic
-        assert isinstance(self.receive(), Pingresp)
-        return True
+async def may_write(client: RawClient, topic: str) -> bool:
+    client.send(Publish(topic, b"", qos=1, packet_id=1))
+    answer = await client.receive()
+    while isinstance(answer, Publish):  # its own, if it may read there
+        answer = await client.receive()
+    assert isinstance(answer, Puback)
+    return answer.reason_code != Reason.NOT_AUTHORIZED
 
 
-@contextmanager
-def connect(port: int, username: str | None, client_id: str) -> Iterator[Client]:
-    client = Client(port)
-    try:
-        connack = client.ask(Connect(client_id, username=username))
-        assert isinstance(connack, Connack)
-        assert connack.reason_code == 0
-        if client_id != "oracle":
-            filters = [Subscription("#"), Subscription("$other/#")]
-            assert isinstance(client.ask(Subscribe(1, filters)), Suback)
-        yield client
-    finally:
-        client.close()
+async def may_read(client: RawClient, oracle: RawClient, topic: str) -> bool:
+    """What is published before the PINGREQ is delivered before the PINGRESP, if at all."""
+    assert await may_write(oracle, topic)
+    client.send(Pingreq())
+    answer = await client.receive()
+    if isinstance(answer, Pingresp):
+        return False
+    assert isinstance(answer, Publish)
+    assert answer.topic == topic
+    assert isinstance(await client.receive(), Pingresp)
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.mqtt.broker.connection import MAX_UNREAD_PACKETS
+from hedgerow.mqtt.broker.connection import MAX_UNREAD_ANSWERS
 from hedgerow.mqtt.broker.events import DeliveriesDropped
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
@@ -162,12 +162,12 @@ def test_a_client_that_reads_no_answers_is_not_read_from() -> None:
     world = World()
     client = world.connect("a", MQTT_3_1_1)
     client.set_congested(True)
-    for _ in range(MAX_UNREAD_PACKETS // 100 + 1):
+    for _ in range(MAX_UNREAD_ANSWERS // 100 + 1):
         client.send(*(Publish("t", b"", 1, packet_id=1) for _ in range(100)))
     assert client.connection.paused
     client.set_congested(False)
     assert not client.connection.paused
-    assert len(client.take()) == (MAX_UNREAD_PACKETS // 100 + 1) * 100
+    assert len(client.take()) == (MAX_UNREAD_ANSWERS // 100 + 1) * 100
 
 
 def test_a_slow_reader_still_gets_its_last_packet() -> None:

@@ -9,20 +9,9 @@ from hedgerow.mqtt import codec
 from hedgerow.mqtt.client.client import Client
 from hedgerow.mqtt.client.events import ConnectOptions, Event
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
+from tests.packets import read_packets
 
 NOW = 1_700_000_000.0
-
-
-def read_packets(data: bytes, version: int) -> list[Packet]:
-    packets: list[Packet] = []
-    position = 0
-    while position < len(data):
-        header = codec.read_header(data, position)
-        assert header is not None
-        start, stop = header
-        packets.append(codec.decode(data[position], data[start:stop], version))
-        position = stop
-    return packets
 
 
 class Peer:

@@ -36,7 +36,8 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.client.peer import NOW, Peer, connected, read_packets
+from tests.mqtt.client.peer import NOW, Peer, connected
+from tests.packets import read_packets
 
 # CONNECT and CONNACK.
 

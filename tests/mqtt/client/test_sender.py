@@ -22,7 +22,8 @@ from hedgerow.mqtt.packets import (
     Pubrel,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.mqtt.client.peer import NOW, Peer, connected, read_packets
+from tests.mqtt.client.peer import NOW, Peer, connected
+from tests.packets import read_packets
 
 
 def payloads(packets: list[Packet]) -> list[bytes]:
@@ -107,13 +108,6 @@ def test_topic_aliases_begin_with_the_second_use_and_end_with_the_connection() -
     (packet,) = peer.sent()
     assert isinstance(packet, Publish)
     assert packet.topic == "farm/field"
-
-
-def test_topic_aliases_can_be_declined() -> None:
-    peer = connected({"topic_alias_maximum": 5}, use_topic_aliases=False)
-    for _ in range(3):
-        peer.publish("farm/field")
-    assert all(isinstance(packet, Publish) and packet.topic for packet in peer.sent())
 
 
 def test_an_alias_does_not_push_a_packet_over_the_servers_maximum() -> None:

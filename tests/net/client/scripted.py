@@ -24,7 +24,8 @@ from hedgerow.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from tests.net.peers import until
+from tests.packets import PacketReader
+from tests.waiting import until
 
 
 def polite(packet: Packet) -> list[Packet]:
@@ -82,14 +83,11 @@ class ScriptedServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.writer = writer
-        pending = b""
+        incoming = PacketReader()
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
-                pending += data
-                while (header := codec.read_header(pending, 0)) and header[1] <= len(pending):
-                    start, stop = header
-                    packet = codec.decode(pending[0], pending[start:stop], self.version)
-                    pending = pending[stop:]
+                incoming.feed(data)
+                while (packet := incoming.take(self.version)) is not None:
                     self.received.append(packet)
                     answers = self.answer(packet)
                     if answers is None:

@@ -19,8 +19,8 @@ from hedgerow.net.client.mqtt_bus import MqttBus
 from tests.conftest import StartMosquitto
 from tests.net.certificates import Authority
 from tests.net.client.scripted import polite, scripted
-from tests.net.peers import until
 from tests.programs import free_port
+from tests.waiting import until
 
 
 async def round_trip(url: str, **options: Any) -> None:

@@ -27,7 +27,7 @@ from hedgerow.net.client.bus import Bus, State, StateChange
 from hedgerow.net.client.mqtt_bus import MAX_UNCLAIMED, MqttBus
 from tests.conftest import StartMosquitto
 from tests.net.client.scripted import cable_to, polite, scripted
-from tests.net.peers import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until
 
 QUICKLY: dict[str, Any] = {"reconnect_delay": (0.01, 0.05)}
 
@@ -168,6 +168,24 @@ async def test_thousands_in_flight_in_order(url: str) -> None:
         got = await take(aiter(messages), 5_000)
         assert sorted(got, key=int) == [b"%d" % number for number in range(5_000)]
         assert [payload for payload in got if int(payload) % 2] == [b"%d" % n for n in range(1, 5_000, 2)]
+
+
+async def test_publications_that_wait_for_the_server_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hedgerow.net.client.mqtt_bus.MAX_UNACKNOWLEDGED", 2)
+
+    def answer(packet: Packet) -> list[Packet] | None:
+        return [] if isinstance(packet, Publish) else polite(packet)
+
+    async with scripted(answer) as server, hedgerow.connect(server.url) as bus:
+        results = [bus.publish_nowait("a", qos=1) for _ in range(2)]
+        with pytest.raises(hedgerow.HedgerowError, match="no room"):
+            bus.publish_nowait("a", qos=1)
+        third = asyncio.create_task(bus.publish("a", b"third", qos=1))
+        await server.until_received(Publish, 2)
+        server.answer = polite
+        server.send(Puback(1), Puback(2))
+        await asyncio.gather(*results, third)
+        assert [each.payload for each in server.received if isinstance(each, Publish)] == [b"", b"", b"third"]
 
 
 async def test_what_was_published_at_qos_0_leaves_before_the_bus_is_closed(url: str) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
-from hedgerow.message import Message
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import properties
 from hedgerow.mqtt.broker import handle_connect
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
-from hedgerow.mqtt.broker.connection import Connection, State
+from hedgerow.mqtt.broker.connection import BYTES_PER_WORK, Connection, Pause, State
 from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import DeliveriesDropped, Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
@@ -30,13 +31,16 @@ from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.stats import Stats
 from hedgerow.mqtt.broker.systopics import SysTopics
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
-from hedgerow.mqtt.packets import Subscription
+from hedgerow.mqtt.packets import PUBLISH, Subscription
 from hedgerow.mqtt.reasons import Reason
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
-# Topic tree nodes looked at for one client before others have their turn: some milliseconds. With filters
-# of "+" in every combination, each new topic of a small chunk costs thousands.
-TURN_VISITS = 10_000
+# What one client's input may cost before others have their turn, in units of about a microsecond. A few
+# bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
+# of "+" in every combination, a packet full of properties.
+TURN_WORK = 10_000
+DELIVERY_WORK = 4
+MAX_INTERVAL = 0xFFFFFFFF  # of a four byte integer
 PURGE_S = 10.0  # How long a retained message that has expired may still take up room.
 MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
@@ -74,7 +78,9 @@ class Broker:
         self._logins: list[handle_connect.Login] = []
         self._pumping: deque[Connection] = deque()
         self._postponed: deque[Connection] = deque()
-        self._turn_ends_at = 0  # in visited nodes
+        self.work = 0
+        self.turn_ends_at = 0  # when `work` is more than this
+        self._encoded_properties: tuple[Message | None, float, bytes] = (None, 0, b"")
         # Timers are (at, tie-break, connection or session); what it was for is looked up when due. One
         # whose subject has another `timer_at` by then is void.
         self._timers: list[tuple[float, int, Connection | Session]] = []
@@ -134,7 +140,19 @@ class Broker:
 
     def handle_timer(self, now: float) -> None:
         self.now = now
-        self.deadline = float("inf")
+        try:
+            self._handle_due(now)
+        finally:
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        self.deadline = self.now if self._pumping or self._postponed else float("inf")
+        self._wake_at(self._sys.next_at)
+        self._wake_at(self._purge_at)
+        if self._timers:
+            self._wake_at(self._timers[0][0])
+
+    def _handle_due(self, now: float) -> None:
         for _ in range(len(self._pumping)):
             connection = self._pumping.popleft()
             connection.pumping = False
@@ -156,10 +174,6 @@ class Broker:
             self._purge_at = now + PURGE_S if self.retained.expiring else float("inf")
         if self._sys.next_at <= now:
             self._sys.publish(now)
-        self._wake_at(self._sys.next_at)
-        self._wake_at(self._purge_at)
-        if self._timers:
-            self._wake_at(self._timers[0][0])
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""
@@ -183,20 +197,43 @@ class Broker:
         for connection in list(self.connections):
             connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
 
+    def encode_properties(self, message: Message, own: Properties) -> bytes:
+        """The property block of a PUBLISH: what all recipients get is encoded once for all of them."""
+        interval = 0
+        if message.expires_at is not None:
+            # MQTT-3.3.2-6: less the time that it waited here, and never more than was asked for, should
+            # the clock have gone back before a restart.
+            asked = message.properties.get("message_expiry_interval", MAX_INTERVAL)
+            interval = min(max(1, round(message.expires_at - self.now)), asked)
+        encoded_for, encoded_interval, shared = self._encoded_properties
+        if encoded_for is not message or encoded_interval != interval:
+            common = message.properties.copy()
+            if interval:
+                common["message_expiry_interval"] = interval
+            shared = properties.encode_body(common, PUBLISH)
+            self._encoded_properties = (message, interval, shared)
+            self.work += len(shared) // BYTES_PER_WORK
+        return properties.with_length(shared + properties.encode_body(own, PUBLISH))
+
     # Turns
 
     def begin_turn(self) -> None:
         """A client's input is about to be handled."""
-        self._turn_ends_at = self.subscriptions.visited + self.retained.visited + TURN_VISITS
+        self.turn_ends_at = self.work + TURN_WORK
 
     @property
     def turn_is_over(self) -> bool:
-        return self.subscriptions.visited + self.retained.visited > self._turn_ends_at
+        return self.work > self.turn_ends_at
+
+    def find_route(self, topic: str) -> Route:
+        visited = self.subscriptions.visited
+        route = self.subscriptions.route(topic)
+        self.work += self.subscriptions.visited - visited
+        return route
 
     def postpone(self, connection: Connection) -> None:
         """The rest of what this client asked for has to wait until others have been heard."""
-        connection.postponed = True
-        connection.pause(True)
+        connection.pause(Pause.POSTPONED)
         self._postponed.append(connection)
         self._wake_at(self.now)
 
@@ -204,7 +241,7 @@ class Broker:
 
     def request_login(self, login: handle_connect.Login) -> None:
         login.connection.state = State.LOGIN
-        login.connection.pause(True)
+        login.connection.pause(Pause.LOGIN)
         self._logins.append(login)
 
     def assign_client_id(self) -> str:
@@ -295,8 +332,8 @@ class Broker:
         elif connection.state is State.LOGIN:
             connection.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
         elif connection.keep_alive_s:
-            if connection.paused and not connection.congested:
-                connection.heard_at = self.now  # It is we who do not listen, until the store commits.
+            if connection.pauses & ~Pause.UNREAD:
+                connection.heard_at = self.now  # It is we who do not listen.
             due = connection.heard_at + connection.keep_alive_s * 1.5
             if due <= self.now:
                 connection.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
@@ -342,6 +379,7 @@ class Broker:
         if message.retain:
             self._retain(message)
         count = len(route.recipients)
+        self.work += 2 + DELIVERY_WORK * count
         for recipient in route.recipients:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
@@ -354,6 +392,7 @@ class Broker:
 
     def deliver_individually(self, message: Message, route: Route, publisher: Session | None) -> None:
         """The recipients that the short path leaves over. QoS 0."""
+        self.work += DELIVERY_WORK * (len(route.others) + len(route.groups))
         for recipient in route.others:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
@@ -380,10 +419,7 @@ class Broker:
         if outbox is None:
             outbox = session.outbox = Outbox(self.limits.in_flight)
         connection = session.connection
-        if (
-            len(outbox.queue) >= self.limits.queue_messages
-            or outbox.bytes + delivery.message.size > self.limits.queue_bytes
-        ):
+        if not (self._has_room(outbox, delivery) or self._make_room(session, outbox, delivery)):
             self.stats.publish_dropped += 1
             self.note_dropped(session, 1)
             return
@@ -401,6 +437,23 @@ class Broker:
         else:
             outbox.push(delivery)
             self.durability.store_delivery(session, delivery)
+
+    def _has_room(self, outbox: Outbox, delivery: Delivery) -> bool:
+        limits = self.limits
+        return (
+            len(outbox.queue) < limits.queue_messages
+            and outbox.bytes + delivery.message.size <= limits.queue_bytes
+        )
+
+    def _make_room(self, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+        """Let go of what has expired in a full queue, but not look for it at every message."""
+        if session.purged_at + PURGE_S > self.now:
+            return False
+        session.purged_at = self.now
+        for expired in outbox.drop_expired(self.now):
+            self.stats.publish_expired += 1
+            self.durability.finish_delivery(session, expired)
+        return self._has_room(outbox, delivery)
 
     def _transmit(
         self, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
@@ -510,7 +563,9 @@ class Broker:
     ) -> None:
         """What a subscription gets first, for `pump` to send behind the SUBACK."""
         session = connection.session
+        visited = self.retained.visited
         messages = self.retained.match(subscription.topic_filter, self.now)
+        self.work += self.retained.visited - visited + len(messages)
         if session is None or not messages:
             return
         if connection.backlog is None:

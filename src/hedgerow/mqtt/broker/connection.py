@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
+from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ProtocolError
@@ -42,7 +42,6 @@ from hedgerow.mqtt.packets import (
     Disconnect,
     Packet,
     Pingresp,
-    Publish,
 )
 from hedgerow.mqtt.reasons import Reason, describe
 
@@ -51,8 +50,20 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.routes import Route
     from hedgerow.mqtt.broker.session import Session
 
-MAX_UNREAD_PACKETS = 10_000  # Answers that a client may leave unread before we stop reading from it.
+# Work is counted in units of about a microsecond: see `Broker.begin_turn`.
+PACKET_WORK = 5
+BYTES_PER_WORK = 16  # of a packet that the codec takes apart
+MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+
+
+class Pause(IntFlag):
+    """Why nothing is read from a client for the time being."""
+
+    LOGIN = 1  # its password is being verified
+    POSTPONED = 2  # it is the others' turn
+    HELD = 4  # too many of its acknowledgements wait for a commit
+    UNREAD = 8  # it leaves too many of its answers unread
 
 
 class State(Enum):
@@ -60,6 +71,9 @@ class State(Enum):
     LOGIN = "login"  # the shell is checking the password; nothing more is read
     CONNECTED = "connected"
     CLOSED = "closed"
+
+
+MUST_WAIT = Pause.LOGIN | Pause.POSTPONED  # What has come meanwhile is not looked at.
 
 
 def _handle_pingreq(connection: Connection, packet: Packet) -> None:
@@ -105,7 +119,7 @@ class Connection:
         "out",
         "partial",
         "paused",
-        "postponed",
+        "pauses",
         "problem_information",
         "protocol_version",
         "pumping",
@@ -118,6 +132,7 @@ class Connection:
         "topics",
         "transport",
         "unfinished",
+        "unread_answers",
         "unread_bytes",
         "wanted",
     )
@@ -154,17 +169,18 @@ class Connection:
         self.partial: bytearray | None = None  # the beginning of a packet
         self.wanted = 0  # how long `partial` must be before it is worth looking at
         self.out: list[bytes] = []
-        self.unread_bytes = 0  # of `out`, while congested
+        self.unread_bytes = 0  # QoS 0 in `out`, while congested
+        self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
         self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
         self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
         self.pumping = False  # the broker is to go on with the backlog or the queue
-        self.postponed = False  # the broker is to go on with what came in
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
         self.held_acknowledgements = 0  # that wait for a commit
         self.held_publications = 0  # those among them that finish a publication
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
         self.congested = False
-        self.paused = False
+        self.pauses = Pause(0)
+        self.paused = False  # for the shell: whether there is any
         self.closing = False
 
     @property
@@ -186,37 +202,42 @@ class Connection:
         self.heard_at = now
         if self.repeated is not None and publish_again(self, self.repeated, data):
             return
+        if self.state is State.CLOSED:
+            return  # The shell had read it before it heard of the close.
         if self.partial is not None:
             self.partial += data
-            if len(self.partial) < self.wanted or self.state is State.LOGIN or self.postponed:
+            if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
                 return
             data = bytes(self.partial)
             self.partial = None
-        elif self.state is State.LOGIN:
+        elif self.pauses & MUST_WAIT:
             self.partial = bytearray(data)
             return
-        elif self.state is State.CLOSED:
-            return  # The shell had read it before it heard of the close.
         self._receive(data)
-        if self.congested and len(self.out) > MAX_UNREAD_PACKETS:
-            self.pause(True)
 
     def _receive(self, data: bytes) -> None:
         self.broker.begin_turn()
-        position = 0
+        out_before = len(self.out)
         try:
             position = self._receive_packets(data)
         except ProtocolError as error:
             self.refuse(error)
             return
-        if (position < len(data) or self.postponed) and self.state is not State.CLOSED:
+        if self.state is State.CLOSED:
+            return
+        if position < len(data):
             self.partial = bytearray(data[position:])
             self.repeated = None
+        if self.congested:
+            self.unread_answers += len(self.out) - out_before
+            if self.unread_answers > MAX_UNREAD_ANSWERS:
+                self.pause(Pause.UNREAD)
 
     def _receive_packets(self, data: bytes) -> int:
-        """Handle every whole packet of `data`; return where the rest begins."""
-        stats = self.broker.stats
-        max_bytes = self.broker.limits.packet_bytes
+        """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
+        broker = self.broker
+        stats = broker.stats
+        max_bytes = broker.limits.packet_bytes
         connected = self.state is State.CONNECTED
         if not connected:
             max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
@@ -244,6 +265,9 @@ class Connection:
             if stop > end:
                 self.wanted = stop - position
                 break
+            if broker.work > broker.turn_ends_at:
+                broker.postpone(self)
+                break
             if connected:
                 short = SHORT_PATH.get(first)
                 if short is not None:
@@ -251,21 +275,15 @@ class Connection:
                     if after:
                         position = after
                         continue
-            if self.broker.turn_is_over:
-                self.broker.postpone(self)
-                break
             stats.packets_received += 1
+            broker.work += PACKET_WORK + (stop - body) // BYTES_PER_WORK
             self._handle(first, data[body:stop])
             position = stop
-            if self.postponed:
-                break
-            if self.state is not State.CONNECTED:
-                if self.state is State.LOGIN:
-                    self.wanted = 0
+            if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
                 break
             if not connected:
                 connected = True
-                max_bytes = self.broker.limits.packet_bytes
+                max_bytes = broker.limits.packet_bytes
         return position
 
     def _handle(self, first: int, body: bytes) -> None:
@@ -283,10 +301,9 @@ class Connection:
 
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
-        self.postponed = False
         if self.state is not State.CONNECTED:
             return
-        self.pause(False)
+        self.resume(Pause.LOGIN | Pause.POSTPONED)
         if self.unfinished is not None:
             unfinished, self.unfinished = self.unfinished, None
             self.broker.begin_turn()
@@ -294,7 +311,7 @@ class Connection:
                 unfinished()
             except ProtocolError as error:
                 self.refuse(error)
-        if self.partial is not None and not self.postponed:
+        if self.partial is not None and not self.pauses & MUST_WAIT:
             data = bytes(self.partial)
             self.partial = None
             self._receive(data)
@@ -352,16 +369,13 @@ class Connection:
         elif not message.properties and not identifiers and not self.aliases_out_maximum:
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"\0")
         else:
-            properties = message.properties.copy()
-            if message.expires_at is not None:
-                # MQTT-3.3.2-6: less the time that it waited here.
-                properties["message_expiry_interval"] = max(1, round(message.expires_at - self.broker.now))
+            own: Properties = {}
             if identifiers:
-                properties["subscription_identifier"] = identifiers
+                own["subscription_identifier"] = identifiers
             if self.aliases_out_maximum and may_alias:
-                topic = self._alias(topic, properties)
-            packet = Publish(topic, message.payload, qos, retain, dup, packet_id, properties)
-            data = codec.encode(packet, MQTT_5)
+                topic = self._alias(topic, own)
+            properties = self.broker.encode_properties(message, own)
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
         if self.maximum_packet_size and len(data) > self.maximum_packet_size:
             self.broker.stats.publish_dropped += 1
             if topic and may_alias and self.aliases_out:
@@ -391,6 +405,7 @@ class Connection:
         data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
         self.out.clear()
         self.unread_bytes = 0
+        self.unread_answers = 0
         self.broker.stats.bytes_sent += len(data)
         return data
 
@@ -405,12 +420,19 @@ class Connection:
         if self.session is not None:
             self.session.dropped = 0
             self.broker.pump(self)
-        if self.state is State.CONNECTED and not self.held_acknowledgements:
-            self.pause(False)
+        self.resume(Pause.UNREAD)
 
-    def pause(self, paused: bool) -> None:
-        if paused is not self.paused:
-            self.paused = paused
+    def pause(self, reason: Pause) -> None:
+        """Ask the shell to read no more, until every reason is gone."""
+        self.pauses |= reason
+        if not self.paused:
+            self.paused = True
+            self.broker.dirty.append(self)
+
+    def resume(self, reason: Pause) -> None:
+        self.pauses &= ~reason
+        if self.paused and not self.pauses:
+            self.paused = False
             self.broker.dirty.append(self)
 
     # The end

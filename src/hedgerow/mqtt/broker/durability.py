@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.changes import Changes, SubscriptionRecord
+from hedgerow.mqtt.broker.connection import Connection, Pause
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import PUBACK, PUBCOMP
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
-    from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.mqtt.broker.session import Session
 
 MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading from it.
@@ -55,8 +55,8 @@ class Durability:
             if is_acknowledgement:
                 connection.held_acknowledgements -= 1
                 connection.held_publications -= data[0] in FINISHING
-                if connection.paused and not (connection.held_acknowledgements or connection.congested):
-                    connection.pause(False)
+                if not connection.held_acknowledgements:
+                    connection.resume(Pause.HELD)
             if not data:
                 connection.set_congested(False, self._broker.now)
             elif connection.is_connected:
@@ -76,7 +76,7 @@ class Durability:
         connection.held_publications += data[0] in FINISHING
         self._held.append((connection, data, True))
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
-            connection.pause(True)
+            connection.pause(Pause.HELD)
 
     def send_exactly_once(self, connection: Connection, session: Session, data: bytes) -> None:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""

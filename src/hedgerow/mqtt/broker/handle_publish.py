@@ -58,11 +58,14 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     expiry = properties.get("message_expiry_interval")
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     message.expires_at = None if expiry is None else broker.now + expiry
-    reason = _refusal(connection, message)
+    is_again = packet.qos == 2 and packet.packet_id in (connection.connected_session().received or ())
+    # What was taken once is not refused when it comes again: the client would use its identifier for
+    # another message, and we would take that for the one that we know.
+    reason = None if is_again else _refusal(connection, message)
     if reason is not None:
         _refuse_publication(connection, message, packet.packet_id, *reason)
         return
-    route = broker.subscriptions.route(packet.topic)
+    route = broker.find_route(packet.topic)
     accept(connection, message, route, packet.packet_id)
 
 

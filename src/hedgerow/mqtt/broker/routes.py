@@ -18,7 +18,9 @@ from hedgerow.topics import TopicTree, is_wildcard, split_shared
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.session import Session
 
-MAX_ROUTES = 65_536  # A publisher that invents topics makes the cache start anew, not grow.
+# A publisher that invents topics makes the cache start anew, not grow; nor with many recipients each.
+MAX_ROUTES = 65_536
+MAX_CACHED_RECIPIENTS = 500_000
 MAX_ROUTE_TOPIC = 1_024  # Longer topics are looked up each time: so many of the longest would be 4 GiB.
 
 
@@ -144,6 +146,7 @@ class SubscriptionTable:
         self._entries: TopicTree[Session, Entry] = TopicTree()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
         self._routes: dict[str, Route] = {}
+        self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
 
     def __len__(self) -> int:
@@ -195,6 +198,7 @@ class SubscriptionTable:
             route.stale = True
         self._routes.clear()
         self._interned.clear()
+        self._cached_recipients = 0
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -203,9 +207,10 @@ class SubscriptionTable:
             if len(topic) > MAX_ROUTE_TOPIC:
                 route.stale = True  # good for this one message
                 return route
-            if len(self._routes) >= MAX_ROUTES:
+            if len(self._routes) >= MAX_ROUTES or self._cached_recipients >= MAX_CACHED_RECIPIENTS:
                 self.forget_all_routes()
             self._routes[topic] = route
+            self._cached_recipients += len(route.recipients)
         return route
 
     def _build(self, topic: str) -> Route:

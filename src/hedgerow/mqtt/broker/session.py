@@ -28,6 +28,7 @@ class Session:
         "key",
         "outbox",
         "protocol_version",
+        "purged_at",
         "received",
         "subscriptions",
         "timer_at",
@@ -53,6 +54,7 @@ class Session:
         self.subscriptions: dict[str, SubscriptionRecord] | None = None
         self.outbox: Outbox | None = None
         self.received: set[int] | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
+        self.purged_at = 0.0  # when a full queue was last searched for what has expired
         self.dropped = 0  # deliveries given up because the queue was full
 
     def record(self) -> SessionRecord:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.session import Session
 
 PUBLISH_AT_MOST_ONCE = 0x30
+MAX_RUNS = 4_096  # Topics in a row before the turn is looked at.
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 
 
@@ -36,7 +37,9 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
     begin = position
     count = 0
     recipients: tuple[Session, ...] = ()
-    while stop <= end and stop - body >= 3:
+    for _ in range(MAX_RUNS):
+        if stop > end or stop - body < 3:
+            break
         topic_end = body + 2 + (data[body] << 8 | data[body + 1])
         payload = topic_end + is_mqtt_5  # the property length: only "none" is common
         if payload > stop or (is_mqtt_5 and data[topic_end]):
@@ -135,6 +138,7 @@ def _publish_run(
 def _count_received(connection: Connection, count: int, size: int) -> None:
     broker = connection.broker
     broker.sequence += count
+    broker.work += 1 + count // 8
     stats = broker.stats
     stats.packets_received += count
     stats.publish_received += count
@@ -212,7 +216,7 @@ def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
         return None
     if connection.broker.turn_is_over:
         return None
-    route = connection.broker.subscriptions.route(topic)
+    route = connection.broker.find_route(topic)
     if route.stale:
         return route
     topics = connection.topics
@@ -229,14 +233,16 @@ def acknowledgements(connection: Connection, data: bytes, position: int, body: i
     start = position
     first = data[position]
     acknowledge = ACKNOWLEDGEMENTS[first >> 4]
-    last = len(data) - 4
+    last = min(len(data) - 4, start + 4 * MAX_RUNS)
     while position <= last and data[position] == first and data[position + 1] == 2:
         packet_id = data[position + 2] << 8 | data[position + 3]
         if not packet_id:
             break
         acknowledge(connection, packet_id, 0)
         position += 4
-    connection.broker.stats.packets_received += (position - start) // 4
+    count = (position - start) // 4
+    connection.broker.stats.packets_received += count
+    connection.broker.work += 2 * count
     return 0 if position == start else position
 
 

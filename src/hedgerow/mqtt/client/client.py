@@ -367,7 +367,7 @@ class Client:
         self._receiver.connected(packet.session_present)
         encoder = PublishEncoder(
             options.version,
-            found.get("topic_alias_maximum", 0) if options.use_topic_aliases else 0,
+            found.get("topic_alias_maximum", 0),
             found.get("maximum_packet_size", MAX_PACKET_SIZE),
             found.get("maximum_qos", 2),
             bool(found.get("retain_available", 1)),

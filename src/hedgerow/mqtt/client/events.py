@@ -33,8 +33,6 @@ class ConnectOptions:
     maximum_packet_size: int | None = None
     topic_alias_maximum: int = 0
     """Topic aliases that the server may use towards us."""
-    use_topic_aliases: bool = True
-    """Use topic aliases towards the server, as far as it allows."""
     max_in_flight: int = MAX_RECEIVE_MAXIMUM
     """QoS 1 and 2 publications that may await their acknowledgement; the server may allow fewer."""
     manual_acknowledgement: bool = False

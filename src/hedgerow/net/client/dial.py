@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hedgerow.errors import ConfigError, ConnectError
+from hedgerow.errors import ConfigError, ConnectError, reason_of
 from hedgerow.net.client.link import ClientLink, explain
 from hedgerow.net.client.urls import Address
 
@@ -51,7 +51,7 @@ class TlsOptions:
 def _explain_file(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return "not a PEM file that fits"
-    return error.strerror or str(error)
+    return reason_of(error)
 
 
 async def dial(

@@ -27,7 +27,7 @@ from hedgerow.net.client.link import ClientLink
 from hedgerow.net.client.urls import Address
 from hedgerow.net.clock import SteadyClock
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A connection that lasted this long was a good one: the waiting times begin anew.
 STABLE_S = 10.0
@@ -144,17 +144,17 @@ class ClientDriver:
         options = self._options
         longest = min(options.max_delay_s, options.first_delay_s * 2.0 ** min(attempt, 30))
         delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads load, it guards nothing
-        log.warning("%s; connecting again in %.1f s", reason, delay)
+        logger.warning("%s; connecting again in %.1f s", reason, delay)
         self._on_state(StateChange(State.WAITING, reason))
         await asyncio.sleep(delay)
 
     async def _connect(self) -> None:
         """One connection; a server that does not know MQTT 5 gets a second try in 3.1.1."""
-        log.info("connecting to %s", self.address)
+        logger.info("connecting to %s", self.address)
         self._on_state(StateChange(State.CONNECTING))
         outcome = await self._attempt()
         if self._may_be_older(outcome):
-            log.info("%s does not take MQTT 5: trying 3.1.1", self.address)
+            logger.info("%s does not take MQTT 5: trying 3.1.1", self.address)
             self._options.connect.version = packets.MQTT_3_1_1
             outcome = await self._attempt()
             if isinstance(outcome, Disconnected):
@@ -237,7 +237,7 @@ class ClientDriver:
         match event:
             case Connected():
                 spoken = f"MQTT version {event.version}" + ", session resumed" * event.session_present
-                log.info("connected to %s as %s (%s)", self.address, event.client_id, spoken)
+                logger.info("connected to %s as %s (%s)", self.address, event.client_id, spoken)
                 self._on_state(StateChange(State.CONNECTED, session_present=event.session_present))
             case Disconnected() if not self._ended.done():
                 self._ended.set_result(event)

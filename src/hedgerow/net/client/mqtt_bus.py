@@ -31,13 +31,16 @@ from hedgerow.net.client.driver import ClientDriver, DriverOptions
 from hedgerow.net.client.overlaps import SubscriptionIdentifiers
 from hedgerow.net.client.urls import Address
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Publications after which `publish` lets others run, when nothing else makes it wait.
 _YIELD_EVERY = 256
 
 # What was published without waiting gets this long to be acknowledged when the bus is closed.
 CLOSE_TIMEOUT_S = 5.0
+
+# Publications that may wait for a server that is slow, or away: beyond them `publish` waits.
+MAX_UNACKNOWLEDGED = 100_000
 
 # Messages of a session that an earlier process left, kept until someone subscribes to them.
 MAX_UNCLAIMED = 10_000
@@ -50,7 +53,6 @@ class BusOptions:
     driver: DriverOptions
     session_is_implied: bool = True
     """The session ends with the bus, though it outlives a lost link."""
-    queued_publications: int = 100_000
     on_state: Callable[[StateChange], None] | None = None
 
 
@@ -257,7 +259,7 @@ class MqttBus(Bus):
             client.publish(message, self._clock())
             self._driver.flush_soon(len(message.payload) + len(message.topic))
         else:
-            while client.unacknowledged >= self._options.queued_publications:
+            while client.unacknowledged >= MAX_UNACKNOWLEDGED:
                 await self._wait_to_publish(None)
             await self.send_nowait(message)
         self._since_yield += 1
@@ -270,7 +272,7 @@ class MqttBus(Bus):
         client = self._client
         if message.qos == 0 and not client.connected:
             raise ConnectError(f"{self.address}: not connected, and QoS 0 does not wait")
-        if client.unacknowledged >= self._options.queued_publications:
+        if client.unacknowledged >= MAX_UNACKNOWLEDGED:
             raise HedgerowError(f"{client.unacknowledged} publications wait for {self.address}: no room")
         handle = client.publish(message, self._clock())
         self._driver.flush_soon(len(message.payload) + len(message.topic))
@@ -378,7 +380,7 @@ class MqttBus(Bus):
         if len(self._unclaimed) == MAX_UNCLAIMED:
             oldest = self._unclaimed.popleft()
             self.acknowledge(oldest)
-            log.warning("nobody subscribed to %s: dropped the oldest of %d", oldest.topic, MAX_UNCLAIMED)
+            logger.warning("nobody subscribed to %s: dropped the oldest of %d", oldest.topic, MAX_UNCLAIMED)
         self._unclaimed.append(message)
 
     def _claim(self) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from hedgerow.errors import ConfigError
+from hedgerow.net.authority import authority
 
 
 class Scheme(NamedTuple):
@@ -61,9 +62,9 @@ class Address:
 
     def __str__(self) -> str:
         """For people, and so without the password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
         user = f"{quote(self.username)}@" if self.username else ""
-        return f"{self.scheme.name}://{user}{host}:{self.port}{self.path if self.scheme.websocket else ''}"
+        path = self.path if self.scheme.websocket else ""
+        return f"{self.scheme.name}://{user}{authority(self.host, self.port)}{path}"
 
     @property
     def path(self) -> str:

@@ -1,0 +1,18 @@
+"""How long tests wait, and for what: a condition, never a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+PATIENCE_S = 30.0  # for a loaded machine with 2 cores; most waits take milliseconds
+
+
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Wait for a condition of this process, or fail naming `what`; `programs.wait_until` needs no loop."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"waited {timeout_s:g} s in vain for {what}") from None
