@@ -14,6 +14,7 @@ from hedgerow.net.passwords import ITERATIONS, delete_user, set_password
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="the password file; Mosquitto reads it too")
     parser.add_argument("user", metavar="USER")
+    parser.add_argument("password", metavar="PASSWORD", nargs="?", help="with -b alone")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-c", "--create", action="store_true", help="create FILE, which must not exist yet")
     what.add_argument("-D", "--delete", action="store_true", help="delete USER")
@@ -21,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     password.add_argument(
         "-b",
         "--batch",
-        metavar="PASSWORD",
-        help="take the password from the command line, where other users of this machine can see it",
+        action="store_true",
+        help="take PASSWORD from the command line, where other users of this machine can see it",
     )
     password.add_argument(
         "--stdin", action="store_true", help="take the password from the first line of standard input"
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     file: Path = arguments.file
     if arguments.delete:
-        if arguments.batch is not None or arguments.stdin:
+        if arguments.batch or arguments.stdin or arguments.password is not None:
             raise ConfigError("-D deletes the user; it takes no password")
         delete_user(file, arguments.user)
         print(f"deleted {arguments.user} from {file}")
@@ -57,8 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _password(arguments: argparse.Namespace) -> bytes:
-    if arguments.batch is not None:
-        return str(arguments.batch).encode(errors="surrogateescape")
+    if arguments.batch:
+        if arguments.password is None:
+            raise ConfigError("-b without a password: hedgerow passwd -b FILE USER PASSWORD")
+        return str(arguments.password).encode(errors="surrogateescape")
+    if arguments.password is not None:
+        raise ConfigError("a password on the command line is taken with -b only")
     if arguments.stdin:
         return sys.stdin.buffer.readline().rstrip(b"\r\n")
     if not sys.stdin.isatty():

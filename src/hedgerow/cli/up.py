@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    # Its default action would end a node whose files are being changed, and reloaded, while it starts.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configuration = config.from_arguments(arguments)
     logs.set_up(configuration.log_format, configuration.log_level)
     raise_file_limit()

@@ -9,7 +9,9 @@ for the receiver's Receive Maximum. It writes no bytes; whoever owns it encodes 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 from hedgerow.message import Message
 
@@ -27,7 +29,16 @@ class Stage(IntEnum):
 class Delivery:
     """One message on its way to one receiver at QoS 1 or 2."""
 
-    __slots__ = ("key", "message", "packet_id", "qos", "retain", "stage", "subscription_identifiers")
+    __slots__ = (
+        "group",
+        "key",
+        "message",
+        "packet_id",
+        "qos",
+        "retain",
+        "stage",
+        "subscription_identifiers",
+    )
 
     def __init__(
         self,
@@ -46,6 +57,7 @@ class Delivery:
         self.key = key  # where the store keeps the message; 0 when it does not
         self.packet_id = packet_id
         self.stage = stage
+        self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 
 class Outbox:
@@ -60,6 +72,11 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self.in_flight) + len(self.queue)
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more can be put in flight."""
+        return len(self.in_flight) >= self.window
 
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)
@@ -90,13 +107,13 @@ class Outbox:
         self.bytes -= delivery.message.size
         return delivery
 
-    def drop_expired(self, now: float) -> list[Delivery]:
-        """Give up what has expired, anywhere in the queue."""
-        expired = [each for each in self.queue if (each.message.expires_at or now + 1) <= now]
-        if expired:
-            self.queue = deque(each for each in self.queue if (each.message.expires_at or now + 1) > now)
-            self.bytes -= sum(each.message.size for each in expired)
-        return expired
+    def drop(self, is_useless: Callable[[Message], bool]) -> list[Delivery]:
+        """Give up what has become useless, anywhere in the queue."""
+        dropped = [each for each in self.queue if is_useless(each.message)]
+        if dropped:
+            self.queue = deque(each for each in self.queue if not is_useless(each.message))
+            self.bytes -= sum(each.message.size for each in dropped)
+        return dropped
 
     def finish(self, packet_id: int) -> Delivery:
         """Let go of a delivery in flight."""

@@ -36,7 +36,7 @@ FULL_READ = 200_000
 class Link(asyncio.Protocol):
     """MQTT straight over TCP or TLS."""
 
-    __slots__ = ("address", "connection", "listener", "paused", "server", "transport")
+    __slots__ = ("address", "connection", "listener", "paused", "resting", "server", "transport")
 
     connection: Connection
     transport: asyncio.Transport
@@ -46,6 +46,7 @@ class Link(asyncio.Protocol):
         self.listener = listener
         self.address = address
         self.paused = False
+        self.resting = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such
@@ -71,11 +72,14 @@ class Link(asyncio.Protocol):
 
     def rest(self) -> None:
         """Read no more in this turn of the loop."""
-        if not self.paused:
+        if not self.paused and not self.resting:
+            self.resting = True
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self.go_on)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Read again, unless the machine wishes otherwise."""
+        self.resting = False
         if not self.paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -109,15 +113,15 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """End the link for the machine now, and for the peer when it has read its last bytes."""
-        self._detach()
+        self.detach()
         self.server.linger(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._detach()
+        self.detach()
         self.server.socket_closed()
         self.server.flush()
 
-    def _detach(self) -> None:
+    def detach(self) -> None:
         self.connection.link = None
         self.connection.lost(self.server.clock())
 

@@ -53,11 +53,14 @@ class Logins:
             check = self._loop.run_in_executor(
                 self._threads, self.passwords.verify, login.username, login.password
             )
-            check.add_done_callback(partial(self._finished, login))
+            check.add_done_callback(partial(self._finished, login, self.passwords))
 
-    def _finished(self, login: Login, check: asyncio.Future[bool]) -> None:
+    def _finished(self, login: Login, passwords: Passwords, check: asyncio.Future[bool]) -> None:
         self._running -= 1
         if self._closed:
+            return
+        if passwords is not self.passwords:  # reloaded meanwhile: the user may be gone
+            self.add(login)
             return
         self._server.broker.finish_login(login, check.result(), self._server.clock())
         self._server.flush()

@@ -101,6 +101,9 @@ class Passwords:
         """Raises ConfigError that names the file, the line and the reason."""
         return cls(_parse(read_utf8(path), path))
 
+    def __contains__(self, username: str) -> bool:
+        return username in self._entries
+
     def verify(self, username: str, password: bytes | None) -> bool:
         if password is None:
             return False

@@ -192,10 +192,21 @@ class Server:
         except ConfigError as error:
             logger.error("nothing reloaded: %s", error)
             return
+        self.broker.set_access(access)
         if self._logins is not None and passwords is not None:
             self._logins.passwords = passwords
-        self.broker.set_access(access)
+            self._disconnect_users_not_in(passwords)
         logger.info("passwords and access rules reloaded")
+
+    def _disconnect_users_not_in(self, passwords: Passwords) -> None:
+        self.broker.now = self.clock()
+        for connection in list(self.broker.connections):
+            if connection.session is None or connection.certificate_name is not None:
+                continue
+            username = connection.session.username
+            if username is not None and username not in passwords:
+                connection.disconnect(Reason.NOT_AUTHORIZED, "the user is gone")
+        self.flush()
 
     async def stop(self) -> None:
         if self.stopping:

@@ -195,3 +195,29 @@ def test_a_take_over_stops_the_clock_of_the_session() -> None:
         world.connect("a", clean_start=False, properties={"session_expiry_interval": 10})
     world.advance(100)
     assert "a" in world.broker.sessions
+
+
+def test_what_has_expired_makes_room_in_a_full_queue() -> None:
+    world = World(Limits(queue_messages=10), durable=True)
+    away = world.connect("away", kept=True)
+    away.subscribe("#", 1)
+    away.lose()
+    publisher = world.connect("publisher")
+    for _ in range(10):
+        publisher.publish("reading", b"r", 1, properties={"message_expiry_interval": 1})
+    world.advance(600)
+    publisher.publish("alarm", b"fire", 1)
+    assert len(world.store.messages) == 1
+    assert world.connect("away", kept=True).take_payloads() == [b"fire"]
+
+
+def test_an_expiry_interval_never_grows_though_the_clock_went_back() -> None:
+    world = World(durable=True)
+    away = world.connect("away", kept=True)
+    away.subscribe("#", 1)
+    away.lose()
+    world.connect("publisher").publish("t", b"x", 1, properties={"message_expiry_interval": 0xFFFFFFFF})
+    world.now -= 60
+    world.crash()
+    again = world.connect("away", kept=True)
+    assert again.take_one(Publish).properties == {"message_expiry_interval": 0xFFFFFFFF}

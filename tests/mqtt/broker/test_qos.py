@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
@@ -377,3 +378,19 @@ def test_unsubscribing_does_not_stop_what_was_begun() -> None:
     assert client.take() == [Pubrel(1)]
     client.lose()
     assert subscribed(world).take() == [Pubrel(1)]
+
+
+def test_what_was_taken_once_is_not_refused_when_it_comes_again() -> None:
+    """Else the client would use the identifier for another message, which would pass for the first."""
+    world = World(access=Access(Acl.parse("topic readwrite #", "acl")), durable=True)
+    subscriber = world.connect("subscriber")
+    subscriber.subscribe("#", 2)
+    publisher = world.connect("publisher", kept=True)
+    publisher.send(Publish("old", b"1", 2, packet_id=1))
+    publisher.lose()
+    world.broker.set_access(Access(Acl.parse("topic readwrite new\ntopic read #", "acl")))
+    publisher = world.connect("publisher", kept=True)
+    publisher.send(Publish("old", b"1", 2, dup=True, packet_id=1))
+    assert publisher.take_one(Pubrec).reason_code == Reason.SUCCESS
+    publisher.send(Pubrel(1), Publish("new", b"2", 2, packet_id=1))
+    assert [each.payload for each in subscriber.take() if isinstance(each, Publish)] == [b"1", b"2"]

@@ -173,3 +173,17 @@ def test_subscribing_again_and_again_piles_up_no_more_than_a_limit() -> None:
     assert world.broker.stats.publish_dropped == 20 * 20 - 50
     client.set_congested(False)
     assert sum(isinstance(packet, Publish) for packet in client.take()) == 50
+
+
+def test_what_waits_for_a_client_that_may_no_longer_read_it_is_not_sent() -> None:
+    world = World(access=Access(Acl.parse("topic readwrite #", "acl")), durable=True)
+    publisher, client = world.connect("publisher"), world.connect("a", kept=True)
+    publisher.publish("secret", b"retained", 1, retain=True)
+    client.connection.set_congested(True, world.now)
+    client.send_later(Subscribe(1, [Subscription("#", 1)]))
+    world.settle()
+    publisher.publish("secret", b"live", 1)
+    world.broker.set_access(Access(Acl.parse("topic readwrite open", "acl")))
+    client.connection.set_congested(False, world.now)
+    world.settle()
+    assert client.take() == [Suback(1, [1])]

@@ -142,3 +142,28 @@ def test_subscription_identifiers_of_a_shared_subscription_are_sent() -> None:
     client.subscribe("$share/g/t", 0, identifier=7)
     client.publish("t", b"x")
     assert client.take() == [Publish("t", b"x", properties={"subscription_identifier": (7,)})]
+
+
+def test_a_job_whose_worker_is_gone_for_good_goes_to_another_at_qos_1_only() -> None:
+    """§4.8.2 and MQTT-4.8.2-5."""
+    world = World()
+    publisher, first, second = (world.connect(name) for name in ("publisher", "first", "second"))
+    first.subscribe("$share/g/jobs", 2)
+    publisher.publish("jobs", b"once", 1)
+    publisher.publish("jobs", b"exactly once", 2)
+    second.subscribe("$share/g/jobs", 2)
+    first.lose()
+    assert second.take_payloads() == [b"once"]
+
+
+def test_a_worker_whose_window_is_full_is_passed_over() -> None:
+    world = World()
+    publisher = world.connect("publisher")
+    hung = world.connect("hung", properties={"receive_maximum": 1})
+    idle = world.connect("idle")
+    for worker in (hung, idle):
+        worker.subscribe("$share/g/jobs", 1)
+    for number in range(10):
+        publisher.publish("jobs", b"%d" % number, 1)
+    assert len(hung.take_payloads()) == 1
+    assert len(idle.take_payloads()) == 9

@@ -26,7 +26,7 @@ from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
-from hedgerow.mqtt.broker.routes import Recipient, Route, SubscriptionTable
+from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.stats import Stats
 from hedgerow.mqtt.broker.systopics import SysTopics
@@ -191,6 +191,22 @@ class Broker:
         self.subscriptions.forget_all_routes()
         for connection in self.connections:
             connection.topics = None
+            connection.repeated = None
+        for session in self.sessions.values():
+            self._drop_unreadable(session)
+
+    def _drop_unreadable(self, session: Session) -> None:
+        """What waits for a session that may no longer read it is not sent after all."""
+
+        def is_unreadable(message: Message) -> bool:
+            return not self.access.may_read(session.username, session.client_id, message.topic)
+
+        if session.outbox is not None:
+            for delivery in session.outbox.drop(is_unreadable):
+                self.durability.finish_delivery(session, delivery)
+        connection = session.connection
+        if connection is not None and connection.backlog:
+            connection.backlog = deque(each for each in connection.backlog if not is_unreadable(each.message))
 
     def shut_down(self, now: float) -> None:
         self.now = now
@@ -313,6 +329,9 @@ class Broker:
         if outbox is not None:
             for delivery in (*outbox.in_flight.values(), *outbox.queue):
                 self.durability.finish_delivery(session, delivery)
+                if delivery.group is not None and delivery.qos == 1:
+                    # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
+                    self._deliver_to_one(delivery.group, delivery.message, None)
         self.durability.discard_session(session)
 
     def _publish_will(self, session: Session) -> None:
@@ -383,11 +402,7 @@ class Broker:
         for recipient in route.recipients:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
-            chosen = group.choose(self.access, message.topic)
-            if chosen is not None:
-                count += 1
-                self.durability.store_separately()
-                self._deliver(chosen, message, publisher)
+            count += self._deliver_to_one(group, message, publisher)
         return count
 
     def deliver_individually(self, message: Message, route: Route, publisher: Session | None) -> None:
@@ -396,11 +411,22 @@ class Broker:
         for recipient in route.others:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
-            chosen = group.choose(self.access, message.topic)
-            if chosen is not None:
-                self._deliver(chosen, message, publisher)
+            self._deliver_to_one(group, message, publisher)
 
-    def _deliver(self, recipient: Recipient, message: Message, publisher: Session | None) -> None:
+    def _deliver_to_one(self, group: SharedGroup, message: Message, publisher: Session | None) -> bool:
+        chosen = group.choose(self.access, message.topic)
+        if chosen is not None:
+            self.durability.store_separately()
+            self._deliver(chosen, message, publisher, group)
+        return chosen is not None
+
+    def _deliver(
+        self,
+        recipient: Recipient,
+        message: Message,
+        publisher: Session | None,
+        group: SharedGroup | None = None,
+    ) -> None:
         session = recipient.session
         if recipient.no_local and session is publisher:
             own = recipient.for_own_publication()
@@ -410,7 +436,9 @@ class Broker:
         qos = message.qos if message.qos < recipient.qos else recipient.qos  # noqa: FURB136 (min is a call)
         retain = message.retain and recipient.retain_as_published
         if qos:
-            self._enqueue(session, Delivery(message, qos, retain, recipient.identifiers))
+            delivery = Delivery(message, qos, retain, recipient.identifiers)
+            delivery.group = group
+            self._enqueue(session, delivery)
         elif session.connection is not None:
             session.connection.send_message(message, retain, recipient.identifiers)
 
@@ -445,12 +473,15 @@ class Broker:
             and outbox.bytes + delivery.message.size <= limits.queue_bytes
         )
 
+    def _has_expired(self, message: Message) -> bool:
+        return message.expires_at is not None and message.expires_at <= self.now
+
     def _make_room(self, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
         """Let go of what has expired in a full queue, but not look for it at every message."""
         if session.purged_at + PURGE_S > self.now:
             return False
         session.purged_at = self.now
-        for expired in outbox.drop_expired(self.now):
+        for expired in outbox.drop(self._has_expired):
             self.stats.publish_expired += 1
             self.durability.finish_delivery(session, expired)
         return self._has_room(outbox, delivery)
@@ -496,8 +527,7 @@ class Broker:
             if connection.resending and budget > 0:
                 return
         while outbox is not None and outbox.queue and not connection.congested and budget > 0:
-            expires_at = outbox.queue[0].message.expires_at
-            if expires_at is not None and expires_at <= self.now:
+            if self._has_expired(outbox.queue[0].message):
                 self.stats.publish_expired += 1
                 self.durability.finish_delivery(session, outbox.drop_oldest())
                 continue

@@ -70,28 +70,47 @@ class Recipient:
 class SharedGroup:
     """The sessions of one `$share/NAME/FILTER`; each message goes to one of them, in turn (§4.8.2)."""
 
-    __slots__ = ("_turn", "members")
+    __slots__ = ("_in_order", "_turn", "members")
 
     def __init__(self) -> None:
         self.members: dict[Session, Recipient] = {}
+        self._in_order: list[Recipient] = []
         self._turn = 0
 
+    def join(self, recipient: Recipient) -> bool:
+        """True when its session is new to the group."""
+        is_new = recipient.session not in self.members
+        self.members[recipient.session] = recipient
+        self._in_order = list(self.members.values())
+        return is_new
+
+    def leave(self, session: Session) -> bool:
+        """True when it was in the group."""
+        was_member = self.members.pop(session, None) is not None
+        self._in_order = list(self.members.values())
+        return was_member
+
     def choose(self, readers: Access, topic: str) -> Recipient | None:
-        """The next member that is connected and can take it; else one that keeps it for later."""
-        members = list(self.members.values())
-        away: Recipient | None = None
+        """The next member that can take it at once; else one that is connected; else one that is away."""
+        members = self._in_order
+        second_best: Recipient | None = None
         for step in range(len(members)):
             position = (self._turn + step) % len(members)
             recipient = members[position]
             session = recipient.session
+            connection = session.connection
+            if second_best is not None and (connection is None or connection.congested):
+                continue
             if not readers.may_read(session.username, session.client_id, topic):
                 continue
-            connection = session.connection
+            outbox = session.outbox
             if connection is not None and not connection.congested:
-                self._turn = position + 1
-                return recipient
-            away = away or recipient
-        return away
+                if outbox is None or not outbox.is_full:
+                    self._turn = position + 1
+                    return recipient
+                second_best = recipient
+            second_best = second_best or recipient
+        return second_best
 
 
 class Route:
@@ -167,8 +186,7 @@ class SubscriptionTable:
             if group is None:
                 group = SharedGroup()
                 self._groups.set(topic_filter, name, group)
-            self.shared_count += session not in group.members
-            group.members[session] = Recipient(session, [entry])
+            self.shared_count += group.join(Recipient(session, [entry]))
         self.forget_routes(topic_filter)
 
     def remove(self, session: Session, topic_filter: str) -> None:
@@ -177,7 +195,7 @@ class SubscriptionTable:
             self._entries.remove(topic_filter, session)
         else:
             group = self._groups.get(topic_filter, name)
-            if group is not None and group.members.pop(session, None) is not None:
+            if group is not None and group.leave(session):
                 self.shared_count -= 1
                 if not group.members:
                     self._groups.remove(topic_filter, name)

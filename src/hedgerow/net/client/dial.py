@@ -77,7 +77,10 @@ async def _dial_each(
 ) -> ClientLink:
     """Try each address of the host in turn; the first link that opens, or the last one's error."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # an empty part, one of more than 63 bytes, or a character that no name has
+        raise ConnectError(f"{address.host!r} cannot be the name of a host") from None
     failure: Exception = ConnectError("the host has no address")
     for number, (family, _, _, _, sockaddr) in enumerate(found, 1):
         try:
