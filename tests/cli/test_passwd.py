@@ -104,6 +104,20 @@ def test_batch_stdin_change_and_delete(
     ]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-c", "-b", "FILE", "alice", "one"),
+        ("-b", "-c", "FILE", "alice", "one"),
+        ("-c", "FILE", "alice", "-b", "one"),
+        ("-c", "-b", "--", "FILE", "alice", "one"),
+    ],
+)
+def test_the_words_stand_as_in_mosquitto_passwd(file: Path, words: tuple[str, ...]) -> None:
+    assert passwd(*FEW, *(file if word == "FILE" else word for word in words)) == 0
+    assert Passwords.load(file).verify("alice", b"one")
+
+
 def test_errors_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def error(*words: object) -> str:
         assert passwd(*words) == 2
@@ -115,6 +129,10 @@ def test_errors_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None
     file.write_text("")
     assert error("-D", file, "bob") == f'hedgerow passwd: {file}: no user "bob"\n'
     assert "it takes no password" in error("-D", file, "bob", "-b", "x")
+    assert "it takes no password" in error("-D", file, "bob", "x")
+    assert "taken with -b only" in error(file, "bob", "x")
+    assert "taken with -b only" in error("--stdin", file, "bob", "x")
+    assert "passwd -b FILE USER PASSWORD" in error("-b", file, "bob")
     assert "exists already" in error("-c", file, "bob", "-b", "x")
     assert "not allowed with" in error("-c", "-D", file, "bob")
     assert "0 iterations" in error(file, "bob", "-b", "x", "-I", "0")

@@ -127,6 +127,33 @@ def test_sighup_reads_the_passwords_again(hedgerow_node: StartNode, tmp_path: Pa
     assert login(b"new") == ACCEPTED
 
 
+def test_sighup_during_the_start_is_ignored(tmp_path: Path) -> None:
+    configuration = tmp_path / "hedgerow.toml"
+    os.mkfifo(configuration)  # the node waits for its configuration until someone writes it
+    command = [sys.executable, "-m", "hedgerow", "up", "--config", str(configuration)]
+    command += ["--mqtt", "127.0.0.1:0", "--ws", "off", "--http", "off"]
+    writers: list[int] = []
+
+    def opened() -> bool:
+        try:
+            writers.append(os.open(configuration, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # nobody reads yet
+            return process.poll() is not None
+        return True
+
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path)
+    try:
+        wait_until(opened, "the node to read its configuration")
+        process.send_signal(signal.SIGHUP)
+        os.close(writers.pop())
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"listening mqtt://")
+    finally:
+        process.terminate()
+        assert process.communicate(timeout=10)[0] == b""
+    assert process.returncode == 0
+
+
 def test_the_file_limit_is_raised(hedgerow_node: StartNode) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))

@@ -217,17 +217,17 @@ async def test_a_retained_flood_ends_at_the_limit(hedgerow_node: StartNode) -> N
 
 async def test_empty_properties_count_too(hedgerow_node: StartNode) -> None:
     node = hedgerow_node(*SYS_INTERVAL, *limits(retained_bytes="1 MiB"))
-    nothing = (("", ""),) * 5_000
+    nothing = (("", ""),) * 500
     async with witnessed(node) as witness, connected(node.port(), "flood") as client:
         codes = []
-        for number in range(50):
+        for number in range(200):
             properties: Properties = {"user_property": nothing}
             client.send(Publish(f"flood/{number}", b"!", 1, True, packet_id=1, properties=properties))
             answer = await client.receive()
             assert isinstance(answer, Puback)
             codes.append(answer.reason_code)
-        assert codes.count(Reason.QUOTA_EXCEEDED) > 40
-        await witness.wait_for_counter("publish/messages/refused", 40)
+        assert codes.count(Reason.QUOTA_EXCEEDED) > 100
+        await witness.wait_for_counter("publish/messages/refused", 100)
 
 
 # Acknowledgements that do not come

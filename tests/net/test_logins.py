@@ -76,6 +76,23 @@ async def test_who_has_hung_up_costs_no_check() -> None:
     assert passwords.asked == ["here"]
 
 
+async def test_a_reload_during_a_check_has_it_repeated() -> None:
+    server, old, new = Recorder(), SlowPasswords(), SlowPasswords()
+    waiting = Logins(server, old)  # type: ignore[arg-type]
+    try:
+        waiting.add(login("192.0.2.1", "ada"))
+        await until(lambda: bool(old.asked), "the check to begin")
+        waiting.passwords = new  # type: ignore[assignment]
+        old.may_answer.set()
+        await until(lambda: bool(new.asked), "the second check")
+        assert not server.finished
+        new.may_answer.set()
+        await until(lambda: bool(server.finished), "the login to finish")
+    finally:
+        waiting.close()
+    assert server.finished == [("ada", True)]
+
+
 async def test_closing_leaves_no_thread() -> None:
     server, passwords = Recorder(), SlowPasswords()
     waiting = Logins(server, passwords)  # type: ignore[arg-type]

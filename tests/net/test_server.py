@@ -20,6 +20,7 @@ from hedgerow.mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
+    Pingreq,
     Pingresp,
     Puback,
     Publish,
@@ -30,7 +31,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net import link
 from hedgerow.net.config import Config
-from hedgerow.net.passwords import set_password
+from hedgerow.net.passwords import delete_user, set_password
 from hedgerow.net.server import Server
 from hedgerow.net.store import Store
 from hedgerow.net.values import Address
@@ -461,6 +462,36 @@ async def test_reload_takes_new_files_and_keeps_the_old_when_they_are_bad(
         assert server.broker.access is not access
         assert await accepts(port, b"new")
         assert not await accepts(port, b"old")
+
+
+async def test_reload_disconnects_the_users_who_are_gone(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ada", b"a", iterations=1000, create=True)
+    set_password(users, "bob", b"b", iterations=1000)
+    async with running(passwords=users, anonymous=True) as server:
+        port = port_of(server)
+        async with (
+            connected(port, "1", username="ada", password=b"a") as ada,
+            connected(port, "2", username="bob", password=b"b") as bob,
+            connected(port, "3") as nobody,
+            connected(port, "4") as certified,
+            raw_client(port) as new,
+        ):
+            # As a listener with client certificates makes it; the name is in no password file.
+            by_id = {c.session.client_id: c for c in server.broker.connections if c.session is not None}
+            by_id["4"].certificate_name = by_id["4"].connected_session().username = "cert"
+            delete_user(users, "ada")
+            server.reload()
+            answer = await ada.receive()
+            assert isinstance(answer, Disconnect)
+            assert answer.reason_code == Reason.NOT_AUTHORIZED
+            assert answer.properties == {"reason_string": "the user is gone"}
+            assert await ada.closed()
+            for other in (bob, nobody, certified):
+                other.send(Pingreq())
+                assert isinstance(await other.receive(), Pingresp)
+            new.send(Connect("5"))
+            assert isinstance(await new.receive(), Connack)
 
 
 # The end

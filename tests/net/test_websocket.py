@@ -13,13 +13,15 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
+from websockets.server import ServerProtocol
 
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe, Subscription
 from hedgerow.net.config import Tls
+from hedgerow.net.passwords import set_password
 from hedgerow.net.server import Server
-from hedgerow.net.websocket import is_loopback_origin
+from hedgerow.net.websocket import MAX_BYTES_BEFORE_CONNECT, TURN_BYTES, WebSocketLink, is_loopback_origin
 from tests.net.certificates import Authority
 from tests.net.peers import LOOPBACK, port_of, raw_client, running
 from tests.packets import read_packets
@@ -27,6 +29,10 @@ from tests.waiting import PATIENCE_S, until
 
 CONNECT = codec.encode(Connect("client"), MQTT_5)
 SUBSCRIBE = codec.encode(Subscribe(1, [Subscription("#")]), MQTT_5)
+HANDSHAKE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 def publish(payload: bytes) -> bytes:
@@ -175,6 +181,117 @@ async def test_pings_of_a_peer_that_reads_nothing_cost_bounded_memory() -> None:
             await asyncio.sleep(0)
         assert link.transport.get_write_buffer_size() < 1_000_000
         client.transport.abort()
+
+
+# What strangers can do before CONNECT
+
+
+@pytest.mark.parametrize("fragmented", [False, True])
+async def test_little_is_kept_for_a_stranger(fragmented: bool, caplog: pytest.LogCaptureFixture) -> None:
+    begun = Frame(Opcode.BINARY, bytes(8_000_000)).serialize(mask=True)[:-1]
+    many = Frame(Opcode.BINARY, b"", fin=False).serialize(mask=True)
+    many += Frame(Opcode.CONT, b"", fin=False).serialize(mask=True) * 120_000
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        (connection,) = server.broker.connections
+        link = connection.link
+        client.transport.write(many if fragmented else begun)
+        assert await close_code(client) == 1009
+        await until(lambda: not server.broker.connections, "the machine to close")
+        assert link.bytes_before_connect <= MAX_BYTES_BEFORE_CONNECT + TURN_BYTES
+        assert not link.unhandled
+    assert f"more than {MAX_BYTES_BEFORE_CONNECT} bytes before CONNECT" in caplog.text
+
+
+async def test_a_large_packet_may_follow_connect_at_once() -> None:
+    payload = bytes(2 * MAX_BYTES_BEFORE_CONNECT)
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        for packet in (CONNECT, SUBSCRIBE, publish(payload)):
+            await client.send(packet)
+        packets = await frame(client)
+        while not isinstance(packets[-1], Publish):
+            packets += await frame(client)
+        assert packets[-1] == Publish("a", payload)
+
+
+async def test_what_waits_for_a_login_is_handled_after_it(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ada", b"right", iterations=1000, create=True)
+    connect = codec.encode(Connect("client", username="ada", password=b"right"), MQTT_5)
+    payloads = [bytes([n]) * 1_000 for n in range(100)]
+    sent = [connect, SUBSCRIBE, *map(publish, payloads)]
+    async with running(ws=LOOPBACK, passwords=users) as server, websocket(server) as client:
+        client.transport.write(b"".join(Frame(Opcode.BINARY, data).serialize(mask=True) for data in sent))
+        packets: list[Packet] = []
+        while len(packets) < len(sent):
+            packets += await frame(client)
+        assert packets[2:] == [Publish("a", payload) for payload in payloads]
+
+
+@pytest.mark.parametrize("first", [b"", CONNECT], ids=["new", "connected"])
+@pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.BINARY])
+async def test_a_flood_of_empty_frames_is_handled_in_turns(
+    first: bytes, opcode: Opcode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    receive_frames = WebSocketLink._receive_frames
+
+    def count(self: WebSocketLink, data: bytes) -> bytes:
+        turns.append(len(data))
+        return receive_frames(self, data)
+
+    monkeypatch.setattr(WebSocketLink, "_receive_frames", count)
+    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+        await client.send(first)
+        client.transport.write(Frame(opcode, b"").serialize(mask=True) * 40_000)
+        async with asyncio.timeout(PATIENCE_S):
+            await (await client.ping(b"the last"))
+    assert max(turns) == TURN_BYTES
+
+
+@pytest.mark.parametrize("name", ["Sec-WebSocket-Protocol", "Sec-WebSocket-Key", "Origin", "X-Other"])
+async def test_a_header_that_is_not_ascii_is_refused(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    request = HANDSHAKE.replace(b"\r\n\r\n", f"\r\n{name}: ".encode() + b"\xff" * 8_000 + b"\r\n\r\n")
+    async with running(ws=LOOPBACK) as server:
+        for _ in range(50):
+            async with raw_client(port_of(server, "ws")) as client:
+                client.writer.write(request)
+                async with asyncio.timeout(PATIENCE_S):
+                    answer = await client.reader.read()
+                assert answer.startswith(b"HTTP/1.1 400 ")
+                assert answer.endswith(b"Headers must be ASCII.\n")
+        await until(lambda: server.open_sockets == 0, "the sockets to close")
+    assert not any(record.exc_info for record in caplog.records)
+    assert len(caplog.text) < 10_000
+
+
+@pytest.mark.parametrize("name", ["Sec-WebSocket-Version", "Origin"])
+async def test_the_log_does_not_quote_a_long_header(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    header = f"{name}: {'x' * 8_000}\r\n".encode()
+    request = HANDSHAKE.replace(b"Sec-WebSocket-Version: 13\r\n", header)
+    async with running(ws=LOOPBACK) as server, raw_client(port_of(server, "ws")) as client:
+        client.writer.write(request)
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await client.reader.read()).startswith(b"HTTP/1.1 40")
+    assert "xxx" in caplog.text
+    assert len(caplog.text) < 1_000
+
+
+@pytest.mark.parametrize("method", ["accept", "receive_data"])
+async def test_a_failure_of_the_library_is_a_close_and_a_line(
+    method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: ServerProtocol, argument: object) -> None:
+        raise LookupError("unforeseen")
+
+    monkeypatch.setattr(ServerProtocol, method, fail)
+    async with running(ws=LOOPBACK) as server:
+        async with raw_client(port_of(server, "ws")) as client:
+            client.writer.write(HANDSHAKE)
+            assert await client.closed()
+        await until(lambda: server.open_sockets == 0, "the socket to close")
+    assert not any(record.exc_info for record in caplog.records)
+    (line,) = [record.getMessage() for record in caplog.records if "unforeseen" in record.getMessage()]
+    assert line.endswith("closed: the WebSocket layer failed: LookupError('unforeseen')")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.retained import cost
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Pingreq, Pingresp, Puback, Publish
 from tests.mqtt.broker.harness import Client, World
 
@@ -20,7 +21,7 @@ LIMITS = Limits(
     queue_bytes=4_096,
     queue_messages=16,
     subscriptions=8,
-    retained_bytes=4_096,
+    retained_bytes=32_768,
     topic_alias_maximum=3,
     sessions=24,
 )
@@ -95,7 +96,7 @@ class Siege:
                 assert outbox.bytes <= LIMITS.queue_bytes
                 assert all(packet_id == each.packet_id for packet_id, each in outbox.in_flight.items())
         retained = self.world.broker.retained
-        assert retained.bytes == sum(message.size for message in retained) <= LIMITS.retained_bytes
+        assert retained.bytes == sum(map(cost, retained)) <= LIMITS.retained_bytes
 
     def finish(self) -> None:
         """The two who mind their own business are served as ever."""

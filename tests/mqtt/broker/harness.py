@@ -86,6 +86,7 @@ class FakeStore:
         ):
             delivery = copy.copy(delivery)
             delivery.message = self.messages[message_key]
+            delivery.group = None  # not stored
             deliveries.append((session_key, delivery))
         return Snapshot(
             [copy.copy(record) for record in self.sessions.values()],

@@ -7,6 +7,7 @@ import pytest
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.broker import PUMP_BYTES
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.retained import LEVEL_BYTES, MESSAGE_BYTES
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from tests.mqtt.broker.harness import World
@@ -138,12 +139,12 @@ def test_many_retained_messages_go_out_in_turns() -> None:
 
 
 def test_retained_bytes_are_limited() -> None:
-    world = World(Limits(retained_bytes=100))
+    world = World(Limits(retained_bytes=100 + MESSAGE_BYTES + LEVEL_BYTES))
     client = world.connect("a")
     client.publish("t", bytes(90), 1, retain=True)
     assert client.take() == [Puback(1, Reason.NO_MATCHING_SUBSCRIBERS)]
-    client.publish("u", bytes(20), 1, retain=True)
-    assert client.take_one(Puback).reason_code == Reason.QUOTA_EXCEEDED
+    client.publish("u", b"!", 1, retain=True)
+    assert client.take_one(Puback).reason_code == Reason.QUOTA_EXCEEDED, "a byte is not all that it takes"
     client.publish("t", bytes(99), 1, retain=True)
     assert client.take_one(Puback).reason_code == Reason.NO_MATCHING_SUBSCRIBERS, "in place of the other"
     for topic in "nothing/here", "t":
@@ -154,7 +155,7 @@ def test_retained_bytes_are_limited() -> None:
 
 
 def test_properties_count_as_retained_bytes() -> None:
-    world = World(Limits(retained_bytes=1_000))
+    world = World(Limits(retained_bytes=1_500))
     client = world.connect("a")
     client.publish("t", b"x", 1, retain=True, properties={"user_property": (("n", "v" * 1_000),)})
     assert client.take_one(Puback).reason_code == Reason.QUOTA_EXCEEDED

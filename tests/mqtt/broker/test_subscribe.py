@@ -253,3 +253,15 @@ def test_the_table_is_empty_when_everybody_has_gone() -> None:
     assert table.shared_count == 0
     assert table._entries._root.children is None
     assert table._groups._root.children is None
+
+
+def test_deep_filters_count_for_several() -> None:
+    """Each level takes a node of the tree: a session's limit bounds what its filters take."""
+    world = World(Limits(subscriptions=100))
+    client = world.connect("a")
+    deep = [Subscription(f"{number}" + "/x" * 159) for number in range(20)]
+    client.send(Subscribe(1, deep))
+    codes = client.take_one(Suback).reason_codes
+    assert codes == [0] * 10 + [Reason.QUOTA_EXCEEDED] * 10
+    client.send(Subscribe(2, [Subscription(f"shallow/{number}") for number in range(100)]))
+    assert client.take_one(Suback).reason_codes.count(0) == 90

@@ -80,6 +80,13 @@ async def test_no_such_host() -> None:
         await hedgerow.connect("mqtt://no-such-host.invalid")
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64, "%ED%B2%80"])
+@pytest.mark.parametrize("scheme", ["mqtt", "wss"])
+async def test_what_cannot_be_a_host(scheme: str, host: str) -> None:
+    with pytest.raises(hedgerow.ConnectError, match=r"cannot connect to .* cannot be the name of a host"):
+        await hedgerow.connect(f"{scheme}://{host}")
+
+
 async def test_a_server_that_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

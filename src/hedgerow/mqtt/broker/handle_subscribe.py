@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.mqtt.broker.session import Session
 
+LEVELS_PER_SUBSCRIPTION = 16
+
 
 def handle_subscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Subscribe)
@@ -101,7 +103,9 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     if held is None:
         held = session.subscriptions = {}
     existed = wanted.topic_filter in held
-    if not existed and len(held) >= broker.limits.subscriptions:
+    # A deep filter counts for several: each level takes a node of the tree.
+    weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
+    if not existed and len(held) * weight >= broker.limits.subscriptions:
         return Reason.QUOTA_EXCEEDED
     record = SubscriptionRecord(wanted, identifier)
     held[wanted.topic_filter] = record

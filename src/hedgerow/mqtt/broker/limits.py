@@ -27,9 +27,9 @@ class Limits:
     queue_messages: int = 100_000
     """Deliveries that may wait for one session."""
     subscriptions: int = 10_000
-    """Subscriptions of one session."""
+    """Subscriptions of one session; fewer where they have more than 16 levels."""
     retained_bytes: int = 256 * MIB
-    """Payloads and topics of all retained messages together."""
+    """About the memory that all retained messages take together."""
     topic_alias_maximum: int = 64
     """Topic aliases per connection, each way."""
     keep_alive_s: int = 65_535

@@ -7,6 +7,16 @@ from collections.abc import Iterator
 from hedgerow.message import Message
 from hedgerow.topics import TopicTree, is_wildcard
 
+# What a message takes beside its bytes, and each level of its topic in the tree: without them, a flood of
+# messages of one byte would take a hundred times the memory that it is allowed.
+MESSAGE_BYTES = 400
+LEVEL_BYTES = 240
+
+
+def cost(message: Message) -> int:
+    """What a retained message counts for: about the memory that it takes."""
+    return message.size + MESSAGE_BYTES + LEVEL_BYTES * (message.topic.count("/") + 1)
+
 
 class Retained:
     def __init__(self, max_bytes: int) -> None:
@@ -36,7 +46,7 @@ class Retained:
 
     def _bytes_with(self, message: Message) -> int:
         old = self._messages.get(message.topic)
-        return self.bytes + message.size - (old.size if old is not None else 0)
+        return self.bytes + cost(message) - (cost(old) if old is not None else 0)
 
     def set(self, message: Message) -> bool:
         """Keep it in place of the topic's last one. False when there is no room for it."""
@@ -55,7 +65,7 @@ class Retained:
         message = self._messages.pop(topic, None)
         if message is None:
             return False
-        self.bytes -= message.size
+        self.bytes -= cost(message)
         self.expiring.discard(topic)
         self._tree.remove(topic, None)
         return True
