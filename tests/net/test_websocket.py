@@ -191,11 +191,15 @@ async def test_little_is_kept_for_a_stranger(fragmented: bool, caplog: pytest.Lo
     begun = Frame(Opcode.BINARY, bytes(8_000_000)).serialize(mask=True)[:-1]
     many = Frame(Opcode.BINARY, b"", fin=False).serialize(mask=True)
     many += Frame(Opcode.CONT, b"", fin=False).serialize(mask=True) * 120_000
-    async with running(ws=LOOPBACK) as server, websocket(server) as client:
-        (connection,) = server.broker.connections
-        link = connection.link
-        client.transport.write(many if fragmented else begun)
-        assert await close_code(client) == 1009
+    handshake = HANDSHAKE.replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n")
+    async with running(ws=LOOPBACK) as server, raw_client(port_of(server, "ws")) as client:
+        client.send(handshake)
+        async with asyncio.timeout(PATIENCE_S):
+            await client.reader.readuntil(b"\r\n\r\n")
+            (connection,) = server.broker.connections
+            link = connection.link
+            client.send(many if fragmented else begun)
+            assert await client.reader.read() == b"\x88\x02" + (1009).to_bytes(2, "big")
         await until(lambda: not server.broker.connections, "the machine to close")
         assert link.bytes_before_connect <= MAX_BYTES_BEFORE_CONNECT + TURN_BYTES
         assert not link.unhandled

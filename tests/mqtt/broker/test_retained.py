@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.mqtt.broker.access import Access, Acl
-from hedgerow.mqtt.broker.broker import PUMP_BYTES
+from hedgerow.mqtt.broker.deliveries import PUMP_BYTES
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.retained import LEVEL_BYTES, MESSAGE_BYTES
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Suback, Subscribe, Subscription

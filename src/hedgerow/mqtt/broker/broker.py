@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
-from hedgerow.message import Message, Properties
-from hedgerow.mqtt import properties
+from hedgerow.message import Message
 from hedgerow.mqtt.broker import handle_connect
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
-from hedgerow.mqtt.broker.connection import BYTES_PER_WORK, Connection, Pause, State
+from hedgerow.mqtt.broker.connection import Connection, Pause, State
+from hedgerow.mqtt.broker.deliveries import PURGE_S, enqueue, pump
 from hedgerow.mqtt.broker.durability import Durability
-from hedgerow.mqtt.broker.events import DeliveriesDropped, Event
+from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.restore import restore
@@ -30,18 +30,15 @@ from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, Subscript
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.stats import Stats
 from hedgerow.mqtt.broker.systopics import SysTopics
-from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
-from hedgerow.mqtt.packets import PUBLISH, Subscription
+from hedgerow.mqtt.outbox import Delivery, Stage
+from hedgerow.mqtt.packets import Subscription
 from hedgerow.mqtt.reasons import Reason
 
-PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 # What one client's input may cost before others have their turn, in units of about a microsecond. A few
 # bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
 # of "+" in every combination, a packet full of properties.
 TURN_WORK = 10_000
 DELIVERY_WORK = 4
-MAX_INTERVAL = 0xFFFFFFFF  # of a four byte integer
-PURGE_S = 10.0  # How long a retained message that has expired may still take up room.
 MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
 
@@ -80,7 +77,7 @@ class Broker:
         self._postponed: deque[Connection] = deque()
         self.work = 0
         self.turn_ends_at = 0  # when `work` is more than this
-        self._encoded_properties: tuple[Message | None, float, bytes] = (None, 0, b"")
+        self.encoded_properties: tuple[Message | None, float, bytes] = (None, 0, b"")
         # Timers are (at, tie-break, connection or session); what it was for is looked up when due. One
         # whose subject has another `timer_at` by then is void.
         self._timers: list[tuple[float, int, Connection | Session]] = []
@@ -156,7 +153,7 @@ class Broker:
         for _ in range(len(self._pumping)):
             connection = self._pumping.popleft()
             connection.pumping = False
-            self.pump(connection)
+            pump(connection)
         for _ in range(len(self._postponed)):
             self._postponed.popleft().go_on()
         while self._timers and self._timers[0][0] <= now:
@@ -213,24 +210,6 @@ class Broker:
         for connection in list(self.connections):
             connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
 
-    def encode_properties(self, message: Message, own: Properties) -> bytes:
-        """The property block of a PUBLISH: what all recipients get is encoded once for all of them."""
-        interval = 0
-        if message.expires_at is not None:
-            # MQTT-3.3.2-6: less the time that it waited here, and never more than was asked for, should
-            # the clock have gone back before a restart.
-            asked = message.properties.get("message_expiry_interval", MAX_INTERVAL)
-            interval = min(max(1, round(message.expires_at - self.now)), asked)
-        encoded_for, encoded_interval, shared = self._encoded_properties
-        if encoded_for is not message or encoded_interval != interval:
-            common = message.properties.copy()
-            if interval:
-                common["message_expiry_interval"] = interval
-            shared = properties.encode_body(common, PUBLISH)
-            self._encoded_properties = (message, interval, shared)
-            self.work += len(shared) // BYTES_PER_WORK
-        return properties.with_length(shared + properties.encode_body(own, PUBLISH))
-
     # Turns
 
     def begin_turn(self) -> None:
@@ -246,6 +225,12 @@ class Broker:
         route = self.subscriptions.route(topic)
         self.work += self.subscriptions.visited - visited
         return route
+
+    def pump_later(self, connection: Connection) -> None:
+        """There is more to send than fits into a turn."""
+        connection.pumping = True
+        self._pumping.append(connection)
+        self._wake_at(self.now)
 
     def postpone(self, connection: Connection) -> None:
         """The rest of what this client asked for has to wait until others have been heard."""
@@ -294,7 +279,7 @@ class Broker:
                 self.durability.send_exactly_once(connection, session, release(delivery.packet_id))
             else:
                 connection.resending.append(delivery)
-        self.pump(connection)
+        pump(connection)
 
     def detach(self, connection: Connection, with_will: bool) -> None:
         """The connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
@@ -438,140 +423,9 @@ class Broker:
         if qos:
             delivery = Delivery(message, qos, retain, recipient.identifiers)
             delivery.group = group
-            self._enqueue(session, delivery)
+            enqueue(self, session, delivery)
         elif session.connection is not None:
             session.connection.send_message(message, retain, recipient.identifiers)
-
-    def _enqueue(self, session: Session, delivery: Delivery) -> None:
-        outbox = session.outbox
-        if outbox is None:
-            outbox = session.outbox = Outbox(self.limits.in_flight)
-        connection = session.connection
-        if not (self._has_room(outbox, delivery) or self._make_room(session, outbox, delivery)):
-            self.stats.publish_dropped += 1
-            self.note_dropped(session, 1)
-            return
-        may_start = (
-            connection is not None
-            and not connection.congested
-            and not connection.resending
-            and not outbox.queue
-            and len(outbox.in_flight) < outbox.window
-        )
-        if may_start and connection is not None:
-            outbox.start(delivery)
-            self.durability.store_delivery(session, delivery)
-            self._transmit(connection, session, delivery)
-        else:
-            outbox.push(delivery)
-            self.durability.store_delivery(session, delivery)
-
-    def _has_room(self, outbox: Outbox, delivery: Delivery) -> bool:
-        limits = self.limits
-        return (
-            len(outbox.queue) < limits.queue_messages
-            and outbox.bytes + delivery.message.size <= limits.queue_bytes
-        )
-
-    def _has_expired(self, message: Message) -> bool:
-        return message.expires_at is not None and message.expires_at <= self.now
-
-    def _make_room(self, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
-        """Let go of what has expired in a full queue, but not look for it at every message."""
-        if session.purged_at + PURGE_S > self.now:
-            return False
-        session.purged_at = self.now
-        for expired in outbox.drop(self._has_expired):
-            self.stats.publish_expired += 1
-            self.durability.finish_delivery(session, expired)
-        return self._has_room(outbox, delivery)
-
-    def _transmit(
-        self, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
-    ) -> int:
-        """Send a delivery that is in flight; how many bytes it took."""
-        data = connection.encode_publish(
-            delivery.message,
-            delivery.qos,
-            delivery.retain,
-            delivery.subscription_identifiers,
-            delivery.packet_id,
-            dup,
-            may_alias=not (delivery.qos == 2 and session.durable),  # held: others leave before it
-        )
-        if data is None:
-            # MQTT-3.1.2-25: too large for this client counts as sent and complete.
-            if session.outbox is not None:
-                session.outbox.finish(delivery.packet_id)
-            self.durability.finish_delivery(session, delivery)
-            return 0
-        stats = self.stats
-        stats.publish_sent += 1
-        stats.packets_sent += 1
-        stats.publish_bytes_sent += len(data)
-        if delivery.qos == 2:
-            self.durability.send_exactly_once(connection, session, data)
-        else:
-            connection.send(data)
-        return len(data)
-
-    def pump(self, connection: Connection) -> None:
-        """Send what waits for this client, as far as its window and its reading allow."""
-        session = connection.session
-        if session is None or connection.state is not State.CONNECTED or connection.pumping:
-            return
-        outbox = session.outbox
-        budget = PUMP_BYTES
-        if connection.resending and outbox is not None:
-            budget = self._resend(connection, session, outbox, budget)
-            if connection.resending and budget > 0:
-                return
-        while outbox is not None and outbox.queue and not connection.congested and budget > 0:
-            if self._has_expired(outbox.queue[0].message):
-                self.stats.publish_expired += 1
-                self.durability.finish_delivery(session, outbox.drop_oldest())
-                continue
-            delivery = outbox.take()
-            if delivery is None:
-                return
-            self.durability.store_delivery(session, delivery)
-            budget -= self._transmit(connection, session, delivery)
-        backlog = connection.backlog
-        while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
-            delivery = backlog.popleft()
-            message = delivery.message
-            if self.retained.get(message.topic) is not message:
-                continue  # The client has been sent the newer one, as any live message.
-            budget -= message.size
-            if delivery.qos:
-                self.durability.store_separately()
-                self._enqueue(session, delivery)
-                outbox = session.outbox
-            else:
-                connection.send_message(message, True, delivery.subscription_identifiers)
-        waits = backlog or connection.resending or (outbox and outbox.queue)
-        if not connection.congested and budget <= 0 and waits:
-            connection.pumping = True
-            self._pumping.append(connection)
-            self._wake_at(self.now)
-
-    def _resend(self, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
-        """Send again what an earlier connection sent, within this one's window; what is left to spend."""
-        resending = connection.resending
-        while resending and not connection.congested and budget > 0:
-            if len(outbox.in_flight) - len(resending) >= outbox.window:
-                break  # MQTT-3.3.4-9
-            delivery = resending.popleft()
-            if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
-                budget -= self._transmit(connection, session, delivery, dup=True)
-        return budget
-
-    def note_dropped(self, session: Session | None, count: int) -> None:
-        if session is None:
-            return
-        if not session.dropped:
-            self.events.append(DeliveriesDropped(session.client_id, len(session.outbox or ())))
-        session.dropped += count
 
     # Retained messages
 

@@ -21,6 +21,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker import handle_connect, handle_publish, handle_subscribe
+from hedgerow.mqtt.broker.deliveries import BYTES_PER_WORK, encode_properties, note_dropped, pump
 from hedgerow.mqtt.broker.events import ClientDisconnected, ConnectionRefused, ProtocolBroken
 from hedgerow.mqtt.broker.short_path import SHORT_PATH, Repeated, publish_again
 from hedgerow.mqtt.outbox import Delivery
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 # Work is counted in units of about a microsecond: see `Broker.begin_turn`.
 PACKET_WORK = 5
-BYTES_PER_WORK = 16  # of a packet that the codec takes apart
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
 
@@ -340,7 +340,7 @@ class Connection:
         if self.congested:
             if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
                 stats.publish_dropped += count
-                self.broker.note_dropped(self.session, count)
+                note_dropped(self.broker, self.session, count)
                 return False
             self.unread_bytes += len(data)
         stats.publish_sent += count
@@ -374,7 +374,7 @@ class Connection:
                 own["subscription_identifier"] = identifiers
             if self.aliases_out_maximum and may_alias:
                 topic = self._alias(topic, own)
-            properties = self.broker.encode_properties(message, own)
+            properties = encode_properties(self.broker, message, own)
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
         if self.maximum_packet_size and len(data) > self.maximum_packet_size:
             self.broker.stats.publish_dropped += 1
@@ -419,7 +419,7 @@ class Connection:
             self.broker.dirty.append(self)
         if self.session is not None:
             self.session.dropped = 0
-            self.broker.pump(self)
+            pump(self)
         self.resume(Pause.UNREAD)
 
     def pause(self, reason: Pause) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.changes import Changes, SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection, Pause
+from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import PUBACK, PUBCOMP
 
@@ -62,7 +63,7 @@ class Durability:
             elif connection.is_connected:
                 connection.send(data)
                 if connection.backlog:
-                    self._broker.pump(connection)
+                    pump(connection)
 
     # Packets that may have to wait
 

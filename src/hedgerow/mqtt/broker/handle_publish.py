@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
+from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
@@ -170,7 +171,7 @@ def handle_puback(connection: Connection, packet_id: int, reason_code: int) -> N
     if outbox is not None and delivery is not None:
         connection.broker.durability.finish_delivery(session, delivery)
         if outbox.queue or connection.resending:
-            connection.broker.pump(connection)
+            pump(connection)
 
 
 def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
@@ -211,7 +212,7 @@ def handle_pubcomp(connection: Connection, packet_id: int, reason_code: int) -> 
     if outbox is not None and delivery is not None:
         connection.broker.durability.finish_delivery(session, delivery)
         if outbox.queue or connection.resending:
-            connection.broker.pump(connection)
+            pump(connection)
 
 
 def release(packet_id: int, found: bool = True, version: int = MQTT_5) -> bytes:

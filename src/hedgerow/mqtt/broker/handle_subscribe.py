@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
+from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
@@ -66,7 +67,7 @@ def _subscribe_all(
     _check_room(connection, data)
     broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
     if not connection.held_acknowledgements:
-        broker.pump(connection)  # else when the SUBACK has left
+        pump(connection)  # else when the SUBACK has left
 
 
 def _validate(topic_filter: str) -> str | None:
