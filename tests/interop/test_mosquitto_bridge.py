@@ -64,7 +64,9 @@ def flow_both_ways(ours: Reach, theirs: Reach) -> None:
             for number in range(count):
                 here.publish(f"field/here/{qos}", f"{number}", qos)
                 there.publish(f"field/there/{qos}", f"{number}", qos)
-        # The last word of each side follows whatever else it had to say.
+        expected = [f"{number}" for number in range(count)]
+        wait_until(lambda: all(len(side.inbox) >= 6 * count for side in (here, there)), "all", PATIENCE_S)
+        # What went round in a circle would arrive before the last word of each side.
         for _ in range(2):
             here.publish_and_wait("field/here/last", "last", 1)
             there.publish_and_wait("field/there/last", "last", 1)
@@ -74,7 +76,7 @@ def flow_both_ways(ours: Reach, theirs: Reach) -> None:
             for origin in ("here", "there"):
                 assert payloads(side, f"field/{origin}/last") == ["last", "last"]
                 for qos in (0, 1, 2):
-                    assert payloads(side, f"field/{origin}/{qos}") == [f"{number}" for number in range(count)]
+                    assert payloads(side, f"field/{origin}/{qos}") == expected
 
 
 @every_version
