@@ -36,6 +36,7 @@ class Delivery:
         "packet_id",
         "qos",
         "retain",
+        "size",
         "stage",
         "subscription_identifiers",
     )
@@ -57,6 +58,7 @@ class Delivery:
         self.key = key  # where the store keeps the message; 0 when it does not
         self.packet_id = packet_id
         self.stage = stage
+        self.size = message.size  # looked at several times on its way
         self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 
@@ -80,7 +82,7 @@ class Outbox:
 
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)
-        self.bytes += delivery.message.size
+        self.bytes += delivery.size
 
     def take(self) -> Delivery | None:
         """The next queued delivery, now in flight with a packet identifier; None when it must wait."""
@@ -92,7 +94,7 @@ class Outbox:
 
     def start(self, delivery: Delivery) -> None:
         """Put a delivery in flight, past the queue: for who knows that the queue is empty."""
-        self.bytes += delivery.message.size
+        self.bytes += delivery.size
         self._launch(delivery)
 
     def _launch(self, delivery: Delivery) -> None:
@@ -104,7 +106,7 @@ class Outbox:
     def drop_oldest(self) -> Delivery:
         """Give up the head of the queue (expired, or no room). Never one in flight."""
         delivery = self.queue.popleft()
-        self.bytes -= delivery.message.size
+        self.bytes -= delivery.size
         return delivery
 
     def drop(self, is_useless: Callable[[Message], bool]) -> list[Delivery]:
@@ -112,13 +114,13 @@ class Outbox:
         dropped = [each for each in self.queue if is_useless(each.message)]
         if dropped:
             self.queue = deque(each for each in self.queue if not is_useless(each.message))
-            self.bytes -= sum(each.message.size for each in dropped)
+            self.bytes -= sum(each.size for each in dropped)
         return dropped
 
     def finish(self, packet_id: int) -> Delivery:
         """Let go of a delivery in flight."""
         delivery = self.in_flight.pop(packet_id)
-        self.bytes -= delivery.message.size
+        self.bytes -= delivery.size
         return delivery
 
     def allocate_packet_id(self) -> int:

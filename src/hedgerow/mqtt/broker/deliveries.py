@@ -72,7 +72,7 @@ def _has_room(broker: Broker, outbox: Outbox, delivery: Delivery) -> bool:
     limits = broker.limits
     return (
         len(outbox.queue) < limits.queue_messages
-        and outbox.bytes + delivery.message.size <= limits.queue_bytes
+        and outbox.bytes + delivery.size <= limits.queue_bytes
     )
 
 

@@ -57,7 +57,7 @@ def _restore_delivery(broker: Broker, session: Session, delivery: Delivery) -> N
     references[delivery.key] = references.get(delivery.key, 0) + 1
     if delivery.packet_id:
         session.outbox.in_flight[delivery.packet_id] = delivery
-        session.outbox.bytes += delivery.message.size
+        session.outbox.bytes += delivery.size
         session.outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1
     else:
         session.outbox.push(delivery)

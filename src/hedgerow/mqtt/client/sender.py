@@ -235,7 +235,7 @@ class Sender:
                     "the server lost the session after it took the message, and may not have delivered it"
                 )
                 events.append(Published(delivery.key, Reason.UNSPECIFIED_ERROR, reason))
-                outbox.bytes -= delivery.message.size
+                outbox.bytes -= delivery.size
             else:
                 delivery.stage = Stage.QUEUED
                 again.append(delivery)
