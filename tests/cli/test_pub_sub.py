@@ -294,6 +294,7 @@ def test_whoever_reads_may_stop_reading_for_longer_than_the_keep_alive(url: str)
         (["pub", "mqtt://h", "a"], 2, "no message"),
         (["pub", "a", "x", "y"], 2, 'what is "y"?'),
         (["pub", "mqtt://h", "a", "x", "-h", "h"], 2, "-h and -p go without one"),
+        (["pub", "mqtt://h", "a", "x", "--cafile", "ca.pem"], 2, "mqtt:// is without TLS; write mqtts://"),
         (["pub", "a", "x", "-V", "6"], 2, "there are mqttv5, mqttv311 and mqttv31"),
         (["pub", "a", "x", "-x", "soon"], 2, "-x soon"),
         (["pub", "a", "-f", "/no/such/file"], 1, "/no/such/file: No such file"),

@@ -141,6 +141,8 @@ def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Addre
     if arguments.host is not None or arguments.port is not None:
         raise ConfigError("a URL says the host and the port: -h and -p go without one")
     address = parse_url(url)
+    if (arguments.cafile or arguments.cert or arguments.key) and not address.scheme.tls:
+        raise ConfigError(f"{address.scheme.name}:// is without TLS; write {address.scheme.name}s://")
     arguments.username = address.username if arguments.username is None else arguments.username
     arguments.password = address.password if arguments.password is None else arguments.password
     if address.scheme.websocket:
