@@ -70,10 +70,7 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
 
 def _has_room(broker: Broker, outbox: Outbox, delivery: Delivery) -> bool:
     limits = broker.limits
-    return (
-        len(outbox.queue) < limits.queue_messages
-        and outbox.bytes + delivery.size <= limits.queue_bytes
-    )
+    return len(outbox.queue) < limits.queue_messages and outbox.bytes + delivery.size <= limits.queue_bytes
 
 
 def _has_expired(broker: Broker, message: Message) -> bool:
