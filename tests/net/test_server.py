@@ -319,9 +319,8 @@ async def test_a_flush_within_a_flush_waits_its_turn(monkeypatch: pytest.MonkeyP
 # Storing
 
 
-async def test_an_acknowledgement_waits_for_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def hold_commits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """From now on a commit waits until the event is set."""
     may_commit = threading.Event()
     commit = Store.commit
 
@@ -329,13 +328,20 @@ async def test_an_acknowledgement_waits_for_its_commit(
         assert may_commit.wait(10)
         commit(self)
 
+    monkeypatch.setattr(Store, "commit", slow_commit)
+    return may_commit
+
+
+async def test_an_acknowledgement_waits_for_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(data=tmp_path) as server:
         port = port_of(server)
         async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
             subscriber.send(subscribe("#", qos=1))
             assert isinstance(await subscriber.receive(), Suback)
             async with connected(port, "publisher") as publisher:
-                monkeypatch.setattr(Store, "commit", slow_commit)
+                may_commit = hold_commits(monkeypatch)
                 publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.2):
@@ -515,20 +521,13 @@ async def test_stop_says_goodbye_and_frees_the_port() -> None:
 async def test_acknowledgements_leave_before_the_goodbye(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_commit = threading.Event()
-    commit = Store.commit
-
-    def slow_commit(self: Store) -> None:
-        assert may_commit.wait(10)
-        commit(self)
-
     async with running(data=tmp_path) as server:
         port = port_of(server)
         async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
             subscriber.send(subscribe("#", qos=1))
             assert isinstance(await subscriber.receive(), Suback)
             async with connected(port, "publisher") as publisher:
-                monkeypatch.setattr(Store, "commit", slow_commit)
+                may_commit = hold_commits(monkeypatch)
                 publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
                 await until(lambda: server.broker.stats.publish_received == 1, "the publication")
                 stopping = asyncio.create_task(server.stop())

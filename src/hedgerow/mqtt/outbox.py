@@ -86,7 +86,7 @@ class Outbox:
 
     def take(self) -> Delivery | None:
         """The next queued delivery, now in flight with a packet identifier; None when it must wait."""
-        if not self.queue or len(self.in_flight) >= self.window:
+        if not self.queue or self.is_full:
             return None
         delivery = self.queue.popleft()
         self._launch(delivery)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
     from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.mqtt.broker.session import Session
+
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 PURGE_S = 10.0  # How long what has expired may still take up room.
 MAX_INTERVAL = 0xFFFFFFFF  # of a four byte integer
@@ -57,7 +58,7 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
         and not connection.congested
         and not connection.resending
         and not outbox.queue
-        and len(outbox.in_flight) < outbox.window
+        and not outbox.is_full
     )
     if may_start and connection is not None:
         outbox.start(delivery)

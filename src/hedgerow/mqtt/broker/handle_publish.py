@@ -15,6 +15,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
 from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
     MQTT_5,
     PUBACK,
@@ -167,11 +168,17 @@ def _accept_exactly_once(
 def handle_puback(connection: Connection, packet_id: int, reason_code: int) -> None:
     session = connection.connected_session()
     outbox = session.outbox
-    delivery = outbox.acknowledged(packet_id) if outbox is not None else None
-    if outbox is not None and delivery is not None:
-        connection.broker.durability.finish_delivery(session, delivery)
-        if outbox.queue or connection.resending:
-            pump(connection)
+    if outbox is not None:
+        _finish(connection, session, outbox.acknowledged(packet_id))
+
+
+def _finish(connection: Connection, session: Session, delivery: Delivery | None) -> None:
+    """A delivery is over: the window has room for another."""
+    if delivery is None:
+        return
+    connection.broker.durability.finish_delivery(session, delivery)
+    if connection.resending or (session.outbox is not None and session.outbox.queue):
+        pump(connection)
 
 
 def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
@@ -208,11 +215,8 @@ def handle_pubrel(connection: Connection, packet_id: int, reason_code: int) -> N
 def handle_pubcomp(connection: Connection, packet_id: int, reason_code: int) -> None:
     session = connection.connected_session()
     outbox = session.outbox
-    delivery = outbox.completed(packet_id) if outbox is not None else None
-    if outbox is not None and delivery is not None:
-        connection.broker.durability.finish_delivery(session, delivery)
-        if outbox.queue or connection.resending:
-            pump(connection)
+    if outbox is not None:
+        _finish(connection, session, outbox.completed(packet_id))
 
 
 def release(packet_id: int, found: bool = True, version: int = MQTT_5) -> bytes:

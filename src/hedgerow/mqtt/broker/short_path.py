@@ -205,8 +205,8 @@ def publish_acknowledged(connection: Connection, data: bytes, position: int, bod
 def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
     """The route of a topic that this client may publish to, remembered with the connection.
 
-    None for a topic that is wrong or forbidden: the long way refuses it. And None when looking it up
-    would be too much work for one turn: the long way postpones it.
+    None for a topic that is wrong or forbidden: the long way refuses it. And None when the turn is over:
+    `Connection` postpones what is left.
     """
     try:
         topic = validate_name(topic_bytes.decode())
