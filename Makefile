@@ -5,14 +5,15 @@ TEST_ARGS ?=
 # More than eight live brokers at once only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 8 ? cores : 8)))
 FUZZ_SECONDS ?= 120
+BENCHES ?= broker multicast
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS := bench,test,dev
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
-# Brokers and clients that tools/install-brokers fetched; a plain user's PATH lacks the sbin folders.
-export PATH := $(CURDIR)/.cache/brokers/bin:$(PATH):/usr/local/sbin:/usr/sbin
+# Programs that tools/install-strangers fetched; a plain user's PATH lacks the sbin folders.
+export PATH := $(CURDIR)/.cache/strangers/bin:$(PATH):/usr/local/sbin:/usr/sbin
 export NODE_PATH := $(CURDIR)/.cache/node/node_modules
 
 .PHONY: install demo test check lint format bench fuzz soak constraints clean
@@ -30,7 +31,7 @@ demo: install
 	@$(BIN)/hedgerow demo $(ARGS)
 
 test: install
-	@tools/install-brokers test
+	@tools/install-strangers test
 	@$(PYTEST) $(TEST_ARGS)
 
 check: lint test
@@ -45,20 +46,20 @@ format: install
 	$(BIN)/ruff check --fix
 
 bench: install
-	@tools/install-brokers bench
-	@$(BIN)/hedgerow bench broker $(ARGS)
+	@tools/install-strangers bench
+	@for name in $(BENCHES); do $(BIN)/hedgerow bench $$name $(ARGS) || exit 1; done
 
 # What fuzzing learned is kept in .cache/fuzz, so that the next run begins where this one ended.
 fuzz: install
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	@for target in codec session; do \
+	@for target in codec session frame sensors; do \
 	  mkdir -p .cache/fuzz/$$target && \
 	  $(BIN)/python tests/fuzz/fuzz_$$target.py -max_total_time=$(FUZZ_SECONDS) \
 	    -artifact_prefix=.cache/fuzz/ .cache/fuzz/$$target || exit 1; \
 	done
 
 soak: install
-	@tools/install-brokers test
+	@tools/install-strangers test
 	@$(BIN)/python -m pytest -m soak --timeout=3600 -r fEs $(TEST_ARGS)
 
 # The newest versions that fit together become the pinned ones.

@@ -23,7 +23,7 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
-FETCHED = ROOT / ".cache"  # where tools/install-brokers puts what the system lacks
+FETCHED = ROOT / ".cache"  # where tools/install-strangers puts what the system lacks
 STOP_S = 15.0
 
 
@@ -33,7 +33,7 @@ def find_program(name: str) -> str | None:
         os.environ.get("PATH", os.defpath),
         "/usr/local/sbin",
         "/usr/sbin",
-        str(FETCHED / "brokers/bin"),
+        str(FETCHED / "strangers/bin"),
     ]
     return shutil.which(name, path=os.pathsep.join(places))
 
@@ -132,7 +132,7 @@ class Node:
     that becomes the node, such as `("unshare", "--mount")`.
     """
 
-    SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http")
+    SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http", "udp")
 
     def __init__(self, directory: Path, *arguments: str, wrapper: tuple[str, ...] = ()) -> None:
         self.directory = directory

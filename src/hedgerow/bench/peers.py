@@ -83,12 +83,12 @@ class Broker:
 
 # Debian puts brokers where a user's PATH does not lead.
 _SBIN = ("/usr/local/sbin", "/usr/sbin")
-# What the system lacks may have been fetched here (`tools/install-brokers`).
+# What the system lacks may have been fetched here (`tools/install-strangers`).
 _FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
 
 
 def _program(name: str) -> str | None:
-    fetched = (str(cache / "brokers/bin") for cache in _FETCHED)
+    fetched = (str(cache / "strangers/bin") for cache in _FETCHED)
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN, *fetched)))
 
 
