@@ -165,7 +165,8 @@ class Node:
             pytest.fail(f"{command} ended with {status}:\n{self.log}")
         self.urls = self._read_urls()
         for scheme, url in self.urls.items():
-            self._addresses[scheme] = urlsplit(url).netloc
+            if scheme in self.SCHEMES:  # A multicast URL names an interface, no port that it had to get.
+                self._addresses[scheme] = urlsplit(url).netloc
 
     def port(self, scheme: str = "mqtt") -> int:
         port = urlsplit(self.urls[scheme]).port

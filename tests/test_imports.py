@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "hedgerow"
 
-WORDS = {"message", "topics", "errors"}
+WORDS = {"message", "topics", "errors", "rates", "duplicates"}
 MACHINES = WORDS | {"mqtt", "fabric", "node"}
 SHELL = MACHINES | {"journal", "net"}
 
@@ -23,6 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "message": WORDS,
     "topics": WORDS,
     "errors": WORDS,
+    "rates": WORDS,
+    "duplicates": WORDS,
     "mqtt": WORDS,
     "fabric": WORDS | {"mqtt"},
     "node": WORDS | {"mqtt", "fabric"},

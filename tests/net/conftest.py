@@ -10,7 +10,11 @@ import uvloop
 
 ON_BOTH_LOOPS = {
     "test_connect.py",
+    "test_endpoint.py",
+    "test_multicast_bus.py",
     "test_mqtt_bus.py",
+    "test_sensor_bus.py",
+    "test_sensors.py",
     "test_server.py",
     "test_tls.py",
     "test_websocket.py",

@@ -18,7 +18,7 @@ from tests.packets import PacketReader
 from tests.waiting import PATIENCE_S
 
 LOOPBACK = (Address("127.0.0.1", 0),)
-NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http"), ())
+NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http", "udp"), ())
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from hedgerow.fabric.sensors.exchange import SensorPacketDropped
 from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.net import eventlog
 from hedgerow.net.eventlog import EventLog, TransportFailed
@@ -65,3 +66,18 @@ def test_the_last_minute_has_its_summary_too(log: EventLog, caplog: pytest.LogCa
         log.write(refused("192.0.2.1"), 100.0)
     log.close()
     assert caplog.records[-1].getMessage() == "5 more of ConnectionRefused from 192.0.2.1 were left out"
+
+
+def test_a_kind_may_have_a_bound_of_its_own_and_then_has_no_summary(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for address in ("192.0.2.1", "192.0.2.2"):
+        for _ in range(100):
+            log.write(SensorPacketDropped(address, "for the test"), 100.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "sensor packet from 192.0.2.1 dropped: for the test",
+        "sensor packet from 192.0.2.2 dropped: for the test",
+    ]
+    log.write(SensorPacketDropped("192.0.2.1", "a minute later"), 160.0)
+    log.close()
+    assert len(caplog.records) == 3

@@ -16,13 +16,15 @@ from hedgerow.errors import ConfigError
 
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": ("hedgerow.bench.broker", "throughput, latency and memory beside Mosquitto and others"),
+    "multicast": ("hedgerow.bench.multicast", "messages without a broker, beside bare sockets and Zenoh"),
+    "sensors": ("hedgerow.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }
 """Each is a module with `run(Request) -> Result`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "benches:\n" + "\n".join(f"  {name}  {text}" for name, (_, text) in BENCHES.items())
+    parser.epilog = "benches:\n" + "\n".join(f"  {name:<10}{text}" for name, (_, text) in BENCHES.items())
     parser.add_argument("name", metavar="NAME", choices=BENCHES, help=f"one of: {', '.join(BENCHES)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument(

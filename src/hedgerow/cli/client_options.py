@@ -16,6 +16,8 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import uvloop
@@ -25,7 +27,7 @@ from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.packets import CONNECT, NEVER_EXPIRES, PUBLISH, SUBSCRIBE
 from hedgerow.net.authority import authority
-from hedgerow.net.client.urls import Address, parse_url
+from hedgerow.net.client.urls import SCHEMES, Address, parse_url
 
 T = TypeVar("T")
 
@@ -61,7 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = _HelpFormatter
     parser.conflict_handler = "resolve"  # -h is the host, as people's fingers know it
     add = parser.add_argument_group("server").add_argument
-    add("-L", "--url", help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], or ws(s)://…[/PATH]")
+    add(
+        "-L",
+        "--url",
+        help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], or ws(s)://…[/PATH], udp://HOST or multicast://",
+    )
     add("-h", "--host", help="host name or address (localhost)")
     add("-p", "--port", type=int, help="port (1883, with TLS 8883)")
     add("-u", "--username", metavar="USER", help="user name")
@@ -71,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--key", metavar="FILE", help="the client certificate's private key")
     add("--insecure", action="store_true", help="do not check the server's host name")
     add("--tls-use-os-certs", action="store_true", help="TLS with the system's authorities")
+    add = parser.add_argument_group("multicast (multicast://, which needs no server)").add_argument
+    add("--interface", action="append", metavar="NAME", help="use this network interface; may be repeated")
+    add("--scope", help="how far IPv6 groups reach: interface, link (the default) or site")
+    add("--ip", type=int, metavar="VERSION", help="4 or 6 (6 where the interfaces can)")
+    add("--peer", action="append", metavar="HOST[:PORT]", help="a member that multicast may not reach")
+    add("--multicast-key", metavar="FILE", help="file of keys: encrypt, and hear only those who have them")
     add = parser.add_argument_group("session").add_argument
     add("-i", "--id", help="client id (a random one)")
     add("-I", "--id-prefix", metavar="PREFIX", help="client id: this and the process id")
@@ -102,7 +114,7 @@ class Target:
 
     def __init__(self, arguments: argparse.Namespace, url: str | None) -> None:
         address, self.topic = _read_address(arguments, url)
-        self.url = str(address)
+        self.url = _with_multicast_options(arguments, address)
         self._properties = _read_properties(arguments.property)
         self.arguments = _connect_arguments(arguments, address)
         connect_properties = dict(self.properties("connect"))
@@ -142,13 +154,43 @@ def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Addre
         raise ConfigError("a URL says the host and the port: -h and -p go without one")
     address = parse_url(url)
     if (arguments.cafile or arguments.cert or arguments.key) and not address.scheme.tls:
-        raise ConfigError(f"{address.scheme.name}:// is without TLS; write {address.scheme.name}s://")
+        secure = f"{address.scheme.name}s"
+        hint = f"write {secure}://" if secure in SCHEMES else "there is none with it"
+        raise ConfigError(f"{address.scheme.name}:// is without TLS; {hint}")
     arguments.username = address.username if arguments.username is None else arguments.username
     arguments.password = address.password if arguments.password is None else arguments.password
     if address.scheme.websocket:
         return address, None
-    bare = Address(address.scheme, address.host, address.port)
-    return bare, address.rest.removeprefix("/") or None
+    topic, question, options = address.rest, "", ""
+    if address.scheme.options:
+        topic, question, options = topic.partition("?")
+    bare = Address(address.scheme, address.host, address.port, question + options)
+    return bare, topic.removeprefix("/") or None
+
+
+def _with_multicast_options(arguments: argparse.Namespace, address: Address) -> str:
+    """The URL to connect to. Flags for multicast take the place of what the URL says, or add to it."""
+    given: dict[str, Any] = {
+        name: value
+        for name, value in (
+            ("interfaces", arguments.interface and tuple(arguments.interface)),
+            ("scope", arguments.scope),
+            ("ip", arguments.ip),
+            ("peers", arguments.peer and tuple(arguments.peer)),
+            ("key_file", arguments.multicast_key and Path(arguments.multicast_key)),
+        )
+        if value is not None
+    }
+    if address.scheme.name != "multicast":
+        if given:
+            flags = "--interface, --scope, --ip, --peer and --multicast-key"
+            raise ConfigError(f"{flags} are for multicast://, not for {address.scheme.name}://")
+        return str(address)
+    from hedgerow.net.multicast.options import read_options
+
+    options = read_options(address.host, address.port, address.rest)
+    given["peers"] = (*options.peers, *given.get("peers", ()))
+    return replace(options, **given).url
 
 
 def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[str, Any]:

@@ -20,6 +20,7 @@ examples:
   hedgerow pub farm/barn/temperature 21.5          to localhost
   hedgerow pub mqtt://broker.example farm/barn/temperature 21.5
   hedgerow pub -h broker.example -t farm/barn/temperature -m 21.5 -q 1 -r
+  hedgerow pub multicast:// home/vacuum/status done -q 1   with no server, to all on this network
   sensor | hedgerow pub -t farm/barn/temperature -l
 """
 

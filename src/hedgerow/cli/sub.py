@@ -30,6 +30,8 @@ examples:
   hedgerow sub -h broker.example -t 'farm/#' -F '%I %t %p'
   hedgerow sub -t 'farm/#' -C 1 -W 10                  one message, or status 27 after 10 s
   hedgerow sub -t 'farm/#' --json | jq .payload
+  hedgerow sub multicast:// 'home/#' -v                 with no server: whatever is on this network
+  hedgerow sub udp://broker.example temperature        from UDP sensors; --ask asks for topics
 
 formats (-F): %t topic, %p payload, %x %X payload in hex, %l its length, %q QoS, %r retain, %m packet id,
   %j JSON, %J JSON with a JSON payload inside, %I time (ISO 8601), %U Unix time, @X strftime's %X;
@@ -49,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     choice = parser.add_argument_group("messages")
     choice.add_argument("-t", "--topic", action="append", default=[], help="topic filter; may be repeated")
+    choice.add_argument(
+        "--ask", action="store_true", help="ask for topics, and go on asking while messages are printed"
+    )
     choice.add_argument(
         "-T", "--filter-out", action="append", default=[], metavar="TOPIC", help="do not print these topics"
     )
@@ -88,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     words = list(arguments.words)
     target = Target(arguments, client_options.take_url(words))
     filters = [*arguments.topic, *([target.topic] if target.topic else []), *words]
-    if not filters and not arguments.unsubscribe:
+    if not filters and not arguments.unsubscribe and not arguments.ask:
         raise ConfigError("no topic: give it as a word, with -t, or in the URL")
     for topic_filter in [*filters, *arguments.filter_out, *arguments.unsubscribe]:
         validate_filter(topic_filter)
@@ -99,18 +104,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.no_retained and arguments.retained_only:
         raise ConfigError("-R and --retained-only leave nothing")
     target.arguments["manual_acknowledgement"] = True
-    printer = _Printer(arguments)
+    printer = Printer(arguments)
     return client_options.run(_subscribe(arguments, target, filters, printer))
 
 
 async def _subscribe(
-    arguments: argparse.Namespace, target: Target, filters: list[str], printer: _Printer
+    arguments: argparse.Namespace, target: Target, filters: list[str], printer: Printer
 ) -> int:
     try:
         async with asyncio.timeout(arguments.timeout):
             async with hedgerow.connect(target.url, **target.arguments) as bus:
                 for topic_filter in arguments.unsubscribe:
                     await bus.unsubscribe(topic_filter)
+                if arguments.ask:
+                    from hedgerow.cli.sub_ask import ask
+
+                    return await ask(bus, filters, printer)
                 if filters:
                     await _print_messages(bus, arguments, target, filters, printer)
         return 0
@@ -121,7 +130,7 @@ async def _subscribe(
 
 
 async def _print_messages(
-    bus: hedgerow.Bus, arguments: argparse.Namespace, target: Target, filters: list[str], printer: _Printer
+    bus: hedgerow.Bus, arguments: argparse.Namespace, target: Target, filters: list[str], printer: Printer
 ) -> None:
     subscription = bus.subscribe(
         *filters,
@@ -157,7 +166,7 @@ async def _remove_retained(bus: hedgerow.Bus, taken: list[Message], filtered_out
             await bus.publish(message.topic, b"", qos=1, retain=True)
 
 
-class _Printer:
+class Printer:
     """Turns messages into output, and knows when enough have been printed."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -181,7 +190,8 @@ class _Printer:
         self.output = []
         now = time.time_ns()
         for number, message in enumerate(batch, 1):
-            assert isinstance(message, MessageReceived)
+            if not isinstance(message, MessageReceived):  # one that came without a server
+                message = _received(message)
             if self._retained_only and not message.retain:
                 self.done = True
                 return batch[:number]
@@ -198,3 +208,9 @@ class _Printer:
         if self._no_retained and message.retain:
             return True
         return any(matches(each, message.topic) for each in self._filtered_out)
+
+
+def _received(message: Message) -> MessageReceived:
+    return MessageReceived(
+        message.topic, message.payload, message.qos, message.retain, message.properties, message.id
+    )

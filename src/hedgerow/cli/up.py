@@ -2,7 +2,7 @@
 
 On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
 connections. The log goes to standard error. SIGTERM and SIGINT stop the node in order, the second one
-at once; SIGHUP reads the passwords and the access rules again.
+at once; SIGHUP reads the passwords, the access rules and the multicast keys again.
 """
 
 from __future__ import annotations

@@ -17,8 +17,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hedgerow.errors import ConfigError
+from hedgerow.fabric.sensors.packet import DEFAULT_TOPICS
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.net.multicast_config import (
+    Multicast,
+    make_multicast,
+    read_interfaces,
+    read_ip,
+    read_max_payload,
+    read_peers,
+    read_port,
+    read_scope,
+    read_topic_filters,
+)
 from hedgerow.net.values import (
     Address,
     Read,
@@ -30,6 +42,10 @@ from hedgerow.net.values import (
     read_limit,
     read_node_id,
     read_one_of,
+    read_packets_per_s,
+    read_sensor_topics,
+    read_subscription_expiry,
+    read_udp_addresses,
     read_utf8,
 )
 
@@ -44,12 +60,24 @@ class Tls:
 
 
 @dataclass(slots=True, frozen=True)
+class Sensors:
+    topics: Mapping[int, str] = field(default_factory=DEFAULT_TOPICS.copy)
+    subscription_expiry_s: float = 600.0
+    last_value: bool = True
+    rate: float | None = None
+    """Packets a second from one address; 0: no limit. None: the default, which spares loopback."""
+    anonymous: bool = False
+    """Beyond this machine, too, sensors may do without a name, which they cannot have."""
+
+
+@dataclass(slots=True, frozen=True)
 class Config:
     mqtt: tuple[Address, ...] = (Address("localhost", 1883),)
     mqtts: tuple[Address, ...] = ()
     ws: tuple[Address, ...] = (Address("localhost", 9001),)
     wss: tuple[Address, ...] = ()
     http: tuple[Address, ...] = (Address("localhost", 8780),)
+    udp: tuple[Address, ...] = ()
     data: Path | None = None
     id: str | None = None
     tls: Tls | None = None
@@ -60,6 +88,8 @@ class Config:
     log_format: str = "text"
     log_level: str = "info"
     sys_interval_s: float = 10.0
+    sensors: Sensors = field(default_factory=Sensors)
+    multicast: Multicast = field(default_factory=Multicast)
 
 
 class Key(NamedTuple):
@@ -76,6 +106,7 @@ KEYS: tuple[Key, ...] = (
     Key("ws", "--ws", "HOST:PORT", read_addresses, "serve MQTT over WebSocket here, or off"),
     Key("wss", "--wss", "HOST:PORT", read_addresses, "serve MQTT over WebSocket and TLS here, or off"),
     Key("http", "--http", "HOST:PORT", read_addresses, "serve metrics over HTTP here, or off"),
+    Key("udp", "--udp", "HOST[:PORT]", read_udp_addresses, "serve UDP sensors here, port 12345 unless given"),
     Key(
         "data",
         "--data",
@@ -127,10 +158,93 @@ KEYS: tuple[Key, ...] = (
     Key(
         "sys.interval", "--sys-interval", "SECONDS", read_interval, "how often $SYS is published; 0 for never"
     ),
+    Key(
+        "sensors.topics",
+        "--sensor-topic",
+        "NUMBER=TOPIC",
+        read_sensor_topics,
+        "a line of the sensors' topic table, such as 01=farm/temperature; may be repeated",
+    ),
+    Key(
+        "sensors.subscription_expiry",
+        "--sensor-subscription-expiry",
+        "DURATION",
+        read_subscription_expiry,
+        "how long a sensor subscription lasts unless it is renewed (10 min)",
+    ),
+    Key(
+        "sensors.last_value",
+        "--sensor-last-value",
+        "",
+        read_boolean,
+        "send the last value of a topic to a new sensor subscriber (yes)",
+    ),
+    Key(
+        "sensors.rate",
+        "--sensor-rate",
+        "N",
+        read_packets_per_s,
+        "sensor packets a second from one address; 0: no limit (1000)",
+    ),
+    Key(
+        "sensors.anonymous",
+        "--sensors-anonymous",
+        "",
+        read_boolean,
+        "serve sensors beyond this machine; their protocol has no names",
+    ),
+    Key(
+        "multicast.topics",
+        "--multicast",
+        "FILTER",
+        read_topic_filters,
+        "pass these topics between the broker and multicast; may be repeated",
+    ),
+    Key(
+        "multicast.interfaces",
+        "--multicast-interface",
+        "NAME",
+        read_interfaces,
+        "a network interface for multicast, such as eth0; may be repeated (every one that can)",
+    ),
+    Key("multicast.scope", "--multicast-scope", "SCOPE", read_scope, "interface, link or site (link)"),
+    Key("multicast.ip", "--multicast-ip", "VERSION", read_ip, "4 or 6 (6 where the interfaces can, else 4)"),
+    Key("multicast.port", "--multicast-port", "PORT", read_port, "the UDP port of every group (18514)"),
+    Key(
+        "multicast.peers",
+        "--peer",
+        "HOST[:PORT]",
+        read_peers,
+        "a node or device that multicast does not reach; may be repeated",
+    ),
+    Key(
+        "multicast.key_file",
+        "--multicast-key",
+        "FILE",
+        read_file_path,
+        "the shared keys that seal what goes by multicast; without it, all goes in clear",
+    ),
+    Key(
+        "multicast.max_payload",
+        "--multicast-max-payload",
+        "SIZE",
+        read_max_payload,
+        "the largest payload that goes by multicast (256 KiB)",
+    ),
     *(Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)),
 )
 
 SECTIONS = {key.name.split(".")[0] for key in KEYS if "." in key.name}
+# What takes several values as several flags.
+REPEATED = (
+    read_addresses,
+    read_udp_addresses,
+    read_sensor_topics,
+    read_topic_filters,
+    read_interfaces,
+    read_peers,
+)
+SENSOR_FIELDS = {"subscription_expiry": "subscription_expiry_s"}
 FIELDS = {"log.format": "log_format", "log.level": "log_level", "sys.interval": "sys_interval_s"}
 
 
@@ -161,9 +275,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["metavar"] = key.metavar
-        if key.read is read_addresses:
+        if key.read in REPEATED:
+            options["action"] = "append"
+        if key.read in (read_addresses, read_udp_addresses):
             default = ", ".join(map(str, getattr(defaults, key.name))) or "off"
-            options |= {"action": "append", "help": f"{key.help} (default: {default})"}
+            options["help"] = f"{key.help} (default: {default})"
         parser.add_argument(key.flag, **options)
     parser.add_argument(
         "--limit",
@@ -233,9 +349,13 @@ class _Loader:
             acl=values.get("access.acl"),
             anonymous=passwords is None if anonymous is None else anonymous,
             limits=Limits(**self.section("limits")),
+            sensors=Sensors(**{SENSOR_FIELDS.get(k, k): v for k, v in self.section("sensors").items()}),
+            multicast=self.multicast(),
         )
         self.check_tls_listeners(config)
-        self.check_same_ports(config)
+        self.check_same_ports(config, ("mqtt", "mqtts", "ws", "wss", "http"))
+        self.check_same_ports(config, ("udp",))
+        self.check_open_sensors(config, anonymous is True)
         if anonymous is None:
             self.check_open_listeners(config)
         elif not anonymous and passwords is None and not (tls and tls.use_identity_as_username):
@@ -262,6 +382,13 @@ class _Loader:
                 raise ConfigError(f"{self.where(f'tls.{name}')}: needs tls.client_ca too (--client-ca FILE)")
         return Tls(**given)
 
+    def multicast(self) -> Multicast:
+        given = self.section("multicast")
+        if given and "topics" not in given:
+            first = self.where(f"multicast.{next(iter(given))}")
+            raise ConfigError(f"{first}: needs multicast.topics too (--multicast FILTER)")
+        return make_multicast(given)
+
     def check_tls_listeners(self, config: Config) -> None:
         for name in ("mqtts", "wss"):
             if getattr(config, name) and config.tls is None:
@@ -269,9 +396,9 @@ class _Loader:
                     f"{self.where(name)}: needs tls.certificate and tls.key (--certificate FILE --key FILE)"
                 )
 
-    def check_same_ports(self, config: Config) -> None:
+    def check_same_ports(self, config: Config, names: tuple[str, ...]) -> None:
         taken: dict[tuple[str, int], str] = {}
-        for name, address in _listeners(config, ("mqtt", "mqtts", "ws", "wss", "http")):
+        for name, address in _listeners(config, names):
             for host in address.bind_hosts:
                 other = taken.get((host, address.port))
                 if other and address.port:
@@ -293,6 +420,16 @@ class _Loader:
                 f"a name. Set access.passwords (--passwords FILE), or {certificates if is_tls else ''}"
                 "say that this is meant: access.anonymous = true (--anonymous)"
             )
+
+    def check_open_sensors(self, config: Config, anonymous: bool) -> None:
+        """A password does not help here: the sensors' protocol has no place for a name."""
+        for address in config.udp:
+            if not (address.is_loopback or anonymous or config.sensors.anonymous):
+                raise ConfigError(
+                    f"{self.where('udp')}: on {address} anyone who reaches this machine could publish and "
+                    "subscribe to the sensors' topics: their protocol has no names. Say that this is meant: "
+                    "sensors.anonymous = true (--sensors-anonymous)"
+                )
 
 
 def _listeners(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Address]]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
-
-from hedgerow.mqtt.broker.events import Event
+from typing import ClassVar, Protocol
 
 WINDOW_S = 60.0
 MAX_LINES = 30  # a minute, of one kind from one address
@@ -35,6 +33,17 @@ class TransportFailed:
         return f"{self.scheme} connection from {self.address} closed: {self.reason}"
 
 
+class Event(Protocol):
+    """What a machine or the shell reports: its text is the log line, its class the kind.
+
+    `address`, if it has one, is the peer's. `lines_a_minute`, if it has that, is how many lines of this
+    kind one address gets a minute, without a summary of the rest, which the counters tell.
+    """
+
+    @property
+    def level(self) -> int: ...
+
+
 class EventLog:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -47,7 +56,7 @@ class EventLog:
         """When `handle_timer` has something to say."""
         return self._window_ends_at if self._is_over else None
 
-    def write(self, event: Event | TransportFailed, now: float) -> None:
+    def write(self, event: Event, now: float) -> None:
         if not self._logger.isEnabledFor(event.level):
             return
         if now >= self._window_ends_at:
@@ -56,6 +65,9 @@ class EventLog:
         key = (type(event).__name__, getattr(event, "address", ""))
         if key not in self._counts and len(self._counts) >= MAX_KEYS:
             key = _OTHERS
+        bound = getattr(event, "lines_a_minute", None)
+        if bound is not None and key is not _OTHERS and self._counts[key] >= bound:
+            return
         self._counts[key] += 1
         if self._counts[key] <= MAX_LINES:
             self._logger.log(event.level, event)

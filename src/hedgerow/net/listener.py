@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from hedgerow.net.authority import authority
 from hedgerow.net.eventlog import TransportFailed
 from hedgerow.net.link import LINGER_S
 from hedgerow.net.values import Address
+from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -39,17 +39,18 @@ SAME_PORT_ATTEMPTS = 16  # port 0 on two address families: until both have the s
 # Where a host means several addresses, those beyond the first may be missing: IPv6, as a rule.
 NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
 
-MAX_ADDRESSES = 4_096  # addresses whose connect rate is remembered: an attacker may have very many
-IPV6_SITE_BITS = 64  # one customer holds at least a /64, so that its addresses count as one
-
 Factory = Callable[["Listener", str], asyncio.Protocol]
 
 
-def bind(address: Address, key: str) -> list[socket.socket]:
+def bind(
+    address: Address, key: str, open_socket: Callable[[str, int], socket.socket] | None = None
+) -> list[socket.socket]:
     """Listening sockets on every host that `address` means, all with one port.
 
-    Raises ConfigError, naming the address and the configuration's `key`.
+    TCP, unless `open_socket` makes others. Raises ConfigError, naming the address and the
+    configuration's `key`.
     """
+    open_socket = open_socket or _listen
     hosts = address.bind_hosts if len(address.bind_hosts) > 1 else _resolve(address, key)
     host = address.host
     for _ in range(SAME_PORT_ATTEMPTS):
@@ -58,7 +59,7 @@ def bind(address: Address, key: str) -> list[socket.socket]:
             for host in hosts:
                 port = sockets[0].getsockname()[1] if sockets else address.port
                 try:
-                    sockets.append(_listen(host, port))
+                    sockets.append(open_socket(host, port))
                 except OSError as error:
                     if error.errno not in NO_SUCH_ADDRESS or not sockets:
                         raise
@@ -108,49 +109,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-class ConnectRate:
-    """A token bucket per address, kept as the one time at which the bucket will be full again.
-
-    Whoever is behind that time by more than the burst is refused. An address with a full bucket is
-    as good as unknown, so the table holds only those that connected just now, and at most
-    `MAX_ADDRESSES` of them.
-    """
-
-    def __init__(self, per_s: float, burst: float, spare_loopback: bool = False) -> None:
-        self._interval_s = 1 / per_s if per_s > 0 else 0.0
-        self._tolerance_s = self._interval_s * max(burst - 1, 0)
-        self._spare_loopback = spare_loopback
-        self._full_at: dict[str, float] = {}
-
-    def allows(self, address: str, now: float) -> bool:
-        if not self._interval_s or (self._spare_loopback and is_loopback(address)):
-            return True
-        site = _site(address)
-        full_at = max(self._full_at.pop(site, now), now)
-        allowed = full_at - now <= self._tolerance_s
-        if len(self._full_at) >= MAX_ADDRESSES:
-            self._make_room(now)
-        self._full_at[site] = full_at + self._interval_s if allowed else full_at
-        return allowed
-
-    def _make_room(self, now: float) -> None:
-        waiting = [(site, at) for site, at in self._full_at.items() if at > now]
-        # Too many all the same: those that have been quiet longest go, many at a time, so that a
-        # flood from everywhere does not pay for this walk at each connection.
-        self._full_at = dict(waiting[-MAX_ADDRESSES // 2 :])
-
-
-def is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
-
-
-def _site(address: str) -> str:
-    if ":" not in address:
-        return address
-    packed = ipaddress.IPv6Address(address.partition("%")[0]).packed
-    return packed[: IPV6_SITE_BITS // 8].hex()
 
 
 class Listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -14,6 +15,8 @@ from prometheus_client.registry import Collector
 from hedgerow.net.http import Handler, Request, Response
 
 if TYPE_CHECKING:
+    from hedgerow.fabric.sensors.exchange import Exchange
+    from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.server import Server
 
 # Counter of `Stats` → name and help. Prometheus adds "_total" to the names of counters.
@@ -36,6 +39,20 @@ COUNTERS = {
     "connections_refused": ("hedgerow_connections_refused", "Connections refused, whatever the reason."),
     "protocol_errors": ("hedgerow_protocol_errors", "Connections closed because the client broke a rule."),
     "sessions_expired": ("hedgerow_sessions_expired", "Sessions that ended because their time was over."),
+}
+
+# Counter of `SensorStats` → name and help; only where the node has a UDP address.
+SENSOR_COUNTERS = {
+    "received": ("hedgerow_sensor_packets_received", "Sensor packets received."),
+    "published": ("hedgerow_sensor_packets_published", "Sensor packets taken from publishers."),
+    "forwarded": ("hedgerow_sensor_packets_forwarded", "Sensor packets to subscribers."),
+    "malformed": ("hedgerow_sensor_packets_malformed", "Sensor packets dropped: the header is wrong."),
+    "unknown_topic": ("hedgerow_sensor_packets_unknown_topic", "Dropped: the topic is not in the table."),
+    "limited": ("hedgerow_sensor_packets_limited", "Dropped: beyond the rate of their address."),
+    "refused": ("hedgerow_sensor_packets_refused", "Dropped: a bound or an access rule forbids it."),
+    "expired": ("hedgerow_sensor_subscriptions_expired", "Sensor subscriptions that were not renewed."),
+    "too_large": ("hedgerow_sensor_messages_too_large", "Messages that fit no datagram."),
+    "unsent": ("hedgerow_sensor_packets_unsent", "Packets that the system did not take."),
 }
 
 # Name → help and what to read.
@@ -80,6 +97,42 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(name, help_text, getattr(server.broker.stats, counter))
         for name, (help_text, read) in GAUGES.items():
             yield GaugeMetricFamily(name, help_text, read(server))
+        if server.sensors is not None:
+            yield from _sensor_metrics(server.sensors.exchange)
+        if server.multicast is not None:
+            yield from _multicast_metrics(server.multicast)
+
+
+def _sensor_metrics(exchange: Exchange) -> Iterator[Metric]:
+    for counter, (name, help_text) in SENSOR_COUNTERS.items():
+        yield CounterMetricFamily(name, help_text, getattr(exchange.stats, counter))
+    yield GaugeMetricFamily(
+        "hedgerow_sensor_subscriptions", "Sensor subscriptions.", exchange.subscription_count
+    )
+
+
+def _multicast_metrics(multicast: MulticastGateway) -> Iterator[Metric]:
+    gateway, endpoint = multicast.gateway, multicast.endpoint
+    ledger = CounterMetricFamily(
+        "hedgerow_gateway_messages",
+        "Messages between the broker and multicast: published, and what became of them.",
+        labels=["direction", "what"],
+    )
+    for direction, counts in (("to_multicast", gateway.to_group), ("to_broker", gateway.to_broker)):
+        for what, count in asdict(counts).items():
+            if what != "waiting":
+                ledger.add_metric([direction, what], count)
+    yield ledger
+    yield GaugeMetricFamily(
+        "hedgerow_gateway_waiting", "Messages that wait to leave by multicast.", gateway.to_group.waiting
+    )
+    yield CounterMetricFamily(
+        "hedgerow_gateway_ids_forgotten", "Ids forgotten before their time.", gateway.forgotten_early
+    )
+    member = asdict(endpoint.member.stats) | asdict(endpoint.stats) | {"overruns": endpoint.overruns}
+    for counter, count in member.items():
+        help_text = f"Of the multicast member: {counter.replace('_', ' ')}."
+        yield CounterMetricFamily(f"hedgerow_multicast_{counter}", help_text, count)
 
 
 def metrics(server: Server) -> Handler:

@@ -31,15 +31,18 @@ from hedgerow.net.committer import Committer
 from hedgerow.net.config import Config, Tls, load_access
 from hedgerow.net.eventlog import EventLog
 from hedgerow.net.link import LINGER_S, Lingering, Link
-from hedgerow.net.listener import ConnectRate, Factory, Listener, bind
+from hedgerow.net.listener import Factory, Listener, bind
 from hedgerow.net.logins import Logins
 from hedgerow.net.passwords import Passwords
 from hedgerow.net.version import installed_version
+from hedgerow.rates import RatePerAddress
 
 if TYPE_CHECKING:
     import ssl
 
+    from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.http import Handler, HttpLink
+    from hedgerow.net.sensors import Sensors
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class Server:
         self.routes: dict[str, Handler] = {}  # of the HTTP port, by path
         self.http_links: set[HttpLink] = set()
         self.stopping = False
+        self.sensors: Sensors | None = None
+        self.multicast: MulticastGateway | None = None
         self._listeners: list[Listener] = []
         self._logins: Logins | None = None
         self._committer: Committer | None = None
@@ -82,13 +87,15 @@ class Server:
         default_rate = self.limits.connects_per_s == Limits().connects_per_s
         # The default spares this machine's own processes, which are no strangers, and among which is
         # the proxy that speaks for many clients. A rate that was chosen holds for everyone.
-        self._connect_rate = ConnectRate(
+        self._connect_rate = RatePerAddress(
             self.limits.connects_per_s, CONNECT_BURST_S * self.limits.connects_per_s, default_rate
         )
 
     @property
     def urls(self) -> list[str]:
-        return [url for listener in self._listeners for url in listener.urls]
+        urls = [url for listener in self._listeners for url in listener.urls]
+        urls += self.sensors.urls if self.sensors is not None else []
+        return urls + (self.multicast.urls if self.multicast is not None else [])
 
     @property
     def problem(self) -> str | None:
@@ -110,16 +117,31 @@ class Server:
         try:
             self._bind()
             self._load()
+            if self.config.multicast.topics:
+                from hedgerow.net.gateway import MulticastGateway
+
+                self.multicast = MulticastGateway(self)
+                await self.multicast.start()
         except BaseException:
             for listener in self._listeners:
                 await listener.stop()
+            if self.sensors is not None:
+                self.sensors.stop()
+            if self.multicast is not None:
+                await self.multicast.stop()
             await self._close_files()
             raise
         for listener in self._listeners:
             listener.start()
+        if self.sensors is not None:
+            self.sensors.start()
         self.flush()
 
     def _bind(self) -> None:
+        if self.config.udp:
+            from hedgerow.net.sensors import Sensors
+
+            self.sensors = Sensors(self)
         for scheme in SCHEMES:
             addresses = getattr(self.config, scheme)
             if not addresses:
@@ -185,18 +207,22 @@ class Server:
         )
 
     def reload(self) -> None:
-        """Read the passwords and the access rules again. What cannot be used leaves the old in force."""
+        """Read passwords, access rules and multicast keys again. What is wrong leaves the old in force."""
         try:
             passwords = Passwords.load(self.config.passwords) if self.config.passwords else None
             access = load_access(self.config)
+            if self.multicast is not None:
+                self.multicast.reload_keys()  # last: it takes effect at once
         except ConfigError as error:
             logger.error("nothing reloaded: %s", error)
             return
         self.broker.set_access(access)
+        if self.sensors is not None:
+            self.sensors.set_access(access)
         if self._logins is not None and passwords is not None:
             self._logins.passwords = passwords
             self._disconnect_users_not_in(passwords)
-        logger.info("passwords and access rules reloaded")
+        logger.info("passwords, access rules and keys reloaded")
 
     def _disconnect_users_not_in(self, passwords: Passwords) -> None:
         self.broker.now = self.clock()
@@ -214,6 +240,8 @@ class Server:
         self.stopping = True
         for listener in self._listeners:
             await listener.stop()
+        if self.sensors is not None:
+            self.sensors.stop()
         if self._committer is not None:
             await self._committer.drain(SHUT_DOWN_S)  # acknowledgements leave before the connections do
         self.broker.shut_down(self.clock())
@@ -224,6 +252,8 @@ class Server:
         for transport in transports:
             transport.abort()
         await self._wait_closed(SHUT_DOWN_S)
+        if self.multicast is not None:
+            await self.multicast.stop()  # behind the clients: their wills flow too
         if self._committer is not None and not await self._committer.drain(SHUT_DOWN_S):
             logger.error("the last changes are not stored: %s", self._committer.failure or "too slow")
         await self._close_files()
@@ -308,6 +338,8 @@ class Server:
             self._committer.poll()
         if broker.deadline < self._timer_at:
             self._wake_at(broker.deadline)
+        if self.multicast is not None:
+            self.multicast.flush()
 
     def _wake_at(self, at: float) -> None:
         if at >= self._timer_at:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, TopicError
+from hedgerow.fabric.sensors.packet import DEFAULT_PORT, MAX_TOPIC_NUMBER, read_number
 from hedgerow.mqtt.broker.limits import KIB, MIB, Limits
 from hedgerow.net.authority import authority
+from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -84,6 +86,18 @@ def read_addresses(value: object, base: Path) -> tuple[Address, ...]:
     if not values or "off" in values:
         raise ConfigError('either "off" alone, or addresses')
     return tuple(map(_address, values))
+
+
+def read_udp_addresses(value: object, base: Path) -> tuple[Address, ...]:
+    """As `read_addresses`, but the port may be left out: the sensor protocol has one of its own."""
+    values = value if isinstance(value, list) else [value]
+    return read_addresses([_with_sensor_port(each) for each in values], base)
+
+
+def _with_sensor_port(value: object) -> object:
+    if not isinstance(value, str) or value == "off" or re.search(r":[0-9]*$", value.rpartition("]")[2]):
+        return value
+    return f"{value}:{DEFAULT_PORT}"
 
 
 def _address(value: object) -> Address:
@@ -190,6 +204,49 @@ def read_interval(value: object, base: Path) -> float:
     """Seconds between two repetitions; 0 and "never" both come to 0, which is none at all."""
     seconds = _number(value, DURATION_UNITS, A_DURATION)
     return 0.0 if seconds in (0, INFINITE) else float(_within(seconds, 0.1, 86_400))
+
+
+def read_subscription_expiry(value: object, base: Path) -> float:
+    return float(_within(_number(value, DURATION_UNITS, A_DURATION), 1, 86_400))
+
+
+def read_packets_per_s(value: object, base: Path) -> float:
+    return float(_within(_number(value, {}, "a number"), 0, 1_000_000))
+
+
+def read_sensor_topics(value: object, base: Path) -> dict[int, str]:
+    """The table of sensor topics: from TOML a table, from flags a list of NUMBER=TOPIC."""
+    pairs: list[tuple[str, object]]
+    if isinstance(value, dict):
+        pairs = list(value.items())
+    elif isinstance(value, list) and all(isinstance(each, str) and "=" in each for each in value):
+        pairs = [
+            (number.strip(), topic.strip()) for number, _, topic in (each.partition("=") for each in value)
+        ]
+    else:
+        raise ConfigError(f'{_show(value)} is not a table such as {{01 = "farm/temperature"}}')
+    return read_topic_table(pairs)
+
+
+def read_topic_table(pairs: Iterable[tuple[str, object]]) -> dict[int, str]:
+    """Numbers to MQTT topics, each once. Raises ConfigError."""
+    table: dict[int, str] = {}
+    for text, topic in pairs:
+        number = read_number(text)
+        if number is None:
+            raise ConfigError(f'"{text}" is not a topic number from 00 to {MAX_TOPIC_NUMBER}')
+        if not isinstance(topic, str):
+            raise ConfigError(f"{text}: {_show(topic)} is not a text in quotes")
+        try:
+            validate_name(topic)
+        except TopicError as error:
+            raise ConfigError(f"{text}: {error}") from None
+        if topic.startswith("$"):
+            raise ConfigError(f'{text}: "{topic}": topics that begin with $ are the broker\'s own')
+        if number in table or topic in table.values():
+            raise ConfigError(f"{text}: the table has {'the number' if number in table else topic} already")
+        table[number] = topic
+    return table
 
 
 def read_limit(name: str) -> Read:

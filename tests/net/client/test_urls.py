@@ -20,6 +20,9 @@ from hedgerow.net.client.urls import SCHEMES, parse_url
         ("ws://h", "ws", "h", 80, ""),
         ("wss://h:9001/path?token=1", "wss", "h", 9001, "/path?token=1"),
         ("mqtt://h/farm/#", "mqtt", "h", 1883, "/farm/#"),
+        ("multicast://", "multicast", "", 18_514, ""),
+        ("multicast://:99?ip=4", "multicast", "", 99, "?ip=4"),
+        ("multicast://eth0,wlan0", "multicast", "eth0,wlan0", 18_514, ""),
     ],
 )
 def test_parts(url: str, scheme: str, host: str, port: int, rest: str) -> None:

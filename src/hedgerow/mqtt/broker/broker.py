@@ -24,6 +24,7 @@ from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.port import Port, deliver_to_ports
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
 from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable
@@ -377,7 +378,7 @@ class Broker:
 
     # Publications
 
-    def publish(self, message: Message, route: Route, publisher: Session | None) -> int:
+    def publish(self, message: Message, route: Route, publisher: Session | Port | None) -> int:
         """Pass a publication on; how many recipients it had."""
         self.sequence += 1
         if message.retain:
@@ -388,17 +389,23 @@ class Broker:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
             count += self._deliver_to_one(group, message, publisher)
+        if route.ports:
+            # Last: they may publish in turn, which is behind this message for everyone.
+            self.work += DELIVERY_WORK * len(route.ports)
+            count += deliver_to_ports(self, message, route, publisher)
         return count
 
     def deliver_individually(self, message: Message, route: Route, publisher: Session | None) -> None:
         """The recipients that the short path leaves over. QoS 0."""
-        self.work += DELIVERY_WORK * (len(route.others) + len(route.groups))
+        self.work += DELIVERY_WORK * (len(route.others) + len(route.groups) + len(route.ports))
         for recipient in route.others:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
             self._deliver_to_one(group, message, publisher)
+        if route.ports:
+            deliver_to_ports(self, message, route, publisher)
 
-    def _deliver_to_one(self, group: SharedGroup, message: Message, publisher: Session | None) -> bool:
+    def _deliver_to_one(self, group: SharedGroup, message: Message, publisher: Session | Port | None) -> bool:
         chosen = group.choose(self.access, message.topic)
         if chosen is not None:
             self.durability.store_separately()
@@ -409,7 +416,7 @@ class Broker:
         self,
         recipient: Recipient,
         message: Message,
-        publisher: Session | None,
+        publisher: Session | Port | None,
         group: SharedGroup | None = None,
     ) -> None:
         session = recipient.session

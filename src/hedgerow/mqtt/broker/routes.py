@@ -16,6 +16,7 @@ from hedgerow.mqtt.packets import Subscription
 from hedgerow.topics import TopicTree, is_wildcard, split_shared
 
 if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.port import Port
     from hedgerow.mqtt.broker.session import Session
 
 # A publisher that invents topics makes the cache start anew, not grow; nor with many recipients each.
@@ -121,6 +122,7 @@ class Route:
         "mqtt_3",
         "mqtt_5",
         "others",
+        "ports",
         "recipients",
         "stale",
         "topic",
@@ -133,12 +135,14 @@ class Route:
         topic: str,
         recipients: list[Recipient],
         groups: list[SharedGroup],
+        ports: tuple[Port, ...],
         interned: dict[tuple[Session, ...], tuple[Session, ...]],
     ) -> None:
         self.topic = topic
         self.stale = False
         self.recipients = recipients
         self.groups = groups
+        self.ports = ports
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
         by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
         self.others: list[Recipient] = []
@@ -153,7 +157,7 @@ class Route:
             interned.setdefault(tuple(sessions), tuple(sessions)) for sessions in by_form.values()
         )
         # All recipients, where a packet that came in that form suits every one of them.
-        plain = not self.others and not groups
+        plain = not self.others and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
 
@@ -164,6 +168,7 @@ class SubscriptionTable:
         self.shared_count = 0
         self._entries: TopicTree[Session, Entry] = TopicTree()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
+        self._ports: TopicTree[Port, None] = TopicTree()
         self._routes: dict[str, Route] = {}
         self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
@@ -174,7 +179,7 @@ class SubscriptionTable:
     @property
     def visited(self) -> int:
         """What lookups have cost: see `TopicTree`."""
-        return self._entries.visited + self._groups.visited
+        return self._entries.visited + self._groups.visited + self._ports.visited
 
     def add(self, session: Session, subscription: Subscription, identifier: int | None) -> None:
         name, topic_filter = split_shared(subscription.topic_filter)
@@ -201,6 +206,14 @@ class SubscriptionTable:
                     self._groups.remove(topic_filter, name)
         self.forget_routes(topic_filter)
 
+    def add_port(self, port: Port, topic_filter: str) -> None:
+        self._ports.set(topic_filter, port, None)
+        self.forget_routes(topic_filter)
+
+    def remove_port(self, port: Port, topic_filter: str) -> None:
+        self._ports.remove(topic_filter, port)
+        self.forget_routes(topic_filter)
+
     def forget_routes(self, topic_filter: str) -> None:
         """The answer may differ now for the topics that `topic_filter` matches."""
         if is_wildcard(topic_filter):
@@ -217,6 +230,10 @@ class SubscriptionTable:
         self._routes.clear()
         self._interned.clear()
         self._cached_recipients = 0
+
+    def known_route(self, topic: str) -> Route | None:
+        """The route of a topic that was looked up before, and so is a valid one."""
+        return self._routes.get(topic)
 
     def route(self, topic: str) -> Route:
         route = self._routes.get(topic)
@@ -241,4 +258,5 @@ class SubscriptionTable:
             if self.access.may_read(session.username, session.client_id, topic)
         ]
         groups = [group for _, group in self._groups.match(topic)]
-        return Route(topic, recipients, groups, self._interned)
+        ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
+        return Route(topic, recipients, groups, ports, self._interned)

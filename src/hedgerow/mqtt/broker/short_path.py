@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from hedgerow.errors import TopicError
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, may_publish
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.packets import MQTT_5
@@ -128,10 +128,15 @@ def _publish_run(
         _fan_out(same, data[position:run_end], count)
     if other:
         _fan_out(other, _translate(data, position, body, topic_end, payload, size, run_end), count)
-    if route.others or route.groups:
+    if route.others or route.groups or route.ports:
+        broker = connection.broker
+        sequence = broker.sequence - count  # Read now: a port that publishes in turn counts on.
         for start in range(position, run_end, size):
             message = Message(route.topic, data[start + payload - position : start + size])
-            connection.broker.deliver_individually(message, route, connection.session)
+            if route.ports:
+                sequence += 1
+                message.id = MessageId(broker.node_id, broker.epoch, sequence)
+            broker.deliver_individually(message, route, connection.session)
     return run_end
 
 

@@ -22,9 +22,15 @@ class Scheme(NamedTuple):
     websocket: bool
     module: str
     """Its `open_bus(address, options)` makes the bus."""
+    options: bool = False
+    """It takes `?NAME=VALUE&…` after host and port."""
+    hostless: bool = False
+    """There may be no host."""
 
 
 _MQTT_MODULE = "hedgerow.net.client.mqtt_bus"
+_SENSOR_MODULE = "hedgerow.net.client.sensor_bus"
+_MULTICAST_MODULE = "hedgerow.net.client.multicast_bus"
 
 SCHEMES = {
     scheme.name: scheme
@@ -33,6 +39,8 @@ SCHEMES = {
         Scheme("mqtts", 8883, tls=True, websocket=False, module=_MQTT_MODULE),
         Scheme("ws", 80, tls=False, websocket=True, module=_MQTT_MODULE),
         Scheme("wss", 443, tls=True, websocket=True, module=_MQTT_MODULE),
+        Scheme("udp", 12345, tls=False, websocket=False, module=_SENSOR_MODULE, options=True),
+        Scheme("multicast", 18_514, False, False, _MULTICAST_MODULE, options=True, hostless=True),
     )
 }
 
@@ -64,6 +72,8 @@ class Address:
         """For people, and so without the password."""
         user = f"{quote(self.username)}@" if self.username else ""
         path = self.path if self.scheme.websocket else ""
+        if self.scheme.options:
+            path = "".join(self.rest.partition("?")[1:])
         return f"{self.scheme.name}://{user}{authority(self.host, self.port)}{path}"
 
     @property
@@ -82,7 +92,7 @@ def parse_url(url: str) -> Address:
     if scheme is None:
         raise ConfigError(f'no transport "{matched["scheme"]}://"; there are {known}')
     host = matched["literal"] or unquote(matched["host"] or "")
-    if not host:
+    if not host and not scheme.hostless:
         raise ConfigError(f'"{_without_password(url)}" names no host')
     return Address(
         scheme,

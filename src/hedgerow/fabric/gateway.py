@@ -1,0 +1,209 @@
+"""The gateway: chosen topics flow between this node's broker and a group without one, both ways.
+
+It joins the broker's `Port` and a *member* of the group. No message goes round or comes twice, however many
+gateways stand on one network: a port does not hear itself, and what was here before is known by its
+fabric-wide id, which every message keeps on its way. `$` topics stay where they are, since they speak of one
+broker.
+
+Retained messages are state. What the broker has at the start is *held* by the member, which answers late
+subscribers with it but sends nothing. What others answer to the member is taken over, unless the broker has
+that message, or a later one of the same origin: a member that was away answers with old values.
+
+A group takes messages at QoS 1 and 2 only as fast as its members can. What clients publish faster waits
+here, within a limit.
+
+Each direction has a ledger that balances: what was published is relayed, held, waiting, or dropped for one
+reason.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hedgerow.duplicates import DuplicateLog
+from hedgerow.errors import TopicError
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.port import Port
+from hedgerow.topics import split_shared, validate_filter
+
+MAX_REMEMBERED = 65_536  # ids; a stranger who invents messages pushes out the oldest, at about 10 MB
+MAX_WAITING_BYTES = 16 * 1024 * 1024  # A client may publish for as long as it likes.
+WAITING_BYTES = 400  # What a message takes beside its bytes.
+
+
+class Member(Protocol):
+    """What the gateway needs of the group's side."""
+
+    @property
+    def ready_at(self) -> float:
+        """When it takes the next message at QoS 1 or 2."""
+
+    def publish(self, message: Message, now: float) -> object:
+        """Send it under its own id. Raises ValueError when it is too large."""
+
+    def hold(self, message: Message, now: float) -> object:
+        """Answer late subscribers with this retained message. Raises ValueError when it is too large."""
+
+    def subscribe(self, topic_filter: str, now: float) -> object: ...
+
+    def unsubscribe(self, topic_filter: str, now: float) -> object: ...
+
+
+@dataclass(slots=True)
+class Ledger:
+    """One direction: `published` is the sum of all others."""
+
+    published: int = 0
+    relayed: int = 0
+    held: int = 0
+    waiting: int = 0
+    duplicates: int = 0
+    outdated: int = 0
+    """Last values that the broker has, or has a later one of."""
+    too_large: int = 0
+    overflowed: int = 0
+    """There was no more room to wait."""
+    refused: int = 0
+    """A topic that does not flow, or a retained message that the broker has no room for."""
+
+
+def check_filter(topic_filter: str) -> str:
+    """Return the filter if a gateway can take it. Raises TopicError."""
+    validate_filter(topic_filter)
+    if split_shared(topic_filter)[0] is not None or topic_filter.startswith("$"):
+        raise TopicError(f"topics that begin with $ stay on their broker: {topic_filter!r}")
+    return topic_filter
+
+
+class Gateway:
+    """`to_group` and `to_broker` are the ledgers. After `close` nothing flows."""
+
+    def __init__(self, broker: Broker, member: Member, topic_filters: Iterable[str], now: float) -> None:
+        self.to_group = Ledger()
+        self.to_broker = Ledger()
+        self._broker = broker
+        self._member = member
+        self._filters = [check_filter(each) for each in topic_filters]
+        self._log = DuplicateLog(MAX_REMEMBERED)
+        self._waiting: deque[Message] = deque()
+        self._waiting_bytes = 0
+        self._port = Port(broker, "multicast gateway", self._hold)
+        # First the broker's side: what it retains is known before the group answers with the same.
+        for topic_filter in self._filters:
+            self._port.subscribe(topic_filter, now)
+        self._port.deliver = self._send
+        for topic_filter in self._filters:
+            member.subscribe(topic_filter, now)
+
+    @property
+    def forgotten_early(self) -> int:
+        """How many ids the duplicate log had no room to remember for long enough."""
+        return self._log.forgotten_early
+
+    def receive_messages(self, messages: Iterable[Message], now: float) -> None:
+        """What the member heard in the group."""
+        for message in messages:
+            self._receive(message, False, now)
+
+    def receive_held(self, messages: Iterable[Message], now: float) -> None:
+        """Last values that the member was told when it subscribed."""
+        for message in messages:
+            self._receive(message, True, now)
+
+    @property
+    def deadline(self) -> float:
+        """When `handle_timer` is next needed."""
+        return self._member.ready_at if self._waiting else float("inf")
+
+    def handle_timer(self, now: float) -> None:
+        while self._waiting and self._member.ready_at <= now:
+            self._send_next(now)
+
+    def close(self, now: float) -> None:
+        """What waits leaves at once: it can still be repaired, but not sent later."""
+        self._port.close()
+        while self._waiting:
+            self._send_next(now)
+        for topic_filter in self._filters:
+            self._member.unsubscribe(topic_filter, now)
+
+    # From the broker
+
+    def _hold(self, message: Message) -> None:
+        """A retained message, at the start."""
+        ledger = self.to_group
+        ledger.published += 1
+        now = self._broker.now
+        if self._is_duplicate(message, now):
+            ledger.duplicates += 1
+            return
+        try:
+            self._member.hold(message, now)
+        except ValueError:
+            ledger.too_large += 1
+        else:
+            ledger.held += 1
+
+    def _send(self, message: Message) -> None:
+        ledger = self.to_group
+        ledger.published += 1
+        now = self._broker.now
+        if self._is_duplicate(message, now):
+            ledger.duplicates += 1
+        elif not message.qos or (not self._waiting and self._member.ready_at <= now):
+            self._publish_to_group(message, now)
+        elif self._waiting_bytes + message.size + WAITING_BYTES > MAX_WAITING_BYTES:
+            ledger.overflowed += 1
+        else:
+            ledger.waiting += 1
+            self._waiting.append(message)
+            self._waiting_bytes += message.size + WAITING_BYTES
+
+    def _send_next(self, now: float) -> None:
+        message = self._waiting.popleft()
+        self._waiting_bytes -= message.size + WAITING_BYTES
+        self.to_group.waiting -= 1
+        self._publish_to_group(message, now)
+
+    def _publish_to_group(self, message: Message, now: float) -> None:
+        try:
+            self._member.publish(message, now)
+        except ValueError:
+            self.to_group.too_large += 1
+        else:
+            self.to_group.relayed += 1
+
+    # From the group
+
+    def _receive(self, message: Message, is_held: bool, now: float) -> None:
+        ledger = self.to_broker
+        ledger.published += 1
+        if message.topic.startswith("$") or self._port.closed:
+            ledger.refused += 1
+        elif self._is_duplicate(message, now):
+            ledger.duplicates += 1
+        elif is_held and self._is_outdated(message):
+            ledger.outdated += 1
+        elif self._publish_to_broker(message, now):
+            ledger.relayed += 1
+        else:
+            ledger.refused += 1
+
+    def _publish_to_broker(self, message: Message, now: float) -> bool:
+        try:
+            return self._port.publish(message, now)
+        except TopicError:
+            return False
+
+    def _is_duplicate(self, message: Message, now: float) -> bool:
+        return message.id is not None and self._log.seen(message.id, now)
+
+    def _is_outdated(self, message: Message) -> bool:
+        kept = self._broker.retained.get(message.topic)
+        if kept is None or kept.id is None or message.id is None or kept.id.origin != message.id.origin:
+            return False
+        return kept.id >= message.id

@@ -1,0 +1,411 @@
+"""The multicast frame: one datagram. docs/multicast.md draws it byte by byte.
+
+A frame begins with a header of 32 bytes. If it is sealed, a key id and a counter follow in clear and
+the rest is encrypted (`keys.py`). The rest is a topic, where the receiver could not know it, and a body
+whose form the kind decides. All integers are big-endian.
+
+The `parse_…` functions take what anyone may have sent: they raise `FrameError` and nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum, IntFlag
+from struct import Struct, error, unpack_from
+from typing import Any, NamedTuple
+
+from hedgerow.errors import HedgerowError, TopicError
+from hedgerow.message import Message, MessageId, Properties
+from hedgerow.mqtt import packets, properties
+from hedgerow.topics import validate_filter, validate_name
+
+VERSION = 1
+HEADER = Struct(">BBHI8sQQ")
+HEADER_BYTES = HEADER.size  # 32
+SEAL = Struct(">IQ")  # key id, counter
+TAG_BYTES = 16
+SEAL_BYTES = SEAL.size + TAG_BYTES
+SENDER_BYTES = 8
+MAX_ORIGIN_BYTES = 64
+MAX_TOPIC_BYTES = 1_024  # A frame that carries its topic still has room for a message.
+MAX_RANGES = 64  # of one repair request
+MAX_NAMES = 512  # of one TOPICS, INTEREST or HELLO: a datagram of 64 KiB could hold 21,000 short ones
+# Of a message id. The store's integers are signed, and a batch counts on from its first sequence: an id that
+# does not fit would keep a gateway's broker from storing anything.
+MAX_SEQUENCE = (1 << 62) - 1
+MAX_MICROSECONDS = 1 << 52  # The year 2112: beyond, a float no longer tells two microseconds apart.
+
+# The headers of IPv6 and UDP, and the topic that a copy carries in addition.
+_SPARE_BYTES = 48 + 100
+MAX_DATAGRAM_BYTES = 16 * 1024  # On a loopback interface, which would take 64 KiB, more gains nothing.
+
+
+def datagram_bytes(mtu: int) -> int:
+    """The largest frame on a link that takes packets of `mtu` bytes: a datagram in pieces is lost with any
+    one of them. IPv6 links take at least 1,280 (RFC 8200 §5)."""
+    return min(max(mtu, 1_280) - _SPARE_BYTES, MAX_DATAGRAM_BYTES)
+
+
+DATAGRAM_BYTES = datagram_bytes(1_500)
+
+
+class FrameError(ValueError):
+    """A datagram that is not a frame, or a wrong one."""
+
+
+class Kind(IntEnum):
+    DATA = 1  # one message, several, or a piece of one
+    HEARTBEAT = 2  # how far the sender's stream of this topic has come
+    REPAIR = 3  # please send these of a stream again
+    GONE = 4  # these of a stream will not come again
+    TOPICS = 5  # topics that the sender publishes to
+    INTEREST = 6  # filters whose topics, and last values, the sender asks for
+    PRESENCE = 7  # here I am
+    HELLO = 8  # to one peer: here I am, and perhaps: send me copies
+    WELCOME = 9  # the answer to it
+    CHALLENGE = 10  # prove that you are alive
+    PROOF = 11  # the answer to it
+    LEAVE = 12  # the sender goes
+
+
+class Flags(IntFlag):
+    SEALED = 0x0001
+    TOPIC = 0x0002  # the topic is in the frame
+    FRAGMENT = 0x0004  # a piece of a message
+    FOREIGN = 0x0008  # the message has an id of its own, not the sender's
+    TIME = 0x0010  # when it was published
+    PROPERTIES = 0x0020  # MQTT 5 properties
+    BATCH = 0x0040  # several payloads
+    RETAIN = 0x0080
+    HELD = 0x0100  # a last value for someone who asked, not a new publication
+    QOS_1 = 0x0200
+    QOS_2 = 0x0400
+
+
+SEALED, TOPIC, FRAGMENT, FOREIGN, TIME, PROPERTIES, BATCH, RETAIN, HELD, QOS_1, QOS_2 = map(int, Flags)
+_QOS_SHIFT = QOS_1.bit_length() - 1
+_KNOWN_FLAGS = sum(map(int, Flags))
+# What only a DATA frame may have. A SEALED or TOPIC flag may be anywhere.
+_DATA_FLAGS = _KNOWN_FLAGS & ~(SEALED | TOPIC)
+_KINDS = frozenset(map(int, Kind))
+_DATA = int(Kind.DATA)
+
+
+class Header(NamedTuple):
+    version: int
+    kind: int
+    flags: int
+    crc: int
+    """CRC-32 of the topic that the frame is about; 0 when it is about none, or many."""
+    sender: bytes
+    stream_sequence: int
+    """The how-manieth frame of the sender's stream of this topic; 0 outside of streams (QoS 0)."""
+    message_sequence: int
+    """Of the id of the first message in it."""
+
+
+def parse_header(data: bytes) -> Header:
+    try:
+        header = Header._make(HEADER.unpack_from(data))
+    except error:
+        raise FrameError(f"{len(data)} bytes are no frame") from None
+    if header.version != VERSION:
+        raise FrameError(f"version {header.version}")
+    if header.kind not in _KINDS:
+        raise FrameError(f"kind {header.kind}")
+    if header.flags & ~_KNOWN_FLAGS or (header.kind != _DATA and header.flags & _DATA_FLAGS):
+        raise FrameError(f"flags {header.flags:#x} in {Kind(header.kind).name}")
+    if header.message_sequence > MAX_SEQUENCE:
+        raise FrameError(f"message sequence {header.message_sequence}")
+    return header
+
+
+def pack_header(
+    kind: int, flags: int, crc: int, sender: bytes, stream_sequence: int = 0, message_sequence: int = 0
+) -> bytes:
+    return HEADER.pack(VERSION, kind, flags, crc, sender, stream_sequence, message_sequence)
+
+
+# The topic, where the frame has one (flag TOPIC).
+
+
+def pack_topic(topic: str) -> bytes:
+    encoded = topic.encode()
+    return len(encoded).to_bytes(2, "big") + encoded
+
+
+def parse_topic(data: bytes) -> tuple[str, bytes]:
+    """The topic and what follows it."""
+    topic, rest = _take_text(data, 2)
+    if len(data) - len(rest) - 2 > MAX_TOPIC_BYTES:
+        raise FrameError(f"a topic of more than {MAX_TOPIC_BYTES} bytes")
+    try:
+        return validate_name(topic), rest
+    except TopicError as problem:
+        raise FrameError(str(problem)) from None
+
+
+def _take_text(data: bytes, length_bytes: int) -> tuple[str, bytes]:
+    end = length_bytes + int.from_bytes(data[:length_bytes], "big")
+    if len(data) < max(end, length_bytes):
+        raise FrameError("a text longer than its frame")
+    try:
+        return data[length_bytes:end].decode(), data[end:]
+    except UnicodeDecodeError:
+        raise FrameError("a text that is not UTF-8") from None
+
+
+# DATA: one message is `content`, which may be cut into fragments. Several in one frame are a batch.
+
+_FRAGMENT = Struct(">HH")  # index, count
+FRAGMENT_BYTES = _FRAGMENT.size
+_ID = Struct(">QQ")  # epoch, sequence
+# PUBLISH may carry them, but a message that brought them along would be misread by the next connection.
+_CONNECTION_PROPERTIES = {"topic_alias", "subscription_identifier"}
+MAX_FRAGMENTS = 0xFFFF
+
+
+def pack_fragment(index: int, count: int, piece: bytes) -> bytes:
+    return _FRAGMENT.pack(index, count) + piece
+
+
+def parse_fragment(body: bytes) -> tuple[int, int, bytes]:
+    """(index, count, piece)."""
+    if len(body) <= FRAGMENT_BYTES:
+        raise FrameError("a fragment with nothing in it")
+    index, count = _FRAGMENT.unpack_from(body)
+    if not index < count or count < 2:
+        raise FrameError(f"fragment {index} of {count}")
+    return index, count, body[FRAGMENT_BYTES:]
+
+
+def pack_content(message: Message, origin: str, published_at: float | None) -> tuple[int, bytes]:
+    """(flags, bytes) of a message whose sender is `origin`."""
+    flags = message.qos << _QOS_SHIFT
+    parts = []
+    message_id = message.id
+    if message_id is not None and (message_id.origin, message_id.epoch) != (origin, 0):
+        flags |= FOREIGN
+        encoded = message_id.origin.encode()
+        if len(encoded) > MAX_ORIGIN_BYTES:
+            raise ValueError(f"an origin of {len(encoded)} bytes; at most {MAX_ORIGIN_BYTES} fit")
+        parts += [bytes((len(encoded),)), encoded, _ID.pack(message_id.epoch, message_id.sequence)]
+    if published_at is not None:
+        flags |= TIME
+        parts.append(round(published_at * 1e6).to_bytes(8, "big"))
+    if message.properties:
+        flags |= PROPERTIES
+        parts.append(properties.encode(message.properties, packets.PUBLISH))
+    if message.retain:
+        flags |= RETAIN
+    parts.append(message.payload)
+    return flags, b"".join(parts)
+
+
+class Content(NamedTuple):
+    message: Message
+    published_at: float | None
+
+
+def parse_content(topic: str, flags: int, message_id: MessageId, content: bytes) -> Content:
+    """The message of a frame, or of the fragments put together; `message_id` unless it has its own."""
+    published_at = None
+    own: Properties = {}
+    try:
+        if flags & FOREIGN:
+            origin, content = _take_text(content, 1)
+            message_id = MessageId(origin, *_ID.unpack_from(content))
+            content = content[_ID.size :]
+            if not 0 < len(origin.encode()) <= MAX_ORIGIN_BYTES:
+                raise FrameError("a message id whose origin is empty or too long")
+            if max(message_id.epoch, message_id.sequence) > MAX_SEQUENCE:
+                raise FrameError(f"message id {message_id}")
+        if flags & TIME:
+            (microseconds,) = unpack_from(">Q", content)
+            if microseconds > MAX_MICROSECONDS:
+                raise FrameError(f"published {microseconds} microseconds after 1970")
+            published_at = microseconds / 1e6
+            content = content[8:]
+        if flags & PROPERTIES:
+            own, end = properties.decode(content, 0, packets.PUBLISH)
+            content = content[end:]
+            if not own.keys().isdisjoint(_CONNECTION_PROPERTIES):
+                raise FrameError("a property that belongs to one MQTT connection")
+    except FrameError:
+        raise
+    except (HedgerowError, ValueError, error) as problem:
+        raise FrameError(f"a message that cannot be read: {problem}") from None
+    qos = flags >> _QOS_SHIFT & 3
+    if qos == 3:
+        raise FrameError("QoS 3")
+    message = Message(topic, content, qos, bool(flags & RETAIN), own, message_id)
+    return Content(message, published_at)
+
+
+def pack_batch(payloads: Iterable[bytes]) -> bytes:
+    return b"".join([part for payload in payloads for part in (len(payload).to_bytes(2, "big"), payload)])
+
+
+def parse_batch(body: bytes) -> list[bytes]:
+    payloads = []
+    position, end = 0, len(body)
+    while position < end:
+        start = position + 2
+        position = start + (body[start - 2] << 8 | body[start - 1]) if start <= end else end + 1
+        if position > end:
+            raise FrameError("a batch that ends within a payload")
+        payloads.append(body[start:position])
+    return payloads
+
+
+# The other kinds.
+
+_HEARTBEAT = Struct(">Q")
+_REPAIR = Struct(">8sI")
+_RANGE = Struct(">QH")
+ANY_AGE = 0xFFFFFFFF
+
+
+class Repair(NamedTuple):
+    sender: bytes
+    """Whose stream: the request goes to all, so that those with the same gap need not ask."""
+    newer_than_ms: int
+    """Only what was published within this time: since then has the asker been subscribed."""
+    ranges: list[tuple[int, int]]
+    """(first, count) of stream sequences."""
+
+
+def pack_heartbeat(oldest: int) -> bytes:
+    """The header says the last sequence of the stream; this, the first that can still be had."""
+    return _HEARTBEAT.pack(oldest)
+
+
+def parse_heartbeat(body: bytes) -> int:
+    return int(_unpack(_HEARTBEAT, body)[0])
+
+
+_GONE = Struct(">8sQ")
+EVERYONE = bytes(SENDER_BYTES)
+
+
+class Gone(NamedTuple):
+    member: bytes
+    """For whom: one that asked for what is older than its subscription, or EVERYONE."""
+    last: int
+    """Up to this sequence nothing comes again."""
+
+
+def pack_gone(gone: Gone) -> bytes:
+    return _GONE.pack(*gone)
+
+
+def parse_gone(body: bytes) -> Gone:
+    return Gone(*_unpack(_GONE, body))
+
+
+def pack_repair(repair: Repair) -> bytes:
+    ranges = [_RANGE.pack(first, count) for first, count in repair.ranges[:MAX_RANGES]]
+    return _REPAIR.pack(repair.sender, repair.newer_than_ms) + b"".join(ranges)
+
+
+def parse_repair(body: bytes) -> Repair:
+    sender, newer_than_ms = _unpack(_REPAIR, body)
+    rest = body[_REPAIR.size :]
+    if len(rest) % _RANGE.size or not 0 < len(rest) <= MAX_RANGES * _RANGE.size:
+        raise FrameError("a repair request with a torn range")
+    ranges = [(first, count) for first, count in _RANGE.iter_unpack(rest) if first and count]
+    return Repair(sender, newer_than_ms, ranges)
+
+
+def pack_names(names: Iterable[str]) -> bytes:
+    return b"".join(map(pack_topic, names))
+
+
+def parse_names(body: bytes, are_filters: bool) -> list[str]:
+    """The topics of TOPICS, or the filters of INTEREST and HELLO."""
+    names = []
+    while body:
+        if are_filters:
+            name, body = _take_text(body, 2)
+            try:
+                validate_filter(name)
+            except TopicError as problem:
+                raise FrameError(str(problem)) from None
+        else:
+            name, body = parse_topic(body)
+        names.append(name)
+        if len(names) > MAX_NAMES:
+            raise FrameError(f"more than {MAX_NAMES} names")
+    return names
+
+
+class Interest(NamedTuple):
+    wants_values: bool
+    """The last values of the topics too, not only their names."""
+    filters: list[str]
+
+
+def pack_interest(interest: Interest) -> bytes:
+    return bytes((interest.wants_values,)) + pack_names(interest.filters)
+
+
+def parse_interest(body: bytes) -> Interest:
+    if not body:
+        raise FrameError("a body that is too short")
+    return Interest(bool(body[0]), parse_names(body[1:], are_filters=True))
+
+
+_HELLO = Struct(">8sB")
+COOKIE_BYTES = 8
+NO_COOKIE = bytes(COOKIE_BYTES)
+
+
+class Hello(NamedTuple):
+    cookie: bytes
+    """What the peer's WELCOME said, which shows that we are where we say; zeros before."""
+    wants_copies: bool
+    """We do not hear the peer's multicast: it is to send what matches our filters to us alone."""
+    filters: list[str]
+
+
+def pack_hello(hello: Hello) -> bytes:
+    return _HELLO.pack(hello.cookie, hello.wants_copies) + pack_names(hello.filters)
+
+
+def parse_hello(body: bytes) -> Hello:
+    cookie, wants_copies = _unpack(_HELLO, body)
+    return Hello(cookie, bool(wants_copies), parse_names(body[_HELLO.size :], are_filters=True))
+
+
+_CHALLENGE = Struct(">8s16s")
+NONCE_BYTES = 16
+
+
+class Challenge(NamedTuple):
+    """CHALLENGE: whom it is for; PROOF: whose it answers."""
+
+    member: bytes
+    nonce: bytes
+
+
+def pack_challenge(challenge: Challenge) -> bytes:
+    return _CHALLENGE.pack(*challenge)
+
+
+def parse_challenge(body: bytes) -> Challenge:
+    return Challenge(*_unpack(_CHALLENGE, body))
+
+
+def parse_welcome(body: bytes) -> bytes:
+    """The cookie that a HELLO is to bring back."""
+    if len(body) != COOKIE_BYTES:
+        raise FrameError("a cookie of another length")
+    return body
+
+
+def _unpack(form: Struct, body: bytes) -> tuple[Any, ...]:
+    try:
+        return form.unpack_from(body)
+    except error:
+        raise FrameError("a body that is too short") from None

@@ -1,0 +1,67 @@
+"""Where a topic is found: its multicast address, its checksum, its name in multicast DNS.
+
+With IPv6 an address is computed. With IPv4, whose multicast addresses are too few for that, the first
+publisher chooses one and multicast DNS tells it to the others; publishers that chose at the same time
+see each other's choice and all keep the same one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import zlib
+from collections.abc import Iterable
+from functools import lru_cache
+
+# The group in which members hear of each other and of new topics, and which has to be known beforehand.
+# As a topic name it can be no application's: names that begin with $ do not travel by multicast.
+CONTROL_TOPIC = "$hedgerow/multicast"
+CONTROL_GROUP_IPV4 = "239.255.72.82"
+
+# RFC 4291 §2.7 and RFC 7346: how far an IPv6 group reaches.
+SCOPES = {"interface": 1, "link": 2, "site": 5}
+
+# Administratively scoped, as "private" as addresses get among groups (RFC 2365 §6.1: the local scope).
+IPV4_GROUPS = ipaddress.IPv4Network("239.255.0.0/16")
+_RESERVED_IPV4_GROUPS = {CONTROL_GROUP_IPV4, str(IPV4_GROUPS[0]), str(IPV4_GROUPS[-1])}
+
+
+def ipv6_group(topic: str, scope: int) -> str:
+    """ff1S: and the first 112 bits of the topic's SHA-256. The 1 says that nobody assigned it."""
+    digest = hashlib.sha256(topic.encode()).digest()[:14]
+    return str(ipaddress.IPv6Address(bytes((0xFF, 0x10 | scope)) + digest))
+
+
+@lru_cache(maxsize=4_096)
+def topic_crc(topic: str) -> int:
+    """What a frame says of its topic, for those who listen to another one at the same address."""
+    return zlib.crc32(topic.encode())
+
+
+def mdns_label(topic: str) -> str:
+    """The topic as a label of a name in `.local`: a topic may be longer than the 63 bytes of a label."""
+    digest = hashlib.sha256(topic.encode()).digest()[:20]
+    return f"topic-{base64.b32encode(digest).decode().lower()}"
+
+
+def choose_ipv4_group(chance: float, taken: Iterable[str] = ()) -> str:
+    """Some group that nobody is known to use; `chance` is from 0 to 1."""
+    first = int(chance * IPV4_GROUPS.num_addresses)
+    avoided = _RESERVED_IPV4_GROUPS.union(taken)
+    # When all are taken topics share one, and the CRC tells them apart.
+    return _next_group(first, avoided) or _next_group(first, _RESERVED_IPV4_GROUPS) or CONTROL_GROUP_IPV4
+
+
+def _next_group(first: int, avoided: set[str]) -> str | None:
+    count = IPV4_GROUPS.num_addresses
+    groups = (str(IPV4_GROUPS[(first + step) % count]) for step in range(count))
+    return next((group for group in groups if group not in avoided), None)
+
+
+def winning_ipv4_group(groups: Iterable[str]) -> str:
+    """Of groups that were chosen for one topic at the same time, the one that everyone keeps.
+
+    RFC 6762 §8.2: the record whose data is lexicographically later wins.
+    """
+    return str(max(map(ipaddress.IPv4Address, groups)))

@@ -1,0 +1,479 @@
+"""A member: one participant in publish/subscribe by multicast.
+
+A machine: the application's calls, datagrams and `now` come in; datagrams, groups to be in, messages and
+the next deadline come out. `Publisher` and `Subscriber` are its two halves, `Discovery` and `Peers` know who
+and what there is, the `Transmitter` makes datagrams. Here every frame that arrives is checked, opened if
+it is sealed, and handed to the one that its kind is for.
+
+With keys, nothing is believed of a sender before it has answered a challenge: frames of an earlier life of
+the network, recorded and played back, have a good seal but nobody who answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from hedgerow.fabric.multicast import frame
+from hedgerow.fabric.multicast.discovery import Discovery
+from hedgerow.fabric.multicast.frame import (
+    HEADER_BYTES,
+    NONCE_BYTES,
+    SEALED,
+    SENDER_BYTES,
+    TOPIC,
+    Challenge,
+    FrameError,
+    Header,
+    Kind,
+    parse_header,
+)
+from hedgerow.fabric.multicast.groups import CONTROL_TOPIC, topic_crc
+from hedgerow.fabric.multicast.incoming import Datagram, Listening, Sender, Unproven
+from hedgerow.fabric.multicast.keys import Keyring, SealError
+from hedgerow.fabric.multicast.limits import (
+    ASK_AGAIN_S,
+    LINGER_S,
+    MAX_UNPROVEN,
+    MAX_UNPROVEN_BYTES,
+    PROOFS_PER_S,
+    Limits,
+)
+from hedgerow.fabric.multicast.outgoing import Allowance
+from hedgerow.fabric.multicast.peers import Endpoint, Peers
+from hedgerow.fabric.multicast.publisher import Publisher
+from hedgerow.fabric.multicast.random import Random
+from hedgerow.fabric.multicast.stats import Stats
+from hedgerow.fabric.multicast.subscriber import Subscriber
+from hedgerow.fabric.multicast.timers import Timers
+from hedgerow.fabric.multicast.transmitter import Transmitter
+from hedgerow.fabric.multicast.values import LastValues
+from hedgerow.message import Message
+
+__all__ = ["CONTROL_TOPIC", "Endpoint", "Keyring", "Limits", "Member", "Random", "Stats"]
+
+MAX_CACHED_TOPICS = 16_384
+
+
+class Received(NamedTuple):
+    """A frame that was found genuine."""
+
+    header: Header
+    body: bytes
+    sender: Sender
+    listening: Listening | None
+    """The topic of ours that it is about."""
+    source: Endpoint | None
+    unicast: bool
+    now: float
+
+
+class Member:
+    def __init__(
+        self,
+        now: float,
+        random: Random,
+        *,
+        keys: Keyring | None = None,
+        limits: Limits | None = None,
+        hears_itself: bool = True,
+    ) -> None:
+        limits = limits or Limits()
+        self.sender = random.randbytes(SENDER_BYTES)
+        self.origin = self.sender.hex()
+        self.stats = Stats()
+        self._keys = keys
+        self._random = random
+        self._hears_itself = hears_itself
+        self._wanted: dict[str, bool] = {}
+        self._timers = Timers()
+        self._values = LastValues(limits.retained_bytes)
+        self._peers = Peers(random.randbytes(32), self._multicast_at)
+        self._transmitter = Transmitter(self.sender, self.stats, self._peers.find_copies)
+        self._transmitter.set_keys(keys)
+        self._publisher = Publisher(limits, self._transmitter, self._timers, self._values, self.stats)
+        self._subscriber = Subscriber(
+            limits, self._transmitter, self._timers, self._values, self.stats, random
+        )
+        self._discovery = Discovery(
+            limits,
+            self._transmitter,
+            self._timers,
+            self._values,
+            random,
+            self._publisher,
+            self._subscriber,
+            self._peers,
+        )
+        self._subscriber.on_value = self._discovery.heard_value
+        self._unproven: dict[bytes, Unproven] = {}
+        self._proofs = Allowance(PROOFS_PER_S, 0.5)
+        self._published_at = float("-inf")
+        self._discovery.start(now)
+
+    # The application's side
+
+    def publish(self, message: Message, now: float) -> None:
+        """Send a message with the next `flush`, or before. ValueError when it cannot travel by multicast."""
+        message_id = self._publisher.publish(message, now)
+        self._published_at = now
+        if self._publisher.new_topics:
+            self._discovery.announce_new(now)
+        if self._hears_itself and self._is_wanted(message.topic):
+            self._subscriber.messages.append(replace(message, id=message_id))
+            self.stats.delivered += 1
+
+    def _is_wanted(self, topic: str) -> bool:
+        wanted = self._wanted.get(topic)
+        if wanted is None:
+            if len(self._wanted) >= MAX_CACHED_TOPICS:
+                self._wanted.clear()
+            wanted = self._wanted[topic] = self._subscriber.wants(topic)
+        return wanted
+
+    def flush(self, now: float) -> None:
+        """Send what was gathered."""
+        self._publisher.flush(now)
+
+    @property
+    def ready_at(self) -> float:
+        """Publishing at QoS 1 and 2 should wait until then."""
+        return self._publisher.pace.ready_at
+
+    def subscribe(self, topic_filter: str, now: float) -> None:
+        """Last values follow by `take_held`. Subscribing again to the same filter counts."""
+        self._subscriber.subscribe(topic_filter, now)
+        self._wanted.clear()
+        for value in self._values.match(topic_filter):
+            self._subscriber.hold_again(value)
+        self._discovery.subscribed(topic_filter, now)
+
+    def unsubscribe(self, topic_filter: str, now: float) -> None:
+        self._subscriber.unsubscribe(topic_filter)
+        self._wanted.clear()
+
+    def hold(self, message: Message, now: float) -> None:
+        """A last value to answer with that is not sent now; one that anybody published counts as newer.
+        ValueError when it cannot travel by multicast."""
+        self._publisher.check(message)
+        self._values.set(message, 0.0)
+
+    def add_peer(self, endpoint: Endpoint, now: float, sender: bytes | None = None) -> None:
+        """Somebody whose multicast may not reach us, nor ours them.
+
+        With its `sender` id it was found, not named by the user: it has time to be heard by itself before it
+        is greeted. Otherwise fifty members that find each other would greet each other all at once.
+        """
+        is_new = self._peers.add(endpoint, now, is_configured=sender is None, sender=sender)
+        if is_new and sender is None:
+            self._greet(endpoint)
+
+    def _greet(self, endpoint: Endpoint) -> None:
+        hello = self._peers.hello_to(endpoint, list(self._subscriber.filters))
+        if hello is not None:
+            self._discovery.send_hello(endpoint, hello)
+
+    def _multicast_at(self, sender_id: bytes) -> float:
+        return self._subscriber.multicast_at(sender_id)
+
+    def set_datagram_bytes(self, size: int) -> None:
+        """The largest datagram, where the network has changed."""
+        self._publisher.set_datagram_bytes(size)
+        self._discovery.set_datagram_bytes(size)
+
+    def set_keys(self, keys: Keyring | None) -> None:
+        self._keys = keys
+        self._transmitter.set_keys(keys)
+
+    def linger_until(self, now: float) -> float:
+        """Until then others may ask for what was published last, or for a proof of who did."""
+        asked_for = self._publisher.sent_at
+        if self._keys is not None:
+            asked_for = max(asked_for, self._published_at)
+        return asked_for + LINGER_S
+
+    def leave(self, now: float) -> None:
+        self.flush(now)
+        self._transmitter.send_to_all(Kind.LEAVE)
+
+    # What comes out
+
+    def take_messages(self) -> list[Message]:
+        """Live messages, in order; `retain` as published."""
+        messages, self._subscriber.messages = self._subscriber.messages, []
+        return messages
+
+    def take_held(self) -> list[Message]:
+        """Last values for new subscriptions; and, with no payload, that there is none any more."""
+        held, self._subscriber.held = self._subscriber.held, []
+        return held
+
+    def take_memberships(self) -> list[tuple[str, bool]]:
+        """Topics whose groups to join (True) and to leave (False), in order."""
+        memberships, self._subscriber.memberships = self._subscriber.memberships, []
+        return memberships
+
+    def take_publishing(self) -> list[tuple[str, bool]]:
+        """Topics that we begin (True) and cease (False) to publish to."""
+        publishing, self._publisher.publishing = self._publisher.publishing, []
+        return publishing
+
+    def take_to_groups(self) -> list[tuple[str, bytes]]:
+        """(topic, datagram) to send to the topic's group."""
+        to_groups, self._transmitter.to_groups = self._transmitter.to_groups, []
+        return to_groups
+
+    def take_to_peers(self) -> list[tuple[Endpoint, bytes]]:
+        to_peers, self._transmitter.to_peers = self._transmitter.to_peers, []
+        return to_peers
+
+    @property
+    def deadline(self) -> float:
+        return self._timers.deadline
+
+    def handle_timer(self, now: float) -> None:
+        self._timers.run(now)
+        self._see_to_copies()
+
+    def _see_to_copies(self) -> None:
+        if self._peers.has_changed:
+            self._peers.has_changed = False
+            self._publisher.forget_copies()
+
+    # The network's side
+
+    def receive_datagram(
+        self,
+        data: bytes,
+        now: float,
+        topic: str | None = None,
+        source: Endpoint | None = None,
+        unicast: bool = False,
+    ) -> None:
+        """`topic`: of the group to which it came; None for the control group, and for ourselves alone."""
+        self.stats.datagrams_received += 1
+        try:
+            self._receive(data, now, topic, source, unicast)
+        except SealError:
+            self.stats.forged += 1
+        except FrameError:
+            self.stats.malformed += 1
+
+    def _receive(
+        self, data: bytes, now: float, topic: str | None, source: Endpoint | None, unicast: bool
+    ) -> None:
+        header = parse_header(data)
+        sender_id = header.sender
+        if sender_id == self.sender:
+            return
+        listening = None
+        if topic is not None:
+            listening = self._subscriber.listening.get(topic)
+            if listening is None:
+                return  # Left meanwhile.
+            if header.crc != listening.crc:
+                self.stats.other_topic += 1
+                return
+        sender = self._subscriber.senders.get(sender_id)
+        if self._keys is None:
+            if header.flags & SEALED:
+                self.stats.sealed += 1
+                return
+            body = data[HEADER_BYTES:]
+            if sender is None:
+                sender = self._subscriber.meet(sender_id, now)
+        else:
+            if not header.flags & SEALED:
+                self.stats.clear += 1
+                return
+            counter, body = self._keys.open(sender_id, data)
+            if sender is None:
+                self._hold_unproven(header, body, counter, Datagram(data, topic, source, unicast), now)
+                return
+            # Messages and streams are told apart by numbers of their own.
+            is_new = header.kind in _NUMBERED or sender.window.accepts(counter)
+            if counter <= sender.stale or not is_new:
+                self.stats.replayed += 1
+                return
+            if header.kind == Kind.PRESENCE and counter > sender.presence_counter:
+                sender.stale, sender.presence_counter = sender.presence_counter, counter
+        sender.heard_at = now
+        if not unicast:
+            sender.multicast_at = now
+        if source is not None and source != sender.endpoint and header.kind not in _NUMBERED:
+            sender.endpoint = source
+            self._peers.add(source, now, sender=sender_id)
+        if header.flags & TOPIC:
+            listening, body = self._find_listening(header, body, now)
+            if listening is None:
+                return
+        if header.kind == _DATA:
+            if listening is None:
+                raise FrameError("data of no topic")
+            self._receive_data(header, body, sender, listening, now)
+            return
+        _HANDLERS[header.kind](self, Received(header, body, sender, listening, source, unicast, now))
+
+    def _find_listening(self, header: Header, body: bytes, now: float) -> tuple[Listening | None, bytes]:
+        """Whether the topic that a frame carries is one of ours. A wildcard may not have known it yet."""
+        topic, body = frame.parse_topic(body)
+        if topic_crc(topic) != header.crc:
+            raise FrameError("the CRC is of another topic")
+        listening = self._subscriber.listening.get(topic)
+        if listening is None and topic[:1] != "$" and self._subscriber.wants(topic):
+            listening = self._subscriber.listen(topic, now)
+        return listening, body
+
+    # By kind
+
+    def _receive_data(
+        self, header: Header, body: bytes, sender: Sender, listening: Listening, now: float
+    ) -> None:
+        _, _, flags, _, _, stream_sequence, message_sequence = header
+        self._subscriber.receive_data(sender, listening, flags, stream_sequence, message_sequence, body, now)
+
+    def _receive_heartbeat(self, received: Received) -> None:
+        header, body, sender, listening, _, _, now = received
+        if listening is not None:
+            oldest = frame.parse_heartbeat(body)
+            self._subscriber.receive_heartbeat(sender, listening, header.stream_sequence, oldest, now)
+
+    def _receive_gone(self, received: Received) -> None:
+        if received.listening is not None:
+            gone = frame.parse_gone(received.body)
+            self._subscriber.receive_gone(received.sender, received.listening, gone, received.now)
+
+    def _receive_repair(self, received: Received) -> None:
+        repair = frame.parse_repair(received.body)
+        if repair.sender == self.sender:
+            self._publisher.receive_repair(repair, received.header.crc, received.sender.id, received.now)
+        elif not received.unicast:  # What the others do not hear does not speak for them.
+            self._subscriber.hear_repair(repair, received.header.crc, received.now)
+
+    def _receive_topics(self, received: Received) -> None:
+        topics = frame.parse_names(received.body, are_filters=False)
+        self._discovery.receive_topics(received.sender, topics, received.now)
+
+    def _receive_interest(self, received: Received) -> None:
+        self._discovery.receive_interest(frame.parse_interest(received.body), received.now)
+
+    def _receive_presence(self, received: Received) -> None:
+        """That it was heard is all that it says."""
+
+    def _receive_hello(self, received: Received) -> None:
+        _, body, sender, _, source, _, now = received
+        if source is None:
+            return
+        is_new = self._peers.receive_hello(source, sender.id, frame.parse_hello(body), now)
+        self._transmitter.send_to_peer(source, Kind.WELCOME, self._peers.cookie_for(source))
+        if is_new:
+            self._see_to_copies()
+            self._discovery.reached_another(now)
+            if self._peers.needs_copies(source, now):
+                self._greet(source)  # What is deaf in one direction is as a rule deaf in both.
+
+    def _receive_welcome(self, received: Received) -> None:
+        source = received.source
+        cookie = frame.parse_welcome(received.body)
+        if source is not None and self._peers.receive_welcome(
+            source, received.sender.id, cookie, received.now
+        ):
+            self._greet(source)
+
+    def _receive_leave(self, received: Received) -> None:
+        self._subscriber.receive_leave(received.sender, received.now)
+        self._discovery.receive_leave(received.sender)
+        if received.sender.endpoint is not None:
+            self._peers.remove(received.sender.endpoint)
+            self._see_to_copies()
+
+    # Proof of life
+
+    def _hold_unproven(
+        self,
+        header: Header,
+        body: bytes,
+        counter: int,
+        datagram: Datagram,
+        now: float,
+    ) -> None:
+        unproven = self._unproven.get(header.sender)
+        if header.kind == Kind.PROOF:
+            if unproven is not None and frame.parse_challenge(body) == (self.sender, unproven.nonce):
+                self._prove(header.sender, unproven, header.message_sequence, now)
+            return
+        if unproven is None:
+            if len(self._unproven) >= MAX_UNPROVEN:
+                self.stats.unproven += 1
+                return
+            unproven = self._unproven[header.sender] = Unproven(self._random.randbytes(NONCE_BYTES))
+            self._challenge(header.sender, unproven, now)
+        if not unproven.window.accepts(counter):
+            self.stats.replayed += 1
+            return
+        if header.kind == Kind.CHALLENGE:
+            # Two that meet must not each wait for the other's proof first.
+            self._answer_challenge(frame.parse_challenge(body), header.sender, now)
+            return
+        if unproven.bytes + len(datagram.data) > MAX_UNPROVEN_BYTES:
+            self.stats.unproven += 1
+            return
+        unproven.frames.append(datagram)
+        unproven.bytes += len(datagram.data)
+
+    def _challenge(self, sender_id: bytes, unproven: Unproven, now: float) -> None:
+        if self._unproven.get(sender_id) is not unproven:
+            return
+        if unproven.tries > len(ASK_AGAIN_S):
+            del self._unproven[sender_id]
+            self.stats.unproven += len(unproven.frames)
+            return
+        challenge = Challenge(sender_id, unproven.nonce)
+        self._transmitter.send_to_all(Kind.CHALLENGE, frame.pack_challenge(challenge))
+        wait_s = (*ASK_AGAIN_S, 1.0)[unproven.tries]
+        unproven.tries += 1
+        self._timers.at(now + wait_s, lambda at: self._challenge(sender_id, unproven, at))
+
+    def _answer_challenge(self, challenge: Challenge, asker: bytes, now: float) -> None:
+        if challenge.member == self.sender and self._proofs.take(now):
+            proof = Challenge(asker, challenge.nonce)
+            self._transmitter.send_to_all(
+                Kind.PROOF, frame.pack_challenge(proof), message_sequence=self._transmitter.stale_counter
+            )
+
+    def _prove(self, sender_id: bytes, unproven: Unproven, stale_counter: int, now: float) -> None:
+        del self._unproven[sender_id]
+        self._subscriber.meet(sender_id, now).stale = stale_counter
+        for data, topic, source, unicast in unproven.frames:
+            try:
+                self._receive(data, now, topic, source, unicast)
+            except FrameError:
+                self.stats.malformed += 1
+
+    def _receive_challenge(self, received: Received) -> None:
+        challenge = frame.parse_challenge(received.body)
+        self._answer_challenge(challenge, received.sender.id, received.now)
+
+    def _receive_proof(self, received: Received) -> None:
+        """Of one whom we believe already."""
+
+
+_NUMBERED = frozenset((Kind.DATA, Kind.HEARTBEAT, Kind.GONE))
+
+_DATA = int(Kind.DATA)
+
+# DATA, of which there are the most, goes without a `Received`.
+_HANDLERS: dict[int, Callable[[Member, Received], None]] = {
+    Kind.HEARTBEAT: Member._receive_heartbeat,
+    Kind.REPAIR: Member._receive_repair,
+    Kind.GONE: Member._receive_gone,
+    Kind.TOPICS: Member._receive_topics,
+    Kind.INTEREST: Member._receive_interest,
+    Kind.PRESENCE: Member._receive_presence,
+    Kind.HELLO: Member._receive_hello,
+    Kind.WELCOME: Member._receive_welcome,
+    Kind.CHALLENGE: Member._receive_challenge,
+    Kind.PROOF: Member._receive_proof,
+    Kind.LEAVE: Member._receive_leave,
+}

@@ -1,0 +1,172 @@
+"""The sender's half: what one member publishes to one topic, and what it can still send again.
+
+Messages of one turn are gathered and leave in one datagram, as many as fit. What must arrive (QoS 1 and
+2, and every message in pieces, since all of them have to arrive) is numbered: the frames of a topic are a
+*stream*, numbered from 1, kept in the history until it is full or they are old.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from hedgerow.fabric.multicast.groups import topic_crc
+
+
+class Sent:
+    """A frame of a stream."""
+
+    __slots__ = ("body", "flags", "message_sequence", "sent_again_at", "sent_at", "sequence")
+
+    def __init__(self, sequence: int, flags: int, message_sequence: int, body: bytes, now: float) -> None:
+        self.sequence = sequence
+        self.flags = flags
+        self.message_sequence = message_sequence
+        self.body = body
+        self.sent_at = now
+        self.sent_again_at = float("-inf")
+
+
+class Outgoing:
+    """One topic that this member publishes to."""
+
+    __slots__ = (
+        "announced_at",
+        "copy_to",
+        "crc",
+        "gathered",
+        "gathered_bytes",
+        "gathered_flags",
+        "gathered_sequence",
+        "heartbeat_due",
+        "heartbeat_s",
+        "history",
+        "is_announced",
+        "new_until",
+        "room",
+        "sequence",
+        "topic",
+        "used_at",
+    )
+
+    def __init__(self, topic: str, room: int, sequence: int, new_until: float, now: float) -> None:
+        self.topic = topic
+        self.crc = topic_crc(topic)
+        self.room = room
+        """The largest body of a frame of this topic."""
+        self.new_until = new_until
+        self.is_announced = False
+        """We publish to it, and not only answer with its last value."""
+        self.announced_at = float("-inf")
+        self.used_at = now
+        self.sequence = sequence
+        """Of the last frame of the stream."""
+        self.history: deque[Sent] = deque()
+        self.heartbeat_s = 0.0
+        self.heartbeat_due = False
+        self.copy_to: tuple[object, ...] | None = None
+        """The peers that get copies; None: to be found again."""
+        # Payloads that wait for the end of the turn: consecutive ids, the same flags.
+        self.gathered: list[bytes] = []
+        self.gathered_bytes = 0
+        self.gathered_flags = 0
+        self.gathered_sequence = 0
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence that can still be had; one more than the last when none can."""
+        return self.history[0].sequence if self.history else self.sequence + 1
+
+    def find(self, first: int, count: int) -> list[Sent]:
+        """The frames of this range that are in the history, which has no gaps."""
+        if not self.history:
+            return []
+        start = max(first - self.history[0].sequence, 0)
+        stop = min(first + count - self.history[0].sequence, len(self.history))
+        return [self.history[index] for index in range(start, stop)]
+
+
+class _Kept(NamedTuple):
+    outgoing: Outgoing
+    size: int
+    sent_at: float
+
+
+class History:
+    """Bounds the histories of all topics together: the oldest frame goes first, whosever it is."""
+
+    def __init__(self, max_bytes: int, max_age_s: float) -> None:
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._kept: deque[_Kept] = deque()
+
+    def add(self, outgoing: Outgoing, frame: Sent, now: float) -> None:
+        outgoing.history.append(frame)
+        size = len(frame.body) + 200  # about what the objects take
+        self._kept.append(_Kept(outgoing, size, now))
+        self.bytes += size
+        self.trim(now)
+
+    def trim(self, now: float) -> None:
+        kept = self._kept
+        while kept and (self.bytes > self._max_bytes or kept[0].sent_at < now - self._max_age_s):
+            outgoing, size, _ = kept.popleft()
+            outgoing.history.popleft()
+            self.bytes -= size
+
+
+class Pace:
+    """How fast streams may be sent: more while nobody misses anything, less when repairs are asked for.
+
+    UDP has nothing that would stop a sender that is faster than its receivers, and repairing what they
+    could not take makes it worse.
+    """
+
+    MIN_PER_S = 500.0
+    FIRST_PER_S = 20_000.0
+    MAX_PER_S = 200_000.0
+    BURST_S = 0.01
+    STEP_S = 0.05
+    CALM_S = 0.25  # without a request, before it goes faster again
+
+    def __init__(self) -> None:
+        self.per_s = self.FIRST_PER_S
+        self._next_at = 0.0  # when the last frame would have left at exactly this pace
+        self._raised_at = 0.0
+        self._lowered_at = 0.0
+        self._requested_at = 0.0
+
+    @property
+    def ready_at(self) -> float:
+        return self._next_at - self.BURST_S
+
+    def sent(self, now: float) -> None:
+        self._next_at = max(self._next_at, now) + 1 / self.per_s
+        if now - self._raised_at > self.STEP_S and now - self._requested_at > self.CALM_S:
+            self.per_s = min(self.per_s * 1.1, self.MAX_PER_S)
+            self._raised_at = now
+
+    def repair_requested(self, now: float) -> None:
+        self._requested_at = now
+        if now - self._lowered_at > self.STEP_S:
+            self.per_s = max(self.per_s * 0.7, self.MIN_PER_S)
+            self._lowered_at = now
+
+
+class Allowance:
+    """A token bucket for answers, of which anyone can ask for more than we should give."""
+
+    __slots__ = ("_full_at", "_interval_s", "_tolerance_s")
+
+    def __init__(self, per_s: float, burst_s: float) -> None:
+        self._interval_s = 1 / per_s
+        self._tolerance_s = burst_s
+        self._full_at = 0.0
+
+    def take(self, now: float) -> bool:
+        full_at = max(self._full_at, now)
+        if full_at - now > self._tolerance_s:
+            return False
+        self._full_at = full_at + self._interval_s
+        return True

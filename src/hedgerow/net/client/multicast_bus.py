@@ -1,0 +1,300 @@
+"""A `Bus` with no server: `multicast://`, whose options `net/multicast/options.py` reads.
+
+QoS 0 is sent once. QoS 1 and 2 are sent no faster than receivers take them, kept for a while, and sent again
+to whoever missed them; a publication at QoS 1 or 2 has ended when it was sent, since nobody knows who
+should acknowledge it. What needs a server (sessions, wills, user names, shared subscriptions) is refused
+in words.
+
+A subscription that is full: with QoS 0, further messages are dropped and counted. With QoS 1 or 2 the bus
+stops reading, and what the system drops meanwhile is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+from hedgerow.errors import ConfigError, HedgerowError, RefusedError
+from hedgerow.message import Message
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.net.client.bus import Bus, State, StateChange, Subscription
+from hedgerow.net.client.dial import TlsOptions
+from hedgerow.net.client.mqtt_bus import BusOptions
+from hedgerow.net.client.urls import Address
+from hedgerow.net.multicast.endpoint import MulticastEndpoint
+from hedgerow.net.multicast.options import MulticastOptions, read_options
+from hedgerow.topics import split_shared, validate_name
+
+# Publications after which `publish` lets others run: nothing else makes it wait.
+_YIELD_EVERY = 64
+
+# Publications at QoS 1 and 2 that may wait for their turn: beyond them `publish` waits.
+MAX_WAITING = 100_000
+
+# What was published without waiting gets this long to leave when the bus is closed.
+CLOSE_TIMEOUT_S = 5.0
+
+MAX_CHECKED_TOPICS = 16_384
+
+
+async def open_bus(address: Address, options: BusOptions) -> Bus:
+    _refuse_what_needs_a_server(address, options)
+    bus = MulticastBus(read_options(address.host, address.port, address.rest), options.on_state)
+    await bus.open()
+    return bus
+
+
+def _refuse_what_needs_a_server(address: Address, options: BusOptions) -> None:
+    connect = options.driver.connect
+    lacking = {
+        "user names and passwords; a key file (?key=FILE) keeps others out": connect.username is not None
+        or connect.password is not None
+        or address.username is not None,
+        "wills": connect.will is not None,
+        "sessions": not connect.clean_start or not options.session_is_implied,
+        "TLS; a key file (?key=FILE) encrypts": options.driver.tls != TlsOptions(),
+        "properties of CONNECT": bool(connect.properties),
+    }
+    for what, is_asked_for in lacking.items():
+        if is_asked_for:
+            raise ConfigError(f"multicast has no server, and so no {what}")
+
+
+class MulticastBus(Bus):
+    def __init__(
+        self, options: MulticastOptions, on_state: Callable[[StateChange], None] | None = None
+    ) -> None:
+        super().__init__()
+        self.overflowing = True  # Nobody can be stopped, only not listened to.
+        self._loop = asyncio.get_running_loop()
+        self._on_state = on_state
+        self.endpoint = MulticastEndpoint(options)
+        self.endpoint.on_messages = self._receive
+        self.endpoint.on_held = self._receive_held
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._done.set_result(None)
+        self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
+        self._since_yield = 0
+        self._checked: set[str] = set()
+        self._full: set[Subscription] = set()
+        self._has_no_local = False
+
+    # From open to closed.
+
+    async def open(self) -> None:
+        self._set_state(State.CONNECTING)
+        try:
+            await self.endpoint.start()
+        except BaseException as error:
+            self._finish(str(error))
+            raise
+        self._set_state(State.CONNECTED)
+
+    async def close(self) -> None:
+        await self._close(CLOSE_TIMEOUT_S)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
+
+    async def _close(self, timeout_s: float) -> None:
+        if self._closed.done():
+            return
+        try:
+            if self._waiting and timeout_s:
+                await asyncio.wait([result for _, result in self._waiting], timeout=timeout_s)
+        finally:
+            self._finish("")
+            await self.endpoint.stop()
+
+    def _finish(self, reason: str) -> None:
+        self._closed.set_result(None)
+        for _, result in self._waiting:
+            _settle(result, HedgerowError("the bus was closed"))
+        self._waiting.clear()
+        for subscription in list(self.subscriptions):
+            subscription.end(None)
+            self.remove_route(subscription)
+        self._set_state(State.CLOSED, reason)
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._closed)
+
+    def _set_state(self, state: State, reason: str = "") -> None:
+        self.state = state
+        if self._on_state is not None:
+            # Not from here: what the application does wrong in it must not break the bus.
+            self._loop.call_soon(self._on_state, StateChange(state, reason))
+
+    def _check_open(self) -> None:
+        if self._closed.done():
+            raise HedgerowError("the bus is closed")
+
+    # Publishing.
+
+    async def send(self, message: Message) -> None:
+        if message.qos == 0:
+            self._check_open()
+            self._publish(message)
+        else:
+            while len(self._waiting) >= MAX_WAITING:
+                await asyncio.wait([self._waiting[0][1]])
+            await self.send_nowait(message)
+        self._since_yield += 1
+        if self._since_yield >= _YIELD_EVERY:
+            self._since_yield = 0
+            await asyncio.sleep(0)
+
+    def send_nowait(self, message: Message) -> asyncio.Future[None]:
+        self._check_open()
+        if message.qos == 0 or not (self._waiting or self._wait_s > 0):
+            self._publish(message)
+            return self._done
+        if len(self._waiting) >= MAX_WAITING:
+            raise HedgerowError(f"{len(self._waiting)} publications wait for their turn: no room")
+        self._check(message)
+        result: asyncio.Future[None] = self._loop.create_future()
+        if not self._waiting:
+            self._loop.call_later(self._wait_s, self._publish_waiting)
+        self._waiting.append((message, result))
+        return result
+
+    @property
+    def _wait_s(self) -> float:
+        """Until receivers are thought to be ready for more."""
+        return self.endpoint.member.ready_at - self.endpoint.clock()
+
+    def _publish_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and (wait_s := self._wait_s) <= 0:
+            message, result = waiting.popleft()
+            try:
+                self._publish(message)
+            except HedgerowError as error:
+                _settle(result, error)
+            else:
+                _settle(result, None)
+        if waiting:
+            self._loop.call_later(wait_s, self._publish_waiting)
+
+    def _publish(self, message: Message) -> None:
+        if message.topic not in self._checked:
+            self._check(message)
+        try:
+            self.endpoint.publish(message)
+        except ValueError as error:
+            raise RefusedError(str(error), Reason.PACKET_TOO_LARGE) from None
+
+    def _check(self, message: Message) -> None:
+        topic = validate_name(message.topic)
+        if topic[:1] == "$":
+            raise RefusedError(
+                "topics that begin with $ do not travel by multicast", Reason.TOPIC_NAME_INVALID
+            )
+        if len(message.payload) > self.endpoint.options.max_payload:
+            raise RefusedError(
+                f"a payload of {len(message.payload)} bytes; {self.endpoint.options.max_payload} at most "
+                "go by multicast (max_payload)",
+                Reason.PACKET_TOO_LARGE,
+            )
+        if len(self._checked) >= MAX_CHECKED_TOPICS:
+            self._checked.clear()
+        self._checked.add(topic)
+
+    # Subscribing.
+
+    async def open_subscription(self, subscription: Subscription) -> None:
+        self._check_open()
+        for topic_filter in subscription.topic_filters:
+            if split_shared(topic_filter)[0] is not None:
+                raise RefusedError(
+                    f"{topic_filter}: nobody shares messages out by multicast",
+                    Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+                )
+        self.add_route(subscription)
+        self._has_no_local |= subscription.options.no_local
+        member, now = self.endpoint.member, self.endpoint.clock()
+        for topic_filter in dict.fromkeys(subscription.topic_filters):
+            member.subscribe(topic_filter, now)
+        # Those that this member has already are for the new subscription alone.
+        for message in {each.topic: each for each in member.take_held()}.values():
+            self._give_held(subscription, message)
+        self.endpoint.flush()
+
+    def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
+        if subscription not in self.subscriptions:
+            return
+        self.remove_route(subscription)
+        member, now = self.endpoint.member, self.endpoint.clock()
+        for topic_filter in dict.fromkeys(subscription.topic_filters):
+            member.unsubscribe(topic_filter, now)
+        self._full.discard(subscription)
+        self.endpoint.set_reading(not self._full)
+        self.endpoint.flush()
+
+    async def unsubscribe(self, topic_filter: str) -> None:
+        self._check_open()
+        for subscription in [each for each in self.subscriptions if topic_filter in each.topic_filters]:
+            self.close_subscription(subscription, [])
+            subscription.end(None)
+
+    def full_changed(self, subscription: Subscription) -> None:
+        if subscription.full and subscription.options.qos:
+            self._full.add(subscription)
+        else:
+            self._full.discard(subscription)
+        self.endpoint.set_reading(not self._full)
+
+    # What arrives.
+
+    def _receive(self, messages: list[Message]) -> None:
+        topic = ""
+        subscriptions: tuple[Subscription, ...] = ()
+        for message in messages:
+            if message.topic != topic:
+                topic = message.topic
+                subscriptions = tuple(self.find_route(topic))
+            if message.qos or message.retain or self._has_no_local:
+                for subscription in subscriptions:
+                    self._give(subscription, message)
+            else:
+                for subscription in subscriptions:
+                    subscription.put(message)
+
+    def _give(self, subscription: Subscription, message: Message) -> None:
+        options = subscription.options
+        if options.no_local and message.id is not None and message.id.origin == self.endpoint.member.origin:
+            return
+        retain = message.retain and options.retain_as_published
+        if message.qos > options.qos or message.retain is not retain:
+            message = replace(message, qos=min(message.qos, options.qos), retain=retain)
+        subscription.put(message)
+
+    def _receive_held(self, messages: list[Message]) -> None:
+        for message in messages:
+            for subscription in self.find_route(message.topic):
+                self._give_held(subscription, message)
+
+    def _give_held(self, subscription: Subscription, message: Message) -> None:
+        options = subscription.options
+        if options.retain_handling != 2 and message.payload:
+            qos = min(message.qos, options.qos)
+            subscription.put(message if message.qos == qos else replace(message, qos=qos))
+
+
+def _settle(result: asyncio.Future[None], error: HedgerowError | None) -> None:
+    if result.done():
+        return
+    if error is None:
+        result.set_result(None)
+    else:
+        result.set_exception(error)
+        result.exception()  # seen: nobody may be waiting for this one

@@ -1,0 +1,1 @@
+"""Multicast on real networks: interfaces, sockets and multicast DNS around a `Member`."""

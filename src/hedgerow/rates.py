@@ -1,0 +1,60 @@
+"""How often an address may do something: a token bucket for each, in bounded memory.
+
+The bucket is kept as one number, the time at which it will be full again; whoever is behind that time by
+more than the burst is refused. An address with a full bucket is as good as unknown, so the table holds
+only those that were active just now, and at most `MAX_ADDRESSES` of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+
+MAX_ADDRESSES = 4_096  # addresses that are remembered: an attacker may have very many, or forge them
+IPV6_SITE_BITS = 64  # one customer holds at least a /64, so that its addresses count as one
+
+
+class RatePerAddress:
+    """`per_s` of 0 is no limit. Refusals do not lengthen the wait."""
+
+    def __init__(self, per_s: float, burst: float, spare_loopback: bool = False) -> None:
+        self._interval_s = 1 / per_s if per_s > 0 else 0.0
+        self._tolerance_s = self._interval_s * max(burst - 1, 0)
+        self._spare_loopback = spare_loopback
+        self._full_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._full_at)
+
+    def allows(self, address: str, now: float) -> bool:
+        if not self._interval_s or (self._spare_loopback and is_loopback(address)):
+            return True
+        site = site_of(address)
+        full_at = max(self._full_at.pop(site, now), now)
+        allowed = full_at - now <= self._tolerance_s
+        if len(self._full_at) >= MAX_ADDRESSES:
+            self._make_room(now)
+        self._full_at[site] = full_at + self._interval_s if allowed else full_at
+        return allowed
+
+    def _make_room(self, now: float) -> None:
+        waiting = [(site, at) for site, at in self._full_at.items() if at > now]
+        # Too many all the same: those that have been quiet longest go, many at a time, so that a
+        # flood from everywhere does not pay for this walk each time.
+        self._full_at = dict(waiting[-MAX_ADDRESSES // 2 :])
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def site_of(address: str) -> str:
+    """What counts as one: an IPv4 address, or the IPv6 network that one customer has."""
+    return address if ":" not in address else _ipv6_site(address)
+
+
+@lru_cache(MAX_ADDRESSES)  # reading an IPv6 address takes as long as receiving a datagram
+def _ipv6_site(address: str) -> str:
+    packed = ipaddress.IPv6Address(address.partition("%")[0]).packed
+    return packed[: IPV6_SITE_BITS // 8].hex()

@@ -1,0 +1,150 @@
+"""`hedgerow sub --ask`: the dialogue, driven through a pipe and through a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.conftest import StartNode
+from tests.programs import wait_until
+from tests.waiting import PATIENCE_S
+
+HEDGEROW = [sys.executable, "-m", "hedgerow"]
+
+
+class Dialogue:
+    def __init__(self, process: subprocess.Popen[bytes], typing: int, output: Path, log: Path) -> None:
+        self.process = process
+        self._typing = typing
+        self._output = output
+        self._log = log
+
+    def type(self, line: str) -> None:
+        os.write(self._typing, line.encode() + b"\n")
+
+    def wait_for(self, words: str, times: int = 1) -> None:
+        wait_until(lambda: self.said.count(words) >= times, f"{words!r} in {self.said!r}")
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def printed(self) -> list[str]:
+        return self._output.read_text().splitlines()
+
+    def finish(self) -> int:
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def asking(folder: Path, *words: str, terminal: bool = False) -> Iterator[Dialogue]:
+    reading, typing = reversed(pty.openpty()) if terminal else os.pipe()
+    output, log = folder / "output", folder / "log"
+    with output.open("wb") as stdout, log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*HEDGEROW, "sub", *words, "--ask"], stdin=reading, stdout=stdout, stderr=stderr
+        )
+    os.close(reading)
+    try:
+        yield Dialogue(process, typing, output, log)
+    finally:
+        process.kill()
+        process.wait()
+        with suppress(OSError):  # closed by the test
+            os.close(typing)
+
+
+def send(port: int, packet: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sensor:
+        sensor.sendto(packet, ("127.0.0.1", port))
+
+
+def test_a_topic_and_another_while_waiting(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    port = node.port("udp")
+    with asking(tmp_path, node.urls["udp"], "-v", "-C", "3") as dialogue:
+        dialogue.wait_for("Topics: 01 temperature, 02 wind speed, 03 humidity\nWhich topic do you want")
+        dialogue.type("temperature")
+        dialogue.wait_for("Subscribed to temperature.\nWaiting for messages. Type another topic")
+        send(port, b"1234510121.5")
+        wait_until(lambda: dialogue.printed == ["temperature 21.5"], "the first message")
+        send(port, b"1234510360 %")  # not subscribed yet; it becomes the last value
+        dialogue.type("")
+        dialogue.type("03")
+        wait_until(lambda: len(dialogue.printed) == 2, "the last value of the new topic")
+        send(port, b"1234510122")
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["temperature 21.5", "humidity 60 %", "temperature 22"]
+
+
+def test_on_a_terminal(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    with asking(tmp_path, node.urls["udp"], "-C", "1", terminal=True) as dialogue:
+        dialogue.wait_for("Which topic do you want")
+        dialogue.type("wind speed")
+        dialogue.wait_for("Subscribed to wind speed.")
+        send(node.port("udp"), b"123451024 m/s")
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["4 m/s"]
+
+
+def test_an_unknown_topic_is_told_and_asked_again(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    with asking(tmp_path, node.urls["udp"]) as dialogue:
+        dialogue.type("soil")
+        dialogue.wait_for(
+            'Not subscribed: there is no topic "soil"; there are 01 temperature, 02 wind speed, 03 humidity\n'
+            "Which topic do you want to subscribe to?"
+        )
+        dialogue.type("#")
+        dialogue.wait_for("Not subscribed: udp:// has no wildcards")
+        dialogue.type("1")
+        dialogue.wait_for("Subscribed to 1.")
+        dialogue.type("1")
+        dialogue.wait_for("You are subscribed to 1 already.")
+
+
+def test_the_end_of_the_input_ends_the_questions_not_the_waiting(
+    hedgerow_node: StartNode, tmp_path: Path
+) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    with asking(tmp_path, node.urls["udp"], "-C", "1") as dialogue:
+        dialogue.type("1")
+        os.close(dialogue._typing)
+        dialogue.wait_for("Subscribed to 1.")
+        send(node.port("udp"), b"1234510121.5")
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["21.5"]
+
+
+def test_no_topic_at_all(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    with asking(tmp_path, node.urls["udp"]) as dialogue:
+        os.close(dialogue._typing)
+        assert dialogue.finish() == 2
+        assert "hedgerow sub: no topic was chosen" in dialogue.said
+
+
+def test_a_topic_given_beforehand_and_a_time_limit(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    with asking(tmp_path, node.urls["udp"], "humidity", "-W", "0.5") as dialogue:
+        dialogue.wait_for("Subscribed to humidity.\nWaiting for messages.")
+        assert dialogue.finish() == 27
+
+
+def test_it_works_over_mqtt_too(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node()
+    with asking(tmp_path, node.urls["mqtt"], "-C", "1") as dialogue:
+        dialogue.type("farm/+/wind")
+        dialogue.wait_for("Subscribed to farm/+/wind.")
+        words = ["pub", node.urls["mqtt"], "farm/1/wind", "5 m/s", "-q", "1"]
+        subprocess.run([*HEDGEROW, *words], check=True, timeout=PATIENCE_S)
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["5 m/s"]

@@ -1,0 +1,57 @@
+"""The document's worked example, on one machine and on two."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import StartNode
+from tests.hosts import network
+from tests.net.multicast.members import free_udp_port
+from tests.programs import ROOT
+from tests.waiting import PATIENCE_S
+
+EXAMPLE = [sys.executable, str(ROOT / "examples/vacuum_and_mop.py")]
+QUICK = ["--work", "0.1", "--timeout", "20"]
+
+
+def test_on_one_machine() -> None:
+    url = f"multicast://lo:{free_udp_port()}?ip=4"
+    done = subprocess.run(
+        [*EXAMPLE, "--url", url, *QUICK], capture_output=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"mop: the vacuum has finished, mopping\nmop: the floor is clean\n" in done.stdout
+    assert done.stdout.endswith(b"vacuum: the floor is clean\n")
+
+
+@pytest.mark.parametrize("first", ["vacuum", "mop"])
+def test_on_two_machines_in_any_order(first: str) -> None:
+    second = {"vacuum": "mop", "mop": "vacuum"}[first]
+    with network(count=2) as net:
+        robots = []
+        for host, robot in zip(net.hosts, (first, second), strict=True):
+            robots.append(host.run([*EXAMPLE, robot, *QUICK], stdout=subprocess.PIPE))
+            output = robots[-1].stdout
+            assert output is not None
+            assert output.readline()  # It is at work.
+        assert [robot.wait(PATIENCE_S) for robot in robots] == [0, 0]
+
+
+def test_over_a_broker(hedgerow_node: StartNode) -> None:
+    url = hedgerow_node().urls["mqtt"]
+    for _ in range(2):  # The second time the broker still knows whatever the first left behind.
+        done = subprocess.run(
+            [*EXAMPLE, "--url", url, *QUICK], capture_output=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_alone_it_gives_up_and_says_so() -> None:
+    url = f"multicast://lo:{free_udp_port()}?ip=4"
+    command = [*EXAMPLE, "mop", "--url", url, "--timeout", "0.5"]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert b"mop: nobody answered within 0.5 s" in done.stderr
