@@ -124,6 +124,14 @@ def test_a_complete_tally_waits_for_what_comes_after_the_mark() -> None:
     assert tally.add(b"\x02 another")
 
 
+def test_what_an_unfinished_round_says() -> None:
+    tally = Tally(Collect(number=2, timed=False, complete=True))
+    tally.add(b"\x02 a message")
+    assert str(tally.unfinished()) == "1 messages and no mark came within 20 s"
+    tally.add(make_mark(2, 5))
+    assert str(tally.unfinished()) == "1 messages of 5 came within 20 s"
+
+
 def test_no_message_resembles_a_mark() -> None:
     for number in (254, 255, 256):
         tally = Tally(Collect(number, timed=False, complete=False))

@@ -125,6 +125,10 @@ class Tally:
     def over(self) -> bool:
         return self._expected is not None and self.count >= self._expected
 
+    def unfinished(self) -> TimeoutError:
+        due = "and no mark" if self._expected is None else f"of {self._expected}"
+        return TimeoutError(f"{self.count} messages {due} came within {ROUND_S:g} s")
+
     def collected(self) -> Collected:
         return Collected(self.count, _clock(), self.latencies)
 
@@ -179,7 +183,7 @@ class RawSubscriber:
                     count += 1
                 tally.add_other(data)
         except BlockingIOError:
-            raise TimeoutError(f"nothing came for {ROUND_S:g} s") from None
+            raise tally.unfinished() from None
         tally.count = count
         return tally.collected()
 
@@ -216,18 +220,21 @@ class OurSubscriber:
         ready()
         tally = Tally(round_)
         tag = round_.tag
-        async with asyncio.timeout(ROUND_S):
-            while not tally.over:
-                batch = await anext(self._batches)
-                if round_.timed:
+        try:
+            async with asyncio.timeout(ROUND_S):
+                while not tally.over:
+                    batch = await anext(self._batches)
+                    if round_.timed:
+                        for message in batch:
+                            tally.add(message.payload)
+                        continue
                     for message in batch:
-                        tally.add(message.payload)
-                    continue
-                for message in batch:
-                    if message.payload[0] == tag:
-                        tally.count += 1
-                    else:
-                        tally.add_other(message.payload)
+                        if message.payload[0] == tag:
+                            tally.count += 1
+                        else:
+                            tally.add_other(message.payload)
+        except TimeoutError:
+            raise tally.unfinished() from None
         return tally.collected()
 
 
@@ -284,7 +291,7 @@ class ZenohSubscriber:
         self._tally, self._round = Tally(round_), round_
         ready()
         if not self._over.wait(ROUND_S):
-            raise TimeoutError(f"{self._tally.count} messages and no end within {ROUND_S:g} s")
+            raise self._tally.unfinished()
         return self._collected
 
 

@@ -38,7 +38,7 @@ class Namer:
             10,
             random.randbytes(8),
             self.clock,
-            self.peers.append,
+            lambda endpoint, sender: self.peers.append(endpoint),
             self.groups,
             self._note,
         )

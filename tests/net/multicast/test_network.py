@@ -127,20 +127,37 @@ def test_ipv6_that_comes_up_later_is_used_since_others_are_there(tmp_path: Path)
         listener.wait_for("a/6 by IPv6")
 
 
+def lay_cable(one: Host, other: Host) -> None:
+    """A cable of their own, with an interface `eth1` at each end."""
+    target = next(word for word in other.wrapper if word.startswith("--target="))
+    peer = ["peer", "name", "eth1", "netns", target.removeprefix("--target=")]
+    run_on(one, "ip", "link", "add", "eth1", "type", "veth", *peer)
+    for host, address in ((one, "fe80::a/64"), (other, "fe80::b/64")):
+        run_on(host, "ip", "link", "set", "eth1", "up")
+        run_on(host, "ip", "address", "add", address, "dev", "eth1", "nodad")
+
+
+def test_an_interface_that_is_taken_out_and_another_put_in_its_place(tmp_path: Path) -> None:
+    with network(count=2) as net:
+        host, publisher = net.hosts
+        lay_cable(host, publisher)
+        listener = Listener(host, tmp_path / "out", "multicast://eth1", "a/#")
+        publish(publisher, "a/1", "before", url="multicast://eth1")
+        listener.wait_for("a/1 before")
+        run_on(host, "ip", "link", "delete", "eth1")
+        wait_until(lambda: "no interface is left" in listener.log, "a word about it")
+        lay_cable(host, publisher)
+        with endless(publisher, "a/2", "multicast://eth1"):
+            listener.wait_for("a/2 x")
+
+
 @pytest.mark.parametrize("scope", ["link", "site"])
 def test_several_interfaces_at_once(scope: str, tmp_path: Path) -> None:
     """The host in the middle has a second cable, to a host of another network."""
     with network(count=2) as net, network(count=1) as elsewhere:
         middle, left = net.hosts
         (right,) = elsewhere.hosts
-        target = next(word for word in right.wrapper if word.startswith("--target="))
-        run_on(
-            middle, "ip", "link", "add", "eth1", "type", "veth",
-            "peer", "name", "eth1", "netns", target.removeprefix("--target="),
-        )  # fmt: skip
-        for host, address in ((middle, "fe80::a/64"), (right, "fe80::b/64")):
-            run_on(host, "ip", "link", "set", "eth1", "up")
-            run_on(host, "ip", "address", "add", address, "dev", "eth1", "nodad")
+        lay_cable(middle, right)
         middle_url, left_url, right_url = (
             f"multicast://{names}?scope={scope}" for names in ("eth0,eth1", "eth0", "eth1")
         )
@@ -157,6 +174,19 @@ def test_several_interfaces_at_once(scope: str, tmp_path: Path) -> None:
             other.wait_for("a/middle 3")
         assert len(hub.lines) == 3
         assert "a/right 2" not in others[0].lines
+
+
+def test_members_on_different_interfaces_of_one_host_do_not_meet(tmp_path: Path) -> None:
+    with network(count=1) as net:
+        (host,) = net.hosts
+        urls = {name: f"multicast://{name}?ip=4" for name in ("eth0", "lo")}
+        listeners = {name: Listener(host, tmp_path / name, url, "a") for name, url in urls.items()}
+        for _ in range(2):  # by the control group, and perhaps by the topic's own
+            for name, url in urls.items():
+                publish(host, "a", f"by {name}", "-q", "1", url=url)
+        for name, listener in listeners.items():
+            wait_until(lambda each=listener: len(each.lines) >= 2, "its messages")  # type: ignore[misc]
+            assert set(listener.lines) == {f"a by {name}"}
 
 
 def test_ipv6_on_the_loopback_interface_works_with_the_route_that_the_error_names(tmp_path: Path) -> None:

@@ -248,8 +248,15 @@ def pack_batch(payloads: Iterable[bytes]) -> bytes:
 
 
 def parse_batch(body: bytes) -> list[bytes]:
+    end = len(body)
+    step = 2 + int.from_bytes(body[:2], "big")
+    count = end // step
+    if count * step == end and body[::step] == body[:1] * count and body[1::step] == body[1:2] * count:
+        # All as long as the first, as they mostly are: cut without a look at each length, in a third of
+        # the time.
+        return [body[start : start + step - 2] for start in range(2, end + 1, step)]
     payloads = []
-    position, end = 0, len(body)
+    position = 0
     while position < end:
         start = position + 2
         position = start + (body[start - 2] << 8 | body[start - 1]) if start <= end else end + 1

@@ -45,6 +45,7 @@ class Stream:
 
     __slots__ = (
         "ask_at",
+        "asked_to",
         "bytes",
         "delivered_sequence",
         "expected",
@@ -84,6 +85,8 @@ class Stream:
         self.waiting: dict[int, Arrived] = {}
         self.bytes = 0
         self.ask_at: float | None = None
+        self.asked_to = 0
+        """The last frame that the last request could bring."""
         self.tries = 0
         self.suppressed = 0
         # A message in pieces, of which these have come.

@@ -14,7 +14,7 @@ class Limits:
     payload_bytes: int = 256 * 1024
     """The largest message, sent or received."""
     datagram_bytes: int = DATAGRAM_BYTES
-    history_bytes: int = 16 * MIB
+    history_bytes: int = 64 * MIB
     """What was published at QoS 1 and 2 is kept for repairs within this"""
     history_s: float = 30.0
     """and no longer than this."""
@@ -48,6 +48,10 @@ REPAIR_AGAIN_S = 0.06
 REPAIR_TRIES = 9  # doubling, at most 1 s apart: six seconds in all
 REPAIR_SUPPRESSIONS = 2  # How often another's request counts as ours before we ask all the same.
 REPAIR_PAUSE_S = 0.01  # A frame just sent again is not sent again at once: requests cross repairs.
+
+# A frame stays to be had for at least this long, and publishing waits rather than push it out: a receiver
+# that the system did not let run for 0.3 s has then time to ask for what it missed.
+HISTORY_AT_LEAST_S = 0.5
 
 # A bus that closes stays this long for those who still have to ask.
 LINGER_S = 0.4

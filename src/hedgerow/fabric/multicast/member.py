@@ -139,7 +139,7 @@ class Member:
     @property
     def ready_at(self) -> float:
         """Publishing at QoS 1 and 2 should wait until then."""
-        return self._publisher.pace.ready_at
+        return self._publisher.ready_at
 
     def subscribe(self, topic_filter: str, now: float) -> None:
         """Last values follow by `take_held`. Subscribing again to the same filter counts."""

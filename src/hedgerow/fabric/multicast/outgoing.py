@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from hedgerow.fabric.multicast.frame import DATAGRAM_BYTES
 from hedgerow.fabric.multicast.groups import topic_crc
+from hedgerow.fabric.multicast.limits import HISTORY_AT_LEAST_S
 
 
 class Sent:
@@ -108,6 +110,14 @@ class History:
         self.bytes += size
         self.trim(now)
 
+    @property
+    def ready_at(self) -> float:
+        """When another frame like the last pushes out none that is too young."""
+        kept = self._kept
+        if not kept or self.bytes + kept[-1].size <= self._max_bytes:
+            return 0.0
+        return kept[0].sent_at + HISTORY_AT_LEAST_S
+
     def trim(self, now: float) -> None:
         kept = self._kept
         while kept and (self.bytes > self._max_bytes or kept[0].sent_at < now - self._max_age_s):
@@ -120,15 +130,16 @@ class Pace:
     """How fast streams may be sent: more while nobody misses anything, less when repairs are asked for.
 
     UDP has nothing that would stop a sender that is faster than its receivers, and repairing what they
-    could not take makes it worse.
+    could not take makes it worse. A larger frame counts as so many of `DATAGRAM_BYTES`.
     """
 
     MIN_PER_S = 500.0
     FIRST_PER_S = 20_000.0
-    MAX_PER_S = 200_000.0
+    MAX_PER_S = 100_000.0
     BURST_S = 0.01
     STEP_S = 0.05
-    CALM_S = 0.25  # without a request, before it goes faster again
+    CALM_S = 0.25  # without a request, before it goes faster again; and between two times that it goes slower
+    REPAIR_S = 0.03  # without anything new, after a request
 
     def __init__(self) -> None:
         self.per_s = self.FIRST_PER_S
@@ -136,20 +147,26 @@ class Pace:
         self._raised_at = 0.0
         self._lowered_at = 0.0
         self._requested_at = 0.0
+        self._may_pause_at = 0.0
 
     @property
     def ready_at(self) -> float:
         return self._next_at - self.BURST_S
 
-    def sent(self, now: float) -> None:
-        self._next_at = max(self._next_at, now) + 1 / self.per_s
+    def sent(self, now: float, size: int) -> None:
+        self._next_at = max(self._next_at, now) + max(1.0, size / DATAGRAM_BYTES) / self.per_s
         if now - self._raised_at > self.STEP_S and now - self._requested_at > self.CALM_S:
             self.per_s = min(self.per_s * 1.1, self.MAX_PER_S)
             self._raised_at = now
 
     def repair_requested(self, now: float) -> None:
         self._requested_at = now
-        if now - self._lowered_at > self.STEP_S:
+        # What is missed goes first. Without a pause, what follows a gap piles up at the receiver, which gives
+        # the gap up when it can keep no more. Not without end: whoever asks all the time must not silence us.
+        if now >= self._may_pause_at:
+            self._next_at = max(self._next_at, now + self.BURST_S + self.REPAIR_S)
+            self._may_pause_at = now + 2 * self.REPAIR_S
+        if now - self._lowered_at > self.CALM_S:
             self.per_s = max(self.per_s * 0.7, self.MIN_PER_S)
             self._lowered_at = now
 

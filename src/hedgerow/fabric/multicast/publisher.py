@@ -149,6 +149,10 @@ class Publisher:
         for topic, outgoing in self.outgoing.items():
             outgoing.room = self._room_of(topic)
 
+    @property
+    def ready_at(self) -> float:
+        return max(self.pace.ready_at, self._history.ready_at)
+
     def flush(self, now: float) -> None:
         if self._gathering:
             gathering, self._gathering = self._gathering, []
@@ -195,7 +199,7 @@ class Publisher:
             outgoing.sequence += 1
             stream_sequence = outgoing.sequence
             self._history.add(outgoing, Sent(stream_sequence, flags, sequence, body, now), now)
-            self.pace.sent(now)
+            self.pace.sent(now, len(body))
             self.sent_at = now
             outgoing.heartbeat_s = HEARTBEAT_FIRST_S
             if not outgoing.heartbeat_due:

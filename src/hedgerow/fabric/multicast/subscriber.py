@@ -34,6 +34,7 @@ from hedgerow.fabric.multicast.incoming import (
 )
 from hedgerow.fabric.multicast.limits import (
     GONE_AFTER_S,
+    MAX_REPAIRS,
     MAX_SENDERS,
     MAX_STREAMS,
     REPAIR_AGAIN_S,
@@ -54,7 +55,7 @@ _NO_PROPERTIES: Properties = {}
 _QOS_SHIFT = QOS_1.bit_length() - 1
 _IN_CONTENT = FOREIGN | TIME | PROPERTIES | RETAIN | HELD  # A message with more to it than its payload.
 _NOT_IN_BATCH = _IN_CONTENT | FRAGMENT
-_MAX_SHARE = 4  # One sender may use this part of what may wait.
+_MAX_SHARE = 2  # One sender may use this part of what may wait.
 _MAX_DUPLICATES = 65_536
 _CONTENT_BYTES = 65_536  # A message's properties and id, beside its payload.
 
@@ -214,6 +215,9 @@ class Subscriber:
             stream.expected += 1
             stream.is_settled = True
             self._give_in_order(stream, Arrived(flags, message_sequence, body), now)
+            if stream.expected <= stream.highest:
+                stream.tries = 0
+                self._expect_repair(stream, now)
             return
         self._know_of(stream, stream_sequence)
         before = stream.bytes
@@ -305,6 +309,9 @@ class Subscriber:
         if stream.ask_at is None:
             stream.gap_at = now if stream.is_settled else stream.since
             self._ask_later(stream, now + REPAIR_WITHIN_S * self._random.random())
+        elif stream.expected > stream.asked_to and stream.ask_at > now + REPAIR_WITHIN_S:
+            # All that one request brings has come: ask for more.
+            self._ask_later(stream, now + REPAIR_WITHIN_S * self._random.random())
         elif stream.ask_at > now + 2 * REPAIR_AGAIN_S and not stream.tries:
             self._ask_later(stream, now + again_s)  # It goes on: no need to wait as long as for the dead.
 
@@ -325,7 +332,9 @@ class Subscriber:
         newer_than_ms = ANY_AGE
         if not stream.is_settled:
             newer_than_ms = min(int((now - stream.since) * 1000) + 1, ANY_AGE)
-        repair = Repair(stream.sender.id, newer_than_ms, _clip(stream.missing(MAX_RANGES)))
+        missing = stream.missing(MAX_RANGES)
+        repair = Repair(stream.sender.id, newer_than_ms, _clip(missing))
+        stream.asked_to = _last_of(missing, MAX_REPAIRS)
         crc = stream.listening.crc
         self._transmitter.send_to_all(Kind.REPAIR, frame.pack_repair(repair), crc=crc)
         self._stats.repairs_requested += 1
@@ -402,8 +411,9 @@ class Subscriber:
             if flags & _NOT_IN_BATCH:
                 raise FrameError(f"flags {flags:#x} in a batch")
             qos = flags >> _QOS_SHIFT & 3
+            new = tuple.__new__  # MessageId(…) goes through a function in Python, and takes twice as long.
             messages = [
-                Message(topic, payload, qos, False, _NO_PROPERTIES, MessageId(origin, 0, sequence))
+                Message(topic, payload, qos, False, _NO_PROPERTIES, new(MessageId, (origin, 0, sequence)))
                 for sequence, payload in enumerate(frame.parse_batch(content), message_sequence)
             ]
             if qos == 3:
@@ -477,6 +487,16 @@ class Subscriber:
 
     def _was_relayed(self, message: Message, now: float) -> bool:
         return message.id is not None and self._duplicates.seen(message.id, now)
+
+
+def _last_of(ranges: list[tuple[int, int]], count: int) -> int:
+    """The last of the first `count` frames of these ranges."""
+    last = 0
+    for first, length in ranges:
+        if count > 0:
+            last = first + min(length, count) - 1
+            count -= length
+    return last
 
 
 def _clip(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

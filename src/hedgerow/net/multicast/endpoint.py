@@ -259,12 +259,15 @@ class MulticastEndpoint:
             self.flush()
             return
         self._gathered += 1
-        if self._gathered >= _GATHER_AT_ONCE:
-            self._gathered = 0
+        if self._gathered % _GATHER_AT_ONCE == 0:
             self._drain()
 
     def _end_turn(self) -> None:
-        self._is_gathering = False
+        # After a turn with several, the next one's first is gathered too: whoever publishes without a pause
+        # would send a datagram with one message in every turn.
+        self._is_gathering = self._gathered > 0
+        if self._is_gathering:
+            self._loop.call_soon(self._end_turn)
         self._gathered = 0
         self.flush()
 
@@ -365,7 +368,7 @@ class MulticastEndpoint:
     def _regroup(self, topics: list[str]) -> None:
         """Multicast DNS has found out more about where these topics are."""
         for topic in topics:
-            self._senders.forget(topic)
+            self._senders.look_again(topic)
             if topic in self._hearing:
                 self._receivers.hear(topic, self._groups.groups_to_hear(topic))
 

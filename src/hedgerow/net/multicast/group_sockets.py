@@ -159,6 +159,7 @@ class Senders:
         self._stats = stats
         self._find_group = find_group
         self._opened: dict[str, list[socket.socket]] = {}
+        self._groups: dict[str, str] = {}
         self.sends: dict[str, list[Send]] = {}
         """By topic, one for each interface; `open` finds what is missing here."""
 
@@ -179,6 +180,7 @@ class Senders:
         if not opened:
             return []  # Not remembered: it is tried again with the next datagram.
         self._opened[topic] = opened
+        self._groups[topic] = group
         sends = self.sends[topic] = [each.send for each in opened]
         return sends
 
@@ -190,8 +192,14 @@ class Senders:
             except OSError:
                 self._stats.send_errors += 1
 
+    def look_again(self, topic: str) -> None:
+        """The topic may be found at another group now."""
+        if topic in self._groups and self._find_group(topic) != self._groups[topic]:
+            self.forget(topic)
+
     def forget(self, topic: str) -> None:
         self.sends.pop(topic, None)
+        self._groups.pop(topic, None)
         for sender in self._opened.pop(topic, ()):
             sender.close()
 

@@ -51,7 +51,7 @@ class PeerNames:
         while True:
             try:
                 found = await loop.getaddrinfo(host, port, **_hints(ip))
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 if not has_failed:
                     where = authority(host, port)
                     logger.warning("peer %s is not found, and looked for again: %s", where, reason_of(error))
@@ -70,7 +70,7 @@ def numeric_endpoint(host: str, port: int, choice: Choice) -> Endpoint | None:
     hints["flags"] |= socket.AI_NUMERICHOST
     try:
         endpoint: Endpoint = socket.getaddrinfo(host, port, **hints)[0][4]
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: a label that is empty or too long
         return None
     if choice.ip == 6 and host.lower().startswith("fe80:") and not endpoint[3] and choice.interfaces:
         return (*endpoint[:3], choice.interfaces[0].index)  # It has to be on some link.

@@ -1,0 +1,94 @@
+"""QoS 1 at full speed: publishing waits for those who could not keep up, and nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from hedgerow.fabric.multicast.frame import DATAGRAM_BYTES, Kind
+from hedgerow.fabric.multicast.limits import HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, Limits
+from hedgerow.fabric.multicast.outgoing import Pace
+from tests.fabric.multicast.lan import Host, Lan
+
+
+def publish_at_full_speed(lan: Lan, publisher: Host, duration_s: float, first: int) -> int:
+    """As an application does that waits when it is told to; the number of the next message."""
+    number, end_at = first, lan.now + duration_s
+    while (ready_at := max(publisher.member.ready_at, lan.now) + 1e-6) < end_at:
+        lan.run(ready_at - lan.now)
+        publisher.publish("a", number.to_bytes(4, "big") + bytes(1_000), qos=1)
+        number += 1
+    lan.run(end_at - lan.now)
+    return number
+
+
+@pytest.mark.parametrize("away_s", [0.05, 0.3])
+def test_a_receiver_that_was_away_gets_everything(away_s: float) -> None:
+    lan = Lan()
+    publisher, subscriber = lan.host(limits=Limits(history_bytes=4 * MIB)), lan.host()
+    subscriber.subscribe("a")
+    lan.run(1.0)
+    count = publish_at_full_speed(lan, publisher, 0.05, first=0)
+    subscriber.is_plugged = False
+    behind = publish_at_full_speed(lan, publisher, away_s, first=count)
+    subscriber.is_plugged = True
+    assert behind - count > MAX_REPAIRS  # It takes more than one request.
+    count = publish_at_full_speed(lan, publisher, 0.5, first=behind)
+    lan.run(5.0)
+    assert [int.from_bytes(payload[:4], "big") for payload in subscriber.payloads] == list(range(count))
+    assert subscriber.member.stats.lost == 0
+
+
+def test_repairs_follow_each_other_without_a_pause() -> None:
+    """A gap of many requests' worth is closed as fast as requests and repairs travel."""
+    lan = Lan()
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    publisher.publish("a", b"", qos=1)
+    lan.run(1.0)
+    subscriber.is_plugged = False
+    for _ in range(20 * MAX_REPAIRS):
+        publisher.publish("a", bytes(1_000), qos=1)
+    lan.run(0.01)
+    subscriber.is_plugged = True
+    lan.run(1.0)
+    assert len(subscriber.messages) == 1 + 20 * MAX_REPAIRS
+    assert lan.sent[Kind.REPAIR] <= 22
+
+
+def test_publishing_waits_before_it_forgets_what_is_young() -> None:
+    lan = Lan()
+    publisher = lan.host(limits=Limits(history_bytes=100_000))
+    published_at = lan.now
+    while publisher.member.ready_at <= lan.now + 0.1:
+        publisher.publish("a", bytes(1_000), qos=1)
+    assert publisher.member.ready_at == published_at + HISTORY_AT_LEAST_S
+
+
+def test_a_large_frame_counts_as_several() -> None:
+    small, large = Pace(), Pace()
+    for _ in range(6):
+        small.sent(0.0, DATAGRAM_BYTES)
+    large.sent(0.0, 6 * DATAGRAM_BYTES)
+    assert large.ready_at == pytest.approx(small.ready_at)
+
+
+def test_nothing_new_is_sent_while_repairs_are_asked_for() -> None:
+    pace = Pace()
+    pace.repair_requested(100.0)
+    assert pace.ready_at == 100.0 + Pace.REPAIR_S
+    slower = pace.per_s
+    pace.repair_requested(100.1)
+    assert pace.per_s == slower < Pace.FIRST_PER_S
+    assert pace.ready_at == 100.1 + Pace.REPAIR_S
+
+
+def test_one_who_asks_all_the_time_does_not_silence_a_publisher() -> None:
+    pace = Pace()
+    sent, now = 0, 100.0
+    for _ in range(1_000):
+        now += 0.001
+        pace.repair_requested(now)
+        while pace.ready_at <= now:
+            pace.sent(now, 100)
+            sent += 1
+    assert sent >= 0.3 * Pace.MIN_PER_S
