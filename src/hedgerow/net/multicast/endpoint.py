@@ -24,7 +24,7 @@ from hedgerow.message import Message
 from hedgerow.net.clock import SteadyClock
 from hedgerow.net.multicast import mdns, sockets
 from hedgerow.net.multicast.group_sockets import Receivers, Senders, SocketStats
-from hedgerow.net.multicast.interfaces import Choice, choose, choose_again, smallest_mtu
+from hedgerow.net.multicast.interfaces import Choice, can_send, choose, choose_again, smallest_mtu
 from hedgerow.net.multicast.options import DEFAULT_PORT, MulticastOptions
 from hedgerow.net.multicast.peers import Endpoint, PeerNames
 from hedgerow.net.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 _READ_AT_ONCE = 64  # datagrams of one socket before the others have their turn
 _GATHER_AT_ONCE = 64  # publications of one turn of the loop before full datagrams among them leave
 _LONGEST = MAX_DATAGRAM_BYTES + 1_024  # One that is cut here does not open, or is malformed.
+
+_TENTATIVE_S = 3.0  # Duplicate address detection takes 1 to 2.
 
 _in_clear_was_said = False
 
@@ -112,6 +114,7 @@ class MulticastEndpoint:
         self._is_started = True
         try:
             self._peer_names = PeerNames(options.peers, options.port + 1, self._choice, self._add_peer)
+            await self._until_it_can_send()
         except BaseException:
             await self._end()
             await self._discovery.stop()
@@ -120,6 +123,13 @@ class MulticastEndpoint:
         if keys is None:
             _say_in_clear()
         self.flush()
+
+    async def _until_it_can_send(self) -> None:
+        """An IPv6 address that was given to an interface just now cannot be sent from for a second or two,
+        and a command would be done by then."""
+        give_up_at = self.clock() + _TENTATIVE_S
+        while not can_send(self._choice, self.options) and self.clock() < give_up_at:
+            await asyncio.sleep(0.05)
 
     def _choose_and_open(self, keys: Keyring | None) -> None:
         self._choice = choose(self.options)

@@ -160,9 +160,8 @@ def _find_ipv6(name: str, index: int, is_loopback: bool, options: MulticastOptio
     # Link-local ones first, as for any datagram to a link-local group.
     address, is_tentative = min(addresses, key=lambda each: (not each[0].startswith("fe80:"), each[1]))
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-        set_ipv6_interface(probe, index)
         try:
-            probe.connect((ipv6_group(CONTROL_TOPIC, SCOPES[options.scope]), options.port, 0, index))
+            _connect_ipv6(probe, index, options)
         except OSError as error:
             if is_tentative and error.errno == errno.EADDRNOTAVAIL:
                 return address  # In a second or two it can.
@@ -201,6 +200,25 @@ def _flags(name: str) -> int:
     except OSError:
         return 0  # It went away meanwhile.
     return int(flags)
+
+
+def can_send(choice: Choice, options: MulticastOptions) -> bool:
+    """Is there an interface whose address is not still being checked for duplicates? (RFC 4862 §5.4)"""
+    return choice.ip == 4 or any(_reaches(each, options) for each in choice.interfaces)
+
+
+def _reaches(interface: Interface, options: MulticastOptions) -> bool:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            _connect_ipv6(probe, interface.index, options)
+        except OSError:
+            return False
+    return True
+
+
+def _connect_ipv6(probe: socket.socket, index: int, options: MulticastOptions) -> None:
+    set_ipv6_interface(probe, index)
+    probe.connect((ipv6_group(CONTROL_TOPIC, SCOPES[options.scope]), options.port, 0, index))
 
 
 def smallest_mtu(choice: Choice) -> int:
