@@ -70,6 +70,7 @@ class Properties(TypedDict, total=False):
     shared_subscription_available: int
 
 
+MAX_INTERVAL = 0xFFFFFFFF  # of a four byte integer
 USER_PROPERTY_BYTES = 64  # What a pair takes beside its texts: thousands of empty ones are not nothing.
 
 
@@ -89,6 +90,22 @@ class Message:
     properties: Properties = field(default_factory=Properties)
     id: MessageId | None = None
     expires_at: float | None = None
+
+    def expire_from(self, now: float) -> None:
+        """Set `expires_at`, where the message says how long it lasts and nothing did so before."""
+        interval = self.properties.get("message_expiry_interval")
+        if interval is not None and self.expires_at is None:
+            self.expires_at = now + interval
+
+    def remaining_interval(self, now: float) -> int:
+        """What its expiry interval comes to for those who get it now (MQTT-3.3.2-6).
+
+        Never 0, about which brokers differ, and never more than was asked for, should the clock have gone
+        back before a restart.
+        """
+        assert self.expires_at is not None
+        asked = self.properties.get("message_expiry_interval", MAX_INTERVAL)
+        return min(max(1, round(self.expires_at - now)), asked)
 
     @property
     def size(self) -> int:

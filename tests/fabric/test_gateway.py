@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.errors import TopicError
+from hedgerow.errors import RefusedError, TopicError
 from hedgerow.fabric import gateway
 from hedgerow.fabric.gateway import Gateway, Ledger, check_filter
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Suback, Subscribe, Subscription
+from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import matches
 from tests.mqtt.broker.harness import Client, World
 
@@ -95,7 +96,7 @@ class RecordingMember:
 
     def _check(self, message: Message) -> None:
         if len(message.payload) > MAX_PAYLOAD:
-            raise ValueError("too large")
+            raise RefusedError("too large", Reason.PACKET_TOO_LARGE)
 
 
 class Device(RecordingMember):

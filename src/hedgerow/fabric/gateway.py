@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.errors import TopicError
+from hedgerow.errors import RefusedError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.port import Port
+from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import split_shared, validate_filter
 
 MAX_REMEMBERED = 65_536  # ids; a stranger who invents messages pushes out the oldest, at about 10 MB
@@ -43,10 +44,10 @@ class Member(Protocol):
         """When it takes the next message at QoS 1 or 2."""
 
     def publish(self, message: Message, now: float) -> object:
-        """Send it under its own id. Raises ValueError when it is too large."""
+        """Send it under its own id. Raises RefusedError when it cannot."""
 
     def hold(self, message: Message, now: float) -> object:
-        """Answer late subscribers with this retained message. Raises ValueError when it is too large."""
+        """Answer late subscribers with this retained message. Raises RefusedError when it cannot."""
 
     def subscribe(self, topic_filter: str, now: float) -> object: ...
 
@@ -69,6 +70,12 @@ class Ledger:
     """There was no more room to wait."""
     refused: int = 0
     """A topic that does not flow, or a retained message that the broker has no room for."""
+
+    def refuse(self, error: RefusedError) -> None:
+        if error.reason_code == Reason.PACKET_TOO_LARGE:
+            self.too_large += 1
+        else:
+            self.refused += 1
 
 
 def check_filter(topic_filter: str) -> str:
@@ -143,8 +150,8 @@ class Gateway:
             return
         try:
             self._member.hold(message, now)
-        except ValueError:
-            ledger.too_large += 1
+        except RefusedError as error:
+            ledger.refuse(error)
         else:
             ledger.held += 1
 
@@ -172,8 +179,8 @@ class Gateway:
     def _publish_to_group(self, message: Message, now: float) -> None:
         try:
             self._member.publish(message, now)
-        except ValueError:
-            self.to_group.too_large += 1
+        except RefusedError as error:
+            self.to_group.refuse(error)
         else:
             self.to_group.relayed += 1
 

@@ -15,6 +15,12 @@ from hedgerow.fabric.multicast.member import Member
 from hedgerow.message import Message
 
 START_AT = 1_700_000_000.0
+SETTLED_S = 1.0  # subscriptions are asked for and answered
+REPAIRED_S = 8.0  # every gap is filled, or given up
+
+
+def kind_of(data: bytes) -> int:
+    return parse_header(data).kind
 
 
 class Host:
@@ -32,7 +38,12 @@ class Host:
         self.loss = 0.0
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
-        self.member.publish(Message(topic, payload, qos, retain), self.lan.now)
+        self.send(Message(topic, payload, qos, retain))
+
+    def send(self, *messages: Message) -> None:
+        """In one turn."""
+        for message in messages:
+            self.member.publish(message, self.lan.now)
         self.member.flush(self.lan.now)
         self.lan.drain(self)
 
@@ -78,7 +89,7 @@ class Lan:
         host.messages += member.take_messages()
         host.held += member.take_held()
         for topic, data in member.take_to_groups():
-            self.sent[parse_header(data).kind] += 1
+            self.sent[kind_of(data)] += 1
             self.tapped.append((topic, data))
             if not host.is_plugged:
                 continue

@@ -4,14 +4,17 @@ address, and has recorded everything that was sent.
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from hedgerow.fabric.multicast.keys import Keyring
 from hedgerow.fabric.multicast.limits import Limits
+from hedgerow.fabric.multicast.member import Member
 from hedgerow.fabric.multicast.stats import Stats
-from tests.fabric.multicast.lan import Host, Lan
+from hedgerow.message import Message
+from tests.fabric.multicast.lan import START_AT, Host, Lan
 
 KEY, OTHER_KEY = f"1 {'ab' * 32}", f"1 {'cd' * 32}"
 TOPIC = "home/vacuum"
@@ -59,6 +62,33 @@ class Scene:
         self.talk()
         self.lan.run(2.0)
         return self.subscriber.payloads == self.published
+
+
+class Target:
+    """A member that is asked, and what it says."""
+
+    def __init__(self, **own_limits: Any) -> None:
+        self.now = START_AT
+        self.member = Member(self.now, random.Random(1), limits=Limits(**own_limits))
+
+    def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+        self.member.publish(Message(topic, payload, qos, retain), self.now)
+        self.member.flush(self.now)
+
+    def ask(self, data: bytes, **how: Any) -> None:
+        self.member.receive_datagram(data, self.now, **how)
+
+    def run(self, duration_s: float) -> None:
+        end = self.now + duration_s
+        while self.member.deadline <= end:
+            self.now = max(self.now, self.member.deadline)
+            self.member.handle_timer(self.now)
+        self.now = end
+
+    def said(self) -> list[bytes]:
+        return [data for _, data in self.member.take_to_groups()] + [
+            data for _, data in self.member.take_to_peers()
+        ]
 
 
 def steps_of(action: Callable[[], None]) -> int:

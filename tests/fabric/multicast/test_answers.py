@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
-
 from hedgerow.fabric.multicast import frame, limits
 from hedgerow.fabric.multicast.frame import Hello, Interest, Kind, Repair
-from hedgerow.fabric.multicast.limits import Limits
-from hedgerow.fabric.multicast.member import Member
-from hedgerow.message import Message
 from tests.fabric.multicast.frames import write
-from tests.fabric.multicast.lan import START_AT
-from tests.fabric.multicast.scene import TOPIC, steps_of
-
-
-class Target:
-    """A member that is asked, and what it says."""
-
-    def __init__(self, **own_limits: Any) -> None:
-        self.now = START_AT
-        self.member = Member(self.now, random.Random(1), limits=Limits(**own_limits))
-
-    def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
-        self.member.publish(Message(topic, payload, qos, retain), self.now)
-        self.member.flush(self.now)
-
-    def ask(self, data: bytes, **how: Any) -> None:
-        self.member.receive_datagram(data, self.now, **how)
-
-    def run(self, duration_s: float) -> None:
-        end = self.now + duration_s
-        while self.member.deadline <= end:
-            self.now = max(self.now, self.member.deadline)
-            self.member.handle_timer(self.now)
-        self.now = end
-
-    def said(self) -> list[bytes]:
-        return [data for _, data in self.member.take_to_groups()] + [
-            data for _, data in self.member.take_to_peers()
-        ]
+from tests.fabric.multicast.scene import TOPIC, Target, steps_of
 
 
 def request(target: Target, *ranges: tuple[int, int], newer_than_ms: int = frame.ANY_AGE) -> bytes:

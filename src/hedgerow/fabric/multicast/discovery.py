@@ -37,7 +37,7 @@ from hedgerow.fabric.multicast.subscriber import Subscriber
 from hedgerow.fabric.multicast.timers import Timers
 from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues, Value
-from hedgerow.message import Message
+from hedgerow.message import Message, Properties
 from hedgerow.topics import is_wildcard
 
 
@@ -226,12 +226,10 @@ class Discovery:
 
 
 def _remaining(message: Message, now: float) -> Message | None:
-    """The message with the time that it has left (MQTT-3.3.2-6); None when that is over."""
+    """The message with the time that it has left; None when that is over."""
     if message.expires_at is None:
         return message
-    left_s = message.expires_at - now
-    if left_s <= 0:
+    if message.expires_at <= now:
         return None
-    properties = message.properties.copy()
-    properties["message_expiry_interval"] = max(1, round(left_s))
-    return replace(message, properties=properties)
+    interval = message.remaining_interval(now)
+    return replace(message, properties=message.properties | Properties(message_expiry_interval=interval))

@@ -124,7 +124,6 @@ class Stream:
                 given_up -= 1
         self.expected = sequence
         self.tries = 0
-        self.drop_pieces()
         return given_up
 
     @property

@@ -114,8 +114,12 @@ class Member:
 
     # The application's side
 
+    def check(self, message: Message) -> None:
+        """RefusedError for what cannot travel by multicast, TopicError for what is no topic name."""
+        self._publisher.check(message)
+
     def publish(self, message: Message, now: float) -> None:
-        """Send a message with the next `flush`, or before. ValueError when it cannot travel by multicast."""
+        """Send a message with the next `flush`, or before; raises as `check` does."""
         message_id = self._publisher.publish(message, now)
         self._published_at = now
         if self._publisher.new_topics:
@@ -155,7 +159,7 @@ class Member:
 
     def hold(self, message: Message, now: float) -> None:
         """A last value to answer with that is not sent now; one that anybody published counts as newer.
-        ValueError when it cannot travel by multicast."""
+        Raises as `check` does."""
         self._publisher.check(message)
         self._values.set(message, 0.0)
 

@@ -40,7 +40,7 @@ class Outgoing:
         "gathered_bytes",
         "gathered_flags",
         "gathered_sequence",
-        "heartbeat_due",
+        "heartbeat_at",
         "heartbeat_s",
         "history",
         "is_announced",
@@ -65,7 +65,7 @@ class Outgoing:
         """Of the last frame of the stream."""
         self.history: deque[Sent] = deque()
         self.heartbeat_s = 0.0
-        self.heartbeat_due = False
+        self.heartbeat_at = float("inf")
         self.copy_to: tuple[object, ...] | None = None
         """The peers that get copies; None: to be found again."""
         # Payloads that wait for the end of the turn: consecutive ids, the same flags.

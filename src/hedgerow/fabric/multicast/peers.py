@@ -131,7 +131,8 @@ class Peers:
         is_new = source not in self._copies
         if not hello.wants_copies or (is_new and len(self._copies) >= MAX_COPIES):
             return False
-        self._copies[source] = _Copies(now + GONE_AFTER_S, tuple(hello.filters[:MAX_FILTERS]))
+        filters = hello.filters if len(hello.filters) <= MAX_FILTERS else ["#"]
+        self._copies[source] = _Copies(now + GONE_AFTER_S, tuple(filters))
         self.has_changed = True
         return is_new
 

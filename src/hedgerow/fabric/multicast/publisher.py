@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import replace
 
+from hedgerow.errors import RefusedError
 from hedgerow.fabric.multicast import frame
 from hedgerow.fabric.multicast.frame import (
     BATCH,
@@ -35,7 +36,8 @@ from hedgerow.fabric.multicast.timers import Timers
 from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues, Value
 from hedgerow.message import Message, MessageId
-from hedgerow.topics import TopicTree
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import TopicTree, validate_name
 
 _SPARE_TOPIC_BYTES = 96  # The topic of a copy may make a datagram larger by this.
 _LENGTH_BYTES = 2  # before each payload of a batch
@@ -74,15 +76,19 @@ class Publisher:
     # Publishing
 
     def check(self, message: Message) -> None:
-        """ValueError for what cannot travel by multicast."""
+        """RefusedError for what cannot travel by multicast, TopicError for what is no topic name."""
         topic, limit = message.topic, self._limits.payload_bytes
         if len(message.payload) > limit:
-            raise ValueError(f"a payload of {len(message.payload)} bytes; at most {limit} go by multicast")
+            text = f"a payload of {len(message.payload)} bytes; at most {limit} go by multicast (max_payload)"
+            raise RefusedError(text, Reason.PACKET_TOO_LARGE)
         if topic not in self.outgoing:
+            validate_name(topic)
             if topic[:1] == "$":
-                raise ValueError(f"{topic}: topics that begin with $ do not travel by multicast")
+                text = f"{topic}: topics that begin with $ do not travel by multicast"
+                raise RefusedError(text, Reason.TOPIC_NAME_INVALID)
             if len(topic.encode()) > MAX_TOPIC_BYTES:
-                raise ValueError(f"a topic of more than {MAX_TOPIC_BYTES} bytes does not go by multicast")
+                text = f"a topic of more than {MAX_TOPIC_BYTES} bytes does not go by multicast"
+                raise RefusedError(text, Reason.TOPIC_NAME_INVALID)
 
     def publish(self, message: Message, now: float) -> MessageId:
         self.check(message)
@@ -103,7 +109,9 @@ class Publisher:
         size = len(payload) + _LENGTH_BYTES
         if not is_plain or size > outgoing.room:
             self._flush_topic(outgoing, now)
-            self._publish_alone(outgoing, replace(message, id=message_id), sequence, now)
+            message = replace(message, id=message_id)
+            message.expire_from(now)
+            self._publish_alone(outgoing, message, sequence, now)
             return message_id
         flags = message.qos << _QOS_SHIFT
         gathered = outgoing.gathered
@@ -126,7 +134,8 @@ class Publisher:
         if len(self.outgoing) >= MAX_OUTGOING:
             self.close_idle(now - INTERVAL_S, now)
             if len(self.outgoing) >= MAX_OUTGOING:
-                raise ValueError(f"{topic}: {MAX_OUTGOING} topics are in use already")
+                text = f"{topic}: {MAX_OUTGOING} topics are published to already"
+                raise RefusedError(text, Reason.QUOTA_EXCEEDED)
         outgoing = Outgoing(
             topic, self._room_of(topic), self._last_closed, now + self._limits.new_topic_s, now
         )
@@ -171,11 +180,10 @@ class Publisher:
         self._send(outgoing, flags, outgoing.gathered_sequence, body, now, in_stream=flags & ~BATCH != 0)
 
     def _publish_alone(self, outgoing: Outgoing, message: Message, sequence: int, now: float) -> None:
-        published_at = None
-        if message.retain:
-            published_at = self._values.stamp(message.topic, now)
-            self._values.set(message, published_at)
+        published_at = self._values.stamp(message.topic, now) if message.retain else None
         flags, content = frame.pack_content(message, self._origin, published_at)
+        if published_at is not None:
+            self._values.set(message, published_at)
         self._send_content(outgoing, flags, sequence, content, now, in_stream=message.qos > 0)
 
     def _send_content(
@@ -202,9 +210,8 @@ class Publisher:
             self.pace.sent(now, len(body))
             self.sent_at = now
             outgoing.heartbeat_s = HEARTBEAT_FIRST_S
-            if not outgoing.heartbeat_due:
-                outgoing.heartbeat_due = True
-                self._timers.at(now + HEARTBEAT_FIRST_S, lambda at: self._beat(outgoing, at))
+            if now + HEARTBEAT_FIRST_S < outgoing.heartbeat_at:
+                self._beat_at(outgoing, now + HEARTBEAT_FIRST_S)
         self._transmitter.send_to_topic(outgoing, Kind.DATA, flags, stream_sequence, sequence, body, now)
 
     def send_value(self, value: Value, now: float) -> None:
@@ -221,7 +228,7 @@ class Publisher:
             return
         try:
             outgoing = self.outgoing.get(message.topic) or self._open(message.topic, now)
-        except ValueError:
+        except RefusedError:
             self._stats.dropped += 1
             return
         outgoing.new_until = max(outgoing.new_until, now + self._limits.new_topic_s)
@@ -229,10 +236,16 @@ class Publisher:
 
     # Streams
 
-    def _beat(self, outgoing: Outgoing, now: float) -> None:
+    def _beat_at(self, outgoing: Outgoing, at: float) -> None:
+        outgoing.heartbeat_at = at
+        self._timers.at(at, lambda now: self._beat(outgoing, at, now))
+
+    def _beat(self, outgoing: Outgoing, planned_at: float, now: float) -> None:
+        if outgoing.heartbeat_at != planned_at:
+            return  # Something was sent meanwhile, and has its own.
         self._history.trim(now)
         if not outgoing.history:
-            outgoing.heartbeat_due = False
+            outgoing.heartbeat_at = float("inf")
             return
         due_at = outgoing.history[-1].sent_at + outgoing.heartbeat_s
         if due_at <= now:
@@ -240,7 +253,7 @@ class Publisher:
             self._transmitter.send_to_topic(outgoing, Kind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
             outgoing.heartbeat_s *= 2
             due_at = outgoing.history[-1].sent_at + outgoing.heartbeat_s
-        self._timers.at(due_at, lambda at: self._beat(outgoing, at))
+        self._beat_at(outgoing, due_at)
 
     def receive_repair(self, repair: Repair, crc: int, asker: bytes, now: float) -> None:
         """Someone misses frames of ours."""

@@ -55,7 +55,7 @@ _NO_PROPERTIES: Properties = {}
 _QOS_SHIFT = QOS_1.bit_length() - 1
 _IN_CONTENT = FOREIGN | TIME | PROPERTIES | RETAIN | HELD  # A message with more to it than its payload.
 _NOT_IN_BATCH = _IN_CONTENT | FRAGMENT
-_MAX_SHARE = 2  # One sender may use this part of what may wait.
+_MAX_SHARE = 2  # One stream may use this part of what may wait.
 _MAX_DUPLICATES = 65_536
 _CONTENT_BYTES = 65_536  # A message's properties and id, beside its payload.
 
@@ -269,9 +269,11 @@ class Subscriber:
         stream.is_settled = True
 
     def _pass_over(self, stream: Stream, sequence: int) -> None:
-        before = stream.bytes + len(stream.pieces)
+        if sequence > stream.expected:
+            self._drop_pieces(stream)
+        before = stream.bytes
         skipped = stream.skip_to(sequence)
-        self.waiting_bytes += stream.bytes + len(stream.pieces) - before
+        self.waiting_bytes += stream.bytes - before
         if stream.is_settled:
             self._stats.lost += skipped
 
@@ -390,6 +392,7 @@ class Subscriber:
             self._assembling.pop(stream, None)
             self._give(stream, arrived.flags & ~FRAGMENT, arrived.message_sequence, content, now)
         elif not stream.pieces:
+            self._assembling.pop(stream, None)
             self._stats.fragments_discarded += 1
         else:
             self._assembling[stream] = None
@@ -432,9 +435,7 @@ class Subscriber:
         if len(message.payload) > self._limits.payload_bytes:
             self._stats.too_large += 1
             return
-        expiry = message.properties.get("message_expiry_interval")
-        if expiry is not None:
-            message.expires_at = now + expiry
+        message.expire_from(now)
         if flags & HELD:
             self.receive_value(message, published_at, now)
             return

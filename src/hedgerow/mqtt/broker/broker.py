@@ -326,9 +326,8 @@ class Broker:
             return
         properties = will.properties.copy()
         properties.pop("will_delay_interval", None)
-        expiry = properties.get("message_expiry_interval")
         message = Message(will.topic, will.payload, will.qos, will.retain, properties)
-        message.expires_at = None if expiry is None else self.now + expiry
+        message.expire_from(self.now)
         self.publish(message, self.subscriptions.route(will.topic), session)
 
     def _check_connection(self, connection: Connection) -> None:

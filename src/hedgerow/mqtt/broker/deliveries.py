@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 PURGE_S = 10.0  # How long what has expired may still take up room.
-MAX_INTERVAL = 0xFFFFFFFF  # of a four byte integer
 BYTES_PER_WORK = 16  # encoded, per unit of work: see `Broker.begin_turn`
 
 
@@ -29,10 +28,7 @@ def encode_properties(broker: Broker, message: Message, own: Properties) -> byte
     """The property block of a PUBLISH: what all recipients get is encoded once for all of them."""
     interval = 0
     if message.expires_at is not None:
-        # MQTT-3.3.2-6: less the time that it waited here, and never more than was asked for, should
-        # the clock have gone back before a restart.
-        asked = message.properties.get("message_expiry_interval", MAX_INTERVAL)
-        interval = min(max(1, round(message.expires_at - broker.now)), asked)
+        interval = message.remaining_interval(broker.now)
     encoded_for, encoded_interval, shared = broker.encoded_properties
     if encoded_for is not message or encoded_interval != interval:
         common = message.properties.copy()

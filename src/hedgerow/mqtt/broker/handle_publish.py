@@ -57,9 +57,8 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     if "subscription_identifier" in properties:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
     properties.pop("topic_alias", None)
-    expiry = properties.get("message_expiry_interval")
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
-    message.expires_at = None if expiry is None else broker.now + expiry
+    message.expire_from(broker.now)
     is_again = packet.qos == 2 and packet.packet_id in (connection.connected_session().received or ())
     # What was taken once is not refused when it comes again: the client would use its identifier for
     # another message, and we would take that for the one that we know.

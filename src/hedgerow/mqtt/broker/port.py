@@ -79,9 +79,7 @@ class Port:
             reason = "no room for more retained messages"
             broker.events.append(PublicationRefused("this node", self.name, message.topic, reason))
             return False
-        interval = message.properties.get("message_expiry_interval")
-        if interval is not None and message.expires_at is None:
-            message.expires_at = broker.now + interval
+        message.expire_from(broker.now)
         broker.publish(message, route, self)
         return True
 

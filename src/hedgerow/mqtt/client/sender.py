@@ -114,9 +114,8 @@ class PublishEncoder:
     def _encode_slowly(self, message: Message, now: float, packet_id: int, dup: bool) -> bytes:
         properties = message.properties
         if message.expires_at is not None:
-            # The time that the message waited here counts too. Never 0: brokers differ about that.
-            remaining = max(1, round(message.expires_at - now))
-            properties = properties | Properties(message_expiry_interval=remaining)
+            interval = message.remaining_interval(now)
+            properties = properties | Properties(message_expiry_interval=interval)
         topic = message.topic
         alias = self._aliases.get(topic)
         if alias is not None:

@@ -128,8 +128,8 @@ class MulticastEndpoint:
         """An IPv6 address that was given to an interface just now cannot be sent from for a second or two,
         and a command would be done by then."""
         give_up_at = self.clock() + _TENTATIVE_S
-        while not can_send(self._choice, self.options) and self.clock() < give_up_at:
-            await asyncio.sleep(0.05)
+        while not can_send(self._choice, self.options) and self.clock() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # The kernel tells nobody who did not ask by netlink.
 
     def _choose_and_open(self, keys: Keyring | None) -> None:
         self._choice = choose(self.options)
@@ -261,7 +261,7 @@ class MulticastEndpoint:
 
     def publish(self, message: Message) -> None:
         """The first publication of a turn of the loop leaves at once. Those after it gather until the
-        turn's end, and leave together, or as soon as a datagram is full. Raises ValueError."""
+        turn's end, and leave together, or as soon as a datagram is full. Raises as `Member.check`."""
         self.member.publish(message, self.clock())
         if not self._is_gathering:
             self._is_gathering = True

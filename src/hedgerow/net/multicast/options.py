@@ -20,8 +20,9 @@ from hedgerow.net.authority import authority
 
 DEFAULT_PORT = 18_514
 MAX_PAYLOAD = 262_144
-# A message in pieces has to fit into what its receivers keep until the last one has come.
-LARGEST_PAYLOAD = 8 * 1024 * 1024
+# A message in pieces has to fit into what a receiver keeps of one stream behind a gap, which is 8 MiB, with
+# what each piece takes beside its bytes.
+LARGEST_PAYLOAD = 4 * 1024 * 1024
 
 _INTERFACE = re.compile(r"[^\s/:,?#]{1,15}")  # IFNAMSIZ, with its end, is 16
 _PEER = re.compile(r"(?:\[(?P<literal>[^\]]+)\]|(?P<host>[^:\[\]/?#@\s]+))(?::(?P<port>[0-9]{1,5}))?")

@@ -7,7 +7,7 @@ import pytest
 from hedgerow.fabric.multicast.frame import DATAGRAM_BYTES, Kind
 from hedgerow.fabric.multicast.limits import HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, Limits
 from hedgerow.fabric.multicast.outgoing import Pace
-from tests.fabric.multicast.lan import Host, Lan
+from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan
 
 
 def publish_at_full_speed(lan: Lan, publisher: Host, duration_s: float, first: int) -> int:
@@ -92,3 +92,23 @@ def test_one_who_asks_all_the_time_does_not_silence_a_publisher() -> None:
             pace.sent(now, 100)
             sent += 1
     assert sent >= 0.3 * Pace.MIN_PER_S
+
+
+def test_a_sender_is_slowed_by_requests_and_not_forever(lan: Lan) -> None:
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    pace = publisher.member._publisher.pace
+    at_first = pace.per_s
+    subscriber.loss = 0.5
+    for number in range(200):
+        publisher.publish("a", b"%d" % number, qos=1)
+        lan.run(0.005)
+    slowed = pace.per_s
+    assert slowed < at_first
+    subscriber.loss = 0
+    lan.run(REPAIRED_S)
+    for number in range(200):
+        publisher.publish("a", b"%d" % number, qos=1)
+        lan.run(0.02)
+    assert pace.per_s > slowed

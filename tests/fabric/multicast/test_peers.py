@@ -1,0 +1,109 @@
+"""Peers that multicast does not reach: copies for them, and for nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from hedgerow.fabric.multicast.limits import GONE_AFTER_S, INTERVAL_S
+from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan
+
+
+def filtered(lan: Lan) -> tuple[Host, Host]:
+    hosts = lan.host(), lan.host()
+    for host in hosts:
+        host.hears_multicast = False
+    return hosts
+
+
+@pytest.mark.parametrize("topic_filter", ["a/1", "a/#"])
+def test_a_named_peer_is_reached_without_multicast(lan: Lan, topic_filter: str) -> None:
+    publisher, subscriber = filtered(lan)
+    subscriber.subscribe(topic_filter)
+    subscriber.member.add_peer(publisher.number, lan.now)
+    lan.drain(subscriber)
+    lan.run(SETTLED_S)
+    for number in range(5):
+        publisher.publish("a/1", b"%d" % number, qos=number % 2)
+        publisher.publish("b", b"not asked for")
+        lan.run(INTERVAL_S)
+    assert subscriber.payloads == [b"%d" % number for number in range(5)]
+    publisher.publish("a/1", b"kept", retain=True)
+    lan.run(SETTLED_S)
+    third = lan.host()
+    third.hears_multicast = False
+    third.subscribe("a/1")
+    third.member.add_peer(publisher.number, lan.now)
+    lan.drain(third)
+    lan.run(2 * INTERVAL_S)
+    assert [each.payload for each in third.held] == [b"kept"]
+
+
+def test_a_subscription_made_after_the_greeting_is_known_to_the_peer_at_once(lan: Lan) -> None:
+    publisher, subscriber = filtered(lan)
+    subscriber.member.add_peer(publisher.number, lan.now)
+    lan.drain(subscriber)
+    lan.run(SETTLED_S)
+    subscriber.subscribe("a/#")
+    lan.run(0.1)
+    publisher.publish("a/1", b"the only one")
+    lan.run(SETTLED_S)
+    assert subscriber.payloads == [b"the only one"]
+
+
+def test_loss_is_repaired_without_multicast(lan: Lan) -> None:
+    publisher, subscriber = filtered(lan)
+    subscriber.subscribe("a")
+    subscriber.member.add_peer(publisher.number, lan.now)
+    lan.drain(subscriber)
+    lan.run(2 * INTERVAL_S)
+    subscriber.loss = publisher.loss = 0.1
+    for number in range(100):
+        publisher.publish("a", b"%d" % number, qos=1)
+        lan.run(0.01)
+    lan.run(REPAIRED_S)
+    assert subscriber.payloads == [b"%d" % number for number in range(100)]
+
+
+def test_a_peer_heard_before_is_asked_for_copies_when_its_multicast_falls_silent(lan: Lan) -> None:
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    lan.run(2 * INTERVAL_S)
+    publisher.publish("a", b"by multicast")
+    lan.run(SETTLED_S)
+    assert publisher.member.stats.copies_sent == 0
+    subscriber.hears_multicast = publisher.hears_multicast = False
+    lan.run(2 * GONE_AFTER_S)
+    publisher.publish("a", b"by copy")
+    lan.run(SETTLED_S)
+    assert subscriber.payloads == [b"by multicast", b"by copy"]
+
+
+def test_copies_cease_when_multicast_is_back(lan: Lan) -> None:
+    publisher, subscriber = filtered(lan)
+    subscriber.subscribe("a")
+    subscriber.member.add_peer(publisher.number, lan.now)
+    lan.drain(subscriber)
+    lan.run(SETTLED_S)
+    subscriber.hears_multicast = publisher.hears_multicast = True
+    lan.run(3 * GONE_AFTER_S)
+    before = publisher.member.stats.copies_sent
+    publisher.publish("a", b"once")
+    lan.run(SETTLED_S)
+    assert subscriber.payloads == [b"once"]
+    assert publisher.member.stats.copies_sent == before
+
+
+def test_a_forged_address_gets_no_copies(lan: Lan) -> None:
+    """A HELLO in another's name costs the victim one datagram no larger than itself."""
+    publisher, victim, forger = lan.host(), lan.host(), lan.host()
+    victim.hears_multicast = False
+    lan.run(SETTLED_S)
+    forger.subscribe("a")
+    forger.member.add_peer(publisher.number, lan.now)
+    ((_, hello),) = forger.member.take_to_peers()
+    publisher.member.receive_datagram(hello, lan.now, source=victim.number, unicast=True)
+    answers = publisher.member.take_to_peers()
+    assert [endpoint for endpoint, _ in answers] == [victim.number]
+    assert len(answers[0][1]) <= len(hello)
+    publisher.publish("a", b"secret")
+    assert all(endpoint != victim.number for endpoint, _ in publisher.member.take_to_peers())

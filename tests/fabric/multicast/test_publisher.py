@@ -1,0 +1,106 @@
+"""What a member publishes: gathering, pieces, streams and their numbers, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from hedgerow.errors import RefusedError
+from hedgerow.fabric.multicast.frame import Kind
+from hedgerow.fabric.multicast.limits import Limits
+from hedgerow.message import Message
+from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Lan
+
+
+def test_messages_of_one_turn_share_a_datagram(lan: Lan) -> None:
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    publisher.publish("a", b"first of the topic")
+    lan.run(SETTLED_S)
+    before = lan.sent[Kind.DATA]
+    publisher.send(*(Message("a", b"%d" % number) for number in range(20)))
+    lan.run(SETTLED_S)
+    assert lan.sent[Kind.DATA] == before + 1
+    assert subscriber.payloads[1:] == [b"%d" % number for number in range(20)]
+    sequences = [message.id.sequence for message in subscriber.messages if message.id]
+    assert sequences == list(range(1, 22))
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+@pytest.mark.parametrize("size", [1_290, 1_300, 5_000, 256 * 1024])
+def test_messages_larger_than_a_datagram(qos: int, loss: float, size: int) -> None:
+    lan = Lan(seed=size)
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    payload = lan.random.randbytes(size)
+    if size > 1_300 or qos:
+        subscriber.loss = loss
+    publisher.publish("a", payload, qos=qos)
+    lan.run(REPAIRED_S)
+    assert subscriber.payloads == [payload]
+    assert subscriber.member._subscriber.waiting_bytes == 0
+
+
+def test_a_message_that_is_too_large_is_refused(lan: Lan) -> None:
+    publisher = lan.host(limits=Limits(payload_bytes=1_000))
+    with pytest.raises(RefusedError, match="1001 bytes; at most 1000"):
+        publisher.publish("a", bytes(1_001))
+    with pytest.raises(RefusedError, match="begin with \\$"):
+        publisher.publish("$SYS/x", b"")
+    subscriber = lan.host(limits=Limits(payload_bytes=1_000))
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    lan.host().publish("a", bytes(200_000))
+    lan.run(REPAIRED_S)
+    assert subscriber.messages == []
+    assert subscriber.member.stats.too_large
+
+
+def test_what_cannot_travel_cannot_be_held(lan: Lan) -> None:
+    gateway = lan.host(limits=Limits(payload_bytes=100))
+    for message in (Message("a" * 2_000, b"x"), Message("$SYS/a", b"x"), Message("a", bytes(101))):
+        with pytest.raises(RefusedError, match="multicast"):
+            gateway.member.hold(message, lan.now)
+    late = lan.host()
+    late.subscribe("#")
+    lan.run(SETTLED_S)
+    assert late.held == []
+
+
+def test_what_left_the_history_is_said_to_be_gone() -> None:
+    lan = Lan()
+    publisher, subscriber = lan.host(limits=Limits(history_bytes=3_000)), lan.host()
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    publisher.publish("a", b"first", qos=1)
+    lan.run(SETTLED_S)
+    subscriber.is_plugged = False
+    for number in range(50):
+        publisher.publish("a", b"%d" % number, qos=1)
+    lan.run(0.01)
+    subscriber.is_plugged = True
+    lan.run(SETTLED_S)
+    assert subscriber.payloads[0] == b"first"
+    assert subscriber.payloads[-1] == b"49"
+    stats = subscriber.member.stats
+    assert stats.lost + len(subscriber.payloads) == 51
+    assert 0 < stats.lost < 50
+
+
+@pytest.mark.parametrize("pause_s", [0.01, 0.03, 1.5, 11.0])
+def test_the_end_of_a_stream_is_told_soon_however_long_ago_the_last_message_was(
+    lan: Lan, pause_s: float
+) -> None:
+    """A publisher that says two things and goes: the second is lost, and nothing follows it."""
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    publisher.publish("a", b"1", qos=1)
+    lan.run(pause_s)
+    lan.drop = lambda host, data: host is subscriber
+    publisher.publish("a", b"2", qos=1)
+    lan.run(0.01)
+    lan.drop = lambda host, data: False
+    lan.run(publisher.member.linger_until(lan.now) - lan.now)
+    assert subscriber.payloads == [b"1", b"2"]
