@@ -90,6 +90,8 @@ class Message:
     properties: Properties = field(default_factory=Properties)
     id: MessageId | None = None
     expires_at: float | None = None
+    published_at: float | None = None
+    """When, by the clock of who published it; kept where it decides which of two values is the newer."""
 
     def expire_from(self, now: float) -> None:
         """Set `expires_at`, where the message says how long it lasts and nothing did so before."""

@@ -159,6 +159,10 @@ FRAMES = {
     "data, everything": message_frame(Message(TOPIC, b"open", 1, True, PROPERTIES, FOREIGN_ID), 1.5),
     "data, fragment": data_frame(Flags.FRAGMENT | Flags.QOS_1, frame.pack_fragment(2, 300, b"piece"), 8),
     "data, batch": data_frame(Flags.BATCH, frame.pack_batch([b"one", b"", b"three"])),
+    "data, again": data_frame(Flags.AGE | Flags.QOS_1, frame.pack_age(1.5) + b"open", 8),
+    "data, piece again": data_frame(
+        Flags.AGE | Flags.FRAGMENT, frame.pack_age(0.25) + frame.pack_fragment(0, 2, b"piece"), 8
+    ),
     "data, sealed": sealed_frame(),
     "heartbeat": control_frame(Kind.HEARTBEAT, frame.pack_heartbeat(3), TOPIC),
     "repair": control_frame(
@@ -203,6 +207,9 @@ NOT_IN_BATCH = Flags.FRAGMENT | Flags.FOREIGN | Flags.TIME | Flags.PROPERTIES | 
 
 
 def data_fields(flags: int, body: bytes) -> dict[str, Any]:
+    if flags & Flags.AGE:
+        age_s, body = frame.parse_age(body)
+        return {"age_ms": str(round(age_s * 1000))} | data_fields(flags & ~Flags.AGE, body)
     if flags & (Flags.QOS_1 | Flags.QOS_2) == Flags.QOS_1 | Flags.QOS_2:
         raise FrameError("QoS 3")
     if flags & Flags.BATCH and flags & NOT_IN_BATCH:
@@ -213,14 +220,14 @@ def data_fields(flags: int, body: bytes) -> dict[str, Any]:
     if flags & Flags.BATCH:
         return named("payload", [colons(payload) for payload in frame.parse_batch(body)])
     default_id = MessageId(SENDER.hex(), 0, 77)
-    message, published_at = frame.parse_content(TOPIC, flags, default_id, body)
+    message = frame.parse_content(TOPIC, flags, default_id, body)
     fields: dict[str, Any] = {"payload": colons(message.payload)}
     if flags & Flags.FOREIGN:
         assert message.id is not None
         origin, epoch, sequence = message.id
         fields |= {"id.origin": origin, "id.epoch": str(epoch), "id.sequence": str(sequence)}
-    if published_at is not None:
-        fields["published_at"] = published_at
+    if message.published_at is not None:
+        fields["published_at"] = message.published_at
     return fields | named("property", property_texts(message.properties))
 
 

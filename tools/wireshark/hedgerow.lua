@@ -144,13 +144,14 @@ local KINDS = {
 }
 local SEALED, TOPIC, FRAGMENT, FOREIGN = 0x0001, 0x0002, 0x0004, 0x0008
 local TIME, PROPERTIES, BATCH, RETAIN, HELD = 0x0010, 0x0020, 0x0040, 0x0080, 0x0100
+local AGE = 0x0800
 local QOS_SHIFT = 9
 local FLAGS = {
     { "sealed", SEALED }, { "topic", TOPIC }, { "fragment", FRAGMENT }, { "foreign", FOREIGN },
     { "time", TIME }, { "properties", PROPERTIES }, { "batch", BATCH }, { "retain", RETAIN },
-    { "held", HELD }, { "qos_1", 0x0200 }, { "qos_2", 0x0400 },
+    { "held", HELD }, { "qos_1", 0x0200 }, { "qos_2", 0x0400 }, { "age", AGE },
 }
-local KNOWN_FLAGS = 0x07FF
+local KNOWN_FLAGS = 0x0FFF
 local NOT_IN_BATCH = FRAGMENT + FOREIGN + TIME + PROPERTIES + RETAIN + HELD
 
 local frame_malformed = ProtoExpert.new(
@@ -191,6 +192,7 @@ define("string", "property", "Property")
 define("bytes", "payload", "Payload")
 define("uint64", "oldest", "Oldest sequence to be had", base.DEC)
 define("bytes", "stream_of", "Stream of")
+define("uint32", "age_ms", "Sent first, ms ago", base.DEC)
 define("uint32", "newer_than_ms", "Published within, ms", base.DEC)
 define("uint64", "range.first", "First", base.DEC)
 define("uint16", "range.count", "Count", base.DEC)
@@ -392,10 +394,12 @@ end
 
 local function read_data(cursor, tree, flags)
     local function has(flag) return bit.band(flags, flag) ~= 0 end
-    local info = string.format(" QoS %d", bit.rshift(flags, QOS_SHIFT))
+    local qos = bit.band(bit.rshift(flags, QOS_SHIFT), 3)
+    local info = string.format(" QoS %d", qos)
     if has(RETAIN) then info = info .. " retain" end
     if has(HELD) then info = info .. " held" end
-    if bit.rshift(flags, QOS_SHIFT) == 3 then malformed("QoS 3") end
+    if has(AGE) then info = info .. string.format(", again after %d ms", cursor:add(tree, "age_ms", 4):uint()) end
+    if qos == 3 then malformed("QoS 3") end
     if has(BATCH) and has(NOT_IN_BATCH) then malformed("flags 0x%04x in a batch", flags) end
     if has(FRAGMENT) then
         local index = cursor:add(tree, "fragment.index", 2):uint()
@@ -484,6 +488,7 @@ local function check_header(buffer)
     if bit.band(flags, bit.bnot(allowed)) ~= 0 then
         return string.format("flags 0x%04x in %s", flags, KINDS[kind])
     end
+    if buffer(16, 1):uint() >= 0x40 then return "a stream sequence beyond 2^62" end
     if buffer(24, 1):uint() >= 0x40 then return "a message sequence beyond 2^62" end
     return nil
 end

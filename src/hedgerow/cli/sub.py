@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 import time
+from functools import partial
 
 import hedgerow
 from hedgerow.cli import client_options
@@ -116,12 +117,16 @@ async def _subscribe(
             async with hedgerow.connect(target.url, **target.arguments) as bus:
                 for topic_filter in arguments.unsubscribe:
                     await bus.unsubscribe(topic_filter)
+                subscribe = partial(_make_subscription, bus, arguments, target)
+                print_messages = partial(_print_messages, bus, arguments, printer)
                 if arguments.ask:
                     from hedgerow.cli.sub_ask import ask
 
-                    return await ask(bus, filters, printer)
-                if filters:
-                    await _print_messages(bus, arguments, target, filters, printer)
+                    await ask(bus, filters, subscribe, print_messages)
+                elif filters:
+                    async with subscribe(*filters) as messages:
+                        logger.info("subscribed to %s", ", ".join(filters))
+                        await print_messages(messages)
         return 0
     except TimeoutError:
         if not arguments.quiet:
@@ -129,21 +134,28 @@ async def _subscribe(
         return EXIT_TIMED_OUT
 
 
-async def _print_messages(
-    bus: hedgerow.Bus, arguments: argparse.Namespace, target: Target, filters: list[str], printer: Printer
-) -> None:
-    subscription = bus.subscribe(
+def _make_subscription(
+    bus: hedgerow.Bus, arguments: argparse.Namespace, target: Target, *filters: str
+) -> hedgerow.Subscription:
+    return bus.subscribe(
         *filters,
         qos=arguments.qos,
         retain_as_published=arguments.retain_as_published,
         properties=target.properties("subscribe"),
         keep=arguments.disable_clean_session,
     )
-    async with subscription as messages:
-        logger.info("subscribed to %s", ", ".join(filters))
-        if arguments.only_subscribe:
-            return
-        async for batch in messages.batches():
+
+
+async def _print_messages(
+    bus: hedgerow.Bus, arguments: argparse.Namespace, printer: Printer, messages: hedgerow.Subscription
+) -> None:
+    """Returns when enough was printed, by this subscription or by another that has the same printer."""
+    if arguments.only_subscribe:
+        return
+    async for batch in messages.batches():
+        async with printer.turn:
+            if printer.done:
+                return
             taken = printer.take(batch)
             if printer.output:
                 await write_out(b"".join(printer.output))
@@ -183,6 +195,9 @@ class Printer:
         self._retained_only: bool = arguments.retained_only
         self._left: float = float("inf") if arguments.count is None else arguments.count
         self.done = False
+        self.turn = asyncio.Lock()
+        """Whoever takes holds it until what was taken is written and acknowledged: one that sees `done` then
+        may end everything."""
         self.output: list[bytes] = []
 
     def take(self, batch: list[Message]) -> list[Message]:

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import hedgerow
-from hedgerow.cli.client_options import in_thread, write_out
+from hedgerow.cli.client_options import in_thread
 from hedgerow.errors import ConfigError, RefusedError, TopicError
 from hedgerow.net.client.sensor_bus import SensorBus
 
-if TYPE_CHECKING:
-    from hedgerow.cli.sub import Printer
+Subscribe = Callable[[str], hedgerow.Subscription]
+Print = Callable[[hedgerow.Subscription], Coroutine[Any, Any, None]]
 
 FIRST_QUESTION = "Which topic do you want to subscribe to?"
 NEXT_QUESTION = "Waiting for messages. Type another topic to subscribe to it too."
 
 
-async def ask(bus: hedgerow.Bus, topics: list[str], printer: Printer) -> int:
-    """The exit status. `topics` are those that were given beforehand, as if typed first."""
+async def ask(bus: hedgerow.Bus, topics: list[str], subscribe: Subscribe, print_messages: Print) -> None:
+    """Ask until one of the chosen topics has printed enough. `topics` are those that were given beforehand,
+    as if typed first."""
     if isinstance(bus, SensorBus):
         table = ", ".join(f"{number:02} {name}" for number, name in sorted(bus.topics.items()))
         _say(f"Topics: {table}")
-    dialogue = _Dialogue(bus, printer)
+    dialogue = _Dialogue(subscribe, print_messages)
     try:
         for topic in topics:
             await dialogue.choose(topic)
@@ -37,17 +38,16 @@ async def ask(bus: hedgerow.Bus, topics: list[str], printer: Printer) -> int:
         await dialogue.over
     finally:
         await dialogue.close()
-    return 0
 
 
 class _Dialogue:
-    """A task that asks, and one for each chosen topic that prints. `over` ends when enough was printed, or
+    """A task that asks, and one for each chosen topic that prints. `over` ends with the first of these, or
     with the error of a task."""
 
-    def __init__(self, bus: hedgerow.Bus, printer: Printer) -> None:
+    def __init__(self, subscribe: Subscribe, print_messages: Print) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bus = bus
-        self._printer = printer
+        self._subscribe = subscribe
+        self._print_messages = print_messages
         self._chosen: dict[str, hedgerow.Subscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -62,8 +62,6 @@ class _Dialogue:
             return
         if (error := task.exception()) is not None:
             self.over.set_exception(error)
-        elif self._printer.done:
-            self.over.set_result(None)
 
     async def question(self) -> None:
         _say(NEXT_QUESTION if self._chosen else FIRST_QUESTION)
@@ -79,7 +77,7 @@ class _Dialogue:
             _say(f"You are subscribed to {topic} already.")
             return
         try:
-            subscription = await self._bus.subscribe(topic).__aenter__()
+            subscription = await self._subscribe(topic).__aenter__()
         except (RefusedError, TopicError) as error:
             _say(f"Not subscribed: {error}")
             return
@@ -88,15 +86,9 @@ class _Dialogue:
         self.start(self._print(subscription))
 
     async def _print(self, subscription: hedgerow.Subscription) -> None:
-        async for batch in subscription.batches():
-            if self._printer.done:
-                return
-            for message in self._printer.take(batch):
-                self._bus.acknowledge(message)
-            if self._printer.output:
-                await write_out(b"".join(self._printer.output))
-            if self._printer.done:
-                return
+        await self._print_messages(subscription)
+        if not self.over.done():
+            self.over.set_result(None)
 
     async def close(self) -> None:
         tasks = list(self._tasks)

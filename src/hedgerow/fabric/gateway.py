@@ -7,7 +7,7 @@ broker.
 
 Retained messages are state. What the broker has at the start is *held* by the member, which answers late
 subscribers with it but sends nothing. What others answer to the member is taken over, unless the broker has
-that message, or a later one of the same origin: a member that was away answers with old values.
+that value, or one that was published later: a member that was away answers with old values.
 
 A group takes messages at QoS 1 and 2 only as fast as its members can. What clients publish faster waits
 here, within a limit.
@@ -210,7 +210,10 @@ class Gateway:
         return message.id is not None and self._log.seen(message.id, now)
 
     def _is_outdated(self, message: Message) -> bool:
+        """Does the broker have this value, or a newer one? As members decide it: by time, then by origin."""
         kept = self._broker.retained.get(message.topic)
-        if kept is None or kept.id is None or message.id is None or kept.id.origin != message.id.origin:
-            return False
-        return kept.id >= message.id
+        return kept is not None and _age_key(kept) >= _age_key(message)
+
+
+def _age_key(message: Message) -> tuple[float, str]:
+    return message.published_at or 0.0, message.id.origin if message.id is not None else ""

@@ -17,23 +17,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.sensors.packet import DEFAULT_TOPICS
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.limits import Limits
-from hedgerow.net.multicast_config import (
-    Multicast,
-    make_multicast,
-    read_interfaces,
-    read_ip,
-    read_max_payload,
-    read_peers,
-    read_port,
-    read_scope,
-    read_topic_filters,
+from hedgerow.net.multicast.config import MULTICAST_KEYS, Multicast, make_multicast
+from hedgerow.net.sensor_config import (
+    SENSOR_KEYS,
+    SensorSettings,
+    make_sensor_settings,
+    read_udp_addresses,
 )
 from hedgerow.net.values import (
     Address,
-    Read,
+    Key,
     read_addresses,
     read_boolean,
     read_directory_path,
@@ -42,10 +37,6 @@ from hedgerow.net.values import (
     read_limit,
     read_node_id,
     read_one_of,
-    read_packets_per_s,
-    read_sensor_topics,
-    read_subscription_expiry,
-    read_udp_addresses,
     read_utf8,
 )
 
@@ -57,17 +48,6 @@ class Tls:
     client_ca: Path | None = None
     require_client_certificate: bool = False
     use_identity_as_username: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class Sensors:
-    topics: Mapping[int, str] = field(default_factory=DEFAULT_TOPICS.copy)
-    subscription_expiry_s: float = 600.0
-    last_value: bool = True
-    rate: float | None = None
-    """Packets a second from one address; 0: no limit. None: the default, which spares loopback."""
-    anonymous: bool = False
-    """Beyond this machine, too, sensors may do without a name, which they cannot have."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,25 +68,31 @@ class Config:
     log_format: str = "text"
     log_level: str = "info"
     sys_interval_s: float = 10.0
-    sensors: Sensors = field(default_factory=Sensors)
+    sensors: SensorSettings = field(default_factory=SensorSettings)
     multicast: Multicast = field(default_factory=Multicast)
 
 
-class Key(NamedTuple):
-    name: str
-    flag: str
-    metavar: str
-    read: Read
-    help: str
-
+LISTENERS = {
+    "mqtt": "MQTT",
+    "mqtts": "MQTT over TLS",
+    "ws": "MQTT over WebSocket",
+    "wss": "MQTT over WebSocket and TLS",
+    "http": "metrics over HTTP",
+}
 
 KEYS: tuple[Key, ...] = (
-    Key("mqtt", "--mqtt", "HOST:PORT", read_addresses, "serve MQTT here, or off; may be repeated"),
-    Key("mqtts", "--mqtts", "HOST:PORT", read_addresses, "serve MQTT over TLS here, or off"),
-    Key("ws", "--ws", "HOST:PORT", read_addresses, "serve MQTT over WebSocket here, or off"),
-    Key("wss", "--wss", "HOST:PORT", read_addresses, "serve MQTT over WebSocket and TLS here, or off"),
-    Key("http", "--http", "HOST:PORT", read_addresses, "serve metrics over HTTP here, or off"),
-    Key("udp", "--udp", "HOST[:PORT]", read_udp_addresses, "serve UDP sensors here, port 12345 unless given"),
+    *(
+        Key(scheme, f"--{scheme}", "HOST:PORT", read_addresses, f"serve {what} here, or off", repeated=True)
+        for scheme, what in LISTENERS.items()
+    ),
+    Key(
+        "udp",
+        "--udp",
+        "HOST[:PORT]",
+        read_udp_addresses,
+        "serve UDP sensors here, port 12345 unless given",
+        repeated=True,
+    ),
     Key(
         "data",
         "--data",
@@ -158,93 +144,12 @@ KEYS: tuple[Key, ...] = (
     Key(
         "sys.interval", "--sys-interval", "SECONDS", read_interval, "how often $SYS is published; 0 for never"
     ),
-    Key(
-        "sensors.topics",
-        "--sensor-topic",
-        "NUMBER=TOPIC",
-        read_sensor_topics,
-        "a line of the sensors' topic table, such as 01=farm/temperature; may be repeated",
-    ),
-    Key(
-        "sensors.subscription_expiry",
-        "--sensor-subscription-expiry",
-        "DURATION",
-        read_subscription_expiry,
-        "how long a sensor subscription lasts unless it is renewed (10 min)",
-    ),
-    Key(
-        "sensors.last_value",
-        "--sensor-last-value",
-        "",
-        read_boolean,
-        "send the last value of a topic to a new sensor subscriber (yes)",
-    ),
-    Key(
-        "sensors.rate",
-        "--sensor-rate",
-        "N",
-        read_packets_per_s,
-        "sensor packets a second from one address; 0: no limit (1000)",
-    ),
-    Key(
-        "sensors.anonymous",
-        "--sensors-anonymous",
-        "",
-        read_boolean,
-        "serve sensors beyond this machine; their protocol has no names",
-    ),
-    Key(
-        "multicast.topics",
-        "--multicast",
-        "FILTER",
-        read_topic_filters,
-        "pass these topics between the broker and multicast; may be repeated",
-    ),
-    Key(
-        "multicast.interfaces",
-        "--multicast-interface",
-        "NAME",
-        read_interfaces,
-        "a network interface for multicast, such as eth0; may be repeated (every one that can)",
-    ),
-    Key("multicast.scope", "--multicast-scope", "SCOPE", read_scope, "interface, link or site (link)"),
-    Key("multicast.ip", "--multicast-ip", "VERSION", read_ip, "4 or 6 (6 where the interfaces can, else 4)"),
-    Key("multicast.port", "--multicast-port", "PORT", read_port, "the UDP port of every group (18514)"),
-    Key(
-        "multicast.peers",
-        "--peer",
-        "HOST[:PORT]",
-        read_peers,
-        "a node or device that multicast does not reach; may be repeated",
-    ),
-    Key(
-        "multicast.key_file",
-        "--multicast-key",
-        "FILE",
-        read_file_path,
-        "the shared keys that seal what goes by multicast; without it, all goes in clear",
-    ),
-    Key(
-        "multicast.max_payload",
-        "--multicast-max-payload",
-        "SIZE",
-        read_max_payload,
-        "the largest payload that goes by multicast (256 KiB)",
-    ),
+    *SENSOR_KEYS,
+    *MULTICAST_KEYS,
     *(Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)),
 )
 
 SECTIONS = {key.name.split(".")[0] for key in KEYS if "." in key.name}
-# What takes several values as several flags.
-REPEATED = (
-    read_addresses,
-    read_udp_addresses,
-    read_sensor_topics,
-    read_topic_filters,
-    read_interfaces,
-    read_peers,
-)
-SENSOR_FIELDS = {"subscription_expiry": "subscription_expiry_s"}
 FIELDS = {"log.format": "log_format", "log.level": "log_level", "sys.interval": "sys_interval_s"}
 
 
@@ -275,11 +180,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["metavar"] = key.metavar
-        if key.read in REPEATED:
+        if key.repeated:
             options["action"] = "append"
-        if key.read in (read_addresses, read_udp_addresses):
+        if key.name in (*LISTENERS, "udp"):
             default = ", ".join(map(str, getattr(defaults, key.name))) or "off"
-            options["help"] = f"{key.help} (default: {default})"
+            options["help"] = f"{key.help}; may be repeated (default: {default})"
         parser.add_argument(key.flag, **options)
     parser.add_argument(
         "--limit",
@@ -349,11 +254,11 @@ class _Loader:
             acl=values.get("access.acl"),
             anonymous=passwords is None if anonymous is None else anonymous,
             limits=Limits(**self.section("limits")),
-            sensors=Sensors(**{SENSOR_FIELDS.get(k, k): v for k, v in self.section("sensors").items()}),
+            sensors=make_sensor_settings(self.section("sensors")),
             multicast=self.multicast(),
         )
         self.check_tls_listeners(config)
-        self.check_same_ports(config, ("mqtt", "mqtts", "ws", "wss", "http"))
+        self.check_same_ports(config, LISTENERS)
         self.check_same_ports(config, ("udp",))
         self.check_open_sensors(config, anonymous is True)
         if anonymous is None:
@@ -396,7 +301,7 @@ class _Loader:
                     f"{self.where(name)}: needs tls.certificate and tls.key (--certificate FILE --key FILE)"
                 )
 
-    def check_same_ports(self, config: Config, names: tuple[str, ...]) -> None:
+    def check_same_ports(self, config: Config, names: Iterable[str]) -> None:
         taken: dict[tuple[str, int], str] = {}
         for name, address in _listeners(config, names):
             for host in address.bind_hosts:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hedgerow.net.server import Server
 
 
+DRAIN_S = 5.0  # for what waits, when the node stops
+
+
 class MulticastGateway:
     """`start` needs the server's broker, and makes `gateway`."""
 
@@ -45,13 +48,22 @@ class MulticastGateway:
         endpoint.flush()
 
     async def stop(self) -> None:
-        """What was published before still leaves."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """What was published before still leaves, at the pace that the others can take."""
         if self._is_running:
+            await self._drain()
             self._is_running = False
             self.gateway.close(self._server.clock())
+        if self._timer is not None:
+            self._timer.cancel()
         await self.endpoint.stop()
+
+    async def _drain(self) -> None:
+        give_up_at = self._server.clock() + DRAIN_S
+        self.flush()
+        while (deadline := min(self.gateway.deadline, give_up_at)) < give_up_at:
+            await asyncio.sleep(max(0.001, deadline - self._server.clock()))
+            self.gateway.handle_timer(self._server.clock())
+            self.endpoint.flush()
 
     def reload_keys(self) -> None:
         """Read the key file again. Raises ConfigError, and then the old keys stay in force."""

@@ -16,6 +16,7 @@ from hedgerow.fabric.sensors.packet import MAX_DATAGRAM_BYTES
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.port import Port
+from hedgerow.net import udp
 from hedgerow.net.authority import authority
 from hedgerow.net.listener import bind
 from hedgerow.rates import is_loopback
@@ -23,9 +24,7 @@ from hedgerow.rates import is_loopback
 if TYPE_CHECKING:
     from hedgerow.net.server import Server
 
-DATAGRAMS_PER_TURN = 64  # a flood of datagrams must not starve the MQTT clients
 SENDS_PER_TURN = 1_024  # some 4 ms: one datagram may go to thousands of subscribers
-RECEIVE_BUFFER_BYTES = 1 << 20  # a burst of all sensors at once; the system may grant less
 DEFAULT_PACKETS_PER_S = 1_000
 
 
@@ -102,13 +101,7 @@ class Sensors:
         now = server.clock()
         stats = exchange.stats
         enough = stats.forwarded + SENDS_PER_TURN
-        for _ in range(DATAGRAMS_PER_TURN):
-            try:
-                data, source = receive(MAX_DATAGRAM_BYTES)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:  # the network's word on a datagram sent before; the socket is as good as ever
-                continue
+        for data, source in udp.read_turn(receive, MAX_DATAGRAM_BYTES):
             handle(data, via, source, now)
             if stats.forwarded > enough:
                 break
@@ -153,10 +146,8 @@ class Sensors:
 
 def _open_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_DGRAM)
+    opened = udp.open_socket(family)
     try:
-        opened.setblocking(False)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # By name, since a link-local address carries its interface: fe80::1%eth0.

@@ -30,7 +30,7 @@ from hedgerow.net import store_rows
 FILE_NAME = "hedgerow.db"
 LOCK_NAME = "hedgerow.lock"
 APPLICATION_ID = 0x48454447  # "HEDG": how SQLite and `file` tell our files from other programs'.
-FORMAT = 1
+FORMAT = 2
 
 # A reader of the file, such as the sqlite3 shell, may hold it for a moment while we open it.
 _BUSY_TIMEOUT_S = 2.0
@@ -256,7 +256,7 @@ def _inspect(path: Path) -> tuple[Snapshot, Changes]:
                     f"this one reads format {FORMAT}: run the newer one, or give another data directory"
                 )
             if found_format != FORMAT:
-                raise _damaged(path, f"format {found_format} does not exist")
+                raise _damaged(path, f"format {found_format} is none that this program reads")
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _damaged(path, verdict.splitlines()[-1])  # The lines before it are a heading.

@@ -55,7 +55,7 @@ SCHEMA = """
     CREATE TABLE retained (
         topic TEXT PRIMARY KEY, payload BLOB NOT NULL, flags INTEGER NOT NULL,
         properties BLOB NOT NULL, origin TEXT NOT NULL, epoch INTEGER NOT NULL,
-        sequence INTEGER NOT NULL, expires_at REAL NOT NULL
+        sequence INTEGER NOT NULL, expires_at REAL NOT NULL, published_at REAL
     ) STRICT;
 """
 
@@ -112,8 +112,12 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
         )
     if changes.retained:
         connection.executemany(
-            "INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (_message_columns(message) for message in changes.retained.values() if message is not None),
+            "INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (*_message_columns(message), message.published_at)
+                for message in changes.retained.values()
+                if message is not None
+            ),
         )
 
 
@@ -309,6 +313,7 @@ def _message(
     epoch: int,
     sequence: int,
     expires_at: float,
+    published_at: float | None = None,
 ) -> Message:
     return Message(
         topic,
@@ -318,6 +323,7 @@ def _message(
         properties.decode(encoded, 0, PUBLISH)[0] if encoded else {},
         MessageId(origin, epoch, sequence) if origin else None,
         None if expires_at == _NEVER else expires_at,
+        published_at,
     )
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hedgerow.errors import ConfigError, TopicError
-from hedgerow.fabric.sensors.packet import DEFAULT_PORT, MAX_TOPIC_NUMBER, read_number
+from hedgerow.errors import ConfigError
 from hedgerow.mqtt.broker.limits import KIB, MIB, Limits
 from hedgerow.net.authority import authority
-from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -52,6 +50,18 @@ LIMIT_RANGES: dict[str, tuple[float, float]] = {
 }
 
 Read = Callable[[object, Path], Any]
+
+
+class Key(NamedTuple):
+    """One thing that can be configured: where it stands in the file, its flag, and how it is read."""
+
+    name: str
+    flag: str
+    metavar: str
+    read: Read
+    help: str
+    repeated: bool = False
+    """Several values are several flags."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,21 +98,9 @@ def read_addresses(value: object, base: Path) -> tuple[Address, ...]:
     return tuple(map(_address, values))
 
 
-def read_udp_addresses(value: object, base: Path) -> tuple[Address, ...]:
-    """As `read_addresses`, but the port may be left out: the sensor protocol has one of its own."""
-    values = value if isinstance(value, list) else [value]
-    return read_addresses([_with_sensor_port(each) for each in values], base)
-
-
-def _with_sensor_port(value: object) -> object:
-    if not isinstance(value, str) or value == "off" or re.search(r":[0-9]*$", value.rpartition("]")[2]):
-        return value
-    return f"{value}:{DEFAULT_PORT}"
-
-
 def _address(value: object) -> Address:
     if not isinstance(value, str):
-        raise ConfigError(f'{_show(value)} is not "HOST:PORT" or "off"')
+        raise ConfigError(f'{show(value)} is not "HOST:PORT" or "off"')
     found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]]+)):([0-9]{1,5})", value)
     if found is None:
         hint = 'HOST may be a name, an IPv4 address, an IPv6 address in [], "localhost" or "*" for all'
@@ -138,13 +136,13 @@ def _ip_address(text: str) -> IPv4Address | IPv6Address | None:
 
 def read_text(value: object, base: Path) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise ConfigError(f"{_show(value)} is not a text in quotes")
+        raise ConfigError(f"{show(value)} is not a text in quotes")
     return value
 
 
 def read_boolean(value: object, base: Path) -> bool:
     if not isinstance(value, bool):
-        raise ConfigError(f"{_show(value)} is neither true nor false")
+        raise ConfigError(f"{show(value)} is neither true nor false")
     return value
 
 
@@ -180,7 +178,7 @@ def _path(value: object, base: Path) -> Path:
     try:
         return base / Path(read_text(value, base)).expanduser()
     except RuntimeError:
-        raise ConfigError(f"{_show(value)}: there is no such home directory") from None
+        raise ConfigError(f"{show(value)}: there is no such home directory") from None
 
 
 def read_node_id(value: object, base: Path) -> str:
@@ -194,7 +192,7 @@ def read_node_id(value: object, base: Path) -> str:
 def read_one_of(*words: str) -> Read:
     def read(value: object, base: Path) -> str:
         if value not in words:
-            raise ConfigError(f"{_show(value)} is none of {', '.join(words)}")
+            raise ConfigError(f"{show(value)} is none of {', '.join(words)}")
         return str(value)
 
     return read
@@ -202,51 +200,8 @@ def read_one_of(*words: str) -> Read:
 
 def read_interval(value: object, base: Path) -> float:
     """Seconds between two repetitions; 0 and "never" both come to 0, which is none at all."""
-    seconds = _number(value, DURATION_UNITS, A_DURATION)
-    return 0.0 if seconds in (0, INFINITE) else float(_within(seconds, 0.1, 86_400))
-
-
-def read_subscription_expiry(value: object, base: Path) -> float:
-    return float(_within(_number(value, DURATION_UNITS, A_DURATION), 1, 86_400))
-
-
-def read_packets_per_s(value: object, base: Path) -> float:
-    return float(_within(_number(value, {}, "a number"), 0, 1_000_000))
-
-
-def read_sensor_topics(value: object, base: Path) -> dict[int, str]:
-    """The table of sensor topics: from TOML a table, from flags a list of NUMBER=TOPIC."""
-    pairs: list[tuple[str, object]]
-    if isinstance(value, dict):
-        pairs = list(value.items())
-    elif isinstance(value, list) and all(isinstance(each, str) and "=" in each for each in value):
-        pairs = [
-            (number.strip(), topic.strip()) for number, _, topic in (each.partition("=") for each in value)
-        ]
-    else:
-        raise ConfigError(f'{_show(value)} is not a table such as {{01 = "farm/temperature"}}')
-    return read_topic_table(pairs)
-
-
-def read_topic_table(pairs: Iterable[tuple[str, object]]) -> dict[int, str]:
-    """Numbers to MQTT topics, each once. Raises ConfigError."""
-    table: dict[int, str] = {}
-    for text, topic in pairs:
-        number = read_number(text)
-        if number is None:
-            raise ConfigError(f'"{text}" is not a topic number from 00 to {MAX_TOPIC_NUMBER}')
-        if not isinstance(topic, str):
-            raise ConfigError(f"{text}: {_show(topic)} is not a text in quotes")
-        try:
-            validate_name(topic)
-        except TopicError as error:
-            raise ConfigError(f"{text}: {error}") from None
-        if topic.startswith("$"):
-            raise ConfigError(f'{text}: "{topic}": topics that begin with $ are the broker\'s own')
-        if number in table or topic in table.values():
-            raise ConfigError(f"{text}: the table has {'the number' if number in table else topic} already")
-        table[number] = topic
-    return table
+    seconds = parse_number(value, DURATION_UNITS, A_DURATION)
+    return 0.0 if seconds in (0, INFINITE) else float(check_range(seconds, 0.1, 86_400))
 
 
 def read_limit(name: str) -> Read:
@@ -260,17 +215,17 @@ def read_limit(name: str) -> Read:
         units, what = DURATION_UNITS, A_DURATION
 
     def read(value: object, base: Path) -> float:
-        number = _within(_number(value, units, what), *LIMIT_RANGES[name])
-        if not is_whole:
-            return float(number)
-        if number != int(number):
-            raise ConfigError(f"{_show(value)} is not a whole number")
-        return int(number)
+        number = check_range(parse_number(value, units, what), *LIMIT_RANGES[name])
+        return _whole(number, value) if is_whole else float(number)
 
     return read
 
 
-def _number(value: object, units: Mapping[str, float], what: str) -> float:
+def read_size(value: object, base: Path) -> int:
+    return _whole(parse_number(value, SIZE_UNITS, A_SIZE), value)
+
+
+def parse_number(value: object, units: Mapping[str, float], what: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if value == "never" and units is DURATION_UNITS:
@@ -280,16 +235,22 @@ def _number(value: object, units: Mapping[str, float], what: str) -> float:
         if found is not None and (not found[2] or found[2].lower() in units):
             number = float(found[1]) if "." in found[1] else int(found[1])
             return number * units[found[2].lower()] if found[2] else number
-    raise ConfigError(f"{_show(value)} is not {what}")
+    raise ConfigError(f"{show(value)} is not {what}")
 
 
-def _within(number: float, low: float, high: float) -> float:
+def check_range(number: float, low: float, high: float) -> float:
     if not low <= number <= high:
         raise ConfigError(f"{number:.15g} is not from {low:.15g} to {high:.15g}")
     return number
 
 
-def _show(value: object) -> str:
+def _whole(number: float, value: object) -> int:
+    if not float(number).is_integer():
+        raise ConfigError(f"{show(value)} is not a whole number")
+    return int(number)
+
+
+def show(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -66,6 +66,8 @@ def read(data: bytes, topic: str = "t") -> Frame:
 def _read_body(header: Header, topic: str, body: bytes) -> Any:
     if header.kind != Kind.DATA:
         return _PARSERS[Kind(header.kind)](body)
+    if header.flags & frame.AGE:
+        _, body = frame.parse_age(body)
     if header.flags & frame.FRAGMENT:
         return frame.parse_fragment(body)
     if header.flags & frame.BATCH:

@@ -16,6 +16,7 @@ from hedgerow.message import Message
 
 START_AT = 1_700_000_000.0
 SETTLED_S = 1.0  # subscriptions are asked for and answered
+NO_LONGER_NEW_S = 1.5  # a topic's messages go to its group alone
 REPAIRED_S = 8.0  # every gap is filled, or given up
 
 
@@ -135,3 +136,11 @@ class Lan:
             data, self.now, topic, source if topic is None else None, unicast=unicast
         )
         self.drain(host)
+
+
+def filtered(lan: Lan) -> tuple[Host, Host]:
+    """Two hosts that only single datagrams reach."""
+    hosts = lan.host(), lan.host()
+    for host in hosts:
+        host.hears_multicast = False
+    return hosts

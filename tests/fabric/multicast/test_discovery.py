@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from hedgerow.fabric.multicast.frame import Kind
-from hedgerow.fabric.multicast.limits import GONE_AFTER_S, INTERVAL_S
+from hedgerow.fabric.multicast import frame
+from hedgerow.fabric.multicast.frame import DATAGRAM_BYTES, Kind
+from hedgerow.fabric.multicast.limits import GONE_AFTER_S, IDLE_TOPIC_S, INTERVAL_S, MAX_PUBLISHERS
+from hedgerow.fabric.multicast.peers import MAX_FILTERS
 from hedgerow.message import Message, MessageId, Properties
-from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Lan
+from tests.fabric.multicast.frames import write
+from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan, filtered
+from tests.fabric.multicast.scene import Target
 
 
 def test_a_wildcard_hears_the_first_message_of_a_topic_that_it_did_not_know(lan: Lan) -> None:
@@ -122,3 +126,58 @@ def test_a_topic_that_was_only_answered_for_is_announced_when_it_is_published_to
     lan.run(2 * GONE_AFTER_S)
     assert wildcard.payloads == [b"live"]
     assert wildcard.groups == {"a/1"}
+
+
+def test_a_topic_that_rests_is_announced_no_more(lan: Lan) -> None:
+    publisher = lan.host()
+    publisher.publish("a/1", b"")
+    joined = []
+    for rest_s in (INTERVAL_S, IDLE_TOPIC_S):
+        lan.run(rest_s)
+        wildcard = lan.host()
+        wildcard.subscribe("a/#")
+        lan.run(2 * INTERVAL_S)
+        joined.append(set(wildcard.groups))
+    assert joined == [{"a/1"}, set()]
+
+
+def test_a_peer_that_begins_to_hear_us_is_asked_for_last_values(lan: Lan) -> None:
+    """We subscribed before it could."""
+    holder, subscriber = filtered(lan)
+    holder.publish("a", b"kept", retain=True)
+    subscriber.subscribe("a")
+    lan.run(2 * INTERVAL_S)
+    assert subscriber.held == []
+    holder.member.add_peer(subscriber.number, lan.now)
+    lan.drain(holder)
+    lan.run(SETTLED_S)
+    assert [each.payload for each in subscriber.held] == [b"kept"]
+
+
+def test_a_greeting_with_many_long_filters_fits_into_a_datagram(lan: Lan) -> None:
+    publisher, subscriber = filtered(lan)
+    topics = [f"{'long' * 25}/{number}" for number in range(MAX_FILTERS)]
+    subscriber.subscribe(*topics)
+    sizes: list[int] = []
+
+    def note_size(host: Host, data: bytes) -> bool:
+        sizes.append(len(data))
+        return False
+
+    lan.drop = note_size
+    subscriber.member.add_peer(publisher.number, lan.now)
+    lan.drain(subscriber)
+    lan.run(SETTLED_S)
+    publisher.publish(topics[-1], b"copied")
+    lan.run(SETTLED_S)
+    assert subscriber.payloads == [b"copied"]
+    assert max(sizes) <= DATAGRAM_BYTES
+
+
+def test_of_invented_publishers_few_are_remembered() -> None:
+    target = Target()
+    target.member.subscribe("t", target.now)
+    for number in range(1, 500):
+        body = frame.pack_names(["t"])
+        target.ask(write(Kind.TOPICS, body, crc=0, sender=number.to_bytes(8, "big")), source=number)
+    assert len(target.member._subscriber.listening["t"].publishers) == MAX_PUBLISHERS

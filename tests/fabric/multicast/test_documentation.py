@@ -45,7 +45,7 @@ def test_the_example_is_that_frame() -> None:
     )
     assert clear == header + frame.pack_topic(TOPIC) + b"done"
     found = read(clear)
-    assert found.body.message == Message(TOPIC, b"done", 1, id=MessageId(SENDER.hex(), 0, 7))
+    assert found.body == Message(TOPIC, b"done", 1, id=MessageId(SENDER.hex(), 0, 7))
 
 
 def test_the_sealed_example_opens_with_the_key_beside_it() -> None:

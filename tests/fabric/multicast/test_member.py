@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hedgerow.fabric.multicast.limits import LINGER_S
 from hedgerow.message import Message, MessageId, Properties
 from tests.fabric.multicast.lan import SETTLED_S, Lan
+from tests.fabric.multicast.scene import ring
 
 
 def test_one_publisher_three_subscribers_no_server(lan: Lan) -> None:
@@ -64,4 +66,17 @@ def test_a_message_keeps_properties_qos_retain_and_a_foreign_id(lan: Lan) -> Non
     sent = Message("a", b"payload", 2, True, properties, MessageId("broker-1", 1700, 42))
     publisher.send(sent)
     lan.run(SETTLED_S)
+    sent.published_at = subscriber.messages[0].published_at
+    assert sent.published_at is not None
     assert subscriber.messages == [sent]
+
+
+def test_who_has_a_key_stays_for_those_who_want_a_proof(lan: Lan) -> None:
+    """In clear nobody asks about a message at QoS 0."""
+    in_clear, sealed = lan.host(), lan.host(ring())
+    for host in (in_clear, sealed):
+        host.publish("a", b"last words")
+    assert in_clear.member.linger_until(lan.now) <= lan.now
+    assert sealed.member.linger_until(lan.now) == lan.now + LINGER_S
+    in_clear.publish("a", b"to be repaired", qos=1)
+    assert in_clear.member.linger_until(lan.now) == lan.now + LINGER_S

@@ -67,19 +67,17 @@ def test_publishing_waits_before_it_forgets_what_is_young() -> None:
 def test_a_large_frame_counts_as_several() -> None:
     small, large = Pace(), Pace()
     for _ in range(6):
-        small.sent(0.0, DATAGRAM_BYTES)
-    large.sent(0.0, 6 * DATAGRAM_BYTES)
+        small.sent(-1.0, DATAGRAM_BYTES)
+    large.sent(-1.0, 6 * DATAGRAM_BYTES)
     assert large.ready_at == pytest.approx(small.ready_at)
 
 
-def test_nothing_new_is_sent_while_repairs_are_asked_for() -> None:
+def test_nothing_new_is_sent_while_much_is_sent_again() -> None:
     pace = Pace()
-    pace.repair_requested(100.0)
-    assert pace.ready_at == 100.0 + Pace.REPAIR_S
-    slower = pace.per_s
-    pace.repair_requested(100.1)
-    assert pace.per_s == slower < Pace.FIRST_PER_S
-    assert pace.ready_at == 100.1 + Pace.REPAIR_S
+    pace.sent_again(Pace.BURST_FRAMES - 1, 100.0)
+    assert pace.ready_at < 100.0
+    pace.sent_again(Pace.BURST_FRAMES, 100.0)
+    assert pace.ready_at == 100.0 + Pace.PAUSE_S
 
 
 def test_one_who_asks_all_the_time_does_not_silence_a_publisher() -> None:
@@ -87,11 +85,23 @@ def test_one_who_asks_all_the_time_does_not_silence_a_publisher() -> None:
     sent, now = 0, 100.0
     for _ in range(1_000):
         now += 0.001
-        pace.repair_requested(now)
+        pace.sent_again(256, now)
         while pace.ready_at <= now:
             pace.sent(now, 100)
             sent += 1
     assert sent >= 0.3 * Pace.MIN_PER_S
+
+
+@pytest.mark.parametrize(("share", "slower"), [(0.05, False), (0.2, False), (0.4, True)])
+def test_it_goes_slower_only_when_much_of_what_it_sends_is_missed(share: float, slower: bool) -> None:
+    """One receiver on a bad link misses 5 % at any pace."""
+    pace = Pace()
+    for number in range(1, 2_001):
+        now = 100.0 + number * 0.001
+        pace.sent(now, 100)
+        if int(number * share) > int((number - 1) * share):
+            pace.sent_again(1, now)
+    assert (pace.per_s < Pace.FIRST_PER_S) is slower
 
 
 def test_a_sender_is_slowed_by_requests_and_not_forever(lan: Lan) -> None:

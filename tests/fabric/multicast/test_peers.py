@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from hedgerow.fabric.multicast.frame import Hello
 from hedgerow.fabric.multicast.limits import GONE_AFTER_S, INTERVAL_S
-from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan
-
-
-def filtered(lan: Lan) -> tuple[Host, Host]:
-    hosts = lan.host(), lan.host()
-    for host in hosts:
-        host.hears_multicast = False
-    return hosts
+from hedgerow.fabric.multicast.peers import MAX_FILTERS, Peers
+from tests.fabric.multicast.frames import SENDER
+from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, START_AT, Lan, filtered
 
 
 @pytest.mark.parametrize("topic_filter", ["a/1", "a/#"])
@@ -107,3 +103,36 @@ def test_a_forged_address_gets_no_copies(lan: Lan) -> None:
     assert len(answers[0][1]) <= len(hello)
     publisher.publish("a", b"secret")
     assert all(endpoint != victim.number for endpoint, _ in publisher.member.take_to_peers())
+
+
+# Filters of a peer
+
+
+def greeted(filter_count: int) -> Peers:
+    """Peers of which one wants copies of so many topics."""
+    peers = Peers(bytes(32), lambda sender: float("-inf"))
+    filters = [f"a/{number}" for number in range(filter_count)]
+    assert peers.receive_hello("peer", SENDER, Hello(peers.cookie_for("peer"), True, filters), START_AT)
+    return peers
+
+
+def test_a_peer_gets_copies_of_what_it_named() -> None:
+    peers = greeted(MAX_FILTERS)
+    assert peers.find_copies(f"a/{MAX_FILTERS - 1}") == ("peer",)
+    assert peers.find_copies("b") == ()
+
+
+def test_a_peer_that_names_too_much_gets_everything() -> None:
+    """A filter that is left out would be a message that is lost; to search them all takes time."""
+    assert greeted(MAX_FILTERS + 1).find_copies("b") == ("peer",)
+
+
+@pytest.mark.parametrize(("count", "named"), [(MAX_FILTERS, MAX_FILTERS), (MAX_FILTERS + 1, 1)])
+def test_who_has_too_many_filters_asks_for_everything(count: int, named: int) -> None:
+    peers = Peers(bytes(32), lambda sender: float("-inf"))
+    peers.add("peer", START_AT)
+    peers.receive_welcome("peer", SENDER, b"a cookie", START_AT)
+    hello = peers.hello_to("peer", [f"a/{number}" for number in range(count)])
+    assert hello is not None
+    assert len(hello.filters) == named
+    assert count == named or hello.filters == ["#"]

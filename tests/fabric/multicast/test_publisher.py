@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.errors import RefusedError
+from hedgerow.fabric.multicast import publisher as publisher_module
 from hedgerow.fabric.multicast.frame import Kind
-from hedgerow.fabric.multicast.limits import Limits
+from hedgerow.fabric.multicast.limits import IDLE_TOPIC_S, INTERVAL_S, Limits
 from hedgerow.message import Message
-from tests.fabric.multicast.lan import REPAIRED_S, SETTLED_S, Lan
+from tests.fabric.multicast.lan import NO_LONGER_NEW_S, REPAIRED_S, SETTLED_S, Lan
 
 
 def test_messages_of_one_turn_share_a_datagram(lan: Lan) -> None:
@@ -104,3 +105,47 @@ def test_the_end_of_a_stream_is_told_soon_however_long_ago_the_last_message_was(
     lan.drop = lambda host, data: False
     lan.run(publisher.member.linger_until(lan.now) - lan.now)
     assert subscriber.payloads == [b"1", b"2"]
+
+
+def test_a_topic_that_comes_back_goes_on_behind_its_old_numbers(lan: Lan) -> None:
+    """Its subscribers have not forgotten them."""
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    for number in range(3):
+        publisher.publish("a", b"%d" % number, qos=1)
+    lan.run(IDLE_TOPIC_S + 2 * INTERVAL_S)
+    assert publisher.member._publisher.outgoing == {}
+    publisher.publish("a", b"again", qos=1)
+    lan.run(SETTLED_S)
+    assert subscriber.payloads == [b"0", b"1", b"2", b"again"]
+
+
+def test_topics_in_use_are_bounded_and_make_room_when_they_rest(
+    lan: Lan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "MAX_OUTGOING", 4)
+    host = lan.host()
+    for number in range(4):
+        host.publish(f"a/{number}", b"")
+    with pytest.raises(RefusedError, match="4 topics"):
+        host.publish("a/4", b"")
+    host.publish("a/0", b"one of the four")
+    lan.run(INTERVAL_S + SETTLED_S)
+    host.publish("a/4", b"")
+    assert len(host.member._publisher.outgoing) <= 4
+
+
+def test_datagrams_become_smaller_with_the_network_for_topics_in_use_too(lan: Lan) -> None:
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    publisher.publish("a", b"first")
+    lan.run(NO_LONGER_NEW_S)
+    publisher.member.set_datagram_bytes(500)
+    lan.tapped.clear()
+    for qos in (0, 1):
+        publisher.publish("a", bytes(1_000), qos=qos)
+    publisher.send(*[Message("a", bytes(100))] * 20)
+    lan.run(SETTLED_S)
+    assert subscriber.payloads[1:] == [bytes(1_000)] * 2 + [bytes(100)] * 20
+    assert max(len(data) for _, data in lan.tapped) <= 500

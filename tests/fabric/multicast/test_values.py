@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hedgerow.fabric.multicast.limits import INTERVAL_S
+from hedgerow.fabric.multicast.values import DELETION_S, LastValues
 from hedgerow.message import Message, MessageId
 from tests.fabric.multicast.lan import SETTLED_S, Lan
 
@@ -90,3 +92,41 @@ def test_a_deletion_reaches_one_that_still_has_the_value(lan: Lan) -> None:
     gateway.subscribe("a")
     lan.run(SETTLED_S)
     assert [each.payload for each in gateway.held] == [b"old", b""]
+
+
+def test_a_deletion_is_forgotten_in_the_end(lan: Lan) -> None:
+    publisher = lan.host()
+    publisher.publish("a", b"kept", retain=True)
+    publisher.publish("a", b"", retain=True)
+    told = []
+    for _ in range(2):
+        late = lan.host()
+        late.subscribe("a")
+        lan.run(SETTLED_S)
+        told.append([each.payload for each in late.held])
+        late.is_plugged = False
+        lan.run(DELETION_S + 2 * INTERVAL_S)
+    assert told == [[b""], []]
+
+
+def test_when_there_is_no_room_the_oldest_values_go() -> None:
+    values = LastValues(10_000)
+    for number in range(100):
+        values.set(Message(f"a/{number}", bytes(500), 0, True), float(number))
+    assert values.bytes <= 10_000
+    kept = sorted(int(each.message.topic[2:]) for each in values.match("#"))
+    assert kept == list(range(100 - len(values), 100))
+    assert len(values) > 5
+
+
+def test_of_the_same_instant_the_greater_origin_wins_everywhere() -> None:
+    one, other = (
+        Message("a", origin, 0, True, id=MessageId(origin.decode(), 0, 1)) for origin in (b"A", b"B")
+    )
+    for order in ((one, other), (other, one)):
+        values = LastValues(10_000)
+        for message in order:
+            values.set(message, 7.0)
+        known = values.get("a")
+        assert known is not None
+        assert known.message is other

@@ -80,6 +80,7 @@ class Discovery:
         wildcards = [each for each in self._subscriber.filters if is_wildcard(each)]
         self._send_interest(wildcards, wants_values=False)
         self._leave_silent_topics(now)
+        self._subscriber.forget_silent(now - 2 * GONE_AFTER_S)
         self._publisher.close_idle(now - IDLE_TOPIC_S, now)
         self._values.forget_deletions(now)
         self._peers.expire(now)
@@ -150,10 +151,13 @@ class Discovery:
     def receive_interest(self, interest: Interest, now: float) -> None:
         if not self._interests.take(now):
             return
+        # Those who ask for values have just come, and may not have heard what was said before. The others
+        # ask every few seconds, and one answer is for all of them.
+        again_after_s = ASK_AGAIN_S[0] / 2 if interest.wants_values else INTERVAL_S / 2
         for topic_filter in interest.filters[:MAX_INTERESTS]:
             if is_wildcard(topic_filter):
                 for topic, outgoing in islice(self._publisher.names.match_filter(topic_filter), MAX_ANSWERS):
-                    if outgoing.announced_at < now - INTERVAL_S / 2:
+                    if outgoing.announced_at < now - again_after_s:
                         outgoing.announced_at = now
                         self._announcements[topic] = None
             if interest.wants_values:

@@ -81,9 +81,10 @@ class Flags(IntFlag):
     HELD = 0x0100  # a last value for someone who asked, not a new publication
     QOS_1 = 0x0200
     QOS_2 = 0x0400
+    AGE = 0x0800  # sent again: how long ago it was sent first
 
 
-SEALED, TOPIC, FRAGMENT, FOREIGN, TIME, PROPERTIES, BATCH, RETAIN, HELD, QOS_1, QOS_2 = map(int, Flags)
+SEALED, TOPIC, FRAGMENT, FOREIGN, TIME, PROPERTIES, BATCH, RETAIN, HELD, QOS_1, QOS_2, AGE = map(int, Flags)
 _QOS_SHIFT = QOS_1.bit_length() - 1
 _KNOWN_FLAGS = sum(map(int, Flags))
 # What only a DATA frame may have. A SEALED or TOPIC flag may be anywhere.
@@ -116,6 +117,8 @@ def parse_header(data: bytes) -> Header:
         raise FrameError(f"kind {header.kind}")
     if header.flags & ~_KNOWN_FLAGS or (header.kind != _DATA and header.flags & _DATA_FLAGS):
         raise FrameError(f"flags {header.flags:#x} in {Kind(header.kind).name}")
+    if header.stream_sequence > MAX_SEQUENCE:
+        raise FrameError(f"stream sequence {header.stream_sequence}")
     if header.message_sequence > MAX_SEQUENCE:
         raise FrameError(f"message sequence {header.message_sequence}")
     return header
@@ -154,6 +157,23 @@ def _take_text(data: bytes, length_bytes: int) -> tuple[str, bytes]:
         return data[length_bytes:end].decode(), data[end:]
     except UnicodeDecodeError:
         raise FrameError("a text that is not UTF-8") from None
+
+
+# How long ago a frame that comes again was sent first (flag AGE), before everything else of its body.
+
+AGE_BYTES = 4
+MAX_AGE_MS = 0xFFFFFFFF
+
+
+def pack_age(age_s: float) -> bytes:
+    return min(max(round(age_s * 1000), 0), MAX_AGE_MS).to_bytes(AGE_BYTES, "big")
+
+
+def parse_age(body: bytes) -> tuple[float, bytes]:
+    """Seconds, and what follows."""
+    if len(body) < AGE_BYTES:
+        raise FrameError("a body that is too short")
+    return int.from_bytes(body[:AGE_BYTES], "big") / 1000, body[AGE_BYTES:]
 
 
 # DATA: one message is `content`, which may be cut into fragments. Several in one frame are a batch.
@@ -203,12 +223,7 @@ def pack_content(message: Message, origin: str, published_at: float | None) -> t
     return flags, b"".join(parts)
 
 
-class Content(NamedTuple):
-    message: Message
-    published_at: float | None
-
-
-def parse_content(topic: str, flags: int, message_id: MessageId, content: bytes) -> Content:
+def parse_content(topic: str, flags: int, message_id: MessageId, content: bytes) -> Message:
     """The message of a frame, or of the fragments put together; `message_id` unless it has its own."""
     published_at = None
     own: Properties = {}
@@ -240,7 +255,8 @@ def parse_content(topic: str, flags: int, message_id: MessageId, content: bytes)
     if qos == 3:
         raise FrameError("QoS 3")
     message = Message(topic, content, qos, bool(flags & RETAIN), own, message_id)
-    return Content(message, published_at)
+    message.published_at = published_at
+    return message
 
 
 def pack_batch(payloads: Iterable[bytes]) -> bytes:

@@ -16,8 +16,12 @@ class Arrived(NamedTuple):
     """A frame of a stream."""
 
     flags: int
+    """VOID for one from before we listened: it has its place in the order, and goes no further."""
     message_sequence: int
     body: bytes
+
+
+VOID = -1
 
 
 class Listening:
@@ -37,6 +41,7 @@ class Listening:
 
 
 FRAME_BYTES = 200  # What a frame that waits takes beside its body: empty ones are not nothing.
+MAX_FLOORS = 1_024  # topics of one sender that were left, and may be joined again
 MAX_MISSING = 0xFFFF  # The largest gap that is asked for; one that is larger is a stream joined late.
 
 
@@ -45,6 +50,7 @@ class Stream:
 
     __slots__ = (
         "ask_at",
+        "asked_at",
         "asked_to",
         "bytes",
         "delivered_sequence",
@@ -59,6 +65,7 @@ class Stream:
         "pieces_of",
         "sender",
         "since",
+        "stuck_at",
         "suppressed",
         "tries",
         "waiting",
@@ -72,12 +79,15 @@ class Stream:
         """Only what was published after this is asked for."""
         self.window = ReplayWindow()
         """Of message sequences outside of the stream (QoS 0)."""
-        self.floor = sender.floor
+        self.floor = sender.floors.pop(listening.topic, 0)
         """Message sequences up to this have been here before, in a stream that was forgotten."""
-        self.delivered_sequence = sender.floor
+        self.delivered_sequence = self.floor
         self.is_settled = False
         """Where it begins for us is known: what was asked for from before has come, or will not."""
         self.gap_at = 0.0
+        """When it was noticed that something is missing."""
+        self.stuck_at = 0.0
+        """Since when nothing of what is missing has come."""
         self.expected = 1
         """The next frame to give on."""
         self.highest = 0
@@ -85,6 +95,7 @@ class Stream:
         self.waiting: dict[int, Arrived] = {}
         self.bytes = 0
         self.ask_at: float | None = None
+        self.asked_at = 0.0
         self.asked_to = 0
         """The last frame that the last request could bring."""
         self.tries = 0
@@ -169,7 +180,7 @@ class Sender:
 
     __slots__ = (
         "endpoint",
-        "floor",
+        "floors",
         "heard_at",
         "id",
         "multicast_at",
@@ -190,8 +201,8 @@ class Sender:
         self.endpoint: object | None = None
         """Where single datagrams reach it."""
         self.streams: dict[str, Stream] = {}
-        self.floor = 0
-        """Message sequences up to this were those of streams that are forgotten."""
+        self.floors: dict[str, int] = {}
+        """By topic, of streams that are forgotten: message sequences up to this have been here."""
         self.window = ReplayWindow()
         """Of the counters of its sealed control frames."""
         self.stale = 0
@@ -203,7 +214,9 @@ class Sender:
     def forget(self, topic: str) -> Stream | None:
         stream = self.streams.pop(topic, None)
         if stream is not None:
-            self.floor = max(self.floor, stream.delivered_sequence)
+            if len(self.floors) >= MAX_FLOORS:
+                del self.floors[next(iter(self.floors))]
+            self.floors[topic] = stream.delivered_sequence
         return stream
 
 

@@ -47,6 +47,9 @@ REPAIR_WITHIN_S = 0.03
 REPAIR_AGAIN_S = 0.06
 REPAIR_TRIES = 9  # doubling, at most 1 s apart: six seconds in all
 REPAIR_SUPPRESSIONS = 2  # How often another's request counts as ours before we ask all the same.
+REPAIR_AT_MOST_S = 0.25  # The random wait grows by 1 ms a member, up to this.
+REPAIR_UNHEARD_S = 1.0  # Who is away is asked this often.
+REPAIR_SLACK_S = 2.0  # How long a request may take to be answered.
 REPAIR_PAUSE_S = 0.01  # A frame just sent again is not sent again at once: requests cross repairs.
 
 # A frame stays to be had for at least this long, and publishing waits rather than push it out: a receiver

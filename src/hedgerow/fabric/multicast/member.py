@@ -34,6 +34,7 @@ from hedgerow.fabric.multicast.incoming import Datagram, Listening, Sender, Unpr
 from hedgerow.fabric.multicast.keys import Keyring, SealError
 from hedgerow.fabric.multicast.limits import (
     ASK_AGAIN_S,
+    GONE_AFTER_S,
     LINGER_S,
     MAX_UNPROVEN,
     MAX_UNPROVEN_BYTES,
@@ -158,10 +159,10 @@ class Member:
         self._wanted.clear()
 
     def hold(self, message: Message, now: float) -> None:
-        """A last value to answer with that is not sent now; one that anybody published counts as newer.
+        """A last value to answer with that is not sent now.
         Raises as `check` does."""
         self._publisher.check(message)
-        self._values.set(message, 0.0)
+        self._values.set(message, message.published_at or 0.0)
 
     def add_peer(self, endpoint: Endpoint, now: float, sender: bytes | None = None) -> None:
         """Somebody whose multicast may not reach us, nor ours them.
@@ -202,6 +203,11 @@ class Member:
         self._transmitter.send_to_all(Kind.LEAVE)
 
     # What comes out
+
+    def pause(self, is_paused: bool) -> None:
+        """Whether the application takes nothing at present: the shell reads no topic's socket then, and what
+        comes by other ways is not taken in either."""
+        self._subscriber.is_paused = is_paused
 
     def take_messages(self) -> list[Message]:
         """Live messages, in order; `retain` as published."""
@@ -302,6 +308,8 @@ class Member:
                 return
             if header.kind == Kind.PRESENCE and counter > sender.presence_counter:
                 sender.stale, sender.presence_counter = sender.presence_counter, counter
+        if sender.heard_at < now - GONE_AFTER_S:
+            self._discovery.reached_another(now)  # One of us was away, and may have missed the last values.
         sender.heard_at = now
         if not unicast:
             sender.multicast_at = now
@@ -315,6 +323,9 @@ class Member:
         if header.kind == _DATA:
             if listening is None:
                 raise FrameError("data of no topic")
+            if self._subscriber.is_paused and topic is None:
+                self.stats.dropped += 1  # It will be missed, and asked for, when there is room again.
+                return
             self._receive_data(header, body, sender, listening, now)
             return
         _HANDLERS[header.kind](self, Received(header, body, sender, listening, source, unicast, now))
@@ -409,8 +420,9 @@ class Member:
             return
         if unproven is None:
             if len(self._unproven) >= MAX_UNPROVEN:
-                self.stats.unproven += 1
-                return
+                # The one that has had the most time to answer. Recordings must not keep newcomers out.
+                oldest = next(iter(self._unproven))
+                self.stats.unproven += len(self._unproven.pop(oldest).frames)
             unproven = self._unproven[header.sender] = Unproven(self._random.randbytes(NONCE_BYTES))
             self._challenge(header.sender, unproven, now)
         if not unproven.window.accepts(counter):

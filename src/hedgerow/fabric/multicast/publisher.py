@@ -8,6 +8,7 @@ from dataclasses import replace
 from hedgerow.errors import RefusedError
 from hedgerow.fabric.multicast import frame
 from hedgerow.fabric.multicast.frame import (
+    AGE,
     BATCH,
     FRAGMENT,
     FRAGMENT_BYTES,
@@ -27,6 +28,7 @@ from hedgerow.fabric.multicast.limits import (
     MAX_OUTGOING,
     MAX_REPAIRS,
     REPAIR_PAUSE_S,
+    REPAIR_SLACK_S,
     REPAIRS_PER_S,
     Limits,
 )
@@ -68,9 +70,11 @@ class Publisher:
         self._history = History(limits.history_bytes, limits.history_s)
         self._by_crc: dict[int, list[Outgoing]] = {}
         self._gathering: list[Outgoing] = []
-        # A topic that comes back must not use its old numbers again, and is not remembered: it goes on
-        # behind the highest of any.
+        # A topic that comes back must not use its old numbers again. If even those are forgotten, it goes on
+        # behind the highest of any that is.
+        self._closed: dict[str, int] = {}
         self._last_closed = 0
+        self._look_for_idle_at = 0.0
         self._repairs = Allowance(REPAIRS_PER_S, 0.05)
 
     # Publishing
@@ -132,13 +136,14 @@ class Publisher:
 
     def _open(self, topic: str, now: float) -> Outgoing:
         if len(self.outgoing) >= MAX_OUTGOING:
-            self.close_idle(now - INTERVAL_S, now)
+            if now >= self._look_for_idle_at:  # It is a walk over all of them.
+                self._look_for_idle_at = now + 1.0
+                self.close_idle(now - INTERVAL_S, now)
             if len(self.outgoing) >= MAX_OUTGOING:
                 text = f"{topic}: {MAX_OUTGOING} topics are published to already"
                 raise RefusedError(text, Reason.QUOTA_EXCEEDED)
-        outgoing = Outgoing(
-            topic, self._room_of(topic), self._last_closed, now + self._limits.new_topic_s, now
-        )
+        sequence = self._closed.pop(topic, self._last_closed)
+        outgoing = Outgoing(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)
         self.outgoing[topic] = outgoing
         self._by_crc.setdefault(outgoing.crc, []).append(outgoing)
         self.publishing.append((topic, True))
@@ -183,6 +188,7 @@ class Publisher:
         published_at = self._values.stamp(message.topic, now) if message.retain else None
         flags, content = frame.pack_content(message, self._origin, published_at)
         if published_at is not None:
+            message.published_at = published_at
             self._values.set(message, published_at)
         self._send_content(outgoing, flags, sequence, content, now, in_stream=message.qos > 0)
 
@@ -247,23 +253,26 @@ class Publisher:
         if not outgoing.history:
             outgoing.heartbeat_at = float("inf")
             return
-        due_at = outgoing.history[-1].sent_at + outgoing.heartbeat_s
-        if due_at <= now:
-            body = frame.pack_heartbeat(outgoing.oldest)
-            self._transmitter.send_to_topic(outgoing, Kind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
-            outgoing.heartbeat_s *= 2
-            due_at = outgoing.history[-1].sent_at + outgoing.heartbeat_s
-        self._beat_at(outgoing, due_at)
+        quiet_at = outgoing.history[-1].sent_at + HEARTBEAT_FIRST_S
+        if quiet_at > now:
+            self._beat_at(outgoing, quiet_at)
+            return
+        body = frame.pack_heartbeat(outgoing.oldest)
+        self._transmitter.send_to_topic(outgoing, Kind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
+        outgoing.heartbeat_s = min(2 * outgoing.heartbeat_s, INTERVAL_S)
+        self._beat_at(outgoing, now + outgoing.heartbeat_s)
 
     def receive_repair(self, repair: Repair, crc: int, asker: bytes, now: float) -> None:
         """Someone misses frames of ours."""
-        self.pace.repair_requested(now)
         self.sent_at = now
-        since = now - repair.newer_than_ms / 1000
+        # The request travelled, and we may have been busy: what is near the asker's beginning is sent with
+        # its age, by which the asker decides.
+        since = now - repair.newer_than_ms / 1000 - REPAIR_SLACK_S
         room = MAX_REPAIRS
+        before = self._stats.repairs_sent
         for outgoing in self._by_crc.get(crc, ()):
             oldest = outgoing.oldest
-            # The history is in the order of time: what is older than the asker's subscription is not for it.
+            # The history is in the order of time: what is older than its subscription is not for the asker.
             eligible = oldest + bisect_left(outgoing.history, since, key=lambda each: each.sent_at)
             for first, count in repair.ranges:
                 start = max(first, eligible)
@@ -275,6 +284,7 @@ class Publisher:
                 self._tell_gone(outgoing, Gone(frame.EVERYONE, oldest - 1), now)
             elif asked < eligible:
                 self._tell_gone(outgoing, Gone(asker, eligible - 1), now)
+        self.pace.sent_again(self._stats.repairs_sent - before, now)
 
     def _send_again(self, outgoing: Outgoing, each: Sent, now: float) -> None:
         if each.sent_again_at > now - REPAIR_PAUSE_S:
@@ -284,8 +294,9 @@ class Publisher:
             return
         each.sent_again_at = now
         self._stats.repairs_sent += 1
+        body = frame.pack_age(now - each.sent_at) + each.body
         self._transmitter.send_to_topic(
-            outgoing, Kind.DATA, each.flags, each.sequence, each.message_sequence, each.body, now
+            outgoing, Kind.DATA, each.flags | AGE, each.sequence, each.message_sequence, body, now
         )
 
     def _tell_gone(self, outgoing: Outgoing, gone: Gone, now: float) -> None:
@@ -310,7 +321,9 @@ class Publisher:
         for topic, outgoing in list(self.outgoing.items()):
             if outgoing.used_at < idle_since and not outgoing.history and not outgoing.gathered:
                 del self.outgoing[topic]
-                self._last_closed = max(self._last_closed, outgoing.sequence)
+                if len(self._closed) >= MAX_OUTGOING:
+                    self._last_closed = max(self._last_closed, self._closed.pop(next(iter(self._closed))))
+                self._closed[topic] = outgoing.sequence
                 self.names.remove(topic, topic)
                 same_crc = self._by_crc[outgoing.crc]
                 same_crc.remove(outgoing)

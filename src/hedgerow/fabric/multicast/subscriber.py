@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.fabric.multicast import frame
 from hedgerow.fabric.multicast.frame import (
+    AGE,
     ANY_AGE,
     BATCH,
     FOREIGN,
@@ -27,6 +28,7 @@ from hedgerow.fabric.multicast.groups import topic_crc
 from hedgerow.fabric.multicast.incoming import (
     FRAME_BYTES,
     MAX_MISSING,
+    VOID,
     Arrived,
     Listening,
     Sender,
@@ -34,12 +36,16 @@ from hedgerow.fabric.multicast.incoming import (
 )
 from hedgerow.fabric.multicast.limits import (
     GONE_AFTER_S,
+    MAX_PUBLISHERS,
     MAX_REPAIRS,
     MAX_SENDERS,
     MAX_STREAMS,
     REPAIR_AGAIN_S,
+    REPAIR_AT_MOST_S,
+    REPAIR_SLACK_S,
     REPAIR_SUPPRESSIONS,
     REPAIR_TRIES,
+    REPAIR_UNHEARD_S,
     REPAIR_WITHIN_S,
     Limits,
 )
@@ -78,6 +84,8 @@ class Subscriber:
         self.senders: dict[bytes, Sender] = {}
         self.on_value: Callable[[str], None] = lambda topic: None
         """Somebody told a last value that is as new as ours."""
+        self.is_paused = False
+        """The application takes nothing at present."""
         self.waiting_bytes = 0
         self._limits = limits
         self._transmitter = transmitter
@@ -175,6 +183,8 @@ class Subscriber:
                 return None
             self._stream_count += 1
             stream = sender.streams[listening.topic] = Stream(sender, listening)
+            if len(listening.publishers) < MAX_PUBLISHERS:
+                listening.publishers.add(sender.id)  # Its announcement may have been lost.
         return stream
 
     def _forget_stream(self, sender: Sender, topic: str) -> None:
@@ -202,13 +212,18 @@ class Subscriber:
         if stream is None:
             return
         if not stream_sequence:
-            if flags & FRAGMENT:
-                raise FrameError("a piece of a message outside of a stream")
+            if flags & (FRAGMENT | AGE):
+                raise FrameError(f"flags {flags:#x} outside of a stream")
             if message_sequence <= stream.floor or not stream.window.accepts(message_sequence):
                 self._stats.duplicates += 1
                 return
             self._give(stream, flags, message_sequence, body, now)
             return
+        if flags & AGE:
+            age_s, body = frame.parse_age(body)
+            flags &= ~AGE
+            if now - age_s < stream.since:
+                flags, body = VOID, b""  # Somebody else asked for it, who was here before us.
         if stream_sequence == stream.expected and not stream.waiting:
             # The common case: nothing is missing.
             self._know_of(stream, stream_sequence)
@@ -250,11 +265,19 @@ class Subscriber:
 
     def receive_leave(self, sender: Sender, now: float) -> None:
         """Nobody will repair its streams any more."""
-        for stream in list(sender.streams.values()):
+        for topic, stream in list(sender.streams.items()):
             for sequence in sorted(stream.waiting):
                 self._skip(stream, sequence)
                 self._drain(stream, now)
             self._skip(stream, stream.highest + 1)
+            self._forget_stream(sender, topic)
+
+    def forget_silent(self, silent_since: float) -> None:
+        """Members that went without a word leave nothing behind but what they said last."""
+        for sender in self.senders.values():
+            if sender.streams and sender.heard_at < silent_since:
+                for topic in list(sender.streams):
+                    self._forget_stream(sender, topic)
 
     def _know_of(self, stream: Stream, sequence: int) -> None:
         """A frame or a heartbeat says that the stream has come so far."""
@@ -275,7 +298,7 @@ class Subscriber:
         skipped = stream.skip_to(sequence)
         self.waiting_bytes += stream.bytes - before
         if stream.is_settled:
-            self._stats.lost += skipped
+            self._stats.lost += min(skipped, MAX_MISSING)
 
     def _advance(self, stream: Stream, now: float) -> None:
         """Give on what is next in order; see to what is missing."""
@@ -297,6 +320,7 @@ class Subscriber:
         while (arrived := stream.take()) is not None:
             self.waiting_bytes -= len(arrived.body) + FRAME_BYTES
             stream.is_settled = True
+            stream.stuck_at = now
             self._give_in_order(stream, arrived, now)
 
     def _give_up(self, stream: Stream, now: float) -> None:
@@ -308,12 +332,14 @@ class Subscriber:
 
     def _expect_repair(self, stream: Stream, now: float) -> None:
         again_s = REPAIR_AGAIN_S * (1 + self._random.random())
+        within_s = max(REPAIR_WITHIN_S, min(0.001 * len(self.senders), REPAIR_AT_MOST_S))
         if stream.ask_at is None:
             stream.gap_at = now if stream.is_settled else stream.since
-            self._ask_later(stream, now + REPAIR_WITHIN_S * self._random.random())
-        elif stream.expected > stream.asked_to and stream.ask_at > now + REPAIR_WITHIN_S:
+            stream.stuck_at = now
+            self._ask_later(stream, now + within_s * self._random.random())
+        elif stream.expected > stream.asked_to and stream.ask_at > now + within_s:
             # All that one request brings has come: ask for more.
-            self._ask_later(stream, now + REPAIR_WITHIN_S * self._random.random())
+            self._ask_later(stream, now + within_s * self._random.random())
         elif stream.ask_at > now + 2 * REPAIR_AGAIN_S and not stream.tries:
             self._ask_later(stream, now + again_s)  # It goes on: no need to wait as long as for the dead.
 
@@ -327,7 +353,13 @@ class Subscriber:
         stream.ask_at = None
         if not stream.has_gap:
             return
-        if stream.tries >= REPAIR_TRIES:
+        if self.is_paused:  # The answer would not be read either.
+            self._ask_later(stream, now + REPAIR_UNHEARD_S)
+            return
+        # A try counts when it could have been heard. Who is away is waited for, while it keeps what it sent.
+        is_heard = stream.sender.heard_at > stream.asked_at
+        stream.tries += is_heard
+        if stream.tries > REPAIR_TRIES or stream.stuck_at < now - self._limits.history_s - REPAIR_SLACK_S:
             self._give_up(stream, now)
             self._advance(stream, now)
             return
@@ -340,8 +372,8 @@ class Subscriber:
         crc = stream.listening.crc
         self._transmitter.send_to_all(Kind.REPAIR, frame.pack_repair(repair), crc=crc)
         self._stats.repairs_requested += 1
-        wait_s = min(REPAIR_AGAIN_S * 2**stream.tries, 1.0)
-        stream.tries += 1
+        wait_s = min(REPAIR_AGAIN_S * 2 ** max(stream.tries - 1, 0), 1.0) if is_heard else REPAIR_UNHEARD_S
+        stream.asked_at = now
         stream.suppressed = 0
         self._ask_later(stream, now + wait_s * (0.75 + 0.5 * self._random.random()))
 
@@ -358,8 +390,10 @@ class Subscriber:
                 continue
             if repair.newer_than_ms < (now - stream.gap_at + REPAIR_AGAIN_S) * 1000:
                 continue
-            if _covers(repair.ranges, stream.missing(MAX_RANGES)):
+            missing = stream.missing(MAX_RANGES)
+            if _covers(repair.ranges, missing):
                 stream.suppressed += 1
+                stream.asked_to = _last_of(missing, MAX_REPAIRS)
                 self._stats.repairs_suppressed += 1
                 self._ask_later(stream, now + REPAIR_AGAIN_S * (1 + self._random.random()))
 
@@ -368,7 +402,7 @@ class Subscriber:
     def _give_in_order(self, stream: Stream, arrived: Arrived, now: float) -> None:
         """A frame whose turn it is. A wrong one does not stop those behind it."""
         try:
-            if arrived.message_sequence <= stream.floor:
+            if arrived.flags == VOID or arrived.message_sequence <= stream.floor:
                 self._stats.duplicates += 1
             elif arrived.flags & FRAGMENT:
                 self._give_piece(stream, arrived, now)
@@ -427,9 +461,8 @@ class Subscriber:
             self._stats.delivered += len(messages)
             return
         message_id = MessageId(origin, 0, message_sequence)
-        published_at = None
         if flags & _IN_CONTENT or flags >> _QOS_SHIFT & 3 == 3:
-            message, published_at = frame.parse_content(topic, flags, message_id, content)
+            message = frame.parse_content(topic, flags, message_id, content)
         else:  # as almost always
             message = Message(topic, content, flags >> _QOS_SHIFT & 3, False, _NO_PROPERTIES, message_id)
         if len(message.payload) > self._limits.payload_bytes:
@@ -437,7 +470,7 @@ class Subscriber:
             return
         message.expire_from(now)
         if flags & HELD:
-            self.receive_value(message, published_at, now)
+            self.receive_value(message)
             return
         if (flags & FOREIGN and self._is_known_otherwise(message, now)) or (
             sender.relayed and self._was_relayed(message, now)
@@ -445,12 +478,13 @@ class Subscriber:
             self._stats.duplicates += 1
             return
         if message.retain:
-            self._values.set(message, now if published_at is None else published_at)
+            self._values.set(message, now if message.published_at is None else message.published_at)
         self.messages.append(message)
         self._stats.delivered += 1
 
-    def receive_value(self, message: Message, published_at: float | None, now: float) -> None:
+    def receive_value(self, message: Message) -> None:
         """A last value, told to whoever asked; for us if it is news."""
+        published_at = message.published_at
         if published_at is None or not message.retain:
             raise FrameError("a last value without its time")
         known = self._values.get(message.topic)

@@ -436,6 +436,8 @@ class Broker:
     # Retained messages
 
     def _retain(self, message: Message) -> None:
+        if message.published_at is None:
+            message.published_at = self.now
         if not message.payload:
             self._forget_retained(message.topic)  # MQTT-3.3.1-6
         elif self.retained.set(message):

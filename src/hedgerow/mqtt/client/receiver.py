@@ -60,6 +60,7 @@ class PublishDecoder:
                         {},
                         None,
                         None,
+                        None,
                         packet_id,
                         flags & 8 == 8,
                     )
@@ -83,6 +84,7 @@ class PublishDecoder:
             _message_properties(properties),
             None,
             None if expiry is None else now + expiry,
+            None,
             packet.packet_id,
             packet.dup,
             properties.get("subscription_identifier", ()),

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
+from typing import Any
 
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message, Properties
@@ -28,6 +29,8 @@ QUEUE_BYTES = 16 * 1024 * 1024
 
 # A full queue may grow to this many times its limit before QoS 0 is dropped.
 _OVERFLOW = 4
+
+_YIELD_EVERY = 256  # publications
 
 MAX_CACHED_ROUTES = 16_384  # A peer may publish each message on a new topic.
 
@@ -223,15 +226,25 @@ Route = dict[Subscription, list[str]]
 
 
 class Bus(ABC):
-    """A place to publish to and subscribe at. Transports derive from it; `hedgerow.connect` makes one."""
+    """A place to publish to and subscribe at. Transports derive from it; `hedgerow.connect` makes one.
 
-    def __init__(self) -> None:
+    To be made on a running loop. `on_state` is told of every change of `state`.
+    """
+
+    def __init__(self, on_state: Callable[[StateChange], None] | None = None) -> None:
         self.state = State.CONNECTING
         self.subscriptions: set[Subscription] = set()
         self.overflowing = False
         """A subscription is full, and the transport cannot stop its peer."""
         self._tree: TopicTree[tuple[int, str], Subscription] = TopicTree()
         self._routes: dict[str, Route] = {}
+        self._on_state = on_state
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._error: HedgerowError | None = None
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._done.set_result(None)
+        self._since_yield = 0
 
     @property
     def closed(self) -> bool:
@@ -309,9 +322,11 @@ class Bus(ABC):
     async def close(self) -> None:
         """Send what was published, end every subscription, and leave."""
 
-    @abstractmethod
     async def wait_closed(self) -> None:
         """Return when the bus is closed; raises what closed it, if that was an error."""
+        await asyncio.shield(self._over)
+        if self._error is not None:
+            raise self._error
 
     @abstractmethod
     async def open_subscription(self, subscription: Subscription) -> None:
@@ -335,6 +350,37 @@ class Bus(ABC):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    # From open to closed, for the transports.
+
+    def set_state(self, change: StateChange) -> None:
+        self.state = change.state
+        if self._on_state is not None:
+            # Not from here: what the application does wrong in it must not break the bus.
+            self._loop.call_soon(self._on_state, change)
+
+    def check_open(self) -> None:
+        if self._over.done():
+            raise self._error or HedgerowError("the bus is closed")
+
+    def finish(self, error: HedgerowError | None = None, reason: str = "") -> None:
+        """The bus is over: its subscriptions end, and whoever waits for that is told."""
+        if self._over.done():
+            return
+        self._error = error
+        self._over.set_result(None)
+        for subscription in list(self.subscriptions):
+            subscription.end(error)
+            self.remove_route(subscription)
+        self.set_state(StateChange(State.CLOSED, reason or str(error or "")))
+
+    def is_turn_over(self) -> bool:
+        """To be asked after each publication: whether to let others run, when nothing else does."""
+        self._since_yield += 1
+        if self._since_yield < _YIELD_EVERY:
+            return False
+        self._since_yield = 0
+        return True
 
     # Routing, for the transports.
 
@@ -367,6 +413,17 @@ class Bus(ABC):
             for (_, topic_filter), subscription in self._tree.match(topic):
                 route.setdefault(subscription, []).append(topic_filter)
         return route
+
+
+def settle(result: asyncio.Future[Any], error: HedgerowError | None = None) -> None:
+    """End what someone may be waiting for, unless it has ended."""
+    if result.done():
+        return
+    if error is None:
+        result.set_result(None)
+    else:
+        result.set_exception(error)
+        result.exception()  # seen: nobody may be waiting for this one
 
 
 def make_message(

@@ -19,9 +19,9 @@ from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.events import ConnectOptions
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net.client.bus import Bus, StateChange
+from hedgerow.net.client.bus_options import BusOptions
 from hedgerow.net.client.dial import TlsOptions
 from hedgerow.net.client.driver import DriverOptions
-from hedgerow.net.client.mqtt_bus import BusOptions
 from hedgerow.net.client.urls import parse_url
 
 # How long the server keeps the session of a bus that lost its link.

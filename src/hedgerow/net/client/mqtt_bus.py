@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -26,15 +26,13 @@ from hedgerow.mqtt.client.events import (
     Unsubscribed,
 )
 from hedgerow.mqtt.reasons import FAILURE, describe
-from hedgerow.net.client.bus import Bus, State, StateChange, SubscribeOptions, Subscription
-from hedgerow.net.client.driver import ClientDriver, DriverOptions
+from hedgerow.net.client.bus import Bus, State, StateChange, SubscribeOptions, Subscription, settle
+from hedgerow.net.client.bus_options import BusOptions
+from hedgerow.net.client.driver import ClientDriver
 from hedgerow.net.client.overlaps import SubscriptionIdentifiers
 from hedgerow.net.client.urls import Address
 
 logger = logging.getLogger(__name__)
-
-# Publications after which `publish` lets others run, when nothing else makes it wait.
-_YIELD_EVERY = 256
 
 # What was published without waiting gets this long to be acknowledged when the bus is closed.
 CLOSE_TIMEOUT_S = 5.0
@@ -44,16 +42,6 @@ MAX_UNACKNOWLEDGED = 100_000
 
 # Messages of a session that an earlier process left, kept until someone subscribes to them.
 MAX_UNCLAIMED = 10_000
-
-
-@dataclass(slots=True)
-class BusOptions:
-    """What `connect` was asked for, beside the address."""
-
-    driver: DriverOptions
-    session_is_implied: bool = True
-    """The session ends with the bus, though it outlives a lost link."""
-    on_state: Callable[[StateChange], None] | None = None
 
 
 async def open_bus(address: Address, options: BusOptions) -> Bus:
@@ -66,21 +54,15 @@ async def open_bus(address: Address, options: BusOptions) -> Bus:
 
 class MqttBus(Bus):
     def __init__(self, address: Address, options: BusOptions) -> None:
-        super().__init__()
+        super().__init__(options.on_state)
         self.address = address
         self._options = options
-        self._loop = asyncio.get_running_loop()
-        self._driver = ClientDriver(address, options.driver, self._handle, self._set_state, self._finish)
+        self._driver = ClientDriver(address, options.driver, self._handle, self._change_state, self._finish)
         self._client = self._driver.client
         self._clock = self._driver.clock
-        self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._error: HedgerowError | None = None
         self._results: dict[int, asyncio.Future[Any]] = {}
-        self._done: asyncio.Future[None] = self._loop.create_future()
-        self._done.set_result(None)
         self._changed = asyncio.Event()  # for those who wait to publish
         self._waiting = 0
-        self._since_yield = 0
         self._full: set[Subscription] = set()
         self._identifiers = SubscriptionIdentifiers()
         self._unclaimed: deque[Message] = deque()
@@ -131,40 +113,24 @@ class MqttBus(Bus):
     ) -> None:
         await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
 
-    async def wait_closed(self) -> None:
-        await asyncio.shield(self._closed)
-        if self._error is not None:
-            raise self._error
-
     def _finish(self, error: HedgerowError | None) -> None:
         """The bus is over: everyone who waits is told."""
-        if self._closed.done():
+        if self._over.done():
             return
-        self._error = error
-        self._closed.set_result(None)
         failure = error or HedgerowError("the bus was closed")
         for result in self._results.values():
-            _fail(result, failure)
+            settle(result, failure)
         self._results.clear()
-        for subscription in list(self.subscriptions):
-            subscription.end(error)
-            self.remove_route(subscription)
-        self._set_state(StateChange(State.CLOSED, str(error or "")))
+        self.finish(error)
+        self._wake()
 
-    def _set_state(self, change: StateChange) -> None:
-        self.state = change.state
+    def _change_state(self, change: StateChange) -> None:
+        self.set_state(change)
         if change.state is State.CONNECTED:
             if self._claiming is None:
                 self._claiming = change.session_present
             self._update_reading()
         self._wake()
-        if self._options.on_state is not None:
-            # Not from here: what the application does wrong in it must not break the connection.
-            self._loop.call_soon(self._options.on_state, change)
-
-    def _check_open(self) -> None:
-        if self._closed.done():
-            raise self._error or HedgerowError("the bus is closed")
 
     # What the machine reports.
 
@@ -174,7 +140,7 @@ class MqttBus(Bus):
                 if not self.deliver(event):
                     self._keep_unclaimed(event)
             elif isinstance(event, Published | Unsubscribed):
-                self._settle(event)
+                self._handle_answer(event)
             elif isinstance(event, Subscribed):
                 self._handle_subscribed(event)
         if self._full:
@@ -182,16 +148,16 @@ class MqttBus(Bus):
         if self._waiting:
             self._wake()
 
-    def _settle(self, event: Published | Unsubscribed) -> None:
+    def _handle_answer(self, event: Published | Unsubscribed) -> None:
         result = self._results.pop(event.handle, None)
-        if result is None or result.done():
+        if result is None:
             return
         reason_code = event.reason_code if isinstance(event, Published) else max(event.reason_codes)
         if reason_code >= FAILURE:
             reason = event.reason or describe(reason_code)
-            _fail(result, RefusedError(f"the server refused: {reason}", reason_code))
+            settle(result, RefusedError(f"the server refused: {reason}", reason_code))
         else:
-            result.set_result(None)
+            settle(result)
 
     def _handle_subscribed(self, event: Subscribed) -> None:
         """Each call subscribes to one filter; the machine alone, after the server lost the session,
@@ -204,8 +170,8 @@ class MqttBus(Bus):
                 error = RefusedError(text, reason_code)
             if event.handle:
                 result = self._results.pop(event.handle, None)
-                if result is not None and not result.done():
-                    _fail(result, error) if error is not None else result.set_result(None)
+                if result is not None:
+                    settle(result, error)
             elif error is not None:
                 self._end_subscriptions(asked.topic_filter, error)
 
@@ -262,13 +228,11 @@ class MqttBus(Bus):
             while client.unacknowledged >= MAX_UNACKNOWLEDGED:
                 await self._wait_to_publish(None)
             await self.send_nowait(message)
-        self._since_yield += 1
-        if self._since_yield >= _YIELD_EVERY:
-            self._since_yield = 0
+        if self.is_turn_over():
             await asyncio.sleep(0)
 
     def send_nowait(self, message: Message) -> asyncio.Future[None]:
-        self._check_open()
+        self.check_open()
         client = self._client
         if message.qos == 0 and not client.connected:
             raise ConnectError(f"{self.address}: not connected, and QoS 0 does not wait")
@@ -287,7 +251,7 @@ class MqttBus(Bus):
         return result
 
     async def _wait_to_publish(self, writable: asyncio.Event | None) -> None:
-        self._check_open()
+        self.check_open()
         self._waiting += 1
         try:
             await (self._changed if writable is None else writable).wait()
@@ -301,7 +265,7 @@ class MqttBus(Bus):
     # Subscribing.
 
     async def open_subscription(self, subscription: Subscription) -> None:
-        self._check_open()
+        self.check_open()
         results = [self._subscribe(subscription, each) for each in subscription.topic_filters]
         self.add_route(subscription)
         self._claim()
@@ -359,7 +323,7 @@ class MqttBus(Bus):
         self._update_reading()
 
     async def unsubscribe(self, topic_filter: str) -> None:
-        self._check_open()
+        self.check_open()
         handle = self._client.unsubscribe([topic_filter], self._clock())
         self._end_subscriptions(topic_filter, None)
         self._driver.flush()
@@ -390,9 +354,3 @@ class MqttBus(Bus):
         for message in waiting:
             if not self.deliver(message):
                 self._unclaimed.append(message)
-
-
-def _fail(result: asyncio.Future[Any], error: HedgerowError) -> None:
-    if not result.done():
-        result.set_exception(error)
-        result.exception()  # seen: nobody may be waiting for this one

@@ -17,82 +17,64 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from hedgerow.errors import ConfigError, HedgerowError, RefusedError
+from hedgerow.errors import HedgerowError, RefusedError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.net.client.bus import Bus, State, StateChange, Subscription
-from hedgerow.net.client.dial import TlsOptions
-from hedgerow.net.client.mqtt_bus import BusOptions
+from hedgerow.net.client.bus import Bus, State, StateChange, Subscription, settle
+from hedgerow.net.client.bus_options import BusOptions
 from hedgerow.net.client.urls import Address
 from hedgerow.net.multicast.endpoint import MulticastEndpoint
 from hedgerow.net.multicast.options import MulticastOptions, read_options
-from hedgerow.topics import split_shared, validate_name
-
-# Publications after which `publish` lets others run: nothing else makes it wait.
-_YIELD_EVERY = 256
+from hedgerow.topics import split_shared
 
 # Publications at QoS 1 and 2 that may wait for their turn: beyond them `publish` waits.
 MAX_WAITING = 100_000
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # as much as the member then keeps of them for repairs
+WAITING_BYTES = 400  # what a message takes beside its bytes
 
 # What was published without waiting gets this long to leave when the bus is closed.
 CLOSE_TIMEOUT_S = 5.0
 
-MAX_CHECKED_TOPICS = 16_384
+LACKING = {
+    "name": "user names and passwords; a key file (?key=FILE) keeps others out",
+    "will": "wills",
+    "session": "sessions",
+    "tls": "TLS; a key file (?key=FILE) encrypts",
+    "properties": "properties of CONNECT",
+}
 
 
 async def open_bus(address: Address, options: BusOptions) -> Bus:
-    _refuse_what_needs_a_server(address, options)
+    options.refuse(LACKING, "multicast has no server, and so no")
     bus = MulticastBus(read_options(address.host, address.port, address.rest), options.on_state)
     await bus.open()
     return bus
-
-
-def _refuse_what_needs_a_server(address: Address, options: BusOptions) -> None:
-    connect = options.driver.connect
-    lacking = {
-        "user names and passwords; a key file (?key=FILE) keeps others out": connect.username is not None
-        or connect.password is not None
-        or address.username is not None,
-        "wills": connect.will is not None,
-        "sessions": not connect.clean_start or not options.session_is_implied,
-        "TLS; a key file (?key=FILE) encrypts": options.driver.tls != TlsOptions(),
-        "properties of CONNECT": bool(connect.properties),
-    }
-    for what, is_asked_for in lacking.items():
-        if is_asked_for:
-            raise ConfigError(f"multicast has no server, and so no {what}")
 
 
 class MulticastBus(Bus):
     def __init__(
         self, options: MulticastOptions, on_state: Callable[[StateChange], None] | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(on_state)
         self.overflowing = True  # Nobody can be stopped, only not listened to.
-        self._loop = asyncio.get_running_loop()
-        self._on_state = on_state
         self.endpoint = MulticastEndpoint(options)
         self.endpoint.on_messages = self._receive
         self.endpoint.on_held = self._receive_held
-        self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._done: asyncio.Future[None] = self._loop.create_future()
-        self._done.set_result(None)
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
-        self._since_yield = 0
-        self._checked: set[str] = set()
+        self._waiting_bytes = 0
         self._full: set[Subscription] = set()
         self._has_no_local = False
 
     # From open to closed.
 
     async def open(self) -> None:
-        self._set_state(State.CONNECTING)
+        self.set_state(StateChange(State.CONNECTING))
         try:
             await self.endpoint.start()
         except BaseException as error:
             self._finish(str(error))
             raise
-        self._set_state(State.CONNECTED)
+        self.set_state(StateChange(State.CONNECTED))
 
     async def close(self) -> None:
         await self._close(CLOSE_TIMEOUT_S)
@@ -106,7 +88,7 @@ class MulticastBus(Bus):
         await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
 
     async def _close(self, timeout_s: float) -> None:
-        if self._closed.done():
+        if self.closed:
             return
         try:
             if self._waiting and timeout_s:
@@ -116,56 +98,45 @@ class MulticastBus(Bus):
             await self.endpoint.stop()
 
     def _finish(self, reason: str) -> None:
-        self._closed.set_result(None)
         for _, result in self._waiting:
-            _settle(result, HedgerowError("the bus was closed"))
+            settle(result, HedgerowError("the bus was closed"))
         self._waiting.clear()
-        for subscription in list(self.subscriptions):
-            subscription.end(None)
-            self.remove_route(subscription)
-        self._set_state(State.CLOSED, reason)
-
-    async def wait_closed(self) -> None:
-        await asyncio.shield(self._closed)
-
-    def _set_state(self, state: State, reason: str = "") -> None:
-        self.state = state
-        if self._on_state is not None:
-            # Not from here: what the application does wrong in it must not break the bus.
-            self._loop.call_soon(self._on_state, StateChange(state, reason))
-
-    def _check_open(self) -> None:
-        if self._closed.done():
-            raise HedgerowError("the bus is closed")
+        self._waiting_bytes = 0
+        self.finish(reason=reason)
 
     # Publishing.
 
     async def send(self, message: Message) -> None:
         if message.qos == 0:
-            self._check_open()
-            self._publish(message)
+            self.check_open()
+            self.endpoint.publish(message)
         else:
-            while len(self._waiting) >= MAX_WAITING:
+            while not self._has_room(message):
                 await asyncio.wait([self._waiting[0][1]])
             await self.send_nowait(message)
-        self._since_yield += 1
-        if self._since_yield >= _YIELD_EVERY:
-            self._since_yield = 0
+        if self.is_turn_over():
             await asyncio.sleep(0)
 
     def send_nowait(self, message: Message) -> asyncio.Future[None]:
-        self._check_open()
+        self.check_open()
         if message.qos == 0 or not (self._waiting or self._wait_s > 0):
-            self._publish(message)
+            self.endpoint.publish(message)
             return self._done
-        if len(self._waiting) >= MAX_WAITING:
+        if not self._has_room(message):
             raise HedgerowError(f"{len(self._waiting)} publications wait for their turn: no room")
-        self._check(message)
+        self.endpoint.member.check(message)
         result: asyncio.Future[None] = self._loop.create_future()
         if not self._waiting:
             self._loop.call_later(self._wait_s, self._publish_waiting)
         self._waiting.append((message, result))
+        self._waiting_bytes += message.size + WAITING_BYTES
         return result
+
+    def _has_room(self, message: Message) -> bool:
+        """The first always has."""
+        waiting_bytes = self._waiting_bytes + message.size + WAITING_BYTES
+        fits = len(self._waiting) < MAX_WAITING and waiting_bytes <= MAX_WAITING_BYTES
+        return fits or not self._waiting
 
     @property
     def _wait_s(self) -> float:
@@ -176,43 +147,20 @@ class MulticastBus(Bus):
         waiting = self._waiting
         while waiting and (wait_s := self._wait_s) <= 0:
             message, result = waiting.popleft()
+            self._waiting_bytes -= message.size + WAITING_BYTES
             try:
-                self._publish(message)
+                self.endpoint.publish(message)
             except HedgerowError as error:
-                _settle(result, error)
+                settle(result, error)
             else:
-                _settle(result, None)
+                settle(result, None)
         if waiting:
             self._loop.call_later(wait_s, self._publish_waiting)
-
-    def _publish(self, message: Message) -> None:
-        if message.topic not in self._checked:
-            self._check(message)
-        try:
-            self.endpoint.publish(message)
-        except ValueError as error:
-            raise RefusedError(str(error), Reason.PACKET_TOO_LARGE) from None
-
-    def _check(self, message: Message) -> None:
-        topic = validate_name(message.topic)
-        if topic[:1] == "$":
-            raise RefusedError(
-                "topics that begin with $ do not travel by multicast", Reason.TOPIC_NAME_INVALID
-            )
-        if len(message.payload) > self.endpoint.options.max_payload:
-            raise RefusedError(
-                f"a payload of {len(message.payload)} bytes; {self.endpoint.options.max_payload} at most "
-                "go by multicast (max_payload)",
-                Reason.PACKET_TOO_LARGE,
-            )
-        if len(self._checked) >= MAX_CHECKED_TOPICS:
-            self._checked.clear()
-        self._checked.add(topic)
 
     # Subscribing.
 
     async def open_subscription(self, subscription: Subscription) -> None:
-        self._check_open()
+        self.check_open()
         for topic_filter in subscription.topic_filters:
             if split_shared(topic_filter)[0] is not None:
                 raise RefusedError(
@@ -241,7 +189,7 @@ class MulticastBus(Bus):
         self.endpoint.flush()
 
     async def unsubscribe(self, topic_filter: str) -> None:
-        self._check_open()
+        self.check_open()
         for subscription in [each for each in self.subscriptions if topic_filter in each.topic_filters]:
             self.close_subscription(subscription, [])
             subscription.end(None)
@@ -300,13 +248,3 @@ class MulticastBus(Bus):
         if options.retain_handling != 2 and message.payload:
             qos = min(message.qos, options.qos)
             subscription.put(message if message.qos == qos else replace(message, qos=qos))
-
-
-def _settle(result: asyncio.Future[None], error: HedgerowError | None) -> None:
-    if result.done():
-        return
-    if error is None:
-        result.set_result(None)
-    else:
-        result.set_exception(error)
-        result.exception()  # seen: nobody may be waiting for this one

@@ -33,19 +33,25 @@ from hedgerow.fabric.sensors.packet import (
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.net.client.bus import Bus, State, StateChange, Subscription
-from hedgerow.net.client.dial import TlsOptions
-from hedgerow.net.client.mqtt_bus import BusOptions
+from hedgerow.net import udp
+from hedgerow.net.client.bus import Bus, State, StateChange, Subscription, settle
+from hedgerow.net.client.bus_options import BusOptions
 from hedgerow.net.client.urls import Address
-from hedgerow.net.values import read_topic_table
+from hedgerow.net.sensor_config import read_topic_table
 
 logger = logging.getLogger(__name__)
 
 RENEW_S = 60.0  # well before a broker forgets; and after it was restarted, this long until it knows again
 REPEAT_S = 1.0  # a first announcement may be lost like any datagram
 RETRY_S = 2.0  # while the other side says that nobody listens
-DATAGRAMS_PER_TURN = 64
-RECEIVE_BUFFER_BYTES = 1 << 20
+
+LACKING = {
+    "name": "user names and passwords",
+    "will": "a will",
+    "session": "sessions",
+    "tls": "TLS",
+    "properties": "MQTT properties",
+}
 
 
 @dataclass(slots=True)
@@ -78,22 +84,8 @@ def read_options(address: Address) -> SensorOptions:
     return options
 
 
-def _refuse_what_udp_lacks(address: Address, options: BusOptions) -> None:
-    connect = options.driver.connect
-    lacking = {
-        "user names and passwords": connect.username is not None or connect.password is not None,
-        "a will": connect.will is not None,
-        "sessions": not connect.clean_start or not options.session_is_implied,
-        "TLS": options.driver.tls != TlsOptions(),
-        "MQTT properties": bool(connect.properties),
-    }
-    for what, asked in lacking.items():
-        if asked:
-            raise ConfigError(f"{address}: the sensors' protocol has no place for {what}")
-
-
 async def open_bus(address: Address, options: BusOptions) -> Bus:
-    _refuse_what_udp_lacks(address, options)
+    options.refuse(LACKING, f"{address}: the sensors' protocol has no place for")
     sensor_options = read_options(address)
     opened = await _open_socket(address, sensor_options.port)
     bus = SensorBus(address, sensor_options, opened, options.on_state, raises=not options.driver.reconnect)
@@ -107,11 +99,9 @@ async def _open_socket(address: Address, port: int) -> socket.socket:
             address.host, address.port, type=socket.SOCK_DGRAM
         )
         # IPv4 first: nothing tells us that a broker is not there on IPv6, where many sensors' are not.
-        family, kind, protocol, _, resolved = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        opened = socket.socket(family, kind, protocol)
+        family, _, _, _, resolved = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        opened = udp.open_socket(family)
         try:
-            opened.setblocking(False)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             if port:
                 opened.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
             # Connected, so that nobody but the broker is heard, and its absence is.
@@ -137,7 +127,7 @@ class SensorBus(Bus):
         *,
         raises: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(on_state)
         self.address = address
         self.topics = options.topics
         self.malformed = 0
@@ -145,26 +135,16 @@ class SensorBus(Bus):
         self._renew_s = options.renew_s
         self._socket = opened
         self._port: int = opened.getsockname()[1]
-        self._on_state = on_state
         self._raises = raises
         self._numbers = {name: number for number, name in options.topics.items()}
         self._wanted: dict[int, dict[Subscription, None]] = {}
         self._full: set[Subscription] = set()
-        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._done: asyncio.Future[None] = self._loop.create_future()
-        self._done.set_result(None)
         self._warned = False
 
     def start(self) -> None:
         self._loop.add_reader(self._socket.fileno(), self._read)
-        self._set_state(State.CONNECTED)
-
-    def _set_state(self, state: State) -> None:
-        self.state = state
-        if self._on_state is not None:
-            self._loop.call_soon(self._on_state, StateChange(state))
+        self.set_state(StateChange(State.CONNECTED))
 
     def find_number(self, topic: str, reason: Reason) -> int:
         """The number of a topic, given by number or by name. Raises RefusedError."""
@@ -183,13 +163,13 @@ class SensorBus(Bus):
         packet = self._build(message)
         while not self._try_to_send(packet):
             writable: asyncio.Future[None] = self._loop.create_future()
-            self._loop.add_writer(self._socket.fileno(), _settle, writable)
+            self._loop.add_writer(self._socket.fileno(), settle, writable)
             try:
                 await writable
             finally:
                 if not self.closed:
                     self._loop.remove_writer(self._socket.fileno())
-            self._check_open()
+            self.check_open()
         await asyncio.sleep(0)
 
     def send_nowait(self, message: Message) -> asyncio.Future[None]:
@@ -198,7 +178,7 @@ class SensorBus(Bus):
         return self._done
 
     def _build(self, message: Message) -> bytes:
-        self._check_open()
+        self.check_open()
         if message.qos:
             raise RefusedError("udp:// has QoS 0 alone: nothing is acknowledged", Reason.QOS_NOT_SUPPORTED)
         if message.retain:
@@ -237,7 +217,7 @@ class SensorBus(Bus):
     # Subscribing
 
     async def open_subscription(self, subscription: Subscription) -> None:
-        self._check_open()
+        self.check_open()
         options = subscription.options
         if options.qos:
             raise RefusedError("udp:// has QoS 0 alone: nothing is acknowledged", Reason.QOS_NOT_SUPPORTED)
@@ -262,7 +242,7 @@ class SensorBus(Bus):
                 del self._wanted[number]
 
     async def unsubscribe(self, topic_filter: str) -> None:
-        self._check_open()
+        self.check_open()
         number = self.find_number(topic_filter, Reason.TOPIC_FILTER_INVALID)
         for subscription in list(self._wanted.get(number, ())):
             subscription.end(None)
@@ -294,14 +274,7 @@ class SensorBus(Bus):
     # What arrives
 
     def _read(self) -> None:
-        for _ in range(DATAGRAMS_PER_TURN):
-            try:
-                data = self._socket.recv(MAX_DATAGRAM_BYTES)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                self._handle_error(error)
-                return
+        for data in udp.read_turn(self._socket.recv, MAX_DATAGRAM_BYTES, self._handle_error):
             packet = parse(data)
             if isinstance(packet, Malformed) or packet.role != PUBLISHER:
                 self.malformed += 1
@@ -322,10 +295,6 @@ class SensorBus(Bus):
 
     # The end
 
-    def _check_open(self) -> None:
-        if self.closed:
-            raise HedgerowError("the bus is closed")
-
     async def close(self) -> None:
         if self.closed:
             return
@@ -334,20 +303,8 @@ class SensorBus(Bus):
         if self._timer is not None:
             self._timer.cancel()
         self._socket.close()
-        for subscription in list(self.subscriptions):
-            subscription.end(None)
-        self.subscriptions.clear()
         self._wanted.clear()
-        self._set_state(State.CLOSED)
-        self._closed.set_result(None)
-
-    async def wait_closed(self) -> None:
-        await asyncio.shield(self._closed)
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        self.finish()
 
 
 def _describe(error: OSError) -> str:

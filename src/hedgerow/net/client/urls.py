@@ -12,7 +12,9 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from hedgerow.errors import ConfigError
+from hedgerow.fabric.sensors.packet import DEFAULT_PORT as SENSOR_PORT
 from hedgerow.net.authority import authority
+from hedgerow.net.multicast import DEFAULT_PORT as MULTICAST_PORT
 
 
 class Scheme(NamedTuple):
@@ -39,8 +41,16 @@ SCHEMES = {
         Scheme("mqtts", 8883, tls=True, websocket=False, module=_MQTT_MODULE),
         Scheme("ws", 80, tls=False, websocket=True, module=_MQTT_MODULE),
         Scheme("wss", 443, tls=True, websocket=True, module=_MQTT_MODULE),
-        Scheme("udp", 12345, tls=False, websocket=False, module=_SENSOR_MODULE, options=True),
-        Scheme("multicast", 18_514, False, False, _MULTICAST_MODULE, options=True, hostless=True),
+        Scheme("udp", SENSOR_PORT, tls=False, websocket=False, module=_SENSOR_MODULE, options=True),
+        Scheme(
+            "multicast",
+            MULTICAST_PORT,
+            tls=False,
+            websocket=False,
+            module=_MULTICAST_MODULE,
+            options=True,
+            hostless=True,
+        ),
     )
 }
 

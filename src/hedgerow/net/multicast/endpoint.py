@@ -20,23 +20,24 @@ from hedgerow.fabric.multicast.groups import CONTROL_TOPIC
 from hedgerow.fabric.multicast.keys import Keyring
 from hedgerow.fabric.multicast.limits import Limits
 from hedgerow.fabric.multicast.member import Member
+from hedgerow.fabric.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups
 from hedgerow.message import Message
+from hedgerow.net import udp
 from hedgerow.net.clock import SteadyClock
 from hedgerow.net.multicast import mdns, sockets
 from hedgerow.net.multicast.group_sockets import Receivers, Senders, SocketStats
 from hedgerow.net.multicast.interfaces import Choice, can_send, choose, choose_again, smallest_mtu
-from hedgerow.net.multicast.options import DEFAULT_PORT, MulticastOptions
-from hedgerow.net.multicast.peers import Endpoint, PeerNames
-from hedgerow.net.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups
+from hedgerow.net.multicast.options import MulticastOptions, name_of
+from hedgerow.net.multicast.peer_names import Endpoint, PeerNames
 from hedgerow.net.multicast.watch import InterfaceWatch
 from hedgerow.net.values import read_utf8
 
 logger = logging.getLogger(__name__)
 
-_READ_AT_ONCE = 64  # datagrams of one socket before the others have their turn
 _GATHER_AT_ONCE = 64  # publications of one turn of the loop before full datagrams among them leave
 _LONGEST = MAX_DATAGRAM_BYTES + 1_024  # One that is cut here does not open, or is malformed.
 
+_LINGER_AT_MOST_S = 5.0
 _TENTATIVE_S = 3.0  # Duplicate address detection takes 1 to 2.
 
 _in_clear_was_said = False
@@ -73,7 +74,7 @@ class MulticastEndpoint:
         self._groups: TopicGroups
         self._receivers: Receivers
         self._senders: Senders
-        self._discovery: mdns.Discovery
+        self._multicast_dns: mdns.MulticastDns
         self._peer_names: PeerNames | None = None
         self._watch: InterfaceWatch
 
@@ -84,8 +85,8 @@ class MulticastEndpoint:
     @property
     def name(self) -> str:
         """For people: the URL with the interfaces that are in use."""
-        names = ",".join([each.name for each in self._choice.interfaces] or self.options.interfaces)
-        return f"multicast://{names}" + (f":{self.options.port}" if self.options.port != DEFAULT_PORT else "")
+        in_use = [each.name for each in self._choice.interfaces]
+        return name_of(in_use or self.options.interfaces, self.options.port)
 
     @property
     def own_port(self) -> int:
@@ -117,7 +118,7 @@ class MulticastEndpoint:
             await self._until_it_can_send()
         except BaseException:
             await self._end()
-            await self._discovery.stop()
+            await self._multicast_dns.stop()
             raise
         logger.info("%s: with IPv%d, as %s, port %d", self.name, self.ip, self.member.origin, self.own_port)
         if keys is None:
@@ -165,7 +166,7 @@ class MulticastEndpoint:
             self._close_sockets()
             raise ConfigError(f"{self.name}: the members' common group could not be joined")
         self._loop.add_reader(self._own, self._read_own)
-        self._discovery = mdns.Discovery(
+        self._multicast_dns = mdns.MulticastDns(
             self._choice, options.port, self.own_port, self.member.sender, self.clock,
             self._add_peer, topics, self._regroup,
         )  # fmt: skip
@@ -177,10 +178,12 @@ class MulticastEndpoint:
         self._watch.stop()
         self.flush()
         # Farewells take a while too. Who has heard of a group goes on listening there.
-        ending = self._loop.create_task(self._discovery.stop())
+        ending = self._loop.create_task(self._multicast_dns.stop())
         try:
-            now = self.clock()
-            await asyncio.sleep(max(0.0, self.member.linger_until(now) - now))
+            give_up_at = self.clock() + _LINGER_AT_MOST_S
+            # As long as others ask, for each question is for something that they lack.
+            while (until := min(self.member.linger_until(self.clock()), give_up_at)) > self.clock():  # noqa: ASYNC110
+                await asyncio.sleep(until - self.clock())
         finally:
             self.member.leave(self.clock())
             self.flush()
@@ -224,13 +227,9 @@ class MulticastEndpoint:
             self._read_with_source(receiver, unicast=False)
             return
         receive = self.member.receive_datagram
-        recv = receiver.recv
         now = self.clock()
-        try:
-            for _ in range(_READ_AT_ONCE):
-                receive(recv(_LONGEST), now, topic)
-        except OSError:
-            pass  # Nothing more.
+        for data in udp.read_turn(receiver.recv, _LONGEST):
+            receive(data, now, topic)
         self.flush()
 
     def _read_own(self) -> None:
@@ -240,17 +239,14 @@ class MulticastEndpoint:
     def _read_with_source(self, receiver: socket.socket, unicast: bool) -> None:
         receive = self.member.receive_datagram
         now = self.clock()
-        try:
-            for _ in range(_READ_AT_ONCE):
-                data, source = receiver.recvfrom(_LONGEST)
-                receive(data, now, None, source, unicast)
-        except OSError:
-            pass  # Nothing more, or an ICMP error about something sent before.
+        for data, source in udp.read_turn(receiver.recvfrom, _LONGEST):
+            receive(data, now, None, source, unicast)
         self.flush()
 
     def set_reading(self, reading: bool) -> None:
         """Whether to take what arrives for the topics heard, or leave it to the system to drop it."""
         self._receivers.set_reading(reading)
+        self.member.pause(not reading)
 
     def _add_peer(self, endpoint: Endpoint, sender: bytes | None = None) -> None:
         if self._is_started:
@@ -373,7 +369,7 @@ class MulticastEndpoint:
             else:
                 self._publishing.discard(topic)
                 self._senders.forget(topic)
-        self._discovery.flush()
+        self._multicast_dns.flush()
 
     def _regroup(self, topics: list[str]) -> None:
         """Multicast DNS has found out more about where these topics are."""
@@ -402,12 +398,12 @@ class MulticastEndpoint:
         logger.info("%s: the interfaces have changed", self.name)
         self._receivers.set_choice(choice)
         self._senders.set_choice(choice)
-        self._discovery.set_choice(choice)
+        self._multicast_dns.set_choice(choice)
 
     def _reopen(self) -> None:
         """IPv6 has come up, and it is where the others are."""
         self._close_sockets()
-        discovery = self._discovery
+        multicast_dns = self._multicast_dns
         try:
             self._open()
         except ConfigError as error:
@@ -415,7 +411,7 @@ class MulticastEndpoint:
             self._is_away = True
             return
         logger.info("%s: with IPv%d now", self.name, self.ip)
-        self._reopening = self._loop.create_task(discovery.stop())
+        self._reopening = self._loop.create_task(multicast_dns.stop())
         self._change_topics(
             [(topic, True) for topic in self._hearing], [(topic, True) for topic in self._publishing]
         )

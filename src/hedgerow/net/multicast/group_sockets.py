@@ -16,12 +16,13 @@ from functools import partial
 
 from hedgerow.errors import reason_of
 from hedgerow.fabric.multicast.groups import CONTROL_TOPIC
+from hedgerow.fabric.multicast.limits import Limits
 from hedgerow.net.multicast import sockets
 from hedgerow.net.multicast.interfaces import Choice
 
 logger = logging.getLogger(__name__)
 
-MAX_GROUPS = 4_096  # heard at once: each takes a socket or more, and a place in the network's switches
+MAX_GROUPS = Limits().groups  # heard at once, for wildcards and others alike
 MAX_SENDERS = 256  # topics whose sockets to send with stay open
 
 Send = Callable[[bytes], int]
@@ -55,9 +56,6 @@ class Receivers:
         self._is_reading = True
         self._closed_overruns = 0
         self._complained: set[str] = set()
-
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._groups
 
     @property
     def topics(self) -> list[str]:

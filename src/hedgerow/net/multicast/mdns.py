@@ -18,9 +18,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError, reason_of
+from hedgerow.fabric.multicast.topic_groups import NamedGroups
 from hedgerow.net.multicast.interfaces import Choice
-from hedgerow.net.multicast.peers import Endpoint, numeric_endpoint
-from hedgerow.net.multicast.topic_groups import NamedGroups
+from hedgerow.net.multicast.peer_names import Endpoint, numeric_endpoint
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf
@@ -57,7 +57,7 @@ def check_port() -> None:
             ) from None
 
 
-class Discovery:
+class MulticastDns:
     """`topics` are the names to follow, with IPv4. `on_regrouped` is told the topics whose groups are
     others now."""
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv6Address
@@ -16,10 +17,11 @@ from urllib.parse import parse_qsl, quote
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.multicast.groups import SCOPES
+from hedgerow.fabric.multicast.limits import Limits
 from hedgerow.net.authority import authority
+from hedgerow.net.multicast import DEFAULT_PORT
 
-DEFAULT_PORT = 18_514
-MAX_PAYLOAD = 262_144
+MAX_PAYLOAD = Limits().payload_bytes
 # A message in pieces has to fit into what a receiver keeps of one stream behind a gap, which is 8 MiB, with
 # what each piece takes beside its bytes.
 LARGEST_PAYLOAD = 4 * 1024 * 1024
@@ -72,13 +74,14 @@ class MulticastOptions:
         if self.max_payload != MAX_PAYLOAD:
             asked.append(("max_payload", self.max_payload))
         query = "&".join(f"{name}={quote(str(value), safe='/:[],')}" for name, value in asked)
-        return f"{self.name}?{query}" if query else self.name
+        name = name_of(self.interfaces, self.port)
+        return f"{name}?{query}" if query else name
 
-    @property
-    def name(self) -> str:
-        """For people: where, without how."""
-        host = ",".join(self.interfaces)
-        return f"multicast://{authority(host, None if self.port == DEFAULT_PORT else self.port)}"
+
+def name_of(interfaces: Iterable[str], port: int) -> str:
+    """For people: where, without how."""
+    host = ",".join(interfaces)
+    return f"multicast://{authority(host, None if port == DEFAULT_PORT else port)}"
 
 
 def read_options(host: str, port: int, rest: str) -> MulticastOptions:

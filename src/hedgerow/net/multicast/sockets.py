@@ -14,10 +14,12 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
+from hedgerow.net import udp
 from hedgerow.net.multicast.interfaces import Interface, set_ipv4_interface, set_ipv6_interface
 
 # <linux/in.h>, <linux/in6.h>, <asm-generic/socket.h>: not in Python's `socket`.
-_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL, _SO_RCVBUFFORCE, _SO_MEMINFO = 49, 29, 33, 55
+IP_MULTICAST_ALL, SO_RCVBUFFORCE = 49, 33
+_IPV6_MULTICAST_ALL, _SO_MEMINFO = 29, 55
 _MEMINFO_DROPS = 8  # <linux/sock_diag.h>: SK_MEMINFO_DROPS
 
 # A burst waits here while the loop does something else. The system grants what it allows.
@@ -52,9 +54,9 @@ def _open_receiver(ip: int, group: str, port: int, interfaces: Sequence[Interfac
     try:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):  # Needs a right that a plain user has not.
-            receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+            receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
         if ip == 4:
-            receiver.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+            receiver.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
             receiver.bind((group, port))
         else:
             receiver.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
@@ -124,14 +126,12 @@ def open_own(ip: int, port: int, scope: str) -> socket.socket:
 def new_socket(ip: int) -> socket.socket:
     family = socket.AF_INET if ip == 4 else socket.AF_INET6
     try:
-        made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        return udp.open_socket(family, RECEIVE_BUFFER_BYTES)
     except OSError as error:
         # The soft limit on open files is often 1,024, and ours to raise up to the hard one.
         if error.errno != errno.EMFILE or not _raise_file_limit():
             raise
-        made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-    return made
+        return udp.open_socket(family, RECEIVE_BUFFER_BYTES)
 
 
 def _raise_file_limit() -> bool:

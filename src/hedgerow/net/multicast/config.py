@@ -14,7 +14,7 @@ from typing import Any
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.fabric.gateway import check_filter
 from hedgerow.net.multicast.options import MulticastOptions
-from hedgerow.net.values import read_limit, read_text
+from hedgerow.net.values import Key, read_file_path, read_size, read_text
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,8 +58,7 @@ def read_port(value: object, base: Path) -> int:
 
 
 def read_max_payload(value: object, base: Path) -> int:
-    # Written like the size of a packet, and of its kind.
-    return MulticastOptions(max_payload=read_limit("packet_bytes")(value, base)).max_payload
+    return MulticastOptions(max_payload=read_size(value, base)).max_payload
 
 
 def _texts(value: object, base: Path) -> tuple[str, ...]:
@@ -72,3 +71,48 @@ def _whole_number(value: object) -> int:
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", text):
         raise ConfigError(f'"{text}" is not a whole number')
     return int(text)
+
+
+MULTICAST_KEYS = (
+    Key(
+        "multicast.topics",
+        "--multicast",
+        "FILTER",
+        read_topic_filters,
+        "pass these topics between the broker and multicast; may be repeated",
+        repeated=True,
+    ),
+    Key(
+        "multicast.interfaces",
+        "--multicast-interface",
+        "NAME",
+        read_interfaces,
+        "a network interface for multicast, such as eth0; may be repeated (every one that can)",
+        repeated=True,
+    ),
+    Key("multicast.scope", "--multicast-scope", "SCOPE", read_scope, "interface, link or site (link)"),
+    Key("multicast.ip", "--multicast-ip", "VERSION", read_ip, "4 or 6 (6 where the interfaces can, else 4)"),
+    Key("multicast.port", "--multicast-port", "PORT", read_port, "the UDP port of every group (18514)"),
+    Key(
+        "multicast.peers",
+        "--peer",
+        "HOST[:PORT]",
+        read_peers,
+        "a node or device that multicast does not reach; may be repeated",
+        repeated=True,
+    ),
+    Key(
+        "multicast.key_file",
+        "--multicast-key",
+        "FILE",
+        read_file_path,
+        "the shared keys that seal what goes by multicast; without it, all goes in clear",
+    ),
+    Key(
+        "multicast.max_payload",
+        "--multicast-max-payload",
+        "SIZE",
+        read_max_payload,
+        "the largest payload that goes by multicast (256 KiB)",
+    ),
+)
