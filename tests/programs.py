@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -62,6 +62,22 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_udp_port(count: int = 2) -> int:
+    """A UDP port that nobody uses now, nor the ones after it, `count` in all: a multicast member takes two.
+    Tests that run at the same time do not meet."""
+    while True:
+        with ExitStack() as probes:
+            port = 0
+            try:
+                for number in range(count):
+                    probe = probes.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+                    probe.bind(("", port + number if port else 0))
+                    port = port or probe.getsockname()[1]
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:

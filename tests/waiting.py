@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
+
+from hedgerow.message import Message
 
 PATIENCE_S = 30.0  # for a loaded machine with 2 cores; most waits take milliseconds
 
@@ -16,3 +18,14 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = PAT
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"waited {timeout_s:g} s in vain for {what}") from None
+
+
+async def take(messages: AsyncIterable[Message], count: int) -> list[Message]:
+    """The next messages of a subscription."""
+    taken: list[Message] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for message in messages:
+            taken.append(message)
+            if len(taken) == count:
+                break
+    return taken

@@ -12,10 +12,10 @@ import pytest
 
 from hedgerow.bench import BenchError, multicast
 from hedgerow.bench.multicast import CASES, CONTENDERS, FULL, QUICK, ROW_NAMES, Taken, measure, run
-from hedgerow.bench.participant import Collect, Tally, make_mark, tag_of
+from hedgerow.bench.multicast_participant import Collect, Tally, make_mark, tag_of
+from hedgerow.bench.multicast_team import Load, Round, outcome, team
 from hedgerow.bench.report import Request
 from hedgerow.bench.rounds import Plan
-from hedgerow.bench.team import Load, Round, outcome, team
 from hedgerow.errors import ConfigError
 from tests.bench.test_command import wait_for_children
 from tests.bench.test_peers import wait_until_gone
@@ -154,7 +154,7 @@ def test_what_rounds_come_to() -> None:
 
 def test_a_killed_bench_leaves_no_participants(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from hedgerow.bench.team import team\n"
+        "import sys, time; from pathlib import Path; from hedgerow.bench.multicast_team import team\n"
         f"with team('raw', 1, Path({str(tmp_path / 'team')!r})): print(flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as bench:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.multicast.members import free_udp_port
-from tests.programs import wait_until
+from tests.programs import free_udp_port, wait_until
 from tests.waiting import PATIENCE_S
 
 HEDGEROW = [sys.executable, "-m", "hedgerow"]

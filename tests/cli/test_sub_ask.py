@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import os
 import pty
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
+
+from hedgerow.cli import sub
+from hedgerow.message import Message
 from tests.conftest import StartNode
 from tests.programs import wait_until
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 HEDGEROW = [sys.executable, "-m", "hedgerow"]
 
@@ -148,3 +155,89 @@ def test_it_works_over_mqtt_too(hedgerow_node: StartNode, tmp_path: Path) -> Non
         subprocess.run([*HEDGEROW, *words], check=True, timeout=PATIENCE_S)
         assert dialogue.finish() == 0
         assert dialogue.printed == ["5 m/s"]
+
+
+def publish(url: str, *words: str) -> None:
+    subprocess.run([*HEDGEROW, "pub", url, *words], check=True, timeout=PATIENCE_S)
+
+
+def test_every_option_of_a_subscription_holds(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    """The second message is the removal of the first, which goes to everyone."""
+    node = hedgerow_node()
+    url = node.urls["mqtt"]
+    publish(url, "kept", "21.5", "-q", "1", "-r")
+    words = (
+        url,
+        "-q",
+        "1",
+        "-F",
+        "%q %r %S %t [%p]",
+        "-C",
+        "2",
+        "--retain-as-published",
+        "--remove-retained",
+    )
+    with asking(tmp_path, *words, "-D", "subscribe", "subscription-identifier", "7") as dialogue:
+        dialogue.type("kept")
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["1 1 7 kept [21.5]", "1 1 7 kept []"]
+
+
+def test_a_session_keeps_what_was_chosen(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node()
+    words = (node.urls["mqtt"], "-q", "1", "-c", "-i", "asker")
+    with asking(tmp_path, *words, "-E") as dialogue:
+        dialogue.type("a")
+        assert dialogue.finish() == 0
+        assert "Subscribed to a." in dialogue.said
+    for payload in ("1", "2"):
+        publish(node.urls["mqtt"], "a", payload, "-q", "1")
+    for payload in ("1", "2"):
+        with asking(tmp_path, *words, "a", "-C", "1") as dialogue:
+            assert dialogue.finish() == 0
+            assert dialogue.printed == [payload]
+
+
+class Bus:
+    def __init__(self) -> None:
+        self.acknowledged: list[Message] = []
+
+    def acknowledge(self, message: Message) -> None:
+        self.acknowledged.append(message)
+
+
+class Messages:
+    def __init__(self, message: Message) -> None:
+        self._message = message
+
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        yield [self._message]
+
+
+async def test_nobody_ends_it_before_the_last_message_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write = asyncio.Event()
+    written: list[bytes] = []
+
+    async def write_slowly(data: bytes) -> None:
+        await may_write.wait()
+        written.append(data)
+
+    monkeypatch.setattr(sub, "write_out", write_slowly)
+    parser = argparse.ArgumentParser(add_help=False)
+    sub.add_arguments(parser)
+    arguments = parser.parse_args(["--ask", "-C", "1"])
+    bus, printer = Bus(), sub.Printer(arguments)
+    first, second = (Message("a", payload, qos=1) for payload in (b"1", b"2"))
+    tasks = [
+        asyncio.ensure_future(
+            sub._print_messages(cast(Any, bus), arguments, printer, cast(Any, Messages(message)))
+        )
+        for message in (first, second)
+    ]
+    await until(lambda: printer.done, "the first to be taken")
+    ended, _ = await asyncio.wait(tasks, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
+    assert not ended
+    may_write.set()
+    await asyncio.gather(*tasks)
+    assert written == [b"1\n"]
+    assert bus.acknowledged == [first]

@@ -9,8 +9,7 @@ import pytest
 
 from tests.conftest import StartNode
 from tests.hosts import network
-from tests.net.multicast.members import free_udp_port
-from tests.programs import ROOT
+from tests.programs import ROOT, free_udp_port
 from tests.waiting import PATIENCE_S
 
 EXAMPLE = [sys.executable, str(ROOT / "examples/vacuum_and_mop.py")]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 
-from tests.programs import ROOT
+from tests.programs import ROOT, free_udp_port
 from tests.waiting import PATIENCE_S
 
 EXAMPLE = ROOT / "examples/weather_station.py"
@@ -36,14 +35,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def free_udp_ports(count: int) -> list[str]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [str(probe.getsockname()[1]) for probe in probes]
-
-
 def test_all_nine_steps_happen() -> None:
     done = run()
     assert done.stdout.splitlines()[1:] == STEPS, done
@@ -51,7 +42,8 @@ def test_all_nine_steps_happen() -> None:
 
 
 def test_the_ports_may_be_chosen() -> None:
-    ports = free_udp_ports(3)
+    first = free_udp_port(3)
+    ports = [str(first + number) for number in range(3)]
     done = run("--ports", *ports)
     assert done.stdout.splitlines() == [f"the broker serves udp://127.0.0.1:{ports[0]}", *STEPS], done
     assert done.returncode == 0

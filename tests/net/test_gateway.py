@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,21 @@ import pytest
 
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.fabric.gateway import Ledger
+from hedgerow.fabric.multicast.stats import Stats
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import Disconnect, Publish, Suback, Subscribe, Subscription, Will
 from hedgerow.net.config import Config
 from hedgerow.net.http import Request
-from hedgerow.net.metrics import metrics
-from hedgerow.net.multicast.endpoint import MulticastEndpoint
+from hedgerow.net.metrics import MULTICAST_COUNTERS, metrics
+from hedgerow.net.multicast.config import Multicast
+from hedgerow.net.multicast.group_sockets import SocketStats
 from hedgerow.net.multicast.options import MulticastOptions
-from hedgerow.net.multicast_config import Multicast
 from hedgerow.net.server import Server
 from tests.hosts import Host, network
+from tests.net.multicast.members import Recorder, members
 from tests.net.peers import LOOPBACK, NOWHERE, RawClient, connected, port_of, running
-from tests.programs import run_node, wait_until
+from tests.programs import free_udp_port, run_node, wait_until
 from tests.waiting import PATIENCE_S, until
 
 KEY_1 = f"1 {'11' * 32}\n"
@@ -42,16 +44,7 @@ KEY_2 = f"2 {'22' * 32}\n"
 @pytest.fixture
 def options() -> MulticastOptions:
     """On loopback, on a UDP port that nobody has now, nor the one after it."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            first.bind(("0.0.0.0", 0))
-            port = first.getsockname()[1]
-            try:
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
-                    second.bind(("0.0.0.0", port + 1))
-            except (OSError, OverflowError):
-                continue
-        return MulticastOptions(interfaces=("lo",), ip=4, port=port)
+    return MulticastOptions(interfaces=("lo",), ip=4, port=free_udp_port())
 
 
 @asynccontextmanager
@@ -60,39 +53,14 @@ async def node(options: MulticastOptions, *topics: str, **settings: Any) -> Asyn
         yield server
 
 
-class Device:
-    """Something without a broker."""
-
-    def __init__(self, endpoint: MulticastEndpoint) -> None:
-        self.heard: list[Message] = []
-        self.held: list[Message] = []
-        self._endpoint = endpoint
-        endpoint.on_messages = self.heard.extend
-        endpoint.on_held = self.held.extend
-
-    @property
-    def payloads(self) -> list[bytes]:
-        return [message.payload for message in self.heard]
-
-    def subscribe(self, topic_filter: str) -> None:
-        self._endpoint.member.subscribe(topic_filter, self._endpoint.clock())
-        self._endpoint.flush()
-
-    def publish(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> None:
-        self._endpoint.publish(Message(topic, payload, qos, retain))
-
-
 @asynccontextmanager
-async def device(options: MulticastOptions, *topic_filters: str) -> AsyncIterator[Device]:
-    endpoint = MulticastEndpoint(options, hears_itself=False)
-    await endpoint.start()
-    try:
-        made = Device(endpoint)
+async def device(options: MulticastOptions, *topic_filters: str) -> AsyncIterator[Recorder]:
+    """Something without a broker."""
+    async with members(1, options.port, options) as (made,):
+        made.on_held = made.held.extend
         for topic_filter in topic_filters:
             made.subscribe(topic_filter)
         yield made
-    finally:
-        await endpoint.stop()
 
 
 @asynccontextmanager
@@ -120,14 +88,14 @@ async def test_a_client_and_a_device_hear_each_other(options: MulticastOptions) 
     async with node(options) as server, device(options, "farm/+/state") as mop:
         assert server.urls[-1] == f"multicast://lo:{options.port}"
         async with client(server, "dashboard", "farm/#") as dashboard:
-            mop.publish("farm/mop/state", b"idle")
+            mop.say("farm/mop/state", b"idle", qos=1)
             assert await dashboard.receive() == Publish("farm/mop/state", b"idle")
             dashboard.send(Publish("farm/vacuum/state", b"done"), Publish("office", b"stays here"))
             dashboard.send(Publish("farm/mop/state", b"working"))
             assert await take(dashboard, 2) == [b"done", b"working"]
-            await until(lambda: len(mop.heard) == 2, "both messages")
+            await until(lambda: len(mop.received) == 2, "both messages")
             assert mop.payloads == [b"done", b"working"]
-            origins = {message.id.origin for message in mop.heard if message.id is not None}
+            origins = {message.id.origin for message in mop.received if message.id is not None}
             assert origins == {server.node_id}
         assert ledgers(server) == (Ledger(published=2, relayed=2), Ledger(published=1, relayed=1))
 
@@ -136,7 +104,7 @@ async def test_retained_messages_meet_those_who_come_later(options: MulticastOpt
     async with node(options) as server, client(server, "dashboard") as dashboard:
         dashboard.send(Publish("farm/a", b"from the client", retain=True))
         async with device(options) as sensor:
-            sensor.publish("farm/b", b"from the device", retain=True)
+            sensor.say("farm/b", b"from the device", retain=True, qos=1)
             await until(lambda: server.broker.retained.get("farm/b") is not None, "the device's message")
         async with device(options, "farm/#") as late:
             await until(lambda: len(late.held) == 2, "both last values")
@@ -159,12 +127,12 @@ async def test_what_a_node_stored_is_there_for_devices(options: MulticastOptions
         async with device(options, "farm/a") as late:
             await until(lambda: bool(late.held), "the last value")
             assert [(each.payload, each.retain) for each in late.held] == [(b"kept", True)]
-            assert late.heard == []
+            assert late.received == []
 
 
 async def test_a_node_takes_over_what_devices_retain(options: MulticastOptions) -> None:
     async with device(options) as sensor:
-        sensor.publish("farm/a", b"early", retain=True)
+        sensor.say("farm/a", b"early", retain=True, qos=1)
         async with node(options) as server:
             await until(lambda: server.broker.retained.get("farm/a") is not None, "the last value")
             async with client(server, "dashboard", "farm/#") as dashboard:
@@ -184,7 +152,7 @@ async def test_two_gateways_on_one_network_pass_each_message_once(options: Multi
         for number in range(count):
             client_one.send(Publish(f"farm/{number % 5}", b"one %d" % number, 1, packet_id=1 + number))
             client_two.send(Publish(f"farm/{number % 5}", b"two %d" % number, retain=number % 10 == 0))
-            sensor.publish(f"farm/{number % 5}", b"sensor %d" % number)
+            sensor.say(f"farm/{number % 5}", b"sensor %d" % number, qos=1)
         expected = {b"%s %d" % (who, n) for who in (b"one", b"two", b"sensor") for n in range(count)}
         received = {}
         for each in client_one, client_two:
@@ -194,9 +162,9 @@ async def test_two_gateways_on_one_network_pass_each_message_once(options: Multi
                 if isinstance(packet, Publish):
                     payloads.append(packet.payload)
             received[each] = payloads
-        await until(lambda: len(watcher.heard) >= 3 * count, "all messages at the device")
+        await until(lambda: len(watcher.received) >= 3 * count, "all messages at the device")
         # Whatever would go round has gone round when what is published last has arrived everywhere.
-        sensor.publish("farm/0", b"end")
+        sensor.say("farm/0", b"end", qos=1)
         await until(lambda: b"end" in watcher.payloads, "the end at the device")
         for each in client_one, client_two:
             while True:
@@ -222,7 +190,7 @@ async def test_a_burst_at_qos_1_arrives_whole(options: MulticastOptions) -> None
                 burst.send(Publish("farm/a", b"%d" % number, 1, packet_id=1 + number))
             for _ in range(count):
                 await burst.receive()
-            await until(lambda: len(listener.heard) == count, "the whole burst")
+            await until(lambda: len(listener.received) == count, "the whole burst")
         assert listener.payloads == [b"%d" % number for number in range(count)]
         assert ledgers(server)[0] == Ledger(published=count, relayed=count)
 
@@ -243,7 +211,7 @@ async def test_a_payload_that_is_too_large_stays_and_is_counted(options: Multica
         async with client(server, "client", "farm/#") as sender:
             sender.send(Publish("farm/a", bytes(1_001)), Publish("farm/a", b"small"))
             assert await take(sender, 2) == [bytes(1_001), b"small"]
-            await until(lambda: bool(listener.heard), "the small one")
+            await until(lambda: bool(listener.received), "the small one")
         assert listener.payloads == [b"small"]
         assert ledgers(server)[0] == Ledger(published=2, relayed=1, too_large=1)
 
@@ -258,7 +226,7 @@ async def test_a_last_will_is_heard_when_the_node_stops(options: MulticastOption
             assert isinstance(await leaving.receive(), Disconnect)
             await leaving.close()
             await stopping
-        await until(lambda: bool(listener.heard), "the will")
+        await until(lambda: bool(listener.received), "the will")
         assert listener.payloads == [b"bye"]
 
 
@@ -279,7 +247,7 @@ async def test_new_keys_are_read_while_the_node_runs(options: MulticastOptions, 
             await until(lambda: stats.forged > 0, "a frame that cannot be opened")
             node_keys.write_text(KEY_2 + KEY_1)
             server.reload()
-            sealed.publish("farm/a", b"under the new key")
+            sealed.say("farm/a", b"under the new key", qos=1)
             assert await take(dashboard, 1) == [b"under the new key"]
             dashboard.send(Publish("farm/b", b"answer"))
             await until(lambda: b"answer" in sealed.payloads, "the answer")
@@ -299,7 +267,7 @@ async def test_keys_that_are_wrong_leave_all_as_it_was(
         keys.write_text("nonsense")
         server.reload()
         assert f"nothing reloaded: {keys}:1" in caplog.text
-        sensor.publish("farm/a", b"still heard")
+        sensor.say("farm/a", b"still heard", qos=1)
         assert await take(dashboard, 1) == [b"still heard"]
 
 
@@ -323,7 +291,7 @@ async def test_topics_that_cannot_flow_are_refused_and_nothing_is_left(options: 
 
 async def test_the_metrics_tell_what_flowed(options: MulticastOptions) -> None:
     async with node(options) as server, device(options) as sensor:
-        sensor.publish("farm/a", b"x")
+        sensor.say("farm/a", b"x", qos=1)
         await until(lambda: ledgers(server)[1].relayed == 1, "the message")
         text = metrics(server)(Request("GET", "/metrics", {})).body.decode()
     assert 'hedgerow_gateway_messages_total{direction="to_broker",what="relayed"} 1.0' in text
@@ -331,6 +299,8 @@ async def test_the_metrics_tell_what_flowed(options: MulticastOptions) -> None:
     assert "hedgerow_gateway_waiting 0.0" in text
     assert "hedgerow_multicast_delivered_total 1.0" in text
     assert "hedgerow_multicast_send_errors_total" in text
+    counted = {each.name for kind in (Stats, SocketStats) for each in fields(kind)}
+    assert MULTICAST_COUNTERS.keys() == counted | {"overruns"}
 
 
 async def test_without_topics_there_is_no_multicast() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.sensors.packet import DEFAULT_TOPICS
-from hedgerow.net.config import Config, Sensors, add_arguments, from_arguments, load_config
-from hedgerow.net.values import Address, read_sensor_topics, read_udp_addresses
+from hedgerow.net.config import Config, add_arguments, from_arguments, load_config
+from hedgerow.net.sensor_config import SensorSettings, read_sensor_topics, read_udp_addresses
+from hedgerow.net.values import Address
 
 HERE = Path()
 
@@ -26,13 +27,13 @@ def in_a_file(folder: Path, text: str) -> Config:
     return load_config(folder / "node.toml", {})
 
 
-EVERYTHING = Sensors({1: "farm/temperature", 20: "farm/soil"}, 120.0, False, 50.0, True)
+EVERYTHING = SensorSettings({1: "farm/temperature", 20: "farm/soil"}, 120.0, False, 50.0, True)
 
 
 def test_off_unless_asked_for() -> None:
     config = by_flags()
     assert config.udp == ()
-    assert config.sensors == Sensors(DEFAULT_TOPICS, 600.0, True, None, False)
+    assert config.sensors == SensorSettings(DEFAULT_TOPICS, 600.0, True, None, False)
     assert config.sensors.topics == {1: "temperature", 2: "wind speed", 3: "humidity"}
 
 

@@ -16,9 +16,10 @@ from hedgerow.errors import ConfigError
 from hedgerow.fabric.sensors.exchange import SensorStats
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.net import sensors
-from hedgerow.net.config import Config, Sensors
+from hedgerow.net.config import Config
 from hedgerow.net.http import Request
 from hedgerow.net.metrics import metrics
+from hedgerow.net.sensor_config import SensorSettings
 from hedgerow.net.server import Server
 from hedgerow.net.values import Address
 from tests.net.peers import LOOPBACK, NOWHERE, connected, port_of, running
@@ -73,7 +74,7 @@ def devices(count: int, broker: int, host: str = "127.0.0.1") -> Iterator[list[D
 
 def node(**options: Any) -> AbstractAsyncContextManager[Server]:
     given = {"topics": TOPICS} | options
-    return running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=Sensors(**given))
+    return running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(**given))
 
 
 def stats_of(server: Server) -> SensorStats:
@@ -129,7 +130,7 @@ async def test_a_retained_message_is_the_last_value_of_its_topic() -> None:
 
 
 async def test_a_restarted_node_knows_the_retained_messages(tmp_path: Path) -> None:
-    given = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": Sensors(TOPICS), "data": tmp_path}
+    given = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": SensorSettings(TOPICS), "data": tmp_path}
     async with running(**given) as server, connected(port_of(server), "client") as client:
         client.send(Publish("farm/wind", b"3 m/s", retain=True, qos=1, packet_id=1))
         await client.receive()
@@ -140,7 +141,7 @@ async def test_a_restarted_node_knows_the_retained_messages(tmp_path: Path) -> N
 
 
 async def test_localhost_serves_both_families() -> None:
-    async with running(udp=(Address("localhost", 0),), sensors=Sensors(TOPICS)) as server:
+    async with running(udp=(Address("localhost", 0),), sensors=SensorSettings(TOPICS)) as server:
         port = port_of(server, "udp")
         if len(server.urls) == 1:
             pytest.skip("this machine has no IPv6")
@@ -275,7 +276,7 @@ async def test_subscriptions_end_by_the_clock() -> None:
 async def test_access_rules_for_clients_without_a_name_hold_for_sensors(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic write farm/temperature\ntopic read farm/wind\n")
-    async with running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=Sensors(TOPICS), acl=acl) as server:
+    async with running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(TOPICS), acl=acl) as server:
         with devices(1, port_of(server, "udp")) as (device,):
             device.subscribe("01")
             device.publish("02", "x")

@@ -26,7 +26,6 @@ from hedgerow.bench.peers import BROKERS, OURS, Broker, Child, raise_open_files
 from hedgerow.bench.report import Better, Request, Result, Row, machine, progress
 from hedgerow.bench.rounds import FULL, QUICK, Bench, Plan
 from hedgerow.bench.wire import Dialect
-from hedgerow.errors import ConfigError
 
 Figures = dict[str, float]
 """One row's, by the name of the broker."""
@@ -315,8 +314,7 @@ ROW_NAMES = tuple(name for scenario in SCENARIOS for name in scenario.rows)
 
 
 def run(request: Request) -> Result:
-    _refuse_unknown("row", request.only, ROW_NAMES)
-    _refuse_unknown("peer", request.peers or (), FORWARDING)
+    request.check(ROW_NAMES, FORWARDING)
     names = request.peers
     if names is None:
         names = QUICK_PEERS if request.quick else ALL_PEERS
@@ -330,12 +328,6 @@ def plan(quick: bool, peers: int) -> Plan:
     if not quick:
         return FULL
     return QUICK if peers <= len(QUICK_PEERS) else replace(QUICK, rounds=2, round_s=0.15, starts=1)
-
-
-def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 def measure(ours: Broker, peers: Sequence[Broker], plan: Plan, only: Sequence[str] = ()) -> Result:

@@ -20,11 +20,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from hedgerow.bench import BenchError
+from hedgerow.bench.multicast_team import Load, Round, Team, team
 from hedgerow.bench.report import Progress, Request, Result, Row, machine, progress
-from hedgerow.bench.rounds import Plan
-from hedgerow.bench.team import Load, Round, Team, team
-from hedgerow.errors import ConfigError
+from hedgerow.bench.rounds import Plan, Rounds
 
 OURS = "hedgerow"
 FULL = Plan(rounds=7, warm_up_s=0.3, round_s=0.5, starts=1)
@@ -121,16 +119,9 @@ class Taken:
 
 
 def run(request: Request) -> Result:
-    _refuse_unknown("row", request.only, ROW_NAMES)
-    _refuse_unknown("peer", request.peers or (), PEERS)
+    request.check(ROW_NAMES, PEERS)
     names = PEERS if request.peers is None else request.peers
     return measure([CONTENDERS[name] for name in names], QUICK if request.quick else FULL, request.only)
-
-
-def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 def measure(
@@ -143,7 +134,7 @@ def measure(
         tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
         progress(len(crowds)) as shown,
     ):
-        bench = Bench(plan, ours, Path(directory), shown)
+        bench = TeamRounds(plan, ours, Path(directory), shown)
         versions = {contender.name: contender.version() for contender in (ours, *peers)}
         installed = [contender for contender in peers if versions[contender.name] is not None]
         for contender in peers:
@@ -164,17 +155,14 @@ def measure(
     return Result(ours.name, [contender.name for contender in installed], wanted, about)
 
 
-class Bench:
-    """One run: its plan, its teams of processes, and what was noticed."""
+class TeamRounds(Rounds[Contender]):
+    """Rounds of contenders, each a team of processes."""
 
     def __init__(self, plan: Plan, ours: Contender, directory: Path, progress: Progress) -> None:
-        self.notes: list[str] = []
+        super().__init__(plan, ours, progress)
         self.delivered: dict[str, dict[str, dict[str, object]]] = {}
         """By row and contender: the share of deliveries that were made, and each subscriber's msg/s."""
-        self._plan = plan
-        self._ours = ours
         self._directory = directory
-        self._progress = progress
 
     def rows(self, cases: Sequence[Case], contenders: Sequence[Contender]) -> Iterator[Row]:
         """The rows of cases that have the same number of subscribers."""
@@ -187,53 +175,42 @@ class Bench:
             self._report_deliveries(case, found)
             unit = "msg/s" if case.subscribers == 1 else "deliveries/s"
             rates = {name: each.rate() for name, each in found.items()}
-            yield Row(case.name, unit, "higher", rates.pop(self._ours.name), rates)
+            yield Row(case.name, unit, "higher", rates.pop(self.ours.name), rates)
             for percent, name in zip(_PERCENTILES, case.rows[1:], strict=True):
                 figures = {name: each.latency(percent) for name, each in found.items()}
-                yield Row(name, "µs", "lower", figures.pop(self._ours.name), figures)
+                yield Row(name, "µs", "lower", figures.pop(self.ours.name), figures)
 
     def _take_rounds(
         self, cases: Sequence[Case], contenders: Sequence[Contender]
     ) -> dict[Contender, dict[Load, Taken]]:
-        """Start every contender's team, then let each have its loads once a round. One that fails takes
-        no further part; if ours does, that ends the bench."""
-        taken = {
-            contender: {contender.load(case.size, case.qos): Taken([], []) for case in cases}
+        """Every contender plays each of its loads once a round."""
+        loads = {
+            contender: dict.fromkeys(contender.load(case.size, case.qos) for case in cases)
             for contender in contenders
         }
-        with ExitStack() as everything:
-            stacks = {contender: everything.enter_context(ExitStack()) for contender in contenders}
-            teams: dict[Contender, Team] = {}
-            for number in range(self._plan.rounds + 1):
-                for contender in list(taken):
-                    try:
-                        if number == 0:
-                            self._progress.step(f"starting {contender.name}")
-                            teams[contender] = self._start(contender, cases[0].subscribers, stacks[contender])
-                            self._warm_up(teams[contender], taken[contender])
-                        else:
-                            self._progress.step(f"{contender.name}, round {number} of {self._plan.rounds}")
-                            self._play(teams[contender], taken[contender])
-                    except (BenchError, OSError) as error:
-                        if contender is self._ours:
-                            raise BenchError(f"{contender.name}: {error}") from error
-                        self.note(f"{contender.name}: {error}")
-                        del taken[contender]
-                        stacks[contender].close()
-        return taken
 
-    def _start(self, contender: Contender, subscribers: int, stack: ExitStack) -> Team:
-        directory = self._directory / f"{contender.name}-{subscribers}"
-        return stack.enter_context(team(contender.name, subscribers, directory))
+        def prepare(contender: Contender, stack: ExitStack) -> Team:
+            directory = self._directory / f"{contender.name}-{cases[0].subscribers}"
+            made = stack.enter_context(team(contender.name, cases[0].subscribers, directory))
+            for load in loads[contender]:
+                made.play(load, self.plan.warm_up_s)
+            return made
 
-    def _warm_up(self, team: Team, loads: dict[Load, Taken]) -> None:
-        for load in loads:
-            team.play(load, self._plan.warm_up_s)
+        def play(contender: Contender, made: Team) -> dict[Load, tuple[Round, Round]]:
+            seconds = self.plan.round_s
+            return {
+                load: (made.play(load, seconds), made.play(load, seconds, LATENCY_RATE))
+                for load in loads[contender]
+            }
 
-    def _play(self, team: Team, loads: dict[Load, Taken]) -> None:
-        for load, taken in loads.items():
-            taken.fast.append(team.play(load, self._plan.round_s))
-            taken.paced.append(team.play(load, self._plan.round_s, LATENCY_RATE))
+        rounds = self.interleave(self.plan.rounds, contenders, prepare, play)
+        return {
+            contender: {
+                load: Taken([each[load][0] for each in played], [each[load][1] for each in played])
+                for load in loads[contender]
+            }
+            for contender, played in rounds.items()
+        }
 
     def _report_deliveries(self, case: Case, found: dict[str, Taken]) -> None:
         self.delivered[case.name] = {}
@@ -241,9 +218,5 @@ class Bench:
             share, rates = taken.share(), [round(rate) for rate in taken.by_subscriber()]
             self.delivered[case.name][name] = {"share": round(share, 4), "by_subscriber": rates}
             # What raw loses is the same in the rows of both QoS.
-            if 1 - share > _LOSS_WORTH_A_NOTE and (case.qos == 0 or name == self._ours.name):
+            if 1 - share > _LOSS_WORTH_A_NOTE and (case.qos == 0 or name == self.ours.name):
                 self.note(f"{case.name}: {name} lost {1 - share:.1%} of the deliveries")
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        self._progress.note(text)

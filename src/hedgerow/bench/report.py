@@ -11,11 +11,13 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
+
+from hedgerow.errors import ConfigError
 
 Better = Literal["higher", "lower"]
 
@@ -53,6 +55,13 @@ class Request:
     """Names of rows; none: all."""
     peers: tuple[str, ...] | None = None
     """None: the bench's own choice."""
+
+    def check(self, rows: Sequence[str], peers: Sequence[str]) -> None:
+        """Raise ConfigError for a row or a peer that the bench has not."""
+        for what, names, known in (("row", self.only, rows), ("peer", self.peers or (), peers)):
+            unknown = [name for name in names if name not in known]
+            if unknown:
+                raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 @dataclass(frozen=True)

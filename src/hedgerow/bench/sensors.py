@@ -26,7 +26,6 @@ from hedgerow.bench.peers import BROKERS, OURS, Broker, Child
 from hedgerow.bench.report import Better, Request, Result, Row, machine, progress
 from hedgerow.bench.rounds import FULL, QUICK, Bench, Plan
 from hedgerow.bench.wire import ANSWER_S, PAYLOAD
-from hedgerow.errors import ConfigError
 from hedgerow.fabric.sensors.packet import PUBLISHER, SUBSCRIBER, build
 
 TOPIC, READINESS_TOPIC = 1, 3
@@ -238,10 +237,7 @@ ROW_NAMES = tuple(name for scenario in SCENARIOS for name in scenario.rows)
 
 
 def run(request: Request) -> Result:
-    for what, names, known in (("row", request.only, ROW_NAMES), ("peer", request.peers or (), PEERS)):
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
+    request.check(ROW_NAMES, PEERS)
     peers = PEERS if request.peers is None else request.peers
     return measure(peers, QUICK if request.quick else FULL, request.only)
 

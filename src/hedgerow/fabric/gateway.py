@@ -36,7 +36,7 @@ MAX_WAITING_BYTES = 16 * 1024 * 1024  # A client may publish for as long as it l
 WAITING_BYTES = 400  # What a message takes beside its bytes.
 
 
-class Member(Protocol):
+class GroupMember(Protocol):
     """What the gateway needs of the group's side."""
 
     @property
@@ -89,7 +89,7 @@ def check_filter(topic_filter: str) -> str:
 class Gateway:
     """`to_group` and `to_broker` are the ledgers. After `close` nothing flows."""
 
-    def __init__(self, broker: Broker, member: Member, topic_filters: Iterable[str], now: float) -> None:
+    def __init__(self, broker: Broker, member: GroupMember, topic_filters: Iterable[str], now: float) -> None:
         self.to_group = Ledger()
         self.to_broker = Ledger()
         self._broker = broker
@@ -98,6 +98,7 @@ class Gateway:
         self._log = DuplicateLog(MAX_REMEMBERED)
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
+        self._has_sent = False
         self._port = Port(broker, "multicast gateway", self._hold)
         # First the broker's side: what it retains is known before the group answers with the same.
         for topic_filter in self._filters:
@@ -120,6 +121,11 @@ class Gateway:
         """Last values that the member was told when it subscribed."""
         for message in messages:
             self._receive(message, True, now)
+
+    def take_has_sent(self) -> bool:
+        """Whether the member was given something to send since this was last asked."""
+        has_sent, self._has_sent = self._has_sent, False
+        return has_sent
 
     @property
     def deadline(self) -> float:
@@ -183,6 +189,7 @@ class Gateway:
             self.to_group.refuse(error)
         else:
             self.to_group.relayed += 1
+            self._has_sent = True
 
     # From the group
 

@@ -30,7 +30,6 @@ class MulticastGateway:
         self.endpoint.clock = server.clock
         self._server = server
         self._is_running = False
-        self._sent = 0  # of what the gateway relayed to the group
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -74,9 +73,7 @@ class MulticastGateway:
         """Send what the gateway relayed since the last time, and see to what has to wait."""
         if not self._is_running:
             return
-        relayed = self.gateway.to_group.relayed
-        if relayed != self._sent:
-            self._sent = relayed  # before, because what arrives meanwhile makes the server flush again
+        if self.gateway.take_has_sent():
             self.endpoint.flush()
         deadline = self.gateway.deadline
         if self._timer is None and deadline != float("inf"):

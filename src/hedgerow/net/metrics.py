@@ -55,6 +55,36 @@ SENSOR_COUNTERS = {
     "unsent": ("hedgerow_sensor_packets_unsent", "Packets that the system did not take."),
 }
 
+# Counter of the multicast member's `Stats` or `SocketStats` → help; only where the node takes part in
+# multicast. The name is the counter's, after hedgerow_multicast_.
+MULTICAST_COUNTERS = {
+    "published": "Messages that this node published by multicast.",
+    "delivered": "Messages given on that came by multicast.",
+    "datagrams_sent": "Datagrams sent.",
+    "datagrams_received": "Datagrams received.",
+    "copies_sent": "Datagrams sent to single peers that do not hear our multicast.",
+    "malformed": "Datagrams dropped: no frame of this protocol.",
+    "other_topic": "Frames dropped: of another topic at the same address.",
+    "forged": "Frames dropped: no key of ours opens them, or they were changed on their way.",
+    "clear": "Frames dropped: in clear, though this node has a key.",
+    "sealed": "Frames dropped: sealed, though this node has no key.",
+    "replayed": "Frames dropped: sealed, and received before or too old.",
+    "unproven": "Frames dropped: their senders never showed that they live.",
+    "duplicates": "Frames and messages dropped: received before.",
+    "too_large": "Messages dropped: larger than max_payload.",
+    "repairs_requested": "Requests of this node for what it missed.",
+    "repairs_suppressed": "Requests not made because another member made them.",
+    "repairs_sent": "Frames sent again for those who missed them.",
+    "repairs_refused": "Repairs not sent: beyond the rate of this node.",
+    "lost": "Frames of QoS 1 and 2 that nobody could send again.",
+    "fragments_discarded": "Messages in pieces given up: one was lost, or there was no room for more.",
+    "dropped": "Valid frames dropped: beyond a limit of this node.",
+    "send_errors": "Datagrams that the system refused: no buffer, no route, the interface is away.",
+    "unresolved": "Datagrams not sent to a topic's own group because it was not known yet.",
+    "groups_refused": "Groups that could not be joined: too many, or the system said no.",
+    "overruns": "Datagrams that the system dropped because a socket's buffer was full.",
+}
+
 # Name → help and what to read.
 GAUGES: dict[str, tuple[str, Callable[[Server], float]]] = {
     "hedgerow_connections": ("Open client connections.", lambda server: len(server.broker.connections)),
@@ -130,9 +160,8 @@ def _multicast_metrics(multicast: MulticastGateway) -> Iterator[Metric]:
         "hedgerow_gateway_ids_forgotten", "Ids forgotten before their time.", gateway.forgotten_early
     )
     member = asdict(endpoint.member.stats) | asdict(endpoint.stats) | {"overruns": endpoint.overruns}
-    for counter, count in member.items():
-        help_text = f"Of the multicast member: {counter.replace('_', ' ')}."
-        yield CounterMetricFamily(f"hedgerow_multicast_{counter}", help_text, count)
+    for counter, help_text in MULTICAST_COUNTERS.items():
+        yield CounterMetricFamily(f"hedgerow_multicast_{counter}", help_text, member[counter])
 
 
 def metrics(server: Server) -> Handler:

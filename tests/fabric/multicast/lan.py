@@ -97,10 +97,10 @@ class Lan:
             for other in self.hosts:
                 if other is not host:
                     self._send(other, data, None if topic == CONTROL_TOPIC else topic, host.number, False)
-        for endpoint, data in member.take_to_peers():
-            assert isinstance(endpoint, int)
-            if host.is_plugged and endpoint < len(self.hosts):
-                self._send(self.hosts[endpoint], data, None, host.number, True)
+        for address, data in member.take_to_peers():
+            assert isinstance(address, int)
+            if host.is_plugged and address < len(self.hosts):
+                self._send(self.hosts[address], data, None, host.number, True)
 
     def _send(self, to: Host, data: bytes, topic: str | None, source: int, unicast: bool) -> None:
         self._count += 1

@@ -110,7 +110,7 @@ def test_a_forged_address_is_sent_little() -> None:
     sent = 0
     for _ in range(100):
         target.run(10.0)
-        sent += sum(len(data) for endpoint, data in target.member.take_to_peers() if endpoint == "victim")
+        sent += sum(len(data) for address, data in target.member.take_to_peers() if address == "victim")
         target.member.take_to_groups()
     assert 0 < sent <= 5 * asked
 
@@ -123,7 +123,7 @@ def test_copies_go_only_where_a_cookie_came_back_from() -> None:
         target.ask(data, source=f"victim {number}", unicast=True)
     target.said()
     target.publish(TOPIC, b"x")
-    assert [endpoint for endpoint, _ in target.member.take_to_peers()] == []
+    assert [address for address, _ in target.member.take_to_peers()] == []
 
 
 def test_a_cookie_is_good_for_one_address_only() -> None:
@@ -142,4 +142,4 @@ def test_a_cookie_is_good_for_one_address_only() -> None:
     target.ask(data, source="honest", unicast=True)
     target.said()
     target.publish(TOPIC, b"x")
-    assert {endpoint for endpoint, _ in target.member.take_to_peers()} == {"honest"}
+    assert {address for address, _ in target.member.take_to_peers()} == {"honest"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.fabric.multicast.incoming import FRAME_BYTES, Arrived, Listening, Sender, Stream
+from hedgerow.fabric.multicast.incoming import FRAME_BYTES, MAX_FLOORS, Arrived, Listening, Sender, Stream
 from tests.fabric.multicast.frames import SENDER
 from tests.fabric.multicast.lan import SETTLED_S, START_AT, Lan
 
@@ -87,3 +87,15 @@ def test_what_was_delivered_before_a_topic_was_left_is_not_delivered_again(lan: 
     publisher.publish("a", b"new", qos=1)
     lan.run(SETTLED_S)
     assert subscriber.payloads == [*(b"%d" % number for number in range(6)), b"new"]
+
+
+def test_of_the_topics_that_were_left_the_latest_are_remembered() -> None:
+    """Who invents topics that a wildcard joins and leaves fills no memory."""
+    sender = Sender(SENDER, START_AT)
+    for number in range(MAX_FLOORS + 10):
+        topic = f"a/{number}"
+        stream = Stream(sender, Listening(topic, 0, False, START_AT, START_AT))
+        stream.delivered_sequence = number
+        sender.streams[topic] = stream
+        sender.forget(topic)
+    assert list(sender.floors.values()) == list(range(10, MAX_FLOORS + 10))

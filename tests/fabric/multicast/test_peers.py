@@ -99,10 +99,10 @@ def test_a_forged_address_gets_no_copies(lan: Lan) -> None:
     ((_, hello),) = forger.member.take_to_peers()
     publisher.member.receive_datagram(hello, lan.now, source=victim.number, unicast=True)
     answers = publisher.member.take_to_peers()
-    assert [endpoint for endpoint, _ in answers] == [victim.number]
+    assert [address for address, _ in answers] == [victim.number]
     assert len(answers[0][1]) <= len(hello)
     publisher.publish("a", b"secret")
-    assert all(endpoint != victim.number for endpoint, _ in publisher.member.take_to_peers())
+    assert all(address != victim.number for address, _ in publisher.member.take_to_peers())
 
 
 # Filters of a peer

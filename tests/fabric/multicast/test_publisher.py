@@ -121,6 +121,25 @@ def test_a_topic_that_comes_back_goes_on_behind_its_old_numbers(lan: Lan) -> Non
     assert subscriber.payloads == [b"0", b"1", b"2", b"again"]
 
 
+def test_a_topic_whose_numbers_are_forgotten_goes_on_behind_all_others(
+    lan: Lan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "MAX_OUTGOING", 2)
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.subscribe("a")
+    lan.run(SETTLED_S)
+    for number in range(3):
+        publisher.publish("a", b"%d" % number, qos=1)
+    for topics in ("a", "bc"):
+        for topic in topics:
+            publisher.publish(topic, b"3", qos=1)
+        lan.run(IDLE_TOPIC_S + 2 * INTERVAL_S)
+    assert "a" not in publisher.member._publisher._closed
+    publisher.publish("a", b"again", qos=1)
+    lan.run(SETTLED_S)
+    assert subscriber.payloads == [b"0", b"1", b"2", b"3", b"again"]
+
+
 def test_topics_in_use_are_bounded_and_make_room_when_they_rest(
     lan: Lan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

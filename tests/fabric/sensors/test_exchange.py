@@ -8,6 +8,7 @@ import pytest
 
 from hedgerow.fabric.sensors import exchange as exchange_module
 from hedgerow.fabric.sensors.exchange import (
+    MAX_HEADERS,
     MAX_LAST_VALUE_BYTES,
     MAX_SUBSCRIPTIONS,
     MAX_SUBSCRIPTIONS_PER_ADDRESS,
@@ -329,3 +330,13 @@ def test_memory_stays_flat_under_a_flood_of_everything() -> None:
         tracemalloc.stop()
     assert after - before < 2_000_000
     assert world.exchange.subscription_count <= MAX_SUBSCRIPTIONS
+
+
+def test_headers_of_many_ports_are_remembered_within_a_bound() -> None:
+    """Eight bytes that pass are not looked at again; a publisher can write any port into them."""
+    world = World()
+    count = 3 * MAX_HEADERS
+    for number in range(count):
+        world.receive(b"%05d101x" % (1 + number), host=f"10.0.{number // 200}.{number % 200}")
+        assert len(world.exchange._publishers_headers) <= MAX_HEADERS
+    assert world.stats.published == count

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from hedgerow.errors import HedgerowError, TopicError
 from hedgerow.message import Message
-from hedgerow.net.client.bus import MAX_CACHED_ROUTES, Bus, State, Subscription
+from hedgerow.net.client.bus import MAX_CACHED_ROUTES, Bus, State, StateChange, Subscription
 
 
 class LocalBus(Bus):
     """What is published is delivered, here and now."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, on_state: Callable[[StateChange], None] | None = None) -> None:
+        super().__init__(on_state)
         self.state = State.CONNECTED
         self.full_history: list[bool] = []
         self.left: list[Message] = []
@@ -35,10 +36,7 @@ class LocalBus(Bus):
             self.remove_route(subscription)
 
     async def close(self) -> None:
-        self.state = State.CLOSED
-
-    async def wait_closed(self) -> None:
-        pass
+        self.finish()
 
     async def open_subscription(self, subscription: Subscription) -> None:
         self.add_route(subscription)
@@ -138,7 +136,7 @@ async def test_the_cache_of_routes_is_bounded_and_forgets_what_changed() -> None
     assert bus.deliver(Message("a", b"")) is False
 
 
-def test_misuse_raises() -> None:
+async def test_misuse_raises() -> None:
     bus = LocalBus()
     with pytest.raises(ValueError, match="at least one"):
         bus.subscribe()
@@ -148,3 +146,20 @@ def test_misuse_raises() -> None:
         bus.subscribe("$share/group")
     with pytest.raises(ValueError, match="retain handling is 3"):
         bus.subscribe("a", retain_handling=3)
+
+
+async def test_the_end_is_told_once_to_everyone_who_waits_for_it() -> None:
+    changes: list[StateChange] = []
+    bus = LocalBus(changes.append)
+    error = HedgerowError("the wire was cut")
+    async with bus.subscribe("a") as messages:
+        waiting = asyncio.ensure_future(bus.wait_closed())
+        bus.finish(error)
+        bus.finish()
+        for ended in (waiting, bus.wait_closed(), anext(aiter(messages))):
+            with pytest.raises(HedgerowError, match="the wire was cut"):
+                await ended
+        with pytest.raises(HedgerowError, match="the wire was cut"):
+            bus.check_open()
+    assert changes == [StateChange(State.CLOSED, "the wire was cut")]
+    assert not bus.subscriptions

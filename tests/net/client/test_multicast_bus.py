@@ -13,25 +13,16 @@ from hedgerow.errors import ConfigError, HedgerowError, RefusedError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.client.bus import State, StateChange, Subscription
-from hedgerow.net.client.multicast_bus import MulticastBus
+from hedgerow.net.client.multicast_bus import WAITING_BYTES, MulticastBus
 from hedgerow.net.multicast.options import MulticastOptions
-from tests.net.multicast.members import free_udp_port, own_topic
-from tests.waiting import PATIENCE_S, until
+from tests.net.multicast.members import own_topic
+from tests.programs import free_udp_port
+from tests.waiting import take, until
 
 
 @pytest.fixture
 def url() -> str:
     return f"multicast://lo:{free_udp_port()}?ip=4"
-
-
-async def take(messages: Subscription, count: int) -> list[Message]:
-    taken: list[Message] = []
-    async with asyncio.timeout(PATIENCE_S):
-        async for message in messages:
-            taken.append(message)
-            if len(taken) == count:
-                break
-    return taken
 
 
 async def payloads(messages: Subscription, count: int) -> list[bytes]:
@@ -289,9 +280,16 @@ async def test_publishing_at_qos_1_waits_for_its_pace(monkeypatch: pytest.Monkey
         monkeypatch.setattr("hedgerow.net.client.multicast_bus.MAX_WAITING", 3)
         with pytest.raises(HedgerowError, match="no room"):
             bus.publish_nowait("a", b"", qos=1)
+        monkeypatch.setattr("hedgerow.net.client.multicast_bus.MAX_WAITING", 100)
+        monkeypatch.setattr(
+            "hedgerow.net.client.multicast_bus.MAX_WAITING_BYTES", 3 * (WAITING_BYTES + 2) + 500
+        )
+        with pytest.raises(HedgerowError, match="no room"):
+            bus.publish_nowait("a", bytes(100), qos=1)
         await asyncio.gather(*waiting, bus.publish("a", b"behind them", qos=1))
         assert bus.endpoint.clock() >= ready_at
         assert bus.endpoint.member.stats.published == 5
+        assert bus._waiting_bytes == 0
     finally:
         await bus.close()
 

@@ -16,10 +16,11 @@ from hedgerow.fabric.sensors.packet import MAX_PAYLOAD_BYTES
 from hedgerow.message import Message
 from hedgerow.net.client import sensor_bus
 from hedgerow.net.client.sensor_bus import SensorBus
-from hedgerow.net.config import Sensors
+from hedgerow.net.sensor_config import SensorSettings
 from hedgerow.net.server import Server
 from tests.net.peers import LOOPBACK, port_of, running
-from tests.waiting import PATIENCE_S, until
+from tests.programs import free_udp_port
+from tests.waiting import PATIENCE_S, take, until
 
 
 class OldBroker:
@@ -81,7 +82,7 @@ async def test_publish_and_subscribe_through_a_node_by_number_and_by_name() -> N
 
 
 async def test_a_sensor_and_an_mqtt_client_meet() -> None:
-    settings = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": Sensors({7: "farm/soil"})}
+    settings = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": SensorSettings({7: "farm/soil"})}
     async with running(**settings) as server:
         url = f"{url_of(server)}?topics=07=farm/soil"
         async with (
@@ -91,20 +92,10 @@ async def test_a_sensor_and_an_mqtt_client_meet() -> None:
             sensor.subscribe("farm/soil") as at_sensor,
         ):
             await sensor.publish("farm/soil", "dry")
-            assert [(m.topic, m.payload) for m in await _take(at_client, 1)] == [("farm/soil", b"dry")]
+            assert [(m.topic, m.payload) for m in await take(at_client, 1)] == [("farm/soil", b"dry")]
             await client.publish("farm/soil", "wet")
-            got = [(m.topic, m.payload) for m in await _take(at_sensor, 2)]
+            got = [(m.topic, m.payload) for m in await take(at_sensor, 2)]
             assert got == [("farm/soil", b"dry"), ("farm/soil", b"wet")]
-
-
-async def _take(subscription: hedgerow.Subscription, count: int) -> list[Message]:
-    taken: list[Message] = []
-    async with asyncio.timeout(PATIENCE_S):
-        async for message in subscription:
-            taken.append(message)
-            if len(taken) == count:
-                break
-    return taken
 
 
 async def test_the_bytes_are_the_documents() -> None:
@@ -115,7 +106,7 @@ async def test_the_bytes_are_the_documents() -> None:
             await bus.publish("humidity", "61 %")
             assert await broker.receive() == (b"%05d10361 %%" % broker.port, source)
             broker.socket.sendto(b"12345102" + b"4 m/s", source)
-            (message,) = await _take(messages, 1)
+            (message,) = await take(messages, 1)
             assert (message.topic, message.payload) == ("wind speed", b"4 m/s")
 
 
@@ -124,14 +115,12 @@ async def test_a_number_that_the_table_lacks_is_a_topic_all_the_same() -> None:
         async with hedgerow.connect(broker.url) as bus, bus.subscribe("42") as messages:
             _, source = await broker.receive()
             broker.socket.sendto(b"12345142x", source)
-            (message,) = await _take(messages, 1)
+            (message,) = await take(messages, 1)
             assert (message.topic, message.payload) == ("42", b"x")
 
 
 async def test_a_port_of_ones_own() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_udp_port(1)
     with old_broker() as broker:
         async with hedgerow.connect(f"{broker.url}?port={port}") as bus, bus.subscribe("01"):
             data, source = await broker.receive()
@@ -158,7 +147,7 @@ async def test_subscriptions_are_renewed_again_and_again(monkeypatch: pytest.Mon
 
 
 async def test_a_subscription_outlives_its_expiry_at_the_broker() -> None:
-    settings = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": Sensors(subscription_expiry_s=1.0)}
+    settings = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": SensorSettings(subscription_expiry_s=1.0)}
     async with running(**settings) as server:
         bus = await hedgerow.connect(f"{url_of(server)}?renew=1")
         assert isinstance(bus, SensorBus)
@@ -169,7 +158,7 @@ async def test_a_subscription_outlives_its_expiry_at_the_broker() -> None:
             await until(lambda: stats.received >= 9, "several renewals: more than the time to expire")
             assert (stats.expired, subscriptions_of(server)) == (0, 1)
             await bus.publish("01", "still here")
-            (message,) = await _take(messages, 1)
+            (message,) = await take(messages, 1)
             assert message.payload == b"still here"
         await bus.close()
 
@@ -207,7 +196,7 @@ async def test_what_is_no_packet_is_dropped_and_counted() -> None:
                 broker.socket.sendto(data, source)
             broker.socket.sendto(b"12345102not subscribed", source)
             broker.socket.sendto(b"12345101x", source)
-            assert [message.payload for message in await _take(messages, 1)] == [b"x"]
+            assert [message.payload for message in await take(messages, 1)] == [b"x"]
             assert bus.malformed == 4
 
 
@@ -217,7 +206,7 @@ async def test_nobody_but_the_broker_is_heard() -> None:
             _, source = await broker.receive()
             stranger.socket.sendto(b"12345101forged", source)
             broker.socket.sendto(b"12345101true", source)
-            assert [message.payload for message in await _take(messages, 1)] == [b"true"]
+            assert [message.payload for message in await take(messages, 1)] == [b"true"]
 
 
 async def test_a_slow_reader_loses_and_is_told_how_many() -> None:
@@ -230,7 +219,7 @@ async def test_a_slow_reader_loses_and_is_told_how_many() -> None:
             for n in range(20):
                 broker.socket.sendto(b"12345101%d" % n, source)
             await until(lambda: messages.dropped > 0, "a drop")
-            taken = await _take(messages, 8)
+            taken = await take(messages, 8)
             assert [message.payload for message in taken] == [b"%d" % n for n in range(8)]
 
 

@@ -7,28 +7,32 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from hedgerow.message import Message
 from hedgerow.net.multicast.endpoint import MulticastEndpoint
+from hedgerow.net.multicast.interfaces import Choice, choose
 from hedgerow.net.multicast.options import MulticastOptions
-
-
-def free_udp_port() -> int:
-    """A port that nobody uses now, nor the one after it, so that tests at the same time do not meet."""
-    while True:
-        with socket.socket(type=socket.SOCK_DGRAM) as one, socket.socket(type=socket.SOCK_DGRAM) as next_one:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            try:
-                next_one.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def own_topic() -> str:
     """A topic of one test alone: with IPv4, tests at the same time share the groups of topics."""
     return f"test/{secrets.token_hex(8)}"
+
+
+def loopback() -> Choice:
+    return choose(MulticastOptions(("lo",), ip=4))
+
+
+def stranger_on_loopback() -> socket.socket:
+    """Whose datagrams to groups go out through the loopback interface."""
+    stranger = socket.socket(type=socket.SOCK_DGRAM)
+    stranger.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+    return stranger
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
 
 
 class Recorder(MulticastEndpoint):
@@ -37,6 +41,8 @@ class Recorder(MulticastEndpoint):
     def __init__(self, options: MulticastOptions) -> None:
         super().__init__(options, hears_itself=False)
         self.received: list[Message] = []
+        self.held: list[Message] = []
+        """Last values, once `on_held` puts them here; before, they are received like the others."""
         self.on_messages = self.received.extend
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,11 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC
 from hedgerow.net.multicast import endpoint as endpoint_module
-from hedgerow.net.multicast import group_sockets, peers, sockets
+from hedgerow.net.multicast import sockets
 from hedgerow.net.multicast.endpoint import MulticastEndpoint
-from hedgerow.net.multicast.group_sockets import Receivers, SocketStats
-from hedgerow.net.multicast.interfaces import choose
 from hedgerow.net.multicast.options import MulticastOptions
-from tests.net.multicast.members import Recorder, free_udp_port, members, own_topic
+from tests.net.multicast.members import Recorder, members, open_files, own_topic, stranger_on_loopback
+from tests.programs import free_udp_port
 from tests.waiting import until
 
 
@@ -86,8 +84,7 @@ async def test_hostile_datagrams_are_counted_and_change_nothing() -> None:
     port = free_udp_port()
     async with members(2, port) as (publisher, subscriber):
         subscriber.subscribe("a")
-        with socket.socket(type=socket.SOCK_DGRAM) as stranger:
-            stranger.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        with stranger_on_loopback() as stranger:
             for garbage in (b"", b"x", bytes(1400), b"\1" * 9000):
                 stranger.sendto(garbage, (CONTROL_GROUP_IPV4, port))
                 stranger.sendto(garbage, ("127.0.0.1", subscriber.own_port))
@@ -114,23 +111,6 @@ async def test_a_peer_given_by_address_or_name_is_greeted() -> None:
                 known = second.member._peers._peers
                 await until(partial(known.__contains__, address), f"{peer} to be a peer")
                 assert known[address].is_configured
-
-
-async def test_a_peer_of_the_other_ip_version_is_refused() -> None:
-    options = MulticastOptions(("lo",), ip=4, port=free_udp_port(), peers=("fe80::1",))
-    with pytest.raises(ConfigError, match="peer fe80::1 has an IPv6 address"):
-        await Recorder(options).start()
-
-
-async def test_a_peer_that_is_not_found_is_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers, "RETRY_S", (0.01, 0.01))
-    host = "a" * 64  # longer than a label may be, so that no name server is asked
-    async with members(1, free_udp_port(), MulticastOptions(peers=(host,))):
-        await until(lambda: host in caplog.text, "a word about it")
-        await asyncio.sleep(0.05)
-    assert caplog.text.count("is not found") == 1
 
 
 async def test_keys_keep_strangers_out_and_are_reloaded(tmp_path: Path) -> None:
@@ -172,7 +152,7 @@ async def test_that_nothing_is_encrypted_is_said_once(
 
 
 async def test_stopping_tells_the_others_and_leaves_nothing_open() -> None:
-    open_before = _open_files()
+    open_before = open_files()
     async with members(2, free_udp_port()) as (stays, leaver):
         leaver.subscribe("a")
         leaver.say("b", b"bye", qos=1)
@@ -182,11 +162,11 @@ async def test_stopping_tells_the_others_and_leaves_nothing_open() -> None:
         await leaver.stop()
         await until(lambda: address not in known, "its farewell")
         await leaver.stop()  # again: nothing happens
-    await until(lambda: _open_files() == open_before, "the sockets to be closed")
+    await until(lambda: open_files() == open_before, "the sockets to be closed")
 
 
 async def test_a_cancelled_stop_still_leaves_nothing_open() -> None:
-    open_before = _open_files()
+    open_before = open_files()
     member = Recorder(MulticastOptions(("lo",), ip=4, port=free_udp_port()))
     await member.start()
     member.say("b", b"bye", qos=1)
@@ -195,7 +175,7 @@ async def test_a_cancelled_stop_still_leaves_nothing_open() -> None:
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping
-    await until(lambda: _open_files() == open_before, "everything to be closed")
+    await until(lambda: open_files() == open_before, "everything to be closed")
 
 
 async def test_what_cannot_be_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,64 +221,9 @@ async def test_while_reading_is_paused_nothing_is_delivered_and_qos_1_comes_afte
         await until(lambda: len(subscriber.received) == 21, "the rest")
 
 
-# Limits of the system.
-
-
-async def test_the_number_of_groups_is_bounded_and_that_is_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_sockets, "MAX_GROUPS", 4)
-    async with members(1, free_udp_port()) as (member,):
-        for number in range(6):
-            member._receivers.hear(f"t/{number}", [f"239.255.9.{number}"])
-        assert member.stats.groups_refused == 3
-    assert caplog.text.count("topics are heard already") == 1
-
-
-async def test_the_limit_on_open_files_is_raised_and_then_respected(caplog: pytest.LogCaptureFixture) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    stats = SocketStats()
-    choice = choose(MulticastOptions(("lo",), ip=4))
-    receivers = Receivers(choice, free_udp_port(), stats, lambda receiver, topic: None)
-    here = _open_files()
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (here + 5, hard))
-        for number in range(40):
-            assert receivers.hear(f"t/{number}", [f"239.255.9.{number}"])
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
-    finally:
-        receivers.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert _open_files() == here
-
-
-async def test_overruns_are_counted() -> None:
-    port = free_udp_port()
-    stats = SocketStats()
-    receivers = Receivers(choose(MulticastOptions(("lo",), ip=4)), port, stats, lambda receiver, topic: None)
-    receivers.set_reading(False)
-    receivers.hear("t", ["239.255.9.9"])
-    (receiver,) = receivers._opened["t", "239.255.9.9"]
-    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_304)
-    with socket.socket(type=socket.SOCK_DGRAM) as stranger:
-        stranger.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
-        for _ in range(50):
-            stranger.sendto(bytes(1000), ("239.255.9.9", port))
-    try:
-        assert 0 < receivers.overruns < 50
-        dropped = receivers.overruns
-    finally:
-        receivers.close()
-    assert receivers.overruns == dropped
-
-
 async def test_without_multicast_dns_ipv4_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("", 0))  # without SO_REUSEPORT: nobody else may have it
         monkeypatch.setattr("hedgerow.net.multicast.mdns.MDNS_PORT", taken.getsockname()[1])
         with pytest.raises(ConfigError, match=r"multicast DNS, and UDP port \d+ cannot be shared"):
             await MulticastEndpoint(MulticastOptions(("lo",), ip=4, port=free_udp_port())).start()
-
-
-def _open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1

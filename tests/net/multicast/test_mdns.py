@@ -10,12 +10,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from hedgerow.fabric.multicast import topic_groups
+from hedgerow.fabric.multicast.peers import PeerAddress
+from hedgerow.fabric.multicast.topic_groups import NamedGroups
 from hedgerow.net.clock import SteadyClock
-from hedgerow.net.multicast import mdns, topic_groups
+from hedgerow.net.multicast import mdns
 from hedgerow.net.multicast.interfaces import choose
 from hedgerow.net.multicast.options import MulticastOptions
-from hedgerow.net.multicast.topic_groups import NamedGroups
-from tests.net.multicast.members import free_udp_port, members, own_topic
+from tests.net.multicast.members import members, own_topic
+from tests.programs import free_udp_port
 from tests.waiting import until
 
 
@@ -30,15 +33,15 @@ class Namer:
     def __init__(self, chance: float, port: int = 9) -> None:
         self.clock = SteadyClock()
         self.groups = NamedGroups(lambda: chance)
-        self.peers: list[tuple[object, ...]] = []
+        self.peers: list[PeerAddress] = []
         self.chosen: list[str | None] = []
-        self.discovery = mdns.Discovery(
+        self.multicast_dns = mdns.MulticastDns(
             choose(MulticastOptions(("lo",), ip=4)),
             port,
             10,
             random.randbytes(8),
             self.clock,
-            lambda endpoint, sender: self.peers.append(endpoint),
+            lambda address, sender: self.peers.append(address),
             self.groups,
             self._note,
         )
@@ -52,11 +55,11 @@ class Namer:
 
     def hear(self, topic: str) -> None:
         self.groups.set_hearing(topic, True, self.clock())
-        self.discovery.flush()
+        self.multicast_dns.flush()
 
     def publish(self, topic: str, publishing: bool = True) -> None:
         self.groups.set_publishing(topic, publishing, self.clock())
-        self.discovery.flush()
+        self.multicast_dns.flush()
 
 
 @asynccontextmanager
@@ -65,7 +68,7 @@ async def namers(*chances: float) -> AsyncIterator[list[Namer]]:
     try:
         yield made
     finally:
-        await asyncio.gather(*(namer.discovery.stop() for namer in made))
+        await asyncio.gather(*(namer.multicast_dns.stop() for namer in made))
 
 
 async def test_two_publishers_that_choose_at_once_converge_on_one_group(
@@ -123,7 +126,7 @@ async def test_a_publisher_that_ceases_withdraws_and_another_keeps_the_name(topi
         stays.publish(topic)
         await until(lambda: stays.groups.group_to_send(topic) == "239.255.128.0", "the same group")
         leaver.publish(topic, False)
-        await until(lambda: not leaver.discovery._announced, "its withdrawal")
+        await until(lambda: not leaver.multicast_dns._announced, "its withdrawal")
         async with namers(0.9) as (late,):
             late.publish(topic)
             await until(lambda: late.groups.group_to_send(topic) is not None, "the group that is in use")
@@ -138,7 +141,7 @@ async def test_members_find_each_other_and_not_those_of_another_port() -> None:
             peers.clear()  # They have heard each other's multicast.
         await until(lambda: ("127.0.0.1", other.own_port) in found[one], "one to find the other")
         await until(lambda: ("127.0.0.1", one.own_port) in found[other], "the other to find one")
-        await until(lambda: stranger._discovery._browser is not None, "the stranger to look")
+        await until(lambda: stranger._multicast_dns._browser is not None, "the stranger to look")
         assert ("127.0.0.1", one.own_port) not in found[stranger]
 
 
@@ -166,4 +169,4 @@ async def test_stopping_at_any_moment_ends_everything(topic: str) -> None:
             namer.publish(topic)
             await asyncio.sleep(delay_s)
         assert asyncio.all_tasks() == tasks
-        assert namer.discovery._zeroconf is None
+        assert namer.multicast_dns._zeroconf is None

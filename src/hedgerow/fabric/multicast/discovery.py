@@ -30,7 +30,7 @@ from hedgerow.fabric.multicast.limits import (
     Limits,
 )
 from hedgerow.fabric.multicast.outgoing import Allowance
-from hedgerow.fabric.multicast.peers import Endpoint, Peers
+from hedgerow.fabric.multicast.peers import PeerAddress, Peers
 from hedgerow.fabric.multicast.publisher import Publisher
 from hedgerow.fabric.multicast.random import Random
 from hedgerow.fabric.multicast.subscriber import Subscriber
@@ -84,8 +84,8 @@ class Discovery:
         self._publisher.close_idle(now - IDLE_TOPIC_S, now)
         self._values.forget_deletions(now)
         self._peers.expire(now)
-        for endpoint, hello in self._peers.hellos(list(self._subscriber.filters), now):
-            self.send_hello(endpoint, hello)
+        for address, hello in self._peers.hellos(list(self._subscriber.filters), now):
+            self.send_hello(address, hello)
         # Not all at the same time, and not always the same two.
         self._timers.at(now + INTERVAL_S * (0.8 + 0.4 * self._random.random()), self._repeat)
 
@@ -98,11 +98,11 @@ class Discovery:
         for topic in silent:
             self._subscriber.cease(topic)
 
-    def send_hello(self, endpoint: Endpoint, hello: Hello) -> None:
+    def send_hello(self, address: PeerAddress, hello: Hello) -> None:
         body = frame.pack_hello(hello)
         if len(body) > self._room:
             body = frame.pack_hello(hello._replace(filters=["#"]))
-        self._transmitter.send_to_peer(endpoint, Kind.HELLO, body)
+        self._transmitter.send_to_peer(address, Kind.HELLO, body)
 
     # Asking
 
@@ -119,8 +119,8 @@ class Discovery:
 
     def _ask(self, now: float) -> None:
         if not min(self._asks.values(), default=1):
-            for endpoint, hello in self._peers.hellos_again(list(self._subscriber.filters), now):
-                self.send_hello(endpoint, hello)
+            for address, hello in self._peers.hellos_again(list(self._subscriber.filters), now):
+                self.send_hello(address, hello)
         asks = {each: count for each, count in self._asks.items() if each in self._subscriber.filters}
         self._send_interest(asks, wants_values=True)
         self._asks = {each: count + 1 for each, count in asks.items() if count < len(ASK_AGAIN_S)}

@@ -6,10 +6,10 @@ have it, and given up when nobody answers. What was published before we listened
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import NamedTuple
 
 from hedgerow.fabric.multicast.keys import ReplayWindow
+from hedgerow.fabric.multicast.peers import PeerAddress
 
 
 class Arrived(NamedTuple):
@@ -179,7 +179,7 @@ class Sender:
     """Another member."""
 
     __slots__ = (
-        "endpoint",
+        "address",
         "floors",
         "heard_at",
         "id",
@@ -198,7 +198,7 @@ class Sender:
         self.heard_at = now
         self.multicast_at = float("-inf")
         """When its multicast was last heard."""
-        self.endpoint: object | None = None
+        self.address: PeerAddress | None = None
         """Where single datagrams reach it."""
         self.streams: dict[str, Stream] = {}
         self.floors: dict[str, int] = {}
@@ -225,7 +225,7 @@ class Datagram(NamedTuple):
 
     data: bytes
     topic: str | None
-    source: Hashable | None
+    source: PeerAddress | None
     unicast: bool
 
 

@@ -42,7 +42,7 @@ from hedgerow.fabric.multicast.limits import (
     Limits,
 )
 from hedgerow.fabric.multicast.outgoing import Allowance
-from hedgerow.fabric.multicast.peers import Endpoint, Peers
+from hedgerow.fabric.multicast.peers import PeerAddress, Peers
 from hedgerow.fabric.multicast.publisher import Publisher
 from hedgerow.fabric.multicast.random import Random
 from hedgerow.fabric.multicast.stats import Stats
@@ -52,7 +52,7 @@ from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues
 from hedgerow.message import Message
 
-__all__ = ["CONTROL_TOPIC", "Endpoint", "Keyring", "Limits", "Member", "Random", "Stats"]
+__all__ = ["CONTROL_TOPIC", "Keyring", "Limits", "Member", "PeerAddress", "Random", "Stats"]
 
 MAX_CACHED_TOPICS = 16_384
 
@@ -65,7 +65,7 @@ class Received(NamedTuple):
     sender: Sender
     listening: Listening | None
     """The topic of ours that it is about."""
-    source: Endpoint | None
+    source: PeerAddress | None
     unicast: bool
     now: float
 
@@ -164,20 +164,20 @@ class Member:
         self._publisher.check(message)
         self._values.set(message, message.published_at or 0.0)
 
-    def add_peer(self, endpoint: Endpoint, now: float, sender: bytes | None = None) -> None:
+    def add_peer(self, address: PeerAddress, now: float, sender: bytes | None = None) -> None:
         """Somebody whose multicast may not reach us, nor ours them.
 
         With its `sender` id it was found, not named by the user: it has time to be heard by itself before it
         is greeted. Otherwise fifty members that find each other would greet each other all at once.
         """
-        is_new = self._peers.add(endpoint, now, is_configured=sender is None, sender=sender)
+        is_new = self._peers.add(address, now, is_configured=sender is None, sender=sender)
         if is_new and sender is None:
-            self._greet(endpoint)
+            self._greet(address)
 
-    def _greet(self, endpoint: Endpoint) -> None:
-        hello = self._peers.hello_to(endpoint, list(self._subscriber.filters))
+    def _greet(self, address: PeerAddress) -> None:
+        hello = self._peers.hello_to(address, list(self._subscriber.filters))
         if hello is not None:
-            self._discovery.send_hello(endpoint, hello)
+            self._discovery.send_hello(address, hello)
 
     def _multicast_at(self, sender_id: bytes) -> float:
         return self._subscriber.multicast_at(sender_id)
@@ -234,7 +234,7 @@ class Member:
         to_groups, self._transmitter.to_groups = self._transmitter.to_groups, []
         return to_groups
 
-    def take_to_peers(self) -> list[tuple[Endpoint, bytes]]:
+    def take_to_peers(self) -> list[tuple[PeerAddress, bytes]]:
         to_peers, self._transmitter.to_peers = self._transmitter.to_peers, []
         return to_peers
 
@@ -258,7 +258,7 @@ class Member:
         data: bytes,
         now: float,
         topic: str | None = None,
-        source: Endpoint | None = None,
+        source: PeerAddress | None = None,
         unicast: bool = False,
     ) -> None:
         """`topic`: of the group to which it came; None for the control group, and for ourselves alone."""
@@ -271,7 +271,7 @@ class Member:
             self.stats.malformed += 1
 
     def _receive(
-        self, data: bytes, now: float, topic: str | None, source: Endpoint | None, unicast: bool
+        self, data: bytes, now: float, topic: str | None, source: PeerAddress | None, unicast: bool
     ) -> None:
         header = parse_header(data)
         sender_id = header.sender
@@ -313,8 +313,8 @@ class Member:
         sender.heard_at = now
         if not unicast:
             sender.multicast_at = now
-        if source is not None and source != sender.endpoint and header.kind not in _NUMBERED:
-            sender.endpoint = source
+        if source is not None and source != sender.address and header.kind not in _NUMBERED:
+            sender.address = source
             self._peers.add(source, now, sender=sender_id)
         if header.flags & TOPIC:
             listening, body = self._find_listening(header, body, now)
@@ -399,8 +399,8 @@ class Member:
     def _receive_leave(self, received: Received) -> None:
         self._subscriber.receive_leave(received.sender, received.now)
         self._discovery.receive_leave(received.sender)
-        if received.sender.endpoint is not None:
-            self._peers.remove(received.sender.endpoint)
+        if received.sender.address is not None:
+            self._peers.remove(received.sender.address)
             self._see_to_copies()
 
     # Proof of life

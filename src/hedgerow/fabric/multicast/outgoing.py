@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hedgerow.fabric.multicast.frame import DATAGRAM_BYTES
 from hedgerow.fabric.multicast.groups import topic_crc
 from hedgerow.fabric.multicast.limits import HISTORY_AT_LEAST_S
+from hedgerow.fabric.multicast.peers import PeerAddress
 
 
 class Sent:
@@ -66,7 +67,7 @@ class Outgoing:
         self.history: deque[Sent] = deque()
         self.heartbeat_s = 0.0
         self.heartbeat_at = float("inf")
-        self.copy_to: tuple[object, ...] | None = None
+        self.copy_to: tuple[PeerAddress, ...] | None = None
         """The peers that get copies; None: to be found again."""
         # Payloads that wait for the end of the turn: consecutive ids, the same flags.
         self.gathered: list[bytes] = []

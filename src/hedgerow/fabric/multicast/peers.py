@@ -16,7 +16,7 @@ from hedgerow.fabric.multicast.frame import COOKIE_BYTES, NO_COOKIE, Hello
 from hedgerow.fabric.multicast.limits import GONE_AFTER_S, MAX_COPIES, MAX_PEERS, MAX_UNANSWERED
 from hedgerow.topics import matches
 
-Endpoint = Hashable
+PeerAddress = Hashable
 """A peer's unicast address, as the shell's sockets take it."""
 
 FORGET_PEER_S = 600.0
@@ -47,19 +47,19 @@ class Peers:
         """Other copies are due now than before."""
         self._secret = secret
         self._multicast_at = multicast_at
-        self._peers: dict[Endpoint, _Peer] = {}
-        self._copies: dict[Endpoint, _Copies] = {}
+        self._peers: dict[PeerAddress, _Peer] = {}
+        self._copies: dict[PeerAddress, _Copies] = {}
 
     def add(
-        self, endpoint: Endpoint, now: float, is_configured: bool = False, sender: bytes | None = None
+        self, address: PeerAddress, now: float, is_configured: bool = False, sender: bytes | None = None
     ) -> bool:
         """True when it is new."""
-        peer = self._peers.get(endpoint)
+        peer = self._peers.get(address)
         is_new = peer is None
         if peer is None:
             if len(self._peers) >= MAX_PEERS and not self._make_room():
                 return False
-            peer = self._peers[endpoint] = _Peer(now)
+            peer = self._peers[address] = _Peer(now)
         peer.known_at = now
         peer.is_configured |= is_configured
         peer.sender = sender or peer.sender
@@ -67,8 +67,8 @@ class Peers:
 
     def _make_room(self) -> bool:
         oldest = min(
-            (endpoint for endpoint, peer in self._peers.items() if not peer.is_configured),
-            key=lambda endpoint: self._peers[endpoint].known_at,
+            (address for address, peer in self._peers.items() if not peer.is_configured),
+            key=lambda address: self._peers[address].known_at,
             default=None,
         )
         if oldest is None:
@@ -76,35 +76,33 @@ class Peers:
         del self._peers[oldest]
         return True
 
-    def remove(self, endpoint: Endpoint) -> None:
+    def remove(self, address: PeerAddress) -> None:
         """It said that it goes."""
-        peer = self._peers.get(endpoint)
+        peer = self._peers.get(address)
         if peer is not None and not peer.is_configured:
-            del self._peers[endpoint]
-        self.has_changed |= self._copies.pop(endpoint, None) is not None
+            del self._peers[address]
+        self.has_changed |= self._copies.pop(address, None) is not None
 
-    def hellos(self, filters: list[str], now: float) -> list[tuple[Endpoint, Hello]]:
+    def hellos(self, filters: list[str], now: float) -> list[tuple[PeerAddress, Hello]]:
         """Whom to greet: those whose multicast does not reach us."""
         old = [
-            endpoint
-            for endpoint, peer in self._peers.items()
+            address
+            for address, peer in self._peers.items()
             if not peer.is_configured
             and (peer.known_at < now - FORGET_PEER_S or peer.unanswered >= MAX_UNANSWERED)
         ]
-        for endpoint in old:
-            del self._peers[endpoint]
-        unheard = [
-            (endpoint, peer) for endpoint, peer in self._peers.items() if not self._is_heard(peer, now)
-        ]
+        for address in old:
+            del self._peers[address]
+        unheard = [(address, peer) for address, peer in self._peers.items() if not self._is_heard(peer, now)]
         for _, peer in unheard:
             peer.unanswered += 1
-        return [(endpoint, self._hello(peer, filters)) for endpoint, peer in unheard]
+        return [(address, self._hello(peer, filters)) for address, peer in unheard]
 
-    def hellos_again(self, filters: list[str], now: float) -> list[tuple[Endpoint, Hello]]:
+    def hellos_again(self, filters: list[str], now: float) -> list[tuple[PeerAddress, Hello]]:
         """Our filters are others: those who send us copies have to know at once."""
         return [
-            (endpoint, self._hello(peer, filters))
-            for endpoint, peer in self._peers.items()
+            (address, self._hello(peer, filters))
+            for address, peer in self._peers.items()
             if peer.cookie != NO_COOKIE and not self._is_heard(peer, now)
         ]
 
@@ -116,14 +114,14 @@ class Peers:
             return Hello(NO_COOKIE, True, [])  # Its address may be forged: it gets no more than that.
         return Hello(peer.cookie, True, filters if len(filters) <= MAX_FILTERS else ["#"])
 
-    def hello_to(self, endpoint: Endpoint, filters: list[str]) -> Hello | None:
-        peer = self._peers.get(endpoint)
+    def hello_to(self, address: PeerAddress, filters: list[str]) -> Hello | None:
+        peer = self._peers.get(address)
         return None if peer is None else self._hello(peer, filters)
 
-    def cookie_for(self, source: Endpoint) -> bytes:
+    def cookie_for(self, source: PeerAddress) -> bytes:
         return blake2b(repr(source).encode(), key=self._secret, digest_size=COOKIE_BYTES).digest()
 
-    def receive_hello(self, source: Endpoint, sender: bytes, hello: Hello, now: float) -> bool:
+    def receive_hello(self, source: PeerAddress, sender: bytes, hello: Hello, now: float) -> bool:
         """True when a peer begins to get copies."""
         if hello.cookie != self.cookie_for(source):
             return False
@@ -136,12 +134,12 @@ class Peers:
         self.has_changed = True
         return is_new
 
-    def needs_copies(self, endpoint: Endpoint, now: float) -> bool:
+    def needs_copies(self, address: PeerAddress, now: float) -> bool:
         """Do we not hear the multicast of this peer?"""
-        peer = self._peers.get(endpoint)
+        peer = self._peers.get(address)
         return peer is not None and not self._is_heard(peer, now)
 
-    def receive_welcome(self, source: Endpoint, sender: bytes, cookie: bytes, now: float) -> bool:
+    def receive_welcome(self, source: PeerAddress, sender: bytes, cookie: bytes, now: float) -> bool:
         """True when a HELLO with the new cookie is due at once."""
         peer = self._peers.get(source)
         if peer is None:
@@ -153,15 +151,15 @@ class Peers:
         peer.cookie = cookie
         return is_new and not self._is_heard(peer, now)
 
-    def find_copies(self, topic: str | None) -> tuple[Endpoint, ...]:
+    def find_copies(self, topic: str | None) -> tuple[PeerAddress, ...]:
         """Who gets copies of this topic's frames; for None, of those that are for everyone."""
         return tuple(
-            endpoint
-            for endpoint, copies in self._copies.items()
+            address
+            for address, copies in self._copies.items()
             if topic is None or any(matches(each, topic) for each in copies.filters)
         )
 
     def expire(self, now: float) -> None:
-        for endpoint in [each for each, copies in self._copies.items() if copies.until <= now]:
-            del self._copies[endpoint]
+        for address in [each for each, copies in self._copies.items() if copies.until <= now]:
+            del self._copies[address]
             self.has_changed = True

@@ -13,17 +13,17 @@ from hedgerow.fabric.multicast.frame import TOPIC, Kind, pack_header, pack_topic
 from hedgerow.fabric.multicast.groups import CONTROL_TOPIC
 from hedgerow.fabric.multicast.keys import Keyring, Sealer
 from hedgerow.fabric.multicast.outgoing import Outgoing
-from hedgerow.fabric.multicast.peers import Endpoint
+from hedgerow.fabric.multicast.peers import PeerAddress
 from hedgerow.fabric.multicast.stats import Stats
 
 
 class Transmitter:
     def __init__(
-        self, sender: bytes, stats: Stats, find_copies: Callable[[str | None], tuple[Endpoint, ...]]
+        self, sender: bytes, stats: Stats, find_copies: Callable[[str | None], tuple[PeerAddress, ...]]
     ) -> None:
         self.sender = sender
         self.to_groups: list[tuple[str, bytes]] = []
-        self.to_peers: list[tuple[Endpoint, bytes]] = []
+        self.to_peers: list[tuple[PeerAddress, bytes]] = []
         self._stats = stats
         self._find_copies = find_copies
         self._sealer: Sealer | None = None
@@ -64,8 +64,8 @@ class Transmitter:
             body = pack_topic(outgoing.topic) + body
             if now < outgoing.new_until:
                 self._send(CONTROL_TOPIC, header, body)
-            for endpoint in outgoing.copy_to:
-                self._send_copy(endpoint, header, body)
+            for address in outgoing.copy_to:
+                self._send_copy(address, header, body)
 
     def send_to_all(
         self,
@@ -78,19 +78,19 @@ class Transmitter:
         """To the control group, and those who do not hear it."""
         header = pack_header(kind, flags, crc, self.sender, 0, message_sequence)
         self._send(CONTROL_TOPIC, header, body)
-        for endpoint in self._find_copies(None):
-            self._send_copy(endpoint, header, body)
+        for address in self._find_copies(None):
+            self._send_copy(address, header, body)
 
-    def send_to_peer(self, endpoint: Endpoint, kind: Kind, body: bytes) -> None:
-        self._send_copy(endpoint, pack_header(kind, 0, 0, self.sender), body)
+    def send_to_peer(self, address: PeerAddress, kind: Kind, body: bytes) -> None:
+        self._send_copy(address, pack_header(kind, 0, 0, self.sender), body)
 
     def _send(self, topic: str, header: bytes, body: bytes) -> None:
         self._stats.datagrams_sent += 1
         data = header + body if self._sealer is None else self._sealer.seal(header, body)
         self.to_groups.append((topic, data))
 
-    def _send_copy(self, endpoint: Endpoint, header: bytes, body: bytes) -> None:
+    def _send_copy(self, address: PeerAddress, header: bytes, body: bytes) -> None:
         self._stats.copies_sent += 1
         # Sealed for each: a counter that comes twice is a replay.
         data = header + body if self._sealer is None else self._sealer.seal(header, body)
-        self.to_peers.append((endpoint, data))
+        self.to_peers.append((address, data))

@@ -20,6 +20,7 @@ from hedgerow.fabric.multicast.groups import CONTROL_TOPIC
 from hedgerow.fabric.multicast.keys import Keyring
 from hedgerow.fabric.multicast.limits import Limits
 from hedgerow.fabric.multicast.member import Member
+from hedgerow.fabric.multicast.peers import PeerAddress
 from hedgerow.fabric.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups
 from hedgerow.message import Message
 from hedgerow.net import udp
@@ -28,7 +29,7 @@ from hedgerow.net.multicast import mdns, sockets
 from hedgerow.net.multicast.group_sockets import Receivers, Senders, SocketStats
 from hedgerow.net.multicast.interfaces import Choice, can_send, choose, choose_again, smallest_mtu
 from hedgerow.net.multicast.options import MulticastOptions, name_of
-from hedgerow.net.multicast.peer_names import Endpoint, PeerNames
+from hedgerow.net.multicast.peer_names import PeerNames
 from hedgerow.net.multicast.watch import InterfaceWatch
 from hedgerow.net.values import read_utf8
 
@@ -248,9 +249,9 @@ class MulticastEndpoint:
         self._receivers.set_reading(reading)
         self.member.pause(not reading)
 
-    def _add_peer(self, endpoint: Endpoint, sender: bytes | None = None) -> None:
+    def _add_peer(self, address: PeerAddress, sender: bytes | None = None) -> None:
         if self._is_started:
-            self.member.add_peer(endpoint, self.clock(), sender)
+            self.member.add_peer(address, self.clock(), sender)
             self.flush()
 
     # What goes out.
@@ -291,8 +292,8 @@ class MulticastEndpoint:
         to_groups = member.take_to_groups()
         if to_groups:
             self._send_to_groups(to_groups)
-        for endpoint, datagram in member.take_to_peers():
-            self._send_to_peer(endpoint, datagram)
+        for address, datagram in member.take_to_peers():
+            self._send_to_peer(address, datagram)
         if member.deadline < self._timer_at:
             self._set_timer()
         messages = member.take_messages()
@@ -331,10 +332,10 @@ class MulticastEndpoint:
             except OSError:
                 self.stats.send_errors += 1
 
-    def _send_to_peer(self, endpoint: Any, datagram: bytes) -> None:
+    def _send_to_peer(self, address: Any, datagram: bytes) -> None:
         try:
             if self._own is not None:
-                self._own.sendto(datagram, endpoint)
+                self._own.sendto(datagram, address)
         except (OSError, TypeError):
             # TypeError: an address of IPv4, from before IPv6 came up.
             self.stats.send_errors += 1

@@ -18,9 +18,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError, reason_of
+from hedgerow.fabric.multicast.peers import PeerAddress
 from hedgerow.fabric.multicast.topic_groups import NamedGroups
 from hedgerow.net.multicast.interfaces import Choice
-from hedgerow.net.multicast.peer_names import Endpoint, numeric_endpoint
+from hedgerow.net.multicast.peer_names import numeric_address
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf
@@ -68,7 +69,7 @@ class MulticastDns:
         own_port: int,
         sender: bytes,
         clock: Callable[[], float],
-        add_peer: Callable[[Endpoint, bytes], None],
+        add_peer: Callable[[PeerAddress, bytes], None],
         topics: NamedGroups | None = None,
         on_regrouped: Callable[[list[str]], None] = lambda topics: None,
     ) -> None:
@@ -309,9 +310,9 @@ class MulticastDns:
         except ValueError:
             return
         for address in info.parsed_scoped_addresses():
-            endpoint = numeric_endpoint(address, info.port, self._choice)
-            if endpoint is not None:
-                self._add_peer(endpoint, sender)
+            peer_address = numeric_address(address, info.port, self._choice)
+            if peer_address is not None:
+                self._add_peer(peer_address, sender)
                 return
 
 

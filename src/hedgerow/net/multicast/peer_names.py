@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hedgerow.errors import ConfigError, reason_of
+from hedgerow.fabric.multicast.peers import PeerAddress
 from hedgerow.net.authority import authority
 from hedgerow.net.multicast.interfaces import Choice
 from hedgerow.net.multicast.options import parse_peer
@@ -18,23 +19,21 @@ logger = logging.getLogger(__name__)
 # A name that is not found now may be when its network is back.
 RETRY_S = (1.0, 60.0)
 
-Endpoint = tuple[Any, ...]
-
 
 class PeerNames:
     """Calls `add_peer` with the address of each, as soon as its name is resolved."""
 
     def __init__(
-        self, peers: Iterable[str], default_port: int, choice: Choice, add_peer: Callable[[Endpoint], None]
+        self, peers: Iterable[str], default_port: int, choice: Choice, add_peer: Callable[[PeerAddress], None]
     ) -> None:
         self._add_peer = add_peer
         self._tasks: set[asyncio.Task[None]] = set()
         for peer in dict.fromkeys(peers):
             host, port = parse_peer(peer, default_port)
-            endpoint = numeric_endpoint(host, port, choice)
-            if endpoint is not None:
-                add_peer(endpoint)
-            elif numeric_endpoint(host, port, Choice(10 - choice.ip, choice.interfaces)) is not None:
+            address = numeric_address(host, port, choice)
+            if address is not None:
+                add_peer(address)
+            elif numeric_address(host, port, Choice(10 - choice.ip, choice.interfaces)) is not None:
                 raise ConfigError(f"peer {peer} has an IPv6 address, and multicast is by IPv4 here (ip=4)")
             else:
                 self._tasks.add(asyncio.get_running_loop().create_task(self._resolve(host, port, choice.ip)))
@@ -63,18 +62,18 @@ class PeerNames:
                 return
 
 
-def numeric_endpoint(host: str, port: int, choice: Choice) -> Endpoint | None:
+def numeric_address(host: str, port: int, choice: Choice) -> PeerAddress | None:
     """The socket address of a host that is written as an address of this IP version; else None. With
     IPv6, an IPv4 address is one too (::ffff:a.b.c.d)."""
     hints = _hints(choice.ip)
     hints["flags"] |= socket.AI_NUMERICHOST
     try:
-        endpoint: Endpoint = socket.getaddrinfo(host, port, **hints)[0][4]
+        address: tuple[Any, ...] = socket.getaddrinfo(host, port, **hints)[0][4]
     except (OSError, UnicodeError):  # UnicodeError: a label that is empty or too long
         return None
-    if choice.ip == 6 and host.lower().startswith("fe80:") and not endpoint[3] and choice.interfaces:
-        return (*endpoint[:3], choice.interfaces[0].index)  # It has to be on some link.
-    return endpoint
+    if choice.ip == 6 and host.lower().startswith("fe80:") and not address[3] and choice.interfaces:
+        return (*address[:3], choice.interfaces[0].index)  # It has to be on some link.
+    return address
 
 
 def _hints(ip: int) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """One participant of `hedgerow bench multicast`: a publisher or a subscriber, in a process of its own.
 
-    python -m hedgerow.bench.participant KIND ROLE PORT
+    python -m hedgerow.bench.multicast_participant KIND ROLE PORT
 
 Commands come to standard input and answers go to standard output, each a line of JSON; the end of the
 input ends the process. A round goes so: every subscriber is told to `collect` and says when it is ready;
@@ -28,6 +28,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hedgerow
+from hedgerow.net.multicast.sockets import (
+    IP_MULTICAST_ALL,
+    RECEIVE_BUFFER_BYTES,
+    SEND_BUFFER_BYTES,
+    SO_RCVBUFFORCE,
+)
 
 if TYPE_CHECKING:
     import zenoh
@@ -43,9 +49,6 @@ _SENT_AT = slice(1, 9)
 
 _RAW_GROUP = "239.255.82.65"
 _RECEIVE_BYTES = 2_048
-# What ours asks for.
-_RECEIVE_BUFFER_BYTES = 4 << 20
-_SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>: not in Python's `socket`
 # How many messages between two looks at the clock, and for ours between two turns of the loop.
 _STRIDE = 64
 
@@ -133,13 +136,14 @@ class Tally:
         return Collected(self.count, _clock(), self.latencies)
 
 
-# The limit: nothing between Python and the kernel.
+# The limit: nothing between Python and the kernel, on sockets with the options of ours.
 
 
 class RawPublisher:
     def __init__(self, port: int) -> None:
         self._group = _RAW_GROUP, port
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(LOOPBACK))
 
     def publish(self, payload: bytes, qos: int) -> None:
@@ -158,9 +162,10 @@ class RawSubscriber:
     def __init__(self, port: int) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for option in (socket.SO_RCVBUF, _SO_RCVBUFFORCE):
+        for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):
             with suppress(OSError):  # The second needs a right that a plain user has not.
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _RECEIVE_BUFFER_BYTES)
+                self._socket.setsockopt(socket.SOL_SOCKET, option, RECEIVE_BUFFER_BYTES)
+        self._socket.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         # The kernel's own time limit: Python's would add a poll() to every receive.
         limit = struct.pack("ll", int(ROUND_S), 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

@@ -9,8 +9,8 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.net.config import Config, add_arguments, from_arguments, load_config
+from hedgerow.net.multicast.config import Multicast
 from hedgerow.net.multicast.options import MulticastOptions
-from hedgerow.net.multicast_config import Multicast
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +98,13 @@ def test_without_topics_it_is_off(text: str) -> None:
         ('topics = "a"\ninterfaces = "et h0"', 'node.toml:3: multicast.interfaces: "et h0" is not'),
         ('topics = "a"\npeers = "host:0"', 'node.toml:3: multicast.peers: peer "host:0"'),
         ('topics = "a"\nkey_file = "nowhere"', "node.toml:3: multicast.key_file: nowhere: No such file"),
-        ('topics = "a"\nmax_payload = "1 GB"', "node.toml:3: multicast.max_payload: 1000000000 is not"),
-        ('topics = "a"\nmax_payload = "100 MB"', "node.toml:3: multicast.max_payload: max_payload 1000"),
+        (
+            'topics = "a"\nmax_payload = "1 GB"',
+            "node.toml:3: multicast.max_payload: max_payload 10000",
+        ),
+        ('topics = "a"\nmax_payload = 0', "node.toml:3: multicast.max_payload: max_payload 0 is not from 1"),
+        ('topics = "a"\nmax_payload = 1.5', "node.toml:3: multicast.max_payload: 1.5 is not a whole number"),
+        ('topics = "a"\nmax_payload = inf', "node.toml:3: multicast.max_payload: inf is not a whole number"),
     ],
 )
 def test_errors_name_the_line_and_the_key(text: str, error: str) -> None:

@@ -1,4 +1,4 @@
-"""One publisher and its subscribers, each a process (`participant`), and the rounds that they go through.
+"""For `bench multicast`: a publisher and its subscribers, each a process, and the rounds they go through.
 
 The processes are ended however the block is left, and end by themselves when this one is gone: their
 standard input is a pipe from here.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.bench import BenchError
-from hedgerow.bench.participant import LOOPBACK, ROUND_S
+from hedgerow.bench.multicast_participant import LOOPBACK, ROUND_S
 
 READY_S = 20.0
 _STOP_S = 5.0
@@ -60,7 +60,7 @@ class _Process:
         self._heard = b""
         with log.open("wb") as errors:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "hedgerow.bench.participant", kind, role, str(port)],
+                [sys.executable, "-m", "hedgerow.bench.multicast_participant", kind, role, str(port)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
