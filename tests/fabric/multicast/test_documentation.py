@@ -96,6 +96,7 @@ def test_the_limits_are_those() -> None:
         "retained values": f"{own.retained_bytes // MIB} MiB",
         "groups joined for wildcards": f"{own.groups:,}",
         "senders, streams": f"{limits.MAX_SENDERS:,} and {limits.MAX_STREAMS:,}",
+        "topics that a member publishes to": f"{limits.MAX_OUTGOING:,}",
         "peers, peers that get copies": f"{limits.MAX_PEERS} and {limits.MAX_COPIES}",
         "repairs": f"{limits.MAX_REPAIRS} frames for one request, {limits.REPAIRS_PER_S:,.0f} a second",
         "proofs, questions answered": f"{limits.PROOFS_PER_S:.0f} and {limits.INTERESTS_PER_S:.0f} a second",

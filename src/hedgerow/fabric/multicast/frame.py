@@ -183,7 +183,6 @@ FRAGMENT_BYTES = _FRAGMENT.size
 _ID = Struct(">QQ")  # epoch, sequence
 # PUBLISH may carry them, but a message that brought them along would be misread by the next connection.
 _CONNECTION_PROPERTIES = {"topic_alias", "subscription_identifier"}
-MAX_FRAGMENTS = 0xFFFF
 
 
 def pack_fragment(index: int, count: int, piece: bytes) -> bytes:
