@@ -385,6 +385,9 @@ def test_a_payload_that_is_too_large_is_dropped_and_counted() -> None:
     client.send(Publish("farm/b", bytes(MAX_PAYLOAD + 1)), Publish("farm/b", bytes(MAX_PAYLOAD)))
     settle(group, node)
     assert node.gateway.to_group == Ledger(published=3, relayed=1, too_large=2)
+    told = [str(event) for event in node.gateway.take_events()]
+    assert told == [f"farm/{name} is not passed on by multicast: too large" for name in "ab"]
+    assert node.gateway.take_events() == []
 
 
 def test_a_retained_message_that_the_broker_has_no_room_for_is_refused() -> None:

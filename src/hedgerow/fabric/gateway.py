@@ -18,10 +18,11 @@ reason.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.errors import RefusedError, TopicError
@@ -33,6 +34,7 @@ from hedgerow.topics import split_shared, validate_filter
 
 MAX_REMEMBERED = 65_536  # ids; a stranger who invents messages pushes out the oldest, at about 10 MB
 MAX_WAITING_BYTES = 16 * 1024 * 1024  # A client may publish for as long as it likes.
+MAX_EVENTS = 16  # between two looks at them
 WAITING_BYTES = 400  # What a message takes beside its bytes.
 
 
@@ -71,11 +73,25 @@ class Ledger:
     refused: int = 0
     """A topic that does not flow, or a retained message that the broker has no room for."""
 
-    def refuse(self, error: RefusedError) -> None:
+    def count_refusal(self, error: RefusedError) -> None:
         if error.reason_code == Reason.PACKET_TOO_LARGE:
             self.too_large += 1
         else:
             self.refused += 1
+
+
+@dataclass(slots=True)
+class NotRelayed:
+    """A publication that clients have, and the group does not get."""
+
+    level: ClassVar[int] = logging.WARNING
+    lines_a_minute: ClassVar[int] = 1
+    address: str
+    """The topic: a line a minute for each."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.address} is not passed on by multicast: {self.reason}"
 
 
 def check_filter(topic_filter: str) -> str:
@@ -98,6 +114,7 @@ class Gateway:
         self._log = DuplicateLog(MAX_REMEMBERED)
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
+        self._events: list[NotRelayed] = []
         self._has_sent = False
         self._port = Port(broker, "multicast gateway", self._hold)
         # First the broker's side: what it retains is known before the group answers with the same.
@@ -157,7 +174,7 @@ class Gateway:
         try:
             self._member.hold(message, now)
         except RefusedError as error:
-            ledger.refuse(error)
+            self._refuse(message, error)
         else:
             ledger.held += 1
 
@@ -186,10 +203,19 @@ class Gateway:
         try:
             self._member.publish(message, now)
         except RefusedError as error:
-            self.to_group.refuse(error)
+            self._refuse(message, error)
         else:
             self.to_group.relayed += 1
             self._has_sent = True
+
+    def _refuse(self, message: Message, error: RefusedError) -> None:
+        self.to_group.count_refusal(error)
+        if len(self._events) < MAX_EVENTS:
+            self._events.append(NotRelayed(message.topic, str(error)))
+
+    def take_events(self) -> list[NotRelayed]:
+        events, self._events = self._events, []
+        return events
 
     # From the group
 

@@ -75,6 +75,8 @@ class MulticastGateway:
             return
         if self.gateway.take_has_sent():
             self.endpoint.flush()
+        for event in self.gateway.take_events():
+            self._server.event_log.write(event, self._server.clock())
         deadline = self.gateway.deadline
         if self._timer is None and deadline != float("inf"):
             delay_s = max(deadline - self._server.clock(), 0)

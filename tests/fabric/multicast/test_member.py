@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hedgerow.fabric.multicast.keys import Keyring
 from hedgerow.fabric.multicast.limits import LINGER_S
 from hedgerow.message import Message, MessageId, Properties
 from tests.fabric.multicast.lan import SETTLED_S, Lan
@@ -80,3 +81,20 @@ def test_who_has_a_key_stays_for_those_who_want_a_proof(lan: Lan) -> None:
     assert sealed.member.linger_until(lan.now) == lan.now + LINGER_S
     in_clear.publish("a", b"to be repaired", qos=1)
     assert in_clear.member.linger_until(lan.now) == lan.now + LINGER_S
+
+
+def test_one_with_another_key_or_none_is_told_of_once_it_is_heard() -> None:
+    keyring = Keyring.parse(f"1 {'ab' * 32}", "a file")
+    other = Keyring.parse(f"1 {'cd' * 32}", "another")
+    for keys, stranger_keys, reason in (
+        (keyring, None, "it sends without a key"),
+        (None, keyring, "it sends sealed, and there is no key here"),
+        (keyring, other, "the tag is wrong under key 1"),
+    ):
+        lan = Lan()
+        host = lan.host(keys)
+        stranger = lan.host(stranger_keys)
+        lan.run(SETTLED_S)
+        assert [(each.source, each.reason) for each in host.member.take_events()] == [
+            (stranger.number, reason)
+        ]

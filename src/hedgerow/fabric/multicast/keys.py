@@ -141,7 +141,7 @@ class Keyring:
 def _parse_key(words: list[str]) -> tuple[int, bytes]:
     # The words may be a key in the wrong place: no message repeats them.
     if len(words) != 2:
-        raise ConfigError(f"{len(words)} words; a line is ID and 64 hexadecimal digits")
+        raise ConfigError("a line is a number and 64 hexadecimal digits, such as 1 3f9a…")
     digits, key = words
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_KEY_ID):
         raise ConfigError(f"the key id is not a number from 0 to {MAX_KEY_ID}")
@@ -150,7 +150,7 @@ def _parse_key(words: list[str]) -> tuple[int, bytes]:
     except ValueError:
         raise ConfigError("the key is not hexadecimal") from None
     if len(decoded) != KEY_BYTES:
-        raise ConfigError(f"the key has {len(decoded)} bytes, not {KEY_BYTES}")
+        raise ConfigError(f"the key has {len(key)} hexadecimal digits, not {2 * KEY_BYTES}")
     return int(digits), decoded
 
 

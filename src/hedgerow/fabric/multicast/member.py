@@ -57,6 +57,16 @@ __all__ = ["CONTROL_TOPIC", "Keyring", "Limits", "Member", "PeerAddress", "Rando
 MAX_CACHED_TOPICS = 16_384
 
 
+MAX_EVENTS = 16  # between two looks at them; each is a line for people
+
+
+class NotHeard(NamedTuple):
+    """Somebody is there whose frames cannot be taken, most likely because of a key."""
+
+    source: PeerAddress
+    reason: str
+
+
 class Received(NamedTuple):
     """A frame that was found genuine."""
 
@@ -111,6 +121,7 @@ class Member:
         self._unproven: dict[bytes, Unproven] = {}
         self._proofs = Allowance(PROOFS_PER_S, 0.5)
         self._published_at = float("-inf")
+        self._events: list[NotHeard] = []
         self._discovery.start(now)
 
     # The application's side
@@ -219,6 +230,10 @@ class Member:
         held, self._subscriber.held = self._subscriber.held, []
         return held
 
+    def take_events(self) -> list[NotHeard]:
+        events, self._events = self._events, []
+        return events
+
     def take_memberships(self) -> list[tuple[str, bool]]:
         """Topics whose groups to join (True) and to leave (False), in order."""
         memberships, self._subscriber.memberships = self._subscriber.memberships, []
@@ -265,8 +280,9 @@ class Member:
         self.stats.datagrams_received += 1
         try:
             self._receive(data, now, topic, source, unicast)
-        except SealError:
+        except SealError as problem:
             self.stats.forged += 1
+            self._note_not_heard(source, str(problem))
         except FrameError:
             self.stats.malformed += 1
 
@@ -289,6 +305,7 @@ class Member:
         if self._keys is None:
             if header.flags & SEALED:
                 self.stats.sealed += 1
+                self._note_not_heard(source, "it sends sealed, and there is no key here")
                 return
             body = data[HEADER_BYTES:]
             if sender is None:
@@ -296,6 +313,7 @@ class Member:
         else:
             if not header.flags & SEALED:
                 self.stats.clear += 1
+                self._note_not_heard(source, "it sends without a key")
                 return
             counter, body = self._keys.open(sender_id, data)
             if sender is None:
@@ -339,6 +357,10 @@ class Member:
         if listening is None and topic[:1] != "$" and self._subscriber.wants(topic):
             listening = self._subscriber.listen(topic, now)
         return listening, body
+
+    def _note_not_heard(self, source: PeerAddress | None, reason: str) -> None:
+        if source is not None and len(self._events) < MAX_EVENTS:
+            self._events.append(NotHeard(source, reason))
 
     # By kind
 

@@ -88,7 +88,7 @@ class Publisher:
         if topic not in self.outgoing:
             validate_name(topic)
             if topic[:1] == "$":
-                text = f"{topic}: topics that begin with $ do not travel by multicast"
+                text = "topics that begin with $ do not travel by multicast"
                 raise RefusedError(text, Reason.TOPIC_NAME_INVALID)
             if len(topic.encode()) > MAX_TOPIC_BYTES:
                 text = f"a topic of more than {MAX_TOPIC_BYTES} bytes does not go by multicast"
@@ -140,7 +140,7 @@ class Publisher:
                 self._look_for_idle_at = now + 1.0
                 self.close_idle(now - INTERVAL_S, now)
             if len(self.outgoing) >= MAX_OUTGOING:
-                text = f"{topic}: {MAX_OUTGOING} topics are published to already"
+                text = f"{MAX_OUTGOING} topics are published to already"
                 raise RefusedError(text, Reason.QUOTA_EXCEEDED)
         sequence = self._closed.pop(topic, self._last_closed)
         outgoing = Outgoing(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)

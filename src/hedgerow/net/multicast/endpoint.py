@@ -12,7 +12,8 @@ import logging
 import random
 import socket
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.fabric.multicast.frame import MAX_DATAGRAM_BYTES, datagram_bytes
@@ -25,9 +26,17 @@ from hedgerow.fabric.multicast.topic_groups import ComputedGroups, NamedGroups, 
 from hedgerow.message import Message
 from hedgerow.net import udp
 from hedgerow.net.clock import SteadyClock
+from hedgerow.net.eventlog import EventLog
 from hedgerow.net.multicast import mdns, sockets
 from hedgerow.net.multicast.group_sockets import Receivers, Senders, SocketStats
-from hedgerow.net.multicast.interfaces import Choice, can_send, choose, choose_again, smallest_mtu
+from hedgerow.net.multicast.interfaces import (
+    Choice,
+    can_send,
+    choose,
+    choose_again,
+    is_loopback,
+    smallest_mtu,
+)
 from hedgerow.net.multicast.options import MulticastOptions, name_of
 from hedgerow.net.multicast.peer_names import PeerNames
 from hedgerow.net.multicast.watch import InterfaceWatch
@@ -38,6 +47,7 @@ logger = logging.getLogger(__name__)
 _GATHER_AT_ONCE = 64  # publications of one turn of the loop before full datagrams among them leave
 _LONGEST = MAX_DATAGRAM_BYTES + 1_024  # One that is cut here does not open, or is malformed.
 
+_REJOIN_S = 1.0
 _LINGER_AT_MOST_S = 5.0
 _TENTATIVE_S = 3.0  # Duplicate address detection takes 1 to 2.
 
@@ -56,6 +66,7 @@ class MulticastEndpoint:
         self.on_messages: Callable[[list[Message]], None] = lambda messages: None
         self.on_held: Callable[[list[Message]], None] | None = None
         self.stats = SocketStats()
+        self._event_log = EventLog(logger)
         self.member: Member
         self.clock = SteadyClock()
         self._hears_itself = hears_itself
@@ -122,6 +133,8 @@ class MulticastEndpoint:
             await self._multicast_dns.stop()
             raise
         logger.info("%s: with IPv%d, as %s, port %d", self.name, self.ip, self.member.origin, self.own_port)
+        if not options.interfaces and is_loopback(self._choice):
+            logger.warning("%s: no network but this machine's own: only programs here are heard", self.name)
         if keys is None:
             _say_in_clear()
         self.flush()
@@ -217,7 +230,12 @@ class MulticastEndpoint:
 
     def _read_keys(self) -> Keyring | None:
         path = self.options.key_file
-        return None if path is None else Keyring.parse(read_utf8(path), str(path))
+        if path is None:
+            return None
+        keys = Keyring.parse(read_utf8(path), str(path))
+        if path.stat().st_mode & 0o077:
+            logger.warning("%s: others on this machine may read the keys; chmod 600 %s", path, path)
+        return keys
 
     # What comes in.
 
@@ -299,6 +317,9 @@ class MulticastEndpoint:
         messages = member.take_messages()
         if messages:
             self.on_messages(messages)
+        for event in member.take_events():
+            host = event.source[0] if isinstance(event.source, tuple) else event.source
+            self._event_log.write(MemberNotHeard(str(host), event.reason), self.clock())
         held = member.take_held()
         if held:
             (self.on_held or self.on_messages)(held)
@@ -397,9 +418,16 @@ class MulticastEndpoint:
             self._reopen()
             return
         logger.info("%s: the interfaces have changed", self.name)
-        self._receivers.set_choice(choice)
+        if not self._receivers.set_choice(choice):
+            # An interface that has just come up may refuse at first.
+            self._is_away = True
+            self._loop.call_later(_REJOIN_S, self._look_again)
         self._senders.set_choice(choice)
         self._multicast_dns.set_choice(choice)
+
+    def _look_again(self) -> None:
+        if self._is_started:
+            self._look_at_interfaces()
 
     def _reopen(self) -> None:
         """IPv6 has come up, and it is where the others are."""
@@ -418,8 +446,22 @@ class MulticastEndpoint:
         )
 
 
+@dataclass(slots=True)
+class MemberNotHeard:
+    level: ClassVar[int] = logging.WARNING
+    lines_a_minute: ClassVar[int] = 1
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.address} is not heard: {self.reason} (--multicast-key FILE, the same for all)"
+
+
 def _say_in_clear() -> None:
     global _in_clear_was_said  # noqa: PLW0603 - once per process, however many members it has
     if not _in_clear_was_said:
         _in_clear_was_said = True
-        logger.warning("multicast without a key is in clear: anyone on the network can read it and publish")
+        logger.warning(
+            "multicast without a key is in clear: anyone on the network can read it and publish; "
+            "--multicast-key FILE seals it"
+        )

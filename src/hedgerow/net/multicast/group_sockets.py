@@ -82,14 +82,13 @@ class Receivers:
         for group in self._groups.pop(topic, ()):
             self._close(topic, group)
 
-    def set_choice(self, choice: Choice) -> None:
-        """The interfaces have changed: every group is joined anew."""
+    def set_choice(self, choice: Choice) -> bool:
+        """The interfaces have changed: every group is joined anew. False when one could not be."""
         self._choice = choice
         for topic, group in list(self._opened):
             self._close(topic, group)
-        for topic, groups in self._groups.items():
-            for group in groups:
-                self._open(topic, group)
+        opened = [self._open(topic, group) for topic, groups in self._groups.items() for group in groups]
+        return all(opened)
 
     def set_reading(self, reading: bool) -> None:
         """Whether to take what arrives, or to leave it to the sockets' buffers, and when they are full to

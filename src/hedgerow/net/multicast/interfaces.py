@@ -64,7 +64,7 @@ def choose_again(options: MulticastOptions, current: Choice) -> Choice | None:
     with suppress(ConfigError):
         choice = choose(options)
         if choice.ip >= current.ip and (
-            options.interfaces or not _is_loopback(choice) or _is_loopback(current)
+            options.interfaces or not is_loopback(choice) or is_loopback(current)
         ):
             return choice
     found = []
@@ -75,7 +75,7 @@ def choose_again(options: MulticastOptions, current: Choice) -> Choice | None:
     return Choice(current.ip, tuple(found)) if found else None
 
 
-def _is_loopback(choice: Choice) -> bool:
+def is_loopback(choice: Choice) -> bool:
     return all(_flags(each.name) & _IFF_LOOPBACK for each in choice.interfaces)
 
 
