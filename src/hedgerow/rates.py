@@ -1,6 +1,6 @@
-"""How often an address may do something: a token bucket for each, in bounded memory.
+"""How often something may be done: a token bucket, alone or for each address in bounded memory.
 
-The bucket is kept as one number, the time at which it will be full again; whoever is behind that time by
+A bucket is kept as one number, the time at which it will be full again; whoever is behind that time by
 more than the burst is refused. An address with a full bucket is as good as unknown, so the table holds
 only those that were active just now, and at most `MAX_ADDRESSES` of them.
 """
@@ -43,6 +43,24 @@ class RatePerAddress:
         # Too many all the same: those that have been quiet longest go, many at a time, so that a
         # flood from everywhere does not pay for this walk each time.
         self._full_at = dict(waiting[-MAX_ADDRESSES // 2 :])
+
+
+class Allowance:
+    """A token bucket for answers, of which anyone can ask for more than we should give."""
+
+    __slots__ = ("_full_at", "_interval_s", "_tolerance_s")
+
+    def __init__(self, per_s: float, burst_s: float) -> None:
+        self._interval_s = 1 / per_s
+        self._tolerance_s = burst_s
+        self._full_at = 0.0
+
+    def take(self, now: float) -> bool:
+        full_at = max(self._full_at, now)
+        if full_at - now > self._tolerance_s:
+            return False
+        self._full_at = full_at + self._interval_s
+        return True
 
 
 def is_loopback(address: str) -> bool:

@@ -29,7 +29,6 @@ from hedgerow.fabric.multicast.limits import (
     MAX_PUBLISHERS,
     Limits,
 )
-from hedgerow.fabric.multicast.outgoing import Allowance
 from hedgerow.fabric.multicast.peers import PeerAddress, Peers
 from hedgerow.fabric.multicast.publisher import Publisher
 from hedgerow.fabric.multicast.random import Random
@@ -38,6 +37,7 @@ from hedgerow.fabric.multicast.timers import Timers
 from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues, Value
 from hedgerow.message import Message, Properties
+from hedgerow.rates import Allowance
 from hedgerow.topics import is_wildcard
 
 

@@ -85,7 +85,7 @@ class Flags(IntFlag):
 
 
 SEALED, TOPIC, FRAGMENT, FOREIGN, TIME, PROPERTIES, BATCH, RETAIN, HELD, QOS_1, QOS_2, AGE = map(int, Flags)
-_QOS_SHIFT = QOS_1.bit_length() - 1
+QOS_SHIFT = QOS_1.bit_length() - 1
 _KNOWN_FLAGS = sum(map(int, Flags))
 # What only a DATA frame may have. A SEALED or TOPIC flag may be anywhere.
 _DATA_FLAGS = _KNOWN_FLAGS & ~(SEALED | TOPIC)
@@ -201,7 +201,7 @@ def parse_fragment(body: bytes) -> tuple[int, int, bytes]:
 
 def pack_content(message: Message, origin: str, published_at: float | None) -> tuple[int, bytes]:
     """(flags, bytes) of a message whose sender is `origin`."""
-    flags = message.qos << _QOS_SHIFT
+    flags = message.qos << QOS_SHIFT
     parts = []
     message_id = message.id
     if message_id is not None and (message_id.origin, message_id.epoch) != (origin, 0):
@@ -250,7 +250,7 @@ def parse_content(topic: str, flags: int, message_id: MessageId, content: bytes)
         raise
     except (HedgerowError, ValueError, error) as problem:
         raise FrameError(f"a message that cannot be read: {problem}") from None
-    qos = flags >> _QOS_SHIFT & 3
+    qos = flags >> QOS_SHIFT & 3
     if qos == 3:
         raise FrameError("QoS 3")
     message = Message(topic, content, qos, bool(flags & RETAIN), own, message_id)

@@ -41,7 +41,6 @@ from hedgerow.fabric.multicast.limits import (
     PROOFS_PER_S,
     Limits,
 )
-from hedgerow.fabric.multicast.outgoing import Allowance
 from hedgerow.fabric.multicast.peers import PeerAddress, Peers
 from hedgerow.fabric.multicast.publisher import Publisher
 from hedgerow.fabric.multicast.random import Random
@@ -51,6 +50,7 @@ from hedgerow.fabric.multicast.timers import Timers
 from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues
 from hedgerow.message import Message
+from hedgerow.rates import Allowance
 
 __all__ = ["CONTROL_TOPIC", "Keyring", "Limits", "Member", "PeerAddress", "Random", "Stats"]
 

@@ -178,21 +178,3 @@ class Pace:
             self.per_s = min(self.per_s * 1.1, self.MAX_PER_S)
         self._sent = self._sent_again = 0
         self._step_ends_at = now + self.STEP_S
-
-
-class Allowance:
-    """A token bucket for answers, of which anyone can ask for more than we should give."""
-
-    __slots__ = ("_full_at", "_interval_s", "_tolerance_s")
-
-    def __init__(self, per_s: float, burst_s: float) -> None:
-        self._interval_s = 1 / per_s
-        self._tolerance_s = burst_s
-        self._full_at = 0.0
-
-    def take(self, now: float) -> bool:
-        full_at = max(self._full_at, now)
-        if full_at - now > self._tolerance_s:
-            return False
-        self._full_at = full_at + self._interval_s
-        return True

@@ -15,7 +15,7 @@ from hedgerow.fabric.multicast.frame import (
     HEADER_BYTES,
     HELD,
     MAX_TOPIC_BYTES,
-    QOS_1,
+    QOS_SHIFT,
     SEAL_BYTES,
     Gone,
     Kind,
@@ -32,18 +32,18 @@ from hedgerow.fabric.multicast.limits import (
     REPAIRS_PER_S,
     Limits,
 )
-from hedgerow.fabric.multicast.outgoing import Allowance, History, Outgoing, Pace, Sent
+from hedgerow.fabric.multicast.outgoing import History, Outgoing, Pace, Sent
 from hedgerow.fabric.multicast.stats import Stats
 from hedgerow.fabric.multicast.timers import Timers
 from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues, Value
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.rates import Allowance
 from hedgerow.topics import TopicTree, validate_name
 
 _SPARE_TOPIC_BYTES = 96  # The topic of a copy may make a datagram larger by this.
 _LENGTH_BYTES = 2  # before each payload of a batch
-_QOS_SHIFT = QOS_1.bit_length() - 1
 
 
 class Publisher:
@@ -117,7 +117,7 @@ class Publisher:
             message.expire_from(now)
             self._publish_alone(outgoing, message, sequence, now)
             return message_id
-        flags = message.qos << _QOS_SHIFT
+        flags = message.qos << QOS_SHIFT
         gathered = outgoing.gathered
         if gathered and (
             flags != outgoing.gathered_flags

@@ -15,7 +15,7 @@ from hedgerow.fabric.multicast.frame import (
     HELD,
     MAX_RANGES,
     PROPERTIES,
-    QOS_1,
+    QOS_SHIFT,
     RETAIN,
     SENDER_BYTES,
     TIME,
@@ -58,7 +58,6 @@ from hedgerow.message import Message, MessageId, Properties
 from hedgerow.topics import TopicTree, is_wildcard
 
 _NO_PROPERTIES: Properties = {}
-_QOS_SHIFT = QOS_1.bit_length() - 1
 _IN_CONTENT = FOREIGN | TIME | PROPERTIES | RETAIN | HELD  # A message with more to it than its payload.
 _NOT_IN_BATCH = _IN_CONTENT | FRAGMENT
 _MAX_SHARE = 2  # One stream may use this part of what may wait.
@@ -447,7 +446,7 @@ class Subscriber:
         if flags & BATCH:
             if flags & _NOT_IN_BATCH:
                 raise FrameError(f"flags {flags:#x} in a batch")
-            qos = flags >> _QOS_SHIFT & 3
+            qos = flags >> QOS_SHIFT & 3
             new = tuple.__new__  # MessageId(…) goes through a function in Python, and takes twice as long.
             messages = [
                 Message(topic, payload, qos, False, _NO_PROPERTIES, new(MessageId, (origin, 0, sequence)))
@@ -461,10 +460,10 @@ class Subscriber:
             self._stats.delivered += len(messages)
             return
         message_id = MessageId(origin, 0, message_sequence)
-        if flags & _IN_CONTENT or flags >> _QOS_SHIFT & 3 == 3:
+        if flags & _IN_CONTENT or flags >> QOS_SHIFT & 3 == 3:
             message = frame.parse_content(topic, flags, message_id, content)
         else:  # as almost always
-            message = Message(topic, content, flags >> _QOS_SHIFT & 3, False, _NO_PROPERTIES, message_id)
+            message = Message(topic, content, flags >> QOS_SHIFT & 3, False, _NO_PROPERTIES, message_id)
         if len(message.payload) > self._limits.payload_bytes:
             self._stats.too_large += 1
             return
