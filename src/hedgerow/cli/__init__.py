@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
     "passwd": ("hedgerow.cli.passwd", "set, change or delete a user's password"),
     "bench": ("hedgerow.cli.bench", "measure this broker beside others"),
+    "lab": ("hedgerow.cli.lab", "experiments, and the links that they run on"),
 }
 
 EXIT_FAILED = 1

@@ -1,0 +1,142 @@
+"""`hedgerow lab COMMAND`: experiments on one machine, and the links that they run on.
+
+`hedgerow lab link LISTEN TARGET` passes on what comes to LISTEN, under the conditions asked for in both
+directions, until SIGINT or SIGTERM. SIGUSR1 cuts it silently, SIGUSR2 restores it. Standard output says
+`listening tcp://127.0.0.1:4000` when it takes connections, `cut` and `restored` when it has been, and at the
+end what each direction carried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from hedgerow.errors import ConfigError
+from hedgerow.lab.conditions import Conditions
+from hedgerow.lab.links import Link
+from hedgerow.net.authority import authority
+from hedgerow.net.values import (
+    A_DURATION,
+    DURATION_UNITS,
+    Address,
+    check_range,
+    parse_number,
+    read_addresses,
+)
+
+BANDWIDTH_UNITS = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+MAX_DELAY_S = 3_600
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "hedgerow lab link LISTEN TARGET [OPTIONS]"
+    parser.epilog = "commands:\n" + "\n".join(f"  {text}" for _, text in COMMANDS.values())
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help=f"one of: {', '.join(COMMANDS)}")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="what the command is about")
+    link = parser.add_argument_group("link", "a link's conditions, in each direction")
+    link.add_argument("--udp", action="store_true", help="carry datagrams; without it, TCP connections")
+    link.add_argument("--delay", metavar="TIME", default="0", help="such as 5ms")
+    link.add_argument("--jitter", metavar="TIME", default="0", help="on top of the delay, from 0 to this")
+    link.add_argument(
+        "--loss", metavar="SHARE", default="0%", help="of datagrams or TCP segments, such as 5%%"
+    )
+    link.add_argument("--bandwidth", metavar="RATE", default="unlimited", help="per second, such as 1Mbit")
+    link.add_argument("--seed", metavar="N", type=int, help="of its chances, to repeat a run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start, _ = COMMANDS[arguments.command]
+    return start(arguments)
+
+
+def run_link(arguments: argparse.Namespace) -> int:
+    if len(arguments.words) != 2:
+        raise ConfigError(f"link takes LISTEN and TARGET, not {len(arguments.words)} words")
+    listen, target = map(_read_address, ("LISTEN", "TARGET"), arguments.words)
+    if target.port == 0:
+        raise ConfigError(f"TARGET: {target} has no port to connect to")
+    conditions = read_conditions(arguments)
+    link = Link(
+        (listen.bind_hosts[0], listen.port),
+        (target.bind_hosts[0], target.port),
+        forward=conditions,
+        backward=conditions,
+        udp=arguments.udp,
+        seed=arguments.seed,
+    )
+    asyncio.run(_carry(link, "udp" if arguments.udp else "tcp"))
+    return 0
+
+
+def read_conditions(arguments: argparse.Namespace) -> Conditions:
+    return Conditions(
+        delay_s=_read("--delay", arguments.delay, _read_duration),
+        jitter_s=_read("--jitter", arguments.jitter, _read_duration),
+        loss=_read("--loss", arguments.loss, _read_share),
+        bandwidth_bits_per_s=_read("--bandwidth", arguments.bandwidth, _read_bandwidth),
+    )
+
+
+def _read(flag: str, text: str, read: Callable[[str], float]) -> float:
+    try:
+        return read(text)
+    except ConfigError as error:
+        raise ConfigError(f"{flag}: {error}") from None
+
+
+def _read_duration(text: str) -> float:
+    return check_range(parse_number(text, DURATION_UNITS, A_DURATION), 0, MAX_DELAY_S)
+
+
+def _read_share(text: str) -> float:
+    if not text.endswith("%"):
+        raise ConfigError(f'"{text}" is not a share such as 5%')
+    return check_range(parse_number(text[:-1], {}, "a number"), 0, 100) / 100
+
+
+def _read_bandwidth(text: str) -> float:
+    if text == "unlimited":
+        return math.inf
+    return check_range(parse_number(text, BANDWIDTH_UNITS, "a rate such as 1Mbit"), 1, 1e12)
+
+
+def _read_address(what: str, text: str) -> Address:
+    if text == "off":
+        raise ConfigError(f'{what}: "off" is not HOST:PORT')
+    try:
+        return read_addresses(text, Path())[0]
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
+
+
+async def _carry(link: Link, scheme: str) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with link:
+        loop.add_signal_handler(signal.SIGUSR1, _switch, link.cut, "cut")
+        loop.add_signal_handler(signal.SIGUSR2, _switch, link.restore, "restored")
+        print(f"listening {scheme}://{authority(*link.address)} seed {link.seed}", flush=True)
+        await stop.wait()
+    for name, direction in (("forward", link.forward), ("backward", link.backward)):
+        counted = direction.counters
+        parts = f"{counted.datagrams} datagrams, {counted.dropped} dropped"
+        if scheme == "tcp":
+            parts = f"{counted.retransmitted} retransmitted"
+        print(f"{name}: {counted.bytes} bytes, {parts}")
+
+
+def _switch(change: Callable[[], None], said: str) -> None:
+    change()
+    print(said, flush=True)
+
+
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "link": (run_link, "link LISTEN TARGET   pass on what comes to LISTEN (HOST:PORT), as a link would"),
+}

@@ -1,0 +1,1 @@
+"""Bridges between brokers: what the text of a bridge says, in Mosquitto's words."""

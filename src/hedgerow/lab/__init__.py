@@ -1,0 +1,1 @@
+"""Experiments on one machine: real programs, and networks between them that behave as asked."""
