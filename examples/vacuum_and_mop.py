@@ -1,8 +1,8 @@
 """A robot vacuum tells a robot mop that it has finished. Neither knows the other, and there is no server.
 
-    python examples/vacuum_and_mop.py             both, as two programs on this machine
-    python examples/vacuum_and_mop.py vacuum      on one machine,
-    python examples/vacuum_and_mop.py mop         and on another one of the same network
+    .venv/bin/python examples/vacuum_and_mop.py             both, as two programs on this machine
+    .venv/bin/python examples/vacuum_and_mop.py vacuum      on one machine,
+    .venv/bin/python examples/vacuum_and_mop.py mop         and on another one of the same network
 
 The vacuum publishes the state of its mission. The mop listens to the missions of all robots in the home,
 and mops where one has vacuumed; the vacuum waits to hear that the floor is clean. They may be started in
@@ -17,39 +17,46 @@ import asyncio
 import secrets
 import subprocess
 import sys
+from typing import TextIO
 
 import hedgerow
 
 MISSIONS = "home/+/mission"
 
 
+def say(text: str, stream: TextIO = sys.stdout) -> None:
+    """In one call, the newline too: two robots may share a terminal, and `print` may write twice."""
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
 async def vacuum(bus: hedgerow.Bus, work_s: float) -> None:
     mission = secrets.token_hex(4)
     async with bus.subscribe(MISSIONS, qos=1) as states:
         await bus.publish("home/vacuum/mission", f"running {mission}", qos=1, retain=True)
-        print("vacuum: vacuuming the floor", flush=True)
+        say("vacuum: vacuuming the floor")
         await asyncio.sleep(work_s)
         await bus.publish("home/vacuum/mission", f"completed {mission}", qos=1, retain=True)
-        print("vacuum: done, back to the dock", flush=True)
+        say("vacuum: done, back to the dock")
         async for state in states:
             if state.topic == "home/mop/mission" and state.payload.decode() == f"completed {mission}":
                 break
     # A broker would keep the state for the next robot that comes, long after the floor is dirty again.
     await bus.publish("home/vacuum/mission", b"", qos=1, retain=True)
-    print("vacuum: the floor is clean", flush=True)
+    say("vacuum: the floor is clean")
 
 
 async def mop(bus: hedgerow.Bus, work_s: float) -> None:
-    print("mop: waiting for a floor that has been vacuumed", flush=True)
+    say("mop: waiting for a floor that has been vacuumed")
     async for state in bus.subscribe(MISSIONS, qos=1):
         _, robot, _ = state.topic.split("/")
         status, _, mission = state.payload.decode().partition(" ")
         if robot == "mop" or status != "completed":
             continue
-        print(f"mop: the {robot} has finished, mopping", flush=True)
+        say(f"mop: the {robot} has finished, mopping")
         await asyncio.sleep(work_s)
         await bus.publish("home/mop/mission", f"completed {mission}", qos=1)
-        print("mop: the floor is clean", flush=True)
+        say("mop: the floor is clean")
         return
 
 
@@ -59,10 +66,10 @@ async def run(arguments: argparse.Namespace) -> int:
         async with asyncio.timeout(arguments.timeout), hedgerow.connect(arguments.url) as bus:
             await robot(bus, arguments.work)
     except TimeoutError:
-        print(f"{arguments.robot}: nobody answered within {arguments.timeout:g} s", file=sys.stderr)
+        say(f"{arguments.robot}: nobody answered within {arguments.timeout:g} s", sys.stderr)
         return 1
     except hedgerow.HedgerowError as error:
-        print(f"{arguments.robot}: {error}", file=sys.stderr)
+        say(f"{arguments.robot}: {error}", sys.stderr)
         return 1
     return 0
 

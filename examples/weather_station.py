@@ -7,9 +7,9 @@ publish. Each is a process of its own on this machine, and each is a plain `hedg
     laptop      hedgerow sub udp://127.0.0.1:PORT --ask
     sensors     hedgerow pub udp://127.0.0.1:PORT temperature 21.5
 
-Run it with `python examples/weather_station.py`. `--ports 12345 12346 12349` uses the ports of the broker,
-the laptop and the mobile that the protocol's author chose; otherwise the system chooses. Each step is
-printed when it has happened; the exit status is 0 if all nine have.
+Run it with `.venv/bin/python examples/weather_station.py`. `--ports 12345 12346 12349` uses the ports of the
+broker, the laptop and the mobile that the protocol's author chose; otherwise the system chooses. Each step
+is printed when it has happened; the exit status is 0 if all nine have.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Station:
     def subscribe(self, subscriber: Process, topic: str, subscriptions: int) -> None:
         """The user types a topic; the step has happened when the broker has so many subscriptions."""
         subscriber.type(topic)
-        subscriber.wait_for(f"^Subscribed to {topic}")
+        subscriber.wait_for(f"^Asked for {topic}")
         self._wait_for_count("hedgerow_sensor_subscriptions", subscriptions)
 
     def publish(self, topic: str, value: str, packets: int) -> None:

@@ -27,6 +27,7 @@ def test_what_is_published_is_printed(tmp_path: Path) -> None:
     port = free_udp_port()
     keys = tmp_path / "keys"
     keys.write_text(f"7 {'ab' * 32}\n")
+    keys.chmod(0o600)
     flags = ["--interface", "lo", "--ip", "4", "--multicast-key", str(keys)]
     output, log = tmp_path / "output", tmp_path / "log"
     with output.open("wb") as stdout, log.open("wb") as stderr:
@@ -34,7 +35,10 @@ def test_what_is_published_is_printed(tmp_path: Path) -> None:
         subscriber = subprocess.Popen([*HEDGEROW, *words], stdout=stdout, stderr=stderr)
     try:
         wait_until(lambda: "subscribed to home/#" in log.read_text(), "the subscription")
-        assert run("pub", f"multicast://:{port}", "home/vacuum", "done", *flags) == (0, "")
+        long_flags = [
+            f"--multicast-{flag[2:]}" if flag in ("--interface", "--ip") else flag for flag in flags
+        ]
+        assert run("pub", f"multicast://:{port}", "home/vacuum", "done", *long_flags) == (0, "")
         assert run("pub", "-L", f"multicast://:{port}/home/mop", "-m", "wait", "-q", "1", *flags) == (0, "")
         url = f"multicast://lo:{port}?ip=4&key={keys}"
         assert run("pub", url, "home/log", "-l", "-q", "1", data=b"one\n\xff\nthree\n") == (0, "")
@@ -69,7 +73,13 @@ def test_that_nothing_is_encrypted_is_said_once_unless_quiet() -> None:
         (("pub", "multicast://nope0", "a", "x"), 2, 'there is no network interface "nope0"; there are '),
         (("pub", "multicast://", "a", "x", "--interface", "nope0"), 2, 'no network interface "nope0"'),
         (("pub", "URL", "a", "x", "--scope", "planet"), 2, 'scope "planet": there are interface, link, site'),
+        (("pub", "URL", "a", "x", "--multicast-scope", "planet"), 2, 'scope "planet": there are'),
         (("pub", "URL", "a", "x", "--ip", "5"), 2, "ip is 5: there are 4 and 6"),
+        (("pub", "URL", "a", "x", "--key", "FILE"), 2, "for multicast it is --multicast-key FILE\n"),
+        (("pub", "multicast://10.9.0.1", "a", "x"), 2, "; a machine is named with ?peer=10.9.0.1\n"),
+        (("pub", "multicast://[fe80::1]", "a", "x"), 2, "; a machine is named with ?peer=fe80::1\n"),
+        (("sub", "multicast:", "home/#"), 2, '"multicast:" looks like a URL: multicast://\n'),
+        (("pub", "mqtt:/h", "a", "x"), 2, '"mqtt:/h" looks like a URL: mqtt://h\n'),
         (("pub", "URL", "a", "x", "--peer", "a b"), 2, 'peer "a b" is not HOST[:PORT]'),
         (("pub", "URL", "a", "x", "--multicast-key", "/no/such"), 2, "/no/such: cannot be read"),
         (("pub", "URL", "a", "x", "-u", "me"), 2, "no user names and passwords"),

@@ -32,7 +32,7 @@ def test_what_is_published_is_printed(hedgerow_node: StartNode, tmp_path: Path) 
         words = ["sub", "-d", url, "farm/soil", "-v", "-C", "4"]
         subscriber = subprocess.Popen([*HEDGEROW, *words], stdout=stdout, stderr=stderr)
     try:
-        wait_until(lambda: "subscribed to farm/soil" in log.read_text(), "the subscription")
+        wait_until(lambda: "asked for farm/soil" in log.read_text(), "the subscription")
         assert run("pub", url, "farm/soil", "wet") == (0, "")
         assert run("pub", f"{node.urls['udp']}/20", "-m", "drier") == (0, "")
         assert run("pub", node.urls["udp"], "20", "-l", data=b"dry\n\xff\n") == (0, "")
@@ -54,6 +54,7 @@ def test_what_is_published_is_printed(hedgerow_node: StartNode, tmp_path: Path) 
         (("sub", "URL", "#"), 1, "udp:// has no wildcards"),
         (("sub", "URL", "01", "-q", "2"), 1, "udp:// has QoS 0 alone"),
         (("sub", "URL?colour=red", "01"), 2, '"colour=red" after'),
+        (("sub", "URL?topics=1:farm", "01"), 2, '"1:farm" is not NUMBER=TOPIC'),
     ],
 )
 def test_what_udp_cannot_do_is_said(words: tuple[str, ...], status: int, reason: str) -> None:

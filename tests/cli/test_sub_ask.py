@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from hedgerow.cli import sub
+from hedgerow.cli import sub, sub_ask
 from hedgerow.message import Message
 from tests.conftest import StartNode
 from tests.programs import wait_until
@@ -79,7 +79,7 @@ def test_a_topic_and_another_while_waiting(hedgerow_node: StartNode, tmp_path: P
     with asking(tmp_path, node.urls["udp"], "-v", "-C", "3") as dialogue:
         dialogue.wait_for("Topics: 01 temperature, 02 wind speed, 03 humidity\nWhich topic do you want")
         dialogue.type("temperature")
-        dialogue.wait_for("Subscribed to temperature.\nWaiting for messages. Type another topic")
+        dialogue.wait_for("Asked for temperature.\nWaiting for messages. Type another topic")
         send(port, b"1234510121.5")
         wait_until(lambda: dialogue.printed == ["temperature 21.5"], "the first message")
         send(port, b"1234510360 %")  # not subscribed yet; it becomes the last value
@@ -96,7 +96,7 @@ def test_on_a_terminal(hedgerow_node: StartNode, tmp_path: Path) -> None:
     with asking(tmp_path, node.urls["udp"], "-C", "1", terminal=True) as dialogue:
         dialogue.wait_for("Which topic do you want")
         dialogue.type("wind speed")
-        dialogue.wait_for("Subscribed to wind speed.")
+        dialogue.wait_for("Asked for wind speed.")
         send(node.port("udp"), b"123451024 m/s")
         assert dialogue.finish() == 0
         assert dialogue.printed == ["4 m/s"]
@@ -112,10 +112,23 @@ def test_an_unknown_topic_is_told_and_asked_again(hedgerow_node: StartNode, tmp_
         )
         dialogue.type("#")
         dialogue.wait_for("Not subscribed: udp:// has no wildcards")
-        dialogue.type("1")
-        dialogue.wait_for("Subscribed to 1.")
-        dialogue.type("1")
-        dialogue.wait_for("You are subscribed to 1 already.")
+
+
+def test_a_sensor_topic_is_one_however_it_is_written(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node("--udp", "127.0.0.1:0")
+    with asking(tmp_path, node.urls["udp"], "-C", "2") as dialogue:
+        for times, line in enumerate(("1", "01", "temperature", "1")):
+            dialogue.type(line)
+            dialogue.wait_for("Asked for temperature.")
+            dialogue.wait_for("You are subscribed to temperature already.", times)
+        dialogue.type("7")
+        dialogue.wait_for("Asked for 07.")
+        dialogue.type("07")
+        dialogue.wait_for("You are subscribed to 07 already.")
+        for packet in (b"1234510121.5", b"1234510122"):
+            send(node.port("udp"), packet)
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["21.5", "22"]
 
 
 def test_the_end_of_the_input_ends_the_questions_not_the_waiting(
@@ -125,7 +138,7 @@ def test_the_end_of_the_input_ends_the_questions_not_the_waiting(
     with asking(tmp_path, node.urls["udp"], "-C", "1") as dialogue:
         dialogue.type("1")
         os.close(dialogue._typing)
-        dialogue.wait_for("Subscribed to 1.")
+        dialogue.wait_for("Asked for temperature.")
         send(node.port("udp"), b"1234510121.5")
         assert dialogue.finish() == 0
         assert dialogue.printed == ["21.5"]
@@ -142,7 +155,7 @@ def test_no_topic_at_all(hedgerow_node: StartNode, tmp_path: Path) -> None:
 def test_a_topic_given_beforehand_and_a_time_limit(hedgerow_node: StartNode, tmp_path: Path) -> None:
     node = hedgerow_node("--udp", "127.0.0.1:0")
     with asking(tmp_path, node.urls["udp"], "humidity", "-W", "0.5") as dialogue:
-        dialogue.wait_for("Subscribed to humidity.\nWaiting for messages.")
+        dialogue.wait_for("Asked for humidity.\nWaiting for messages.")
         assert dialogue.finish() == 27
 
 
@@ -159,6 +172,60 @@ def test_it_works_over_mqtt_too(hedgerow_node: StartNode, tmp_path: Path) -> Non
 
 def publish(url: str, *words: str) -> None:
     subprocess.run([*HEDGEROW, "pub", url, *words], check=True, timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("version", ["5", "311"])
+def test_a_message_is_printed_once_however_the_choices_overlap(
+    hedgerow_node: StartNode, tmp_path: Path, version: str
+) -> None:
+    url = hedgerow_node().urls["mqtt"]
+    with asking(tmp_path, url, "-v", "-q", "1", "-V", version, "-C", "4") as dialogue:
+        for topic in ("farm/wind", "farm/+", "+/soil", "#"):
+            dialogue.type(topic)
+            dialogue.wait_for(f"Subscribed to {topic}.")
+        for topic in ("farm/#", "barn"):
+            dialogue.type(topic)
+            dialogue.wait_for(f"You are subscribed to {topic} already, by #.")
+        topics = ["farm/wind", "farm/soil", "barn/soil", "barn"]
+        for topic in topics:
+            publish(url, topic, "x", "-q", "1")
+        assert dialogue.finish() == 0
+        assert sorted(dialogue.printed) == sorted(f"{topic} x" for topic in topics)
+
+
+def test_a_last_value_is_printed_once_too(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    url = hedgerow_node().urls["mqtt"]
+    publish(url, "farm/wind", "4", "-r", "-q", "1")
+    publish(url, "farm/soil", "wet", "-r", "-q", "1")
+    with asking(tmp_path, url, "farm/wind", "farm/+", "#", "-v", "-q", "1", "-C", "3") as dialogue:
+        dialogue.wait_for("Subscribed to #.")
+        wait_until(lambda: len(dialogue.printed) == 2, "the last values")
+        publish(url, "barn", "open", "-q", "1")
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["farm/wind 4", "farm/soil wet", "barn open"]
+
+
+@pytest.mark.parametrize(
+    ("general", "special", "covered"),
+    [
+        ("a", "a", True),
+        ("#", "a/+/#", True),
+        ("#", "$SYS/a", False),
+        ("a/#", "a", True),
+        ("a/#", "a/#", True),
+        ("a/+", "a/b", True),
+        ("a/+", "a/+", True),
+        ("a/+", "a/#", False),
+        ("a/+/#", "a/#", False),  # which matches "a", too
+        ("a/b", "a/+", False),
+        ("a", "a/b", False),
+        ("$share/g/#", "a", False),
+        ("$share/g/a", "$share/g/a", True),
+        ("#", "$share/g/a", False),
+    ],
+)
+def test_which_filter_covers_another(general: str, special: str, covered: bool) -> None:
+    assert sub_ask._covers(general, special) is covered
 
 
 def test_every_option_of_a_subscription_holds(hedgerow_node: StartNode, tmp_path: Path) -> None:
@@ -198,6 +265,22 @@ def test_a_session_keeps_what_was_chosen(hedgerow_node: StartNode, tmp_path: Pat
             assert dialogue.printed == [payload]
 
 
+def test_overlapping_choices_lose_nothing_of_a_session(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    node = hedgerow_node()
+    words = (node.urls["mqtt"], "a", "+", "-q", "1", "-c", "-i", "asker", "-C", "1")
+    with asking(tmp_path, *words) as dialogue:
+        dialogue.wait_for("Subscribed to +.")
+        publish(node.urls["mqtt"], "a", "0", "-q", "1")
+        assert dialogue.finish() == 0
+        assert dialogue.printed == ["0"]
+    for payload in ("1", "2", "3"):
+        publish(node.urls["mqtt"], "a", payload, "-q", "1")
+    for payload in ("1", "2", "3"):
+        with asking(tmp_path, *words) as dialogue:
+            assert dialogue.finish() == 0
+            assert dialogue.printed == [payload]
+
+
 class Bus:
     def __init__(self) -> None:
         self.acknowledged: list[Message] = []
@@ -207,11 +290,35 @@ class Bus:
 
 
 class Messages:
-    def __init__(self, message: Message) -> None:
-        self._message = message
+    def __init__(self, *messages: Message) -> None:
+        self._messages = messages
 
     async def batches(self) -> AsyncIterator[list[Message]]:
-        yield [self._message]
+        for message in self._messages:
+            yield [message]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one message for both", "a copy for each"])
+async def test_what_is_left_to_an_earlier_choice_is_acknowledged_after_it_was_printed(shared: bool) -> None:
+    bus = Bus()
+    message = Message("a", b"1", qos=1)
+    copy = message if shared else Message("a", b"1", qos=1)
+    first = sub_ask._Choice(cast(Any, bus), "a", cast(Any, Messages(message, Message("a", b"2"))), [])
+    second = sub_ask._Choice(cast(Any, bus), "#", cast(Any, Messages(copy)), [first])
+    assert [batch async for batch in second.batches()] == []
+    assert bus.acknowledged == []
+    batches = first.batches()
+    assert await anext(batches) == [message]
+    assert bus.acknowledged == []
+    await anext(batches)  # The first batch is dealt with.
+    assert [id(each) for each in bus.acknowledged] == [id(copy)]
+
+
+async def test_what_a_group_shares_out_is_left_to_nobody() -> None:
+    first = sub_ask._Choice(cast(Any, Bus()), "$share/g/a", cast(Any, Messages()), [])
+    message = Message("a", b"1")
+    second = sub_ask._Choice(cast(Any, Bus()), "a", cast(Any, Messages(message)), [first])
+    assert [batch async for batch in second.batches()] == [[message]]
 
 
 async def test_nobody_ends_it_before_the_last_message_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

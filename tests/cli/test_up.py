@@ -183,6 +183,8 @@ def test_the_log_is_json_on_request(hedgerow_node: StartNode) -> None:
         (["--mqtt", "0.0.0.0:0"], ["--mqtt", "without a name"]),
         (["--mqtt", "nonsense"], ["--mqtt", "nonsense"]),
         (["--data", "/dev/null"], ["--data", "/dev/null"]),
+        (["--multicast", "home/#", "farm/#"], ["up: farm/#: give each filter its own --multicast"]),
+        (["farm/#", "--log-level", "info"], ['up: what is "farm/#"? There are options alone']),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_a_status(

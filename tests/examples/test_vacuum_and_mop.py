@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 
@@ -57,3 +59,16 @@ def test_alone_it_gives_up_and_says_so() -> None:
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert b"mop: nobody answered within 0.5 s" in done.stderr
+
+
+def test_a_line_is_written_in_one_piece() -> None:
+    """Each write is a datagram here, so that one without the end of its line shows."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        command = [*EXAMPLE, "mop", "--url", "nonsense"]
+        unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        subprocess.run(command, stderr=theirs.fileno(), env=unbuffered, timeout=PATIENCE_S, check=False)
+        ours.setblocking(False)
+        written = ours.recv(10_000)
+        assert written.startswith(b'mop: "nonsense" is not a URL')
+        assert written.endswith(b"\n")

@@ -351,10 +351,13 @@ def test_documented_ranges_are_the_ranges() -> None:
         assert [read(text, Path()) for text in bounds] == [low, high]
 
 
-def test_the_documented_example_works(folder: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+def test_the_documented_examples_work(folder: Path) -> None:
+    example, with_devices = re.findall(r"```toml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
     config = load(example)
     assert config.limits == Limits(queue_bytes=64 * 1024 * 1024, session_expiry_s=7 * 86_400.0)
     assert error_of(example.replace("queue_bytes", "queue_byte")) in DOCUMENTATION.read_text().replace(
         "hedgerow.toml", "node.toml"
     )
+    config = load(with_devices)
+    assert config.multicast.topics == ("home/#", "farm/#")
+    assert config.sensors.topics == {1: "farm/temperature", 2: "farm/soil"}

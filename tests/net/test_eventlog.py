@@ -78,6 +78,22 @@ def test_a_kind_may_have_a_bound_of_its_own_and_then_has_no_summary(
         "sensor packet from 192.0.2.1 dropped: for the test",
         "sensor packet from 192.0.2.2 dropped: for the test",
     ]
-    log.write(SensorPacketDropped("192.0.2.1", "a minute later"), 160.0)
+    log.write(SensorPacketDropped("192.0.2.1", "for the test"), 160.0)
     log.close()
     assert len(caplog.records) == 3
+
+
+def test_such_a_kind_says_so_many_reasons_and_that_there_will_be_no_more(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        for reason in ("one", "two", "three", "four"):
+            log.write(SensorPacketDropped("192.0.2.1", reason), 100.0)
+    log.write(SensorPacketDropped("192.0.2.2", "four"), 100.0)
+    lines = [record.getMessage().removeprefix("sensor packet from 192.0.2.") for record in caplog.records]
+    assert lines == [
+        "1 dropped: one",
+        "1 dropped: two",
+        "1 dropped: three; more from there are only counted for a minute",
+        "2 dropped: four",
+    ]

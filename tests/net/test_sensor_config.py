@@ -56,7 +56,7 @@ def test_everything_in_a_file(tmp_path: Path) -> None:
 
 
 def test_the_table_may_be_a_table_of_its_own(tmp_path: Path) -> None:
-    config = in_a_file(tmp_path, '[sensors.topics]\n01 = "farm/temperature"\n')
+    config = in_a_file(tmp_path, 'udp = "localhost"\n[sensors.topics]\n01 = "farm/temperature"\n')
     assert config.sensors.topics == {1: "farm/temperature"}
 
 
@@ -96,11 +96,18 @@ def test_what_is_no_address(value: object) -> None:
         read_udp_addresses(value, HERE)
 
 
+@pytest.mark.parametrize("value", [12345, "12345", ["localhost", "12345"]])
+def test_a_port_is_no_address(value: object) -> None:
+    with pytest.raises(ConfigError, match='^"?12345"? is a port; say HOST:12345$'):
+        read_udp_addresses(value, HERE)
+
+
 @pytest.mark.parametrize(
     ("value", "error"),
     [
         ("01", '"01" is not a table such as {01 = "farm/temperature"}'),
-        (["01"], "is not a table"),
+        (["01"], '"01" is not NUMBER=TOPIC'),
+        ([1], "[1] is not a table"),
         ({"100": "a"}, '"100" is not a topic number from 00 to 99'),
         ({"x": "a"}, '"x" is not a topic number from 00 to 99'),
         ({"01": 5}, "01: 5 is not a text in quotes"),
@@ -129,6 +136,14 @@ def test_what_is_no_table(value: object, error: str) -> None:
 def test_errors_name_the_flag(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=f"^{words[0]}"):
         by_flags(*words)
+
+
+def test_what_is_for_sensors_needs_an_address(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--sensor-topic: needs udp too \(--udp HOST\)$"):
+        by_flags("--sensor-topic", "01=farm/temperature")
+    with pytest.raises(ConfigError, match=r"node.toml:2: sensors.rate: needs udp too \(--udp HOST\)$"):
+        in_a_file(tmp_path, "[sensors]\nrate = 5\n")
+    assert by_flags("--sensor-rate", "5", "--udp", "off").udp == ()  # said to be off, for now
 
 
 @pytest.mark.parametrize("words", [(), ("--no-anonymous", "--passwords", "passwords")])

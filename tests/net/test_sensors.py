@@ -166,7 +166,7 @@ async def test_a_port_in_use_names_the_address_and_the_key() -> None:
 # What strangers send
 
 
-async def test_bad_packets_are_counted_and_get_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_packets_are_counted_and_get_three_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     async with node() as server:
         with devices(1, port_of(server, "udp")) as (stranger,):
             for data in (b"", b"x", b"1234x101", b"00000101", b"65536001", b"12345901", b"123451zz"):
@@ -177,14 +177,19 @@ async def test_bad_packets_are_counted_and_get_one_line_a_minute(caplog: pytest.
             await until(lambda: stats_of(server).received == 80, "all of them")
             assert (stats_of(server).malformed, stats_of(server).unknown_topic) == (70, 10)
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert lines == ["sensor packet from 127.0.0.1 dropped: 0 bytes are shorter than the header of 8"]
+    assert lines == [
+        "sensor packet from 127.0.0.1 dropped: 0 bytes are shorter than the header of 8",
+        "sensor packet from 127.0.0.1 dropped: 1 bytes are shorter than the header of 8",
+        "sensor packet from 127.0.0.1 dropped: port '1234x' is not five digits"
+        "; more from there are only counted for a minute",
+    ]
 
 
 async def test_an_unknown_topic_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async with node() as server:
         with devices(1, port_of(server, "udp")) as (stranger,):
             stranger.send(b"12345177")
-            await until(lambda: "topic 77 is not in the table" in caplog.text, "the line")
+            await until(lambda: "table; --sensor-topic 77=TOPIC adds it" in caplog.text, "the line")
 
 
 async def test_the_broker_never_forwards_to_itself() -> None:

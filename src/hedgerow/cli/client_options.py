@@ -66,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-L",
         "--url",
-        help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], or ws(s)://…[/PATH], udp://HOST or multicast://",
+        help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], or ws(s)://…[/PATH], udp://HOST[/TOPIC] or "
+        "multicast://[/TOPIC]",
     )
     add("-h", "--host", help="host name or address (localhost)")
     add("-p", "--port", type=int, help="port (1883, with TLS 8883)")
@@ -78,9 +79,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--insecure", action="store_true", help="do not check the server's host name")
     add("--tls-use-os-certs", action="store_true", help="TLS with the system's authorities")
     add = parser.add_argument_group("multicast (multicast://, which needs no server)").add_argument
-    add("--interface", action="append", metavar="NAME", help="use this network interface; may be repeated")
-    add("--scope", help="how far IPv6 groups reach: interface, link (the default) or site")
-    add("--ip", type=int, metavar="VERSION", help="4 or 6 (6 where the interfaces can)")
+    # The long names are those of `hedgerow up`.
+    add(
+        "--interface",
+        "--multicast-interface",
+        action="append",
+        metavar="NAME",
+        help="use this network interface; may be repeated",
+    )
+    add(
+        "--scope",
+        "--multicast-scope",
+        help="how far IPv6 groups reach: interface, link (the default) or site",
+    )
+    add("--ip", "--multicast-ip", type=int, metavar="VERSION", help="4 or 6 (6 where the interfaces can)")
     add("--peer", action="append", metavar="HOST[:PORT]", help="a member that multicast may not reach")
     add("--multicast-key", metavar="FILE", help="file of keys: encrypt, and hear only those who have them")
     add = parser.add_argument_group("session").add_argument
@@ -137,8 +149,15 @@ class Target:
 
 
 def take_url(words: list[str]) -> str | None:
-    """The URL that the first word may be."""
-    return words.pop(0) if words and "://" in words[0] else None
+    """The URL that the first word may be. Raises ConfigError for what is almost one."""
+    if not words:
+        return None
+    if "://" in words[0]:
+        return words.pop(0)
+    scheme, colon, rest = words[0].partition(":")
+    if colon and scheme.lower() in SCHEMES and rest[:1] in ("", "/"):
+        raise ConfigError(f'"{words[0]}" looks like a URL: {scheme}://{rest.lstrip("/")}')
+    return None
 
 
 def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Address, str | None]:
@@ -153,6 +172,9 @@ def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Addre
     if arguments.host is not None or arguments.port is not None:
         raise ConfigError("a URL says the host and the port: -h and -p go without one")
     address = parse_url(url)
+    if arguments.key and address.scheme.name == "multicast":
+        right = "for multicast it is --multicast-key FILE"
+        raise ConfigError(f"--key is the private key of a TLS certificate; {right}")
     if (arguments.cafile or arguments.cert or arguments.key) and not address.scheme.tls:
         secure = f"{address.scheme.name}s"
         hint = f"write {secure}://" if secure in SCHEMES else "there is none with it"

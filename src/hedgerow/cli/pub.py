@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     content.add_argument("-n", "--null-message", action="store_true", help="an empty message")
     message.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="quality of service (0)")
-    message.add_argument("-r", "--retain", action="store_true", help="the server keeps the message")
+    message.add_argument("-r", "--retain", action="store_true", help="keep the message for later subscribers")
     message.add_argument("--repeat", type=int, default=1, metavar="N", help="publish N times")
     message.add_argument("--repeat-delay", type=float, default=0.0, metavar="S", help="seconds in between")
     message.add_argument(

@@ -11,7 +11,9 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import AsyncGenerator
 from functools import partial
+from typing import Protocol
 
 import hedgerow
 from hedgerow.cli import client_options
@@ -125,7 +127,9 @@ async def _subscribe(
                     await ask(bus, filters, subscribe, print_messages)
                 elif filters:
                     async with subscribe(*filters) as messages:
-                        logger.info("subscribed to %s", ", ".join(filters))
+                        # Over UDP nobody answers that it is so.
+                        done = "asked for" if target.url.startswith("udp:") else "subscribed to"
+                        logger.info("%s %s", done, ", ".join(filters))
                         await print_messages(messages)
         return 0
     except TimeoutError:
@@ -146,8 +150,14 @@ def _make_subscription(
     )
 
 
+class Batches(Protocol):
+    """A subscription, or what is left of one to be printed."""
+
+    def batches(self) -> AsyncGenerator[list[Message], None]: ...
+
+
 async def _print_messages(
-    bus: hedgerow.Bus, arguments: argparse.Namespace, printer: Printer, messages: hedgerow.Subscription
+    bus: hedgerow.Bus, arguments: argparse.Namespace, printer: Printer, messages: Batches
 ) -> None:
     """Returns when enough was printed, by this subscription or by another that has the same printer."""
     if arguments.only_subscribe:

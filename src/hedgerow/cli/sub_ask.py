@@ -3,22 +3,28 @@
 The user types a topic a line, on a terminal or through a pipe. What is asked and answered goes to
 standard error, messages to standard output, so that a program can read them. The end of the input ends
 the questions, not the waiting.
+
+Each choice is a subscription of its own. A message that several of them match is printed by the earliest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import hedgerow
 from hedgerow.cli.client_options import in_thread
+from hedgerow.cli.sub import Batches
 from hedgerow.errors import ConfigError, RefusedError, TopicError
+from hedgerow.message import Message
+from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.client.sensor_bus import SensorBus
+from hedgerow.topics import matches, split_shared, validate_filter
 
 Subscribe = Callable[[str], hedgerow.Subscription]
-Print = Callable[[hedgerow.Subscription], Coroutine[Any, Any, None]]
+Print = Callable[[Batches], Coroutine[Any, Any, None]]
 
 FIRST_QUESTION = "Which topic do you want to subscribe to?"
 NEXT_QUESTION = "Waiting for messages. Type another topic to subscribe to it too."
@@ -30,7 +36,7 @@ async def ask(bus: hedgerow.Bus, topics: list[str], subscribe: Subscribe, print_
     if isinstance(bus, SensorBus):
         table = ", ".join(f"{number:02} {name}" for number, name in sorted(bus.topics.items()))
         _say(f"Topics: {table}")
-    dialogue = _Dialogue(subscribe, print_messages)
+    dialogue = _Dialogue(bus, subscribe, print_messages)
     try:
         for topic in topics:
             await dialogue.choose(topic)
@@ -40,15 +46,57 @@ async def ask(bus: hedgerow.Bus, topics: list[str], subscribe: Subscribe, print_
         await dialogue.close()
 
 
+class _Choice:
+    """A chosen filter, and of its messages those that no earlier choice has."""
+
+    def __init__(
+        self,
+        bus: hedgerow.Bus,
+        topic_filter: str,
+        subscription: hedgerow.Subscription,
+        earlier: list[_Choice],
+    ) -> None:
+        self.topic_filter = topic_filter
+        self.subscription = subscription
+        self._bus = bus
+        # A group's member does not get all that its filter matches.
+        self._earlier = [each for each in earlier if split_shared(each.topic_filter)[0] is None]
+        self._left_here: list[Message] = []
+
+    async def batches(self) -> AsyncGenerator[list[Message], None]:
+        """Whoever takes a batch acknowledges it before it asks for the next one.
+
+        What is left to an earlier choice may be the very message that waits there, or a copy of it. So it
+        is acknowledged when the earlier one is through with all that had arrived by then, and not before:
+        what was not printed has to come again the next time.
+        """
+        async for batch in self.subscription.batches():
+            due, self._left_here = self._left_here, []
+            own = [message for message in batch if not self._leave_to_earlier(message)]
+            if own:
+                yield own
+            for message in due:
+                self._bus.acknowledge(message)
+
+    def _leave_to_earlier(self, message: Message) -> bool:
+        for choice in self._earlier:
+            if matches(choice.topic_filter, message.topic):
+                if message.qos:
+                    choice._left_here.append(message)
+                return True
+        return False
+
+
 class _Dialogue:
     """A task that asks, and one for each chosen topic that prints. `over` ends with the first of these, or
     with the error of a task."""
 
-    def __init__(self, subscribe: Subscribe, print_messages: Print) -> None:
+    def __init__(self, bus: hedgerow.Bus, subscribe: Subscribe, print_messages: Print) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._bus = bus
         self._subscribe = subscribe
         self._print_messages = print_messages
-        self._chosen: dict[str, hedgerow.Subscription] = {}
+        self._chosen: list[_Choice] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -73,20 +121,33 @@ class _Dialogue:
             raise ConfigError("no topic was chosen")
 
     async def choose(self, topic: str) -> None:
-        if topic in self._chosen:
-            _say(f"You are subscribed to {topic} already.")
-            return
         try:
+            topic = self._name_of(topic)
+            for choice in self._chosen:
+                if _covers(choice.topic_filter, topic):
+                    by = "" if choice.topic_filter == topic else f", by {choice.topic_filter}"
+                    _say(f"You are subscribed to {topic} already{by}.")
+                    return
             subscription = await self._subscribe(topic).__aenter__()
         except (RefusedError, TopicError) as error:
             _say(f"Not subscribed: {error}")
             return
-        self._chosen[topic] = subscription
-        _say(f"Subscribed to {topic}.")
-        self.start(self._print(subscription))
+        choice = _Choice(self._bus, topic, subscription, self._chosen)
+        self._chosen.append(choice)
+        # Over UDP nobody answers that it is so.
+        _say(f"Asked for {topic}." if isinstance(self._bus, SensorBus) else f"Subscribed to {topic}.")
+        self.start(self._print(choice))
 
-    async def _print(self, subscription: hedgerow.Subscription) -> None:
-        await self._print_messages(subscription)
+    def _name_of(self, topic: str) -> str:
+        """The one way to write what may be typed in several: a sensor topic has a name and a number."""
+        if isinstance(self._bus, SensorBus):
+            number = self._bus.find_number(topic, Reason.TOPIC_FILTER_INVALID)
+            return self._bus.topics.get(number, f"{number:02}")
+        validate_filter(topic)
+        return topic
+
+    async def _print(self, choice: _Choice) -> None:
+        await self._print_messages(choice)
         if not self.over.done():
             self.over.set_result(None)
 
@@ -95,8 +156,19 @@ class _Dialogue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for subscription in self._chosen.values():
-            subscription.close()
+        for choice in self._chosen:
+            choice.subscription.close()
+
+
+def _covers(general: str, special: str) -> bool:
+    """Whether `general` matches whatever `special` does."""
+    if general == special:
+        return True
+    if split_shared(general)[0] is not None or split_shared(special)[0] is not None:
+        return False
+    if special.endswith("#") and general.split("/")[special.count("/") :][:1] == ["+"]:
+        return False  # read as a name, the # would be one level
+    return matches(general, special)
 
 
 def _say(text: str) -> None:

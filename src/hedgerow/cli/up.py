@@ -17,6 +17,7 @@ import signal
 import sys
 from contextlib import suppress
 
+from hedgerow.errors import ConfigError
 from hedgerow.net import config, logs
 from hedgerow.net.server import Server
 
@@ -39,9 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="uvloop",
         help="the event loop: uvloop is fast, asyncio is Python's own",
     )
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    refuse_words(arguments)
     # Its default action would end a node whose files are being changed, and reloaded, while it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configuration = config.from_arguments(arguments)
@@ -50,6 +53,15 @@ def run(arguments: argparse.Namespace) -> int:
     with asyncio.Runner(loop_factory=loop_factory(arguments.loop)) as runner:
         runner.run(serve(configuration))
     return 0
+
+
+def refuse_words(arguments: argparse.Namespace) -> None:
+    """A node takes options alone; a second filter behind `--multicast` is the likeliest word."""
+    if arguments.words:
+        word = arguments.words[0]
+        if "multicast.topics" in vars(arguments):
+            raise ConfigError(f"{word}: give each filter its own --multicast")
+        raise ConfigError(f'what is "{word}"? There are options alone')
 
 
 def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:

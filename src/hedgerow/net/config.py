@@ -254,7 +254,7 @@ class _Loader:
             acl=values.get("access.acl"),
             anonymous=passwords is None if anonymous is None else anonymous,
             limits=Limits(**self.section("limits")),
-            sensors=make_sensor_settings(self.section("sensors")),
+            sensors=self.sensors(),
             multicast=self.multicast(),
         )
         self.check_tls_listeners(config)
@@ -286,6 +286,13 @@ class _Loader:
             if given.get(name) and "client_ca" not in given:
                 raise ConfigError(f"{self.where(f'tls.{name}')}: needs tls.client_ca too (--client-ca FILE)")
         return Tls(**given)
+
+    def sensors(self) -> SensorSettings:
+        given = self.section("sensors")
+        if given and "udp" not in self.values:
+            first = self.where(f"sensors.{next(iter(given))}")
+            raise ConfigError(f"{first}: needs udp too (--udp HOST)")
+        return make_sensor_settings(given)
 
     def multicast(self) -> Multicast:
         given = self.section("multicast")

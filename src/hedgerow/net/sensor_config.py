@@ -51,6 +51,8 @@ def read_udp_addresses(value: object, base: Path) -> tuple[Address, ...]:
 
 
 def _with_sensor_port(value: object) -> object:
+    if re.fullmatch(r"[0-9]{1,5}", str(value)):
+        raise ConfigError(f"{show(value)} is a port; say HOST:{value}")
     if not isinstance(value, str) or value == "off" or re.search(r":[0-9]*$", value.rpartition("]")[2]):
         return value
     return f"{value}:{DEFAULT_PORT}"
@@ -66,19 +68,25 @@ def read_packets_per_s(value: object, base: Path) -> float:
 
 def read_sensor_topics(value: object, base: Path) -> dict[int, str]:
     """The table of sensor topics: from TOML a table, from flags a list of NUMBER=TOPIC."""
-    pairs: list[tuple[str, object]]
     if isinstance(value, dict):
-        pairs = list(value.items())
-    elif isinstance(value, list) and all(isinstance(each, str) and "=" in each for each in value):
-        pairs = [
-            (number.strip(), topic.strip()) for number, _, topic in (each.partition("=") for each in value)
-        ]
-    else:
-        raise ConfigError(f'{show(value)} is not a table such as {{01 = "farm/temperature"}}')
-    return read_topic_table(pairs)
+        return _read_topic_table(value.items())
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return read_topic_lines(value)
+    raise ConfigError(f'{show(value)} is not a table such as {{01 = "farm/temperature"}}')
 
 
-def read_topic_table(pairs: Iterable[tuple[str, object]]) -> dict[int, str]:
+def read_topic_lines(lines: Iterable[str]) -> dict[int, str]:
+    """The same table, from texts such as 01=farm/temperature. Raises ConfigError."""
+    pairs = []
+    for line in lines:
+        number, equals, topic = line.partition("=")
+        if not equals:
+            raise ConfigError(f'"{line}" is not NUMBER=TOPIC')
+        pairs.append((number.strip(), topic.strip()))
+    return _read_topic_table(pairs)
+
+
+def _read_topic_table(pairs: Iterable[tuple[str, object]]) -> dict[int, str]:
     """Numbers to MQTT topics, each once. Raises ConfigError."""
     table: dict[int, str] = {}
     for text, topic in pairs:

@@ -188,6 +188,8 @@ def test_a_subscription_ends_unless_it_is_renewed() -> None:
 
 # Bad input
 
+UNKNOWN = "topic 77 is not in the table; --sensor-topic 77=TOPIC adds it"
+
 
 @pytest.mark.parametrize(
     ("data", "reason", "counter"),
@@ -196,8 +198,8 @@ def test_a_subscription_ends_unless_it_is_renewed() -> None:
         (b"1234x101", "port '1234x' is not five digits", "malformed"),
         (b"00000001", "port 00000 is not from 00001 to 65535", "malformed"),
         (b"70000001", "port 70000 is not from 00001 to 65535", "malformed"),
-        (b"12345177x", "topic 77 is not in the table", "unknown_topic"),
-        (b"12346077", "topic 77 is not in the table", "unknown_topic"),
+        (b"12345177x", UNKNOWN, "unknown_topic"),
+        (b"12346077", UNKNOWN, "unknown_topic"),
     ],
 )
 def test_bad_packets_are_dropped_counted_and_told(data: bytes, reason: str, counter: str) -> None:

@@ -171,7 +171,8 @@ async def test_a_broker_that_comes_later_or_again_is_subscribed_to(
     with old_broker() as before:
         url, port = before.url, before.port
     async with hedgerow.connect(url) as bus, bus.subscribe("01"):
-        await until(lambda: "nobody listens there" in caplog.text, "the warning")
+        warning = "nobody listens there; asking every 0.02 s"
+        await until(lambda: warning in caplog.text, "the warning")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as broker:
             broker.bind(("127.0.0.1", port))
             broker.setblocking(False)
@@ -282,6 +283,7 @@ async def test_a_subscription_that_udp_cannot_make_is_refused(
         ("?renew=soon", {}, '"renew=soon" after'),
         ("?topics=1=a,01=b", {}, "the table has the number already"),
         ("?topics=x=a", {}, '"x" is not a topic number'),
+        ("?topics=1:a", {}, '"1:a" is not NUMBER=TOPIC'),
         ("?topics=1=a/%2B", {}, "wildcard"),
     ],
 )

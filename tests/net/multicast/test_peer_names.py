@@ -75,7 +75,7 @@ async def test_a_name_that_is_not_found_is_looked_for_again_and_that_is_said_onc
     async with named(("barn",), server, monkeypatch) as found:
         await until(lambda: bool(found), "the name to be found in the end")
     assert server.asked == ["barn"] * 6
-    assert caplog.text.count(f"peer barn:{PORT} is not found") == 1
+    assert caplog.text.count(f"peer barn:{PORT} is not found; it will be looked for again") == 1
 
 
 async def test_a_name_that_cannot_be_one_does_not_end_the_search(caplog: pytest.LogCaptureFixture) -> None:

@@ -71,7 +71,7 @@ class SensorStats:
 @dataclass(slots=True)
 class SensorPacketDropped:
     level: ClassVar[int] = logging.WARNING
-    lines_a_minute: ClassVar[int] = 1
+    lines_a_minute: ClassVar[int] = 3
     address: str
     reason: str
 
@@ -175,7 +175,8 @@ class Exchange:
         topic = self._topics.get(packet.topic)
         if topic is None:
             self.stats.unknown_topic += 1
-            self._drop(address, f"topic {packet.topic:02} is not in the table")
+            number = f"{packet.topic:02}"
+            self._drop(address, f"topic {number} is not in the table; --sensor-topic {number}=TOPIC adds it")
         elif packet.role == SUBSCRIBER:
             self._subscribe(topic, packet.port, via, source, now)
         elif not topic.writable:

@@ -37,7 +37,7 @@ from hedgerow.net import udp
 from hedgerow.net.client.bus import Bus, State, StateChange, Subscription, settle
 from hedgerow.net.client.bus_options import BusOptions
 from hedgerow.net.client.urls import Address
-from hedgerow.net.sensor_config import read_topic_table
+from hedgerow.net.sensor_config import read_topic_lines
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +72,7 @@ def read_options(address: Address) -> SensorOptions:
         raise ConfigError(f'"{path}" after {address}: udp:// takes no path')
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name == "topics":
-            lines = [line.partition("=") for line in text.split(",")]
-            options.topics = read_topic_table((number.strip(), topic.strip()) for number, _, topic in lines)
+            options.topics = read_topic_lines(text.split(","))
         elif name == "port" and text.isascii() and text.isdecimal() and 0 < int(text) <= MAX_PORT:
             options.port = int(text)
         elif name == "renew" and text.isascii() and text.isdecimal() and int(text) > 0:
@@ -287,11 +286,14 @@ class SensorBus(Bus):
 
     def _handle_error(self, error: OSError) -> None:
         """The network's word on a datagram that was sent before: nobody listens, or no way there."""
+        text = _describe(error)
         if self._wanted:
-            self._renew_after(min(RETRY_S, self._renew_s))
+            retry_s = min(RETRY_S, self._renew_s)
+            self._renew_after(retry_s)
+            text = f"{text}; asking every {retry_s:g} s"
         if not self._warned:
             self._warned = True
-            logger.warning("%s: %s", self.address, _describe(error))
+            logger.warning("%s: %s", self.address, text)
 
     # The end
 

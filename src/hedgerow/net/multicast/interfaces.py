@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, SCOPES, ipv6_group
-from hedgerow.net.multicast.options import MulticastOptions
+from hedgerow.net.multicast.options import MulticastOptions, address_hint
 
 # <linux/if.h>, <linux/sockios.h>
 _IFF_UP, _IFF_LOOPBACK, _IFF_MULTICAST = 0x1, 0x8, 0x1000
@@ -126,7 +126,8 @@ def find(name: str, ip: int, options: MulticastOptions) -> Interface:
         index = socket.if_nametoindex(name)
     except OSError:
         existing = ", ".join(each for _, each in socket.if_nameindex())
-        raise ConfigError(f'there is no network interface "{name}"; there are {existing}') from None
+        text = f'there is no network interface "{name}"; there are {existing}{address_hint(name)}'
+        raise ConfigError(text) from None
     flags = _flags(name)
     if not flags & _IFF_UP:
         raise ConfigError(f"interface {name} is down; this brings it up: ip link set {name} up")

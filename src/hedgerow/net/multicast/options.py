@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from urllib.parse import parse_qsl, quote
 
@@ -48,7 +48,8 @@ class MulticastOptions:
     def __post_init__(self) -> None:
         for name in self.interfaces:
             if not _INTERFACE.fullmatch(name):
-                raise ConfigError(f'"{name}" is not the name of an interface, such as eth0')
+                hint = address_hint(name)
+                raise ConfigError(f'"{name}" is not the name of an interface, such as eth0{hint}')
         if self.scope not in SCOPES:
             raise ConfigError(f'scope "{self.scope}": there are {", ".join(SCOPES)}')
         if self.ip not in (None, 4, 6):
@@ -82,6 +83,15 @@ def name_of(interfaces: Iterable[str], port: int) -> str:
     """For people: where, without how."""
     host = ",".join(interfaces)
     return f"multicast://{authority(host, None if port == DEFAULT_PORT else port)}"
+
+
+def address_hint(name: str) -> str:
+    """The end of an error about an interface, for those who wrote a machine's address in its place."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return ""
+    return f"; a machine is named with ?peer={name}"
 
 
 def read_options(host: str, port: int, rest: str) -> MulticastOptions:

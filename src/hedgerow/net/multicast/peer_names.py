@@ -53,7 +53,8 @@ class PeerNames:
             except (OSError, UnicodeError) as error:
                 if not has_failed:
                     where = authority(host, port)
-                    logger.warning("peer %s is not found, and looked for again: %s", where, reason_of(error))
+                    text = "peer %s is not found; it will be looked for again: %s"
+                    logger.warning(text, where, reason_of(error))
                 has_failed = True
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, longest_s)
