@@ -117,7 +117,7 @@ class Siege:
             assert stream.expected <= stream.highest + 1
         assert len(held.senders) <= limits.MAX_SENDERS
         assert len(held.listening) <= LIMITS.groups + len(held.filters)
-        assert len(self.member._unproven) <= limits.MAX_UNPROVEN
+        assert len(self.member._proofs.unproven) <= limits.MAX_UNPROVEN
         assert self.member._values.bytes <= LIMITS.retained_bytes
         assert len(self.member._peers._peers) <= limits.MAX_PEERS
         assert len(self.member._peers._copies) <= limits.MAX_COPIES

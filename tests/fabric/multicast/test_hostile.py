@@ -158,7 +158,7 @@ def test_a_recorded_life_played_to_a_newcomer() -> None:
     later.run(5.0)
     assert newcomer.messages == newcomer.held == []
     assert newcomer.member.stats.unproven > 0
-    assert not newcomer.member._unproven, "and what waited for a proof is forgotten"
+    assert not newcomer.member._proofs.unproven, "and what waited for a proof is forgotten"
     friend = later.host(ring())
     friend.publish(TOPIC, b"alive", qos=1)
     later.run(1.0)

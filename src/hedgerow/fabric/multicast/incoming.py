@@ -218,26 +218,3 @@ class Sender:
                 del self.floors[next(iter(self.floors))]
             self.floors[topic] = stream.delivered_sequence
         return stream
-
-
-class Datagram(NamedTuple):
-    """What `Member.receive_datagram` was told."""
-
-    data: bytes
-    topic: str | None
-    source: PeerAddress | None
-    unicast: bool
-
-
-class Unproven:
-    """A sender whose frames open, but which may be a recording of an earlier life: it is asked for a proof,
-    and until that comes its frames wait."""
-
-    __slots__ = ("bytes", "frames", "nonce", "tries", "window")
-
-    def __init__(self, nonce: bytes) -> None:
-        self.nonce = nonce
-        self.frames: list[Datagram] = []
-        self.bytes = 0
-        self.tries = 0
-        self.window = ReplayWindow()

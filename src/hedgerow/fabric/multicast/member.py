@@ -2,11 +2,8 @@
 
 A machine: the application's calls, datagrams and `now` come in; datagrams, groups to be in, messages and
 the next deadline come out. `Publisher` and `Subscriber` are its two halves, `Discovery` and `Peers` know who
-and what there is, the `Transmitter` makes datagrams. Here every frame that arrives is checked, opened if
-it is sealed, and handed to the one that its kind is for.
-
-With keys, nothing is believed of a sender before it has answered a challenge: frames of an earlier life of
-the network, recorded and played back, have a good seal but nobody who answers.
+and what there is, `Proofs` who is alive, the `Transmitter` makes datagrams. Here every frame that arrives is
+checked, opened if it is sealed, and handed to the one that its kind is for.
 """
 
 from __future__ import annotations
@@ -19,29 +16,24 @@ from hedgerow.fabric.multicast import frame
 from hedgerow.fabric.multicast.discovery import Discovery
 from hedgerow.fabric.multicast.frame import (
     HEADER_BYTES,
-    NONCE_BYTES,
     SEALED,
     SENDER_BYTES,
     TOPIC,
-    Challenge,
     FrameError,
     Header,
     Kind,
     parse_header,
 )
 from hedgerow.fabric.multicast.groups import CONTROL_TOPIC, topic_crc
-from hedgerow.fabric.multicast.incoming import Datagram, Listening, Sender, Unproven
+from hedgerow.fabric.multicast.incoming import Listening, Sender
 from hedgerow.fabric.multicast.keys import Keyring, SealError
 from hedgerow.fabric.multicast.limits import (
-    ASK_AGAIN_S,
     GONE_AFTER_S,
     LINGER_S,
-    MAX_UNPROVEN,
-    MAX_UNPROVEN_BYTES,
-    PROOFS_PER_S,
     Limits,
 )
 from hedgerow.fabric.multicast.peers import PeerAddress, Peers
+from hedgerow.fabric.multicast.proofs import Datagram, Proofs
 from hedgerow.fabric.multicast.publisher import Publisher
 from hedgerow.fabric.multicast.random import Random
 from hedgerow.fabric.multicast.stats import Stats
@@ -50,13 +42,10 @@ from hedgerow.fabric.multicast.timers import Timers
 from hedgerow.fabric.multicast.transmitter import Transmitter
 from hedgerow.fabric.multicast.values import LastValues
 from hedgerow.message import Message
-from hedgerow.rates import Allowance
 
 __all__ = ["CONTROL_TOPIC", "Keyring", "Limits", "Member", "PeerAddress", "Random", "Stats"]
 
 MAX_CACHED_TOPICS = 16_384
-
-
 MAX_EVENTS = 16  # between two looks at them; each is a line for people
 
 
@@ -95,7 +84,6 @@ class Member:
         self.origin = self.sender.hex()
         self.stats = Stats()
         self._keys = keys
-        self._random = random
         self._hears_itself = hears_itself
         self._wanted: dict[str, bool] = {}
         self._timers = Timers()
@@ -118,8 +106,7 @@ class Member:
             self._peers,
         )
         self._subscriber.on_value = self._discovery.heard_value
-        self._unproven: dict[bytes, Unproven] = {}
-        self._proofs = Allowance(PROOFS_PER_S, 0.5)
+        self._proofs = Proofs(self._transmitter, self._timers, random, self.stats)
         self._published_at = float("-inf")
         self._events: list[NotHeard] = []
         self._discovery.start(now)
@@ -317,7 +304,7 @@ class Member:
                 return
             counter, body = self._keys.open(sender_id, data)
             if sender is None:
-                self._hold_unproven(header, body, counter, Datagram(data, topic, source, unicast), now)
+                self._receive_unproven(header, body, counter, Datagram(data, topic, source, unicast), now)
                 return
             # Messages and streams are told apart by numbers of their own.
             is_new = header.kind in _NUMBERED or sender.window.accepts(counter)
@@ -344,9 +331,27 @@ class Member:
             if self._subscriber.is_paused and topic is None:
                 self.stats.dropped += 1  # It will be missed, and asked for, when there is room again.
                 return
-            self._receive_data(header, body, sender, listening, now)
+            _, _, flags, _, _, stream_sequence, message_sequence = header
+            self._subscriber.receive_data(
+                sender, listening, flags, stream_sequence, message_sequence, body, now
+            )
             return
-        _HANDLERS[header.kind](self, Received(header, body, sender, listening, source, unicast, now))
+        handle = _HANDLERS.get(header.kind)
+        if handle is not None:
+            handle(self, Received(header, body, sender, listening, source, unicast, now))
+
+    def _receive_unproven(
+        self, header: Header, body: bytes, counter: int, datagram: Datagram, now: float
+    ) -> None:
+        waited = self._proofs.hold(header, body, counter, datagram, now)
+        if waited is None:
+            return
+        self._subscriber.meet(header.sender, now).stale = header.message_sequence
+        for data, topic, source, unicast in waited:
+            try:
+                self._receive(data, now, topic, source, unicast)
+            except FrameError:
+                self.stats.malformed += 1
 
     def _find_listening(self, header: Header, body: bytes, now: float) -> tuple[Listening | None, bytes]:
         """Whether the topic that a frame carries is one of ours. A wildcard may not have known it yet."""
@@ -363,12 +368,6 @@ class Member:
             self._events.append(NotHeard(source, reason))
 
     # By kind
-
-    def _receive_data(
-        self, header: Header, body: bytes, sender: Sender, listening: Listening, now: float
-    ) -> None:
-        _, _, flags, _, _, stream_sequence, message_sequence = header
-        self._subscriber.receive_data(sender, listening, flags, stream_sequence, message_sequence, body, now)
 
     def _receive_heartbeat(self, received: Received) -> None:
         header, body, sender, listening, _, _, now = received
@@ -395,9 +394,6 @@ class Member:
     def _receive_interest(self, received: Received) -> None:
         self._discovery.receive_interest(frame.parse_interest(received.body), received.now)
 
-    def _receive_presence(self, received: Received) -> None:
-        """That it was heard is all that it says."""
-
     def _receive_hello(self, received: Received) -> None:
         _, body, sender, _, source, _, now = received
         if source is None:
@@ -418,6 +414,10 @@ class Member:
         ):
             self._greet(source)
 
+    def _receive_challenge(self, received: Received) -> None:
+        challenge = frame.parse_challenge(received.body)
+        self._proofs.answer(challenge, received.sender.id, received.now)
+
     def _receive_leave(self, received: Received) -> None:
         self._subscriber.receive_leave(received.sender, received.now)
         self._discovery.receive_leave(received.sender)
@@ -425,93 +425,21 @@ class Member:
             self._peers.remove(received.sender.address)
             self._see_to_copies()
 
-    # Proof of life
-
-    def _hold_unproven(
-        self,
-        header: Header,
-        body: bytes,
-        counter: int,
-        datagram: Datagram,
-        now: float,
-    ) -> None:
-        unproven = self._unproven.get(header.sender)
-        if header.kind == Kind.PROOF:
-            if unproven is not None and frame.parse_challenge(body) == (self.sender, unproven.nonce):
-                self._prove(header.sender, unproven, header.message_sequence, now)
-            return
-        if unproven is None:
-            if len(self._unproven) >= MAX_UNPROVEN:
-                # The one that has had the most time to answer. Recordings must not keep newcomers out.
-                oldest = next(iter(self._unproven))
-                self.stats.unproven += len(self._unproven.pop(oldest).frames)
-            unproven = self._unproven[header.sender] = Unproven(self._random.randbytes(NONCE_BYTES))
-            self._challenge(header.sender, unproven, now)
-        if not unproven.window.accepts(counter):
-            self.stats.replayed += 1
-            return
-        if header.kind == Kind.CHALLENGE:
-            # Two that meet must not each wait for the other's proof first.
-            self._answer_challenge(frame.parse_challenge(body), header.sender, now)
-            return
-        if unproven.bytes + len(datagram.data) > MAX_UNPROVEN_BYTES:
-            self.stats.unproven += 1
-            return
-        unproven.frames.append(datagram)
-        unproven.bytes += len(datagram.data)
-
-    def _challenge(self, sender_id: bytes, unproven: Unproven, now: float) -> None:
-        if self._unproven.get(sender_id) is not unproven:
-            return
-        if unproven.tries > len(ASK_AGAIN_S):
-            del self._unproven[sender_id]
-            self.stats.unproven += len(unproven.frames)
-            return
-        challenge = Challenge(sender_id, unproven.nonce)
-        self._transmitter.send_to_all(Kind.CHALLENGE, frame.pack_challenge(challenge))
-        wait_s = (*ASK_AGAIN_S, 1.0)[unproven.tries]
-        unproven.tries += 1
-        self._timers.at(now + wait_s, lambda at: self._challenge(sender_id, unproven, at))
-
-    def _answer_challenge(self, challenge: Challenge, asker: bytes, now: float) -> None:
-        if challenge.member == self.sender and self._proofs.take(now):
-            proof = Challenge(asker, challenge.nonce)
-            self._transmitter.send_to_all(
-                Kind.PROOF, frame.pack_challenge(proof), message_sequence=self._transmitter.stale_counter
-            )
-
-    def _prove(self, sender_id: bytes, unproven: Unproven, stale_counter: int, now: float) -> None:
-        del self._unproven[sender_id]
-        self._subscriber.meet(sender_id, now).stale = stale_counter
-        for data, topic, source, unicast in unproven.frames:
-            try:
-                self._receive(data, now, topic, source, unicast)
-            except FrameError:
-                self.stats.malformed += 1
-
-    def _receive_challenge(self, received: Received) -> None:
-        challenge = frame.parse_challenge(received.body)
-        self._answer_challenge(challenge, received.sender.id, received.now)
-
-    def _receive_proof(self, received: Received) -> None:
-        """Of one whom we believe already."""
-
 
 _NUMBERED = frozenset((Kind.DATA, Kind.HEARTBEAT, Kind.GONE))
 
 _DATA = int(Kind.DATA)
 
-# DATA, of which there are the most, goes without a `Received`.
+# DATA, of which there are the most, goes without a `Received`. That a PRESENCE was heard is all that it says,
+# and a PROOF is news only of one that is not believed yet.
 _HANDLERS: dict[int, Callable[[Member, Received], None]] = {
     Kind.HEARTBEAT: Member._receive_heartbeat,
     Kind.REPAIR: Member._receive_repair,
     Kind.GONE: Member._receive_gone,
     Kind.TOPICS: Member._receive_topics,
     Kind.INTEREST: Member._receive_interest,
-    Kind.PRESENCE: Member._receive_presence,
     Kind.HELLO: Member._receive_hello,
     Kind.WELCOME: Member._receive_welcome,
     Kind.CHALLENGE: Member._receive_challenge,
-    Kind.PROOF: Member._receive_proof,
     Kind.LEAVE: Member._receive_leave,
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker import handle_connect
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
@@ -376,6 +376,11 @@ class Broker:
         heappush(self._timers, (at, self._timer_count, subject))
 
     # Publications
+
+    def identify(self, message: Message) -> None:
+        """Give the publication that was counted last its id, if it came without one."""
+        if message.id is None:
+            message.id = MessageId(self.node_id, self.epoch, self.sequence)
 
     def publish(self, message: Message, route: Route, publisher: Session | Port | None) -> int:
         """Pass a publication on; how many recipients it had."""

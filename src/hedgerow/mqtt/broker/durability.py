@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hedgerow.message import Message, MessageId
+from hedgerow.message import Message
 from hedgerow.mqtt.broker.changes import Changes, SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection, Pause
 from hedgerow.mqtt.broker.deliveries import pump
@@ -122,7 +122,7 @@ class Durability:
     def store_retained(self, topic: str, message: Message | None) -> None:
         if self.enabled:
             if message is not None:
-                self._identify(message)
+                self._broker.identify(message)
             self.changes.retained[topic] = message
             self.change_count += 1
 
@@ -139,7 +139,7 @@ class Durability:
         """A place in the store for a message: one for all the sessions that it goes to, in a row."""
         stored, key = self._stored_last
         if stored is not message:
-            self._identify(message)
+            self._broker.identify(message)
             key = self.next_message_key
             self.next_message_key += 1
             self._stored_last = (message, key)
@@ -175,8 +175,3 @@ class Durability:
             changes.deliveries[session.key, key] = None
             if is_last:
                 changes.messages[key] = None
-
-    def _identify(self, message: Message) -> None:
-        if message.id is None:
-            broker = self._broker
-            message.id = MessageId(broker.node_id, broker.epoch, broker.sequence)

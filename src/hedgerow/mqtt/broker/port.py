@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import TopicError
-from hedgerow.message import Message, MessageId
+from hedgerow.message import Message
 from hedgerow.mqtt.broker.events import PublicationRefused
 from hedgerow.topics import split_shared, validate_filter, validate_name
 
@@ -52,7 +52,7 @@ class Port:
             if message.id is None:
                 # No one has needed its id so far, so that any number that is not in use will do.
                 broker.sequence += 1
-                _identify(broker, message)
+                broker.identify(message)
             self.deliver(message)
 
     def unsubscribe(self, topic_filter: str) -> None:
@@ -98,16 +98,10 @@ class Port:
 
 def deliver_to_ports(broker: Broker, message: Message, route: Route, publisher: Session | Port | None) -> int:
     """Hand a publication to the ports of its route; how many took it."""
-    _identify(broker, message)  # before a port publishes in turn, and takes the next number
+    broker.identify(message)  # before a port publishes in turn, and takes the next number
     count = 0
     for port in route.ports:
         if port is not publisher and not port.closed:
             port.deliver(message)
             count += 1
     return count
-
-
-def _identify(broker: Broker, message: Message) -> None:
-    """Give the publication that was counted last its id, if it came without one."""
-    if message.id is None:
-        message.id = MessageId(broker.node_id, broker.epoch, broker.sequence)
