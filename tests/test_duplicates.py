@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.duplicates import DuplicateLog
+from hedgerow import duplicates
+from hedgerow.duplicates import LIFE_BYTES, MAX_SEQUENCE, PAGE_BYTES, DuplicateLog
 from hedgerow.message import MessageId
+
+PAGE = 2_048  # sequences
+SMALL = 16 * (LIFE_BYTES + PAGE_BYTES)
 
 
 def message_id(sequence: int, origin: str = "node", epoch: int = 1) -> MessageId:
@@ -15,81 +21,160 @@ def message_id(sequence: int, origin: str = "node", epoch: int = 1) -> MessageId
 
 
 def test_an_id_is_new_once() -> None:
-    log = DuplicateLog(100)
-    assert not log.seen(message_id(1), 0.0)
-    assert log.seen(message_id(1), 0.0)
-    assert log.seen(message_id(1), 1.0)
+    log = DuplicateLog()
+    assert not log.seen(message_id(1))
+    assert log.seen(message_id(1))
+    assert log.seen(message_id(1))
 
 
 def test_origin_epoch_and_sequence_all_count() -> None:
-    log = DuplicateLog(100)
+    log = DuplicateLog()
     ids = [message_id(1), message_id(2), message_id(1, origin="other"), message_id(1, epoch=2)]
-    assert [log.seen(each, 0.0) for each in ids] == [False] * 4
-    assert [log.seen(each, 0.0) for each in ids] == [True] * 4
+    assert [log.seen(each) for each in ids] == [False] * 4
+    assert [log.seen(each) for each in ids] == [True] * 4
 
 
-def test_an_id_is_remembered_for_its_time() -> None:
-    log = DuplicateLog(100, min_age_s=10.0)
-    log.seen(message_id(0), 0.0)
-    log.seen(message_id(1), 9.0)
-    assert not log.seen(message_id(2), 10.5)
-    assert log.seen(message_id(1), 18.9)
-    assert log.forgotten_early == 0
+def test_millions_of_dense_ids_are_remembered() -> None:
+    """What came long ago is still known, and nothing is taken for seen because its number is low."""
+    log = DuplicateLog()
+    life = log.life("node", 1)
+    for sequence in range(0, 2_000_000, 7):
+        assert not life.seen(sequence)
+    assert log.seen(message_id(0))
+    assert log.seen(message_id(7 * 200_000))
+    assert not log.seen(message_id(7 * 200_000 + 1))
+    assert log.forgotten == 0
+    assert log.bytes < 1024 * 1024
 
 
-def test_an_id_is_forgotten_in_the_end() -> None:
-    log = DuplicateLog(100, min_age_s=10.0)
-    for number in range(5):
-        log.seen(message_id(number), 10.0 * number)
-    assert len(log) == 2
-    assert not log.seen(message_id(0), 50.0)
+def test_the_page_unused_for_longest_is_forgotten_first() -> None:
+    log = DuplicateLog(SMALL)
+    log.seen(message_id(1, "kept in use"))
+    log.seen(message_id(1, "old"))
+    for number in range(100):
+        log.seen(message_id(1, f"flood {number}"))
+        assert log.seen(message_id(1, "kept in use"))
+        assert log.bytes <= SMALL
+    assert not log.seen(message_id(1, "old"))
+    assert log.forgotten == log.forgotten_lives > 80
 
 
-def test_an_id_that_keeps_coming_back_is_kept() -> None:
-    log = DuplicateLog(100, min_age_s=10.0)
-    log.seen(message_id(0), 0.0)
-    for number in range(1, 20):
-        log.seen(message_id(number), 9.0 * number)
-        assert log.seen(message_id(0), 9.0 * number)
-
-
-def test_a_flood_pushes_out_the_oldest_and_is_counted() -> None:
-    log = DuplicateLog(100, min_age_s=10.0)
+def test_one_life_has_no_more_than_a_quarter() -> None:
+    log = DuplicateLog(SMALL)
+    log.seen(message_id(1, "other"))
     for number in range(1_000):
-        assert not log.seen(message_id(number), 0.0)
-        assert len(log) <= 100
-    assert log.forgotten_early == 900
-    assert all(log.seen(message_id(number), 0.0) for number in range(950, 1_000))
-    assert not log.seen(message_id(0), 0.0)
+        assert not log.seen(message_id(number * PAGE))
+    assert log.seen(message_id(1, "other"))
+    assert log.bytes <= SMALL // 4 + 2 * (LIFE_BYTES + PAGE_BYTES)
+    assert log.seen(message_id(999 * PAGE))
+    assert not log.seen(message_id(0))
 
 
-def test_an_id_that_is_there_is_known_even_at_the_moment_that_makes_room() -> None:
-    log = DuplicateLog(4, min_age_s=10.0)
-    for number in range(4):
-        log.seen(message_id(number), 0.0)
-    assert log.seen(message_id(0), 0.0)
+def test_forgotten_counts_ids() -> None:
+    log = DuplicateLog(SMALL)
+    for sequence in range(PAGE):
+        log.seen(message_id(sequence))
+    for number in range(1, 20):
+        log.seen(message_id(number * PAGE))
+    kept = (log.bytes - LIFE_BYTES) // PAGE_BYTES
+    assert log.forgotten == PAGE + 19 - kept
+
+
+def test_lives_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "MAX_LIVES", 10)
+    log = DuplicateLog()
+    first = log.life("first", 1)
+    first.seen(1)
+    for number in range(9):
+        log.seen(message_id(1, f"{number}"))
+    first.seen(1)
+    log.seen(message_id(1, "one more"))
+    assert log.life_count == 10
+    assert log.forgotten_lives == log.forgotten == 1
+    assert not first.is_forgotten
+    assert not log.seen(message_id(1, "0"))
+
+
+def test_a_long_name_is_counted() -> None:
+    log = DuplicateLog(1024 * 1024)
+    for number in range(100):
+        log.seen(message_id(1, f"{number}" + 50_000 * "x"))
+        assert log.bytes <= 1024 * 1024
+    assert log.life_count < 21
+
+
+def test_a_life_that_was_forgotten_says_so_and_still_answers() -> None:
+    log = DuplicateLog(SMALL)
+    life = log.life("node", 1)
+    assert not life.seen(1)
+    for number in range(100):
+        log.seen(message_id(1, f"flood {number}"))
+    assert life.is_forgotten
+    assert not life.seen(1)
+    assert life.seen(1)
+    again = log.life("node", 1)
+    assert again is not life
+    assert again.seen(1)
+
+
+@pytest.mark.parametrize("sequence", [-1, MAX_SEQUENCE + 1, 10**1_000])
+def test_a_number_that_no_node_gives_is_never_new_and_takes_no_room(sequence: int) -> None:
+    log = DuplicateLog()
+    log.life("node", 1)
+    before = log.bytes
+    assert log.seen(message_id(sequence))
+    assert log.bytes == before
+    assert not log.seen(message_id(MAX_SEQUENCE))
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_the_bytes_counted_are_those_taken(is_dense: bool) -> None:
+    max_bytes = 4 * 1024 * 1024
+    ids = [
+        message_id(number // 5 * PAGE, f"{number % 5}")
+        if is_dense
+        else message_id(10**9, f"{number}", number)
+        for number in range(10_000)
+    ]
+    tracemalloc.start()
+    try:
+        log = DuplicateLog(max_bytes)
+        for each in ids:
+            log.seen(each)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * log.bytes < taken < 1.1 * max_bytes
 
 
 def test_a_log_needs_room() -> None:
-    with pytest.raises(ValueError, match="at least two"):
+    with pytest.raises(ValueError, match="at least"):
         DuplicateLog(1)
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.floats(0, 5)), max_size=200), st.integers(2, 40))
-def test_it_answers_as_a_log_that_forgets_nothing_would_while_it_must_remember(
-    steps: list[tuple[int, float]], max_entries: int
-) -> None:
-    log = DuplicateLog(max_entries, min_age_s=10.0)
-    now = 0.0
-    history: list[tuple[int, float]] = []
-    for number, pause_s in steps:
-        now += pause_s
-        last = max((position for position, (each, _) in enumerate(history) if each == number), default=None)
-        answer = log.seen(message_id(number), now)
-        if last is None:
+ids = st.builds(
+    MessageId, st.sampled_from("abcdefghi"), st.integers(1, 2), st.integers(0, 10).map(lambda n: n * 700)
+)
+
+
+@given(st.lists(ids, max_size=300))
+def test_it_never_takes_a_new_id_for_a_duplicate_and_knows_what_was_used_last(steps: list[MessageId]) -> None:
+    log = DuplicateLog(8 * (LIFE_BYTES + PAGE_BYTES))
+    history: list[MessageId] = []
+    for each in steps:
+        answer = log.seen(each)
+        if each not in history:
             assert not answer
-        elif now - history[last][1] < 10.0:
-            others = {each for each, _ in history[last + 1 :]}
-            assert answer or len(others) >= max_entries // 2
-        history.append((number, now))
-        assert len(log) <= max_entries
+        elif each == history[-1]:
+            assert answer
+        history.append(each)
+        assert log.bytes <= 8 * (LIFE_BYTES + PAGE_BYTES)
+
+
+@given(st.lists(ids, max_size=300))
+def test_with_room_it_answers_as_a_set_would(steps: list[MessageId]) -> None:
+    log = DuplicateLog()
+    known: set[MessageId] = set()
+    for each in steps:
+        assert log.seen(each) == (each in known)
+        known.add(each)

@@ -36,8 +36,8 @@ def test_one_ipv6_site_is_one_address() -> None:
 
 
 def test_loopback_is_spared_only_when_asked() -> None:
-    spared, held = RatePerAddress(1, 1, spare_loopback=True), RatePerAddress(1, 1)
-    for address in ("127.0.0.1", "::1"):
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+        spared, held = RatePerAddress(1, 1, spare_loopback=True), RatePerAddress(1, 1)
         assert [spared.allows(address, 0.0), spared.allows(address, 0.0)] == [True, True]
         assert [held.allows(address, 0.0), held.allows(address, 0.0)] == [True, False]
 

@@ -1,45 +1,163 @@
 """The duplicate log: which messages have been here, by their fabric-wide id.
 
-`seen` remembers an id and answers whether it was there already. Two generations keep that O(1): ids go into
-the young one; when that is full, or `min_age_s` old, it becomes the old one, and the old one is forgotten. So
-an id is remembered for at least `min_age_s` unless `max_entries` / 2 others come meanwhile, never more than
-`max_entries` are held, and an id that keeps coming back is kept.
+`seen` remembers an id and answers whether it was there already. A link that was away may bring its queue
+hours after the same messages came by another way, so the log remembers as long as its memory lasts, not for
+a time: the sequences of one life of a node (origin and epoch) are dense, so each is one bit, and 16 MiB hold
+about fifty million of them.
+
+The bits are in pages of 2,048. Beyond `max_bytes`, which counts what Python takes beside the bits, the page
+unused for longest is forgotten first, and no life has more than a quarter of it: one busy origin does not
+push out the others. An id that was forgotten is new when it comes again: twice is better than never.
 """
 
 from __future__ import annotations
 
+import sys
+from collections import OrderedDict
+
 from hedgerow.message import MessageId
 
-MIN_AGE_S = 60.0  # A second copy takes the slower path: repairs, and links that queue while they are away.
+DEFAULT_BYTES = 16 * 1024 * 1024
+MAX_LIVES = 4_096  # A stranger may invent an origin for every message.
+MAX_SEQUENCE = 2**64 - 1  # No node counts further, and a number of a thousand digits is a way to fill memory.
+PAGE_BYTES = 640  # as tracemalloc counts: 256 of bits, and the objects and table entries that lead to them
+LIFE_BYTES = 400  # of a life without its pages and its name
+
+_PAGE_SHIFT = 11
+_BITS_BYTES = (1 << _PAGE_SHIFT) // 8
+_BYTE_MASK = _BITS_BYTES - 1
+
+
+class _Page:
+    __slots__ = ("bits", "life", "number")
+
+    def __init__(self, life: Life, number: int) -> None:
+        self.bits = bytearray(_BITS_BYTES)
+        self.life = life
+        self.number = number
+
+
+class Life:
+    """What is known of one (origin, epoch). Who gets many messages of one life asks it without the log.
+
+    It answers rightly even when `is_forgotten`, but by asking the log anew each time.
+    """
+
+    __slots__ = ("_log", "is_forgotten", "key", "pages")
+
+    def __init__(self, log: DuplicateLog, key: tuple[str, int]) -> None:
+        self.key = key
+        """Origin and epoch."""
+        self.is_forgotten = False
+        """The log no longer holds it: ask for it again."""
+        self.pages: dict[int, _Page] = {}
+        self._log = log
+
+    def seen(self, sequence: int) -> bool:
+        """Was it here before? From now on it was. A number that no node gives always was."""
+        page = self.pages.get(sequence >> _PAGE_SHIFT)
+        log = self._log
+        if page is None:
+            if not 0 <= sequence <= MAX_SEQUENCE:
+                return True
+            if self.is_forgotten:
+                return log.life(*self.key).seen(sequence)
+            page = log.add_page(self, sequence >> _PAGE_SHIFT)
+        elif page is not log.latest:
+            log.use(page)
+        bits = page.bits
+        index = sequence >> 3 & _BYTE_MASK
+        byte = bits[index]
+        bit = 1 << (sequence & 7)
+        if byte & bit:
+            return True
+        bits[index] = byte | bit
+        return False
 
 
 class DuplicateLog:
-    """`forgotten_early` counts ids that had to go before `min_age_s`: a flood, or too small a log."""
+    """`forgotten` counts the ids, `forgotten_lives` the lives that had to make room for others."""
 
-    def __init__(self, max_entries: int, min_age_s: float = MIN_AGE_S) -> None:
-        if max_entries < 2:
-            raise ValueError("a duplicate log has room for at least two entries")
-        self.forgotten_early = 0
-        self._max_young = max_entries // 2
-        self._min_age_s = min_age_s
-        self._young: set[MessageId] = set()
-        self._old: set[MessageId] = set()
-        self._young_since_at = float("-inf")
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        if max_bytes < 4 * (LIFE_BYTES + PAGE_BYTES):
+            raise ValueError(f"a duplicate log needs at least {4 * (LIFE_BYTES + PAGE_BYTES)} bytes")
+        self.forgotten = 0
+        self.forgotten_lives = 0
+        self.bytes = 0
+        self.latest: _Page | None = None  # the page used last: most messages come in rows of one life
+        self._max_bytes = max_bytes
+        self._max_pages_of_a_life = max(1, max_bytes // 4 // PAGE_BYTES)
+        # Both in the order of use.
+        self._lives: OrderedDict[tuple[str, int], Life] = OrderedDict()
+        self._pages: OrderedDict[_Page, None] = OrderedDict()
 
-    def __len__(self) -> int:
-        """How many entries it holds; an id that came back may count twice."""
-        return len(self._young) + len(self._old)
+    @property
+    def life_count(self) -> int:
+        return len(self._lives)
 
-    def seen(self, message_id: MessageId, now: float) -> bool:
+    def seen(self, message_id: MessageId) -> bool:
         """Was it here before? From now on it was."""
-        if message_id in self._young:
-            return True
-        was_seen = message_id in self._old
-        age_s = now - self._young_since_at
-        if age_s >= self._min_age_s or len(self._young) >= self._max_young:
-            if age_s < self._min_age_s:
-                self.forgotten_early += len(self._old)
-            self._old, self._young = self._young, set()
-            self._young_since_at = now
-        self._young.add(message_id)
-        return was_seen
+        origin, epoch, sequence = message_id
+        life = self._lives.get((origin, epoch))
+        if life is None:
+            life = self.life(origin, epoch)
+        return life.seen(sequence)
+
+    def life(self, origin: str, epoch: int) -> Life:
+        key = origin, epoch
+        life = self._lives.get(key)
+        if life is None:
+            life = self._lives[key] = Life(self, key)
+            self.bytes += _life_bytes(life)
+            if len(self._lives) > MAX_LIVES:
+                self._forget_life(next(iter(self._lives.values())))
+            self._make_room()
+        return life
+
+    def add_page(self, life: Life, number: int) -> _Page:
+        page = life.pages[number] = _Page(life, number)
+        self._pages[page] = None
+        self.bytes += PAGE_BYTES
+        self._lives.move_to_end(life.key)
+        self.latest = page
+        if len(life.pages) > self._max_pages_of_a_life:
+            self._forget_page(next(iter(life.pages.values())))
+        self._make_room()
+        return page
+
+    def use(self, page: _Page) -> None:
+        """It is another page than the last time: now it is the one to be forgotten last."""
+        self.latest = page
+        self._pages.move_to_end(page)
+        self._lives.move_to_end(page.life.key)
+
+    def _make_room(self) -> None:
+        """What was added last is last in the order, and stays."""
+        while self.bytes > self._max_bytes and len(self._pages) > 1:
+            self._forget_page(next(iter(self._pages)))
+        while self.bytes > self._max_bytes and len(self._lives) > 1:
+            self._forget_life(next(iter(self._lives.values())))
+
+    def _forget_page(self, page: _Page) -> None:
+        life = page.life
+        del self._pages[page], life.pages[page.number]
+        self.bytes -= PAGE_BYTES
+        self.forgotten += int.from_bytes(page.bits).bit_count()
+        if not life.pages:
+            self._forget_life(life)
+
+    def _forget_life(self, life: Life) -> None:
+        life.is_forgotten = True
+        del self._lives[life.key]
+        self.bytes -= _life_bytes(life)
+        self.forgotten_lives += 1
+        for page in life.pages.values():
+            del self._pages[page]
+            self.bytes -= PAGE_BYTES
+            self.forgotten += int.from_bytes(page.bits).bit_count()
+        life.pages.clear()
+
+
+def _life_bytes(life: Life) -> int:
+    origin, epoch = life.key
+    return LIFE_BYTES + sys.getsizeof(origin) + sys.getsizeof(epoch)

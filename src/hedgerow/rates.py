@@ -64,7 +64,8 @@ class Allowance:
 
 
 def is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
+    """An address as the system writes it; a socket for both families writes ::ffff:127.0.0.1."""
+    return address.removeprefix("::ffff:").startswith("127.") or address == "::1"
 
 
 def site_of(address: str) -> str:

@@ -6,17 +6,20 @@ that subscribes, the sender's own included if the network echoes.
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hedgerow.duplicates import DuplicateLog
 from hedgerow.errors import RefusedError, TopicError
 from hedgerow.fabric import gateway
 from hedgerow.fabric.gateway import Gateway, Ledger, check_filter
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import matches
@@ -258,17 +261,73 @@ def test_overlapping_filters_are_one() -> None:
 
 
 def test_a_copy_that_came_by_another_way_is_dropped() -> None:
-    """A part of the node, such as a bridge, publishes under the id that the group has heard."""
     group = Group()
     device = Device(group, "device")
     node = Node(group, "node").open()
-    device.say("farm/a", b"x")
+    client = node.connect("client", "#")
+    other_link = Port(node.world.broker, "bridge", lambda message: None)
+    for payload in b"group first", b"bridge first":
+        device.say("farm/a", payload)
+    by_group, by_bridge = device.published
+    group.sent = group.sent[:1]
     settle(group, node)
-    copy = device.published[0]
-    node.world.broker.publish(copy, node.world.broker.find_route("farm/a"), None)
+    assert other_link.is_duplicate(by_group)
+    assert not other_link.is_duplicate(by_bridge)
+    other_link.publish(by_bridge, node.world.now)
+    node.gateway.receive_messages([by_bridge], node.world.now)
     settle(group, node)
-    assert node.member.published == []
-    assert node.gateway.to_group == Ledger(published=1, duplicates=1)
+    assert client.take_payloads() == [b"group first", b"bridge first"]
+    assert node.gateway.to_broker == Ledger(published=2, relayed=1, duplicates=1)
+
+
+class Path:
+    """A link beside the network, as a bridge is: what one broker hears is published at the other, once."""
+
+    def __init__(self, one: Node, two: Node) -> None:
+        self.ends = [Port(each.world.broker, "bridge", lambda message: None) for each in (one, two)]
+        for end, other in zip(self.ends, reversed(self.ends), strict=True):
+            end.deliver = partial(self._carry, other)
+            end.subscribe("farm/#", one.world.now)
+        self.under_way: list[tuple[Port, Message]] = []
+
+    def _carry(self, end: Port, message: Message) -> None:
+        self.under_way.append((end, message))
+
+    def arrive(self) -> None:
+        under_way, self.under_way = self.under_way, []
+        for end, message in under_way:
+            if not end.is_duplicate(message):
+                end.publish(replace(message))
+
+
+@pytest.mark.parametrize("network_first", [False, True])
+def test_gateways_and_a_path_beside_them_deliver_once(network_first: bool) -> None:
+    """The path joins one and two; three is reached by the network alone, and four by the path alone.
+
+    device ── network ── one ══ two ── network
+                 └─ three        ╚══ four
+    """
+    group, nowhere = Group(), Group()
+    device = Device(group, "device", "farm/#")
+    nodes = [Node(group, name).open() for name in ("one", "two", "three")]
+    nodes.append(Node(nowhere, "four").open())
+    paths = [Path(nodes[0], nodes[1]), Path(nodes[1], nodes[3])]
+    clients = [node.connect("client", "#") for node in nodes]
+    device.say("farm/a", b"device")
+    for client, name in zip(clients, (b"one", b"two", b"three", b"four"), strict=True):
+        client.publish("farm/a", name)
+    for _ in range(5):
+        if network_first:
+            settle(group, *nodes)
+        for path in paths:
+            path.arrive()
+        settle(group, *nodes)
+    assert not any(path.under_way for path in paths)
+    for client in clients:
+        assert sorted(client.take_payloads()) == [b"device", b"four", b"one", b"three", b"two"]
+    heard = [each.payload for each in device.take_messages()]
+    assert sorted(set(heard)) == [b"four", b"one", b"three", b"two"]
+    assert all(len(node.member.published) <= 5 for node in nodes)
 
 
 # Retained messages
@@ -343,13 +402,9 @@ def test_a_member_that_was_away_does_not_bring_back_old_values() -> None:
     group.members.append(two.member)
     watcher = one.connect("watcher", "farm/#")
     watcher.take()
-    later = one.world.now + 3_600  # when the duplicate log has forgotten both
-    one.gateway.receive_messages([Message("farm/x", b"", id=MessageId("x", 1, 1))], later)
-    one.gateway.receive_messages([Message("farm/x", b"", id=MessageId("x", 1, 2))], later + 3_600)
-    one.world.settle()
-    watcher.take()
+    one.world.broker.duplicates = DuplicateLog()  # as after a restart
     old, new = device.published
-    one.gateway.receive_held([old, new], later + 7_200)
+    one.gateway.receive_held([old, new], one.world.now)
     one.world.settle()
     assert watcher.take() == []
     assert one.gateway.to_broker.outdated == 2
@@ -369,8 +424,26 @@ def test_a_restarted_node_holds_what_it_stored_and_takes_no_copy_back() -> None:
     node.open()
     settle(group, node)
     assert node.gateway.to_group == Ledger(published=1, held=1)
-    assert node.gateway.to_broker == Ledger(published=1, duplicates=1)
+    assert node.gateway.to_broker == Ledger(published=1, outdated=1)
     assert node.member.published == []
+
+
+def test_an_outdated_value_may_still_come_as_a_message() -> None:
+    """It is told to a node that has a later one, and the message itself comes by a link that was away."""
+    group = Group()
+    device = Device(group, "device")
+    node = Node(group, "node").open()
+    client = node.connect("client", "farm/#")
+    device.say("farm/a", b"old", retain=True)
+    group.sent.clear()
+    device.say("farm/a", b"new", retain=True)
+    settle(group, node)
+    old = device.published[0]
+    node.gateway.receive_held([old], node.world.now)
+    assert node.gateway.to_broker == Ledger(published=2, relayed=1, outdated=1)
+    node.gateway.receive_messages([old], node.world.now)
+    node.world.settle()
+    assert client.take_payloads() == [b"new", b"old"]
 
 
 # What cannot pass

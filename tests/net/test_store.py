@@ -234,13 +234,39 @@ def test_a_newer_format_that_stands_only_in_the_log_is_refused(filled: Path, tmp
     assert_refused(tmp_path / "copy", "written by a newer Hedgerow")
 
 
+@pytest.fixture
+def older(filled: Path) -> Path:
+    """The same store as format 2, which had no bridges."""
+    with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE bridges")
+        connection.execute("PRAGMA user_version = 2")
+    return filled
+
+
+def test_an_older_format_is_taken_up_with_all_that_it_holds(older: Path) -> None:
+    assert last_batch(older) == WINDOW
+    with closing(Store.open(older)) as store:
+        assert store.load().bridges == {}
+        store.write(Changes(bridges={"north": "connection north"}))
+        store.commit()
+    with closing(Store.open(older)) as store:
+        assert store.load().bridges == {"north": "connection north"}
+    with closing(sqlite3.connect(older / FILE_NAME)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+
+
+def test_a_damaged_file_of_an_older_format_is_left_as_it_is(older: Path) -> None:
+    overwrite(older / FILE_NAME, 2 * 4096, b"\xff" * 4096)
+    assert_refused(older, "is damaged")
+
+
 def test_a_format_of_our_own_that_never_was_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
         other.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     assert_refused(tmp_path, "is damaged")
 
 
-@pytest.mark.parametrize("page", range(1, 8))
+@pytest.mark.parametrize("page", range(1, 11))
 def test_a_damaged_page_is_refused(filled: Path, page: int) -> None:
     """The pages after the schema are the roots of the tables."""
     overwrite(filled / FILE_NAME, page * 4096, b"\xff" * 4096)
@@ -261,6 +287,7 @@ def test_a_truncated_file_is_refused(filled: Path) -> None:
         "UPDATE deliveries SET subscription_identifiers = x'01' WHERE message_key = 7",
         "DELETE FROM node",
         "DROP TABLE received",
+        "DROP TABLE bridges",
     ],
 )
 def test_rows_that_cannot_be_understood_are_refused(filled: Path, statement: str) -> None:

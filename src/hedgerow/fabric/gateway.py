@@ -1,8 +1,9 @@
 """The gateway: chosen topics flow between this node's broker and a group without one, both ways.
 
 It joins the broker's `Port` and a *member* of the group. No message goes round or comes twice, however many
-gateways stand on one network: a port does not hear itself, and what was here before is known by its
-fabric-wide id, which every message keeps on its way. `$` topics stay where they are, since they speak of one
+gateways stand on one network and whatever other links its node has: a port hears a message once and never
+itself, and what comes from the group is asked of the node's duplicate log, which all its links share, by the
+fabric-wide id that every message keeps on its way. `$` topics stay where they are, since they speak of one
 broker.
 
 Retained messages are state. What the broker has at the start is *held* by the member, which answers late
@@ -24,7 +25,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from hedgerow.duplicates import DuplicateLog
 from hedgerow.errors import RefusedError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
@@ -32,7 +32,6 @@ from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import split_shared, validate_filter
 
-MAX_REMEMBERED = 65_536  # ids; a stranger who invents messages pushes out the oldest, at about 10 MB
 MAX_WAITING_BYTES = 16 * 1024 * 1024  # A client may publish for as long as it likes.
 MAX_EVENTS = 16  # between two looks at them
 WAITING_BYTES = 400  # What a message takes beside its bytes.
@@ -111,23 +110,24 @@ class Gateway:
         self._broker = broker
         self._member = member
         self._filters = [check_filter(each) for each in topic_filters]
-        self._log = DuplicateLog(MAX_REMEMBERED)
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
         self._events: list[NotRelayed] = []
         self._has_sent = False
+        self._told: set[str] = set()  # topics, at the start: filters may overlap
         self._port = Port(broker, "multicast gateway", self._hold)
         # First the broker's side: what it retains is known before the group answers with the same.
         for topic_filter in self._filters:
             self._port.subscribe(topic_filter, now)
         self._port.deliver = self._send
+        self._told.clear()
         for topic_filter in self._filters:
             member.subscribe(topic_filter, now)
 
     @property
-    def forgotten_early(self) -> int:
-        """How many ids the duplicate log had no room to remember for long enough."""
-        return self._log.forgotten_early
+    def forgotten(self) -> int:
+        """How many ids the node's duplicate log had no room to remember."""
+        return self._broker.duplicates.forgotten
 
     def receive_messages(self, messages: Iterable[Message], now: float) -> None:
         """What the member heard in the group."""
@@ -167,12 +167,12 @@ class Gateway:
         """A retained message, at the start."""
         ledger = self.to_group
         ledger.published += 1
-        now = self._broker.now
-        if self._is_duplicate(message, now):
+        if message.topic in self._told:
             ledger.duplicates += 1
             return
+        self._told.add(message.topic)
         try:
-            self._member.hold(message, now)
+            self._member.hold(message, self._broker.now)
         except RefusedError as error:
             self._refuse(message, error)
         else:
@@ -182,9 +182,7 @@ class Gateway:
         ledger = self.to_group
         ledger.published += 1
         now = self._broker.now
-        if self._is_duplicate(message, now):
-            ledger.duplicates += 1
-        elif not message.qos or (not self._waiting and self._member.ready_at <= now):
+        if not message.qos or (not self._waiting and self._member.ready_at <= now):
             self._publish_to_group(message, now)
         elif self._waiting_bytes + message.size + WAITING_BYTES > MAX_WAITING_BYTES:
             ledger.overflowed += 1
@@ -224,10 +222,11 @@ class Gateway:
         ledger.published += 1
         if message.topic.startswith("$") or self._port.closed:
             ledger.refused += 1
-        elif self._is_duplicate(message, now):
-            ledger.duplicates += 1
         elif is_held and self._is_outdated(message):
+            # Not remembered as having been here: a link's queue may still bring it, for those who hear all.
             ledger.outdated += 1
+        elif self._port.is_duplicate(message):
+            ledger.duplicates += 1
         elif self._publish_to_broker(message, now):
             ledger.relayed += 1
         else:
@@ -238,9 +237,6 @@ class Gateway:
             return self._port.publish(message, now)
         except TopicError:
             return False
-
-    def _is_duplicate(self, message: Message, now: float) -> bool:
-        return message.id is not None and self._log.seen(message.id, now)
 
     def _is_outdated(self, message: Message) -> bool:
         """Does the broker have this value, or a newer one? As members decide it: by time, then by origin."""

@@ -9,7 +9,7 @@ for the receiver's Receive Maximum. It writes no bytes; whoever owns it encodes 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from enum import IntEnum
 from typing import Any
 
@@ -35,6 +35,7 @@ class Delivery:
         "message",
         "packet_id",
         "qos",
+        "queued_at",
         "retain",
         "size",
         "stage",
@@ -59,6 +60,7 @@ class Delivery:
         self.packet_id = packet_id
         self.stage = stage
         self.size = message.size  # looked at several times on its way
+        self.queued_at = 0.0  # when, where the queue has an age limit
         self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 
@@ -116,6 +118,15 @@ class Outbox:
             self.queue = deque(each for each in self.queue if not is_useless(each.message))
             self.bytes -= sum(each.size for each in dropped)
         return dropped
+
+    def remove(self, unwanted: Set[Delivery]) -> list[Delivery]:
+        """Give these up, in flight or not; which of them were here."""
+        found = [each for each in (*self.in_flight.values(), *self.queue) if each in unwanted]
+        if found:
+            self.in_flight = {key: each for key, each in self.in_flight.items() if each not in unwanted}
+            self.queue = deque(each for each in self.queue if each not in unwanted)
+            self.bytes -= sum(each.size for each in found)
+        return found
 
     def finish(self, packet_id: int) -> Delivery:
         """Let go of a delivery in flight."""

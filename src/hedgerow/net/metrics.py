@@ -157,7 +157,7 @@ def _multicast_metrics(multicast: MulticastGateway) -> Iterator[Metric]:
         "hedgerow_gateway_waiting", "Messages that wait to leave by multicast.", gateway.to_group.waiting
     )
     yield CounterMetricFamily(
-        "hedgerow_gateway_ids_forgotten", "Ids forgotten before their time.", gateway.forgotten_early
+        "hedgerow_gateway_ids_forgotten", "Ids that the duplicate log had no room for.", gateway.forgotten
     )
     member = asdict(endpoint.member.stats) | asdict(endpoint.stats) | {"overruns": endpoint.overruns}
     for counter, help_text in MULTICAST_COUNTERS.items():

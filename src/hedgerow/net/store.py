@@ -3,7 +3,8 @@
 Guarantees. When `commit` returns, the changes written before it survive `kill -9` and power loss;
 when it raises, none of them is there and the same changes may be written again. A directory serves
 one node at a time. A file that is damaged, not ours or of a newer format is refused, and since it is
-read whole through a read-only connection before anything else, a refused file is never changed.
+read whole through a read-only connection before anything else, a refused file is never changed. One of
+an older format is taken up, and from then on has this one.
 
 How. The write-ahead log is synced at each commit (WAL, synchronous FULL), so a commit costs one
 fsync however many rows it holds. `write` runs the statements on the event loop's thread, where they
@@ -30,7 +31,7 @@ from hedgerow.net import store_rows
 FILE_NAME = "hedgerow.db"
 LOCK_NAME = "hedgerow.lock"
 APPLICATION_ID = 0x48454447  # "HEDG": how SQLite and `file` tell our files from other programs'.
-FORMAT = 2
+FORMAT = store_rows.FORMAT
 
 # A reader of the file, such as the sqlite3 shell, may hold it for a moment while we open it.
 _BUSY_TIMEOUT_S = 2.0
@@ -83,6 +84,10 @@ class Store:
         """The next life of this node begins, durably, before anyone can hear of it."""
         self.write(loose)
         with self._failing_whole():
+            (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
+            for older in range(found_format, FORMAT):
+                self._connection.execute(store_rows.UPGRADES[older])
+                self._connection.execute(f"PRAGMA user_version = {older + 1}")
             self._connection.execute("UPDATE node SET epoch = epoch + 1")
             (self.epoch,) = self._connection.execute("SELECT epoch FROM node").fetchone()
         self.commit()
@@ -255,14 +260,14 @@ def _inspect(path: Path) -> tuple[Snapshot, Changes]:
                     f"{path} has format {found_format}, written by a newer Hedgerow, and was left as it is; "
                     f"this one reads format {FORMAT}: run the newer one, or give another data directory"
                 )
-            if found_format != FORMAT:
+            if found_format != FORMAT and found_format not in store_rows.UPGRADES:
                 raise _damaged(path, f"format {found_format} is none that this program reads")
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _damaged(path, verdict.splitlines()[-1])  # The lines before it are a heading.
             if connection.execute("SELECT count(*) FROM node").fetchone() != (1,):
                 raise _damaged(path, "the node's epoch is missing")
-            return store_rows.read(connection)
+            return store_rows.read(connection, found_format)
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
     except (ProtocolError, ValueError, struct.error) as error:

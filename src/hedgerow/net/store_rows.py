@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 # Strict tables, so that quick_check finds values of the wrong type in a damaged file. Deliveries
 # live in their primary key: the rows of a session are neighbours and go by range.
-SCHEMA = """
+TABLES = """
     CREATE TABLE node (id TEXT NOT NULL, epoch INTEGER NOT NULL) STRICT;
     CREATE TABLE sessions (
         key INTEGER PRIMARY KEY, client_id TEXT NOT NULL, username TEXT,
@@ -58,9 +58,16 @@ SCHEMA = """
         sequence INTEGER NOT NULL, expires_at REAL NOT NULL, published_at REAL
     ) STRICT;
 """
+BRIDGES = "CREATE TABLE bridges (name TEXT PRIMARY KEY, section TEXT NOT NULL) STRICT;"
+SCHEMA = TABLES + BRIDGES
+
+FORMAT = 3
+UPGRADES = {2: BRIDGES}
+"""By format: the statement that makes the next one of it."""
 
 _RETAIN_BIT = 2
 _STAGE_BIT = 3
+_PEER_BIT = 7  # of a session's protocol version, where MQTT 3 has it for the same in CONNECT
 _NO_BYTES = bytearray()
 _NO_ID = MessageId("", 0, 0)
 _NEVER = float("inf")
@@ -119,6 +126,11 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
                 if message is not None
             ),
         )
+    if changes.bridges:
+        connection.executemany(
+            "INSERT OR REPLACE INTO bridges VALUES (?, ?)",
+            ((name, text) for name, text in changes.bridges.items() if text is not None),
+        )
 
 
 def remove(connection: sqlite3.Connection, changes: Changes) -> None:
@@ -143,6 +155,11 @@ def remove(connection: sqlite3.Connection, changes: Changes) -> None:
         connection.executemany(
             "DELETE FROM retained WHERE topic = ?",
             ((topic,) for topic, message in changes.retained.items() if message is None),
+        )
+    if changes.bridges:
+        connection.executemany(
+            "DELETE FROM bridges WHERE name = ?",
+            ((name,) for name, text in changes.bridges.items() if text is None),
         )
     if changes.deliveries:
         completed: dict[int, list[int]] = {}
@@ -188,7 +205,7 @@ def _session_row(session: SessionRecord) -> tuple[object, ...]:
         session.key,
         session.client_id,
         session.username,
-        session.protocol_version,
+        session.protocol_version | session.is_peer << _PEER_BIT,
         session.session_expiry_s,
         session.expires_at,
         *(
@@ -233,7 +250,7 @@ def _encode_identifiers(identifiers: tuple[int, ...]) -> bytearray:
     return bytearray(struct.pack(f">{len(identifiers)}I", *identifiers)) if identifiers else _NO_BYTES
 
 
-def read(connection: sqlite3.Connection) -> tuple[Snapshot, Changes]:
+def read(connection: sqlite3.Connection, found_format: int) -> tuple[Snapshot, Changes]:
     """All that is stored, without what hangs on nothing; and the changes that remove the latter.
 
     Messages that no delivery refers to are ordinary: those of a session that was removed whole.
@@ -262,6 +279,8 @@ def read(connection: sqlite3.Connection) -> tuple[Snapshot, Changes]:
             loose.deliveries[session_key, key] = None
     loose.messages = dict.fromkeys(messages.keys() - snapshot.messages.keys())
     snapshot.retained = [_message(*row) for row in connection.execute("SELECT * FROM retained")]
+    if found_format > 2:
+        snapshot.bridges = dict(connection.execute("SELECT * FROM bridges"))
     if loose.subscriptions or loose.received or loose.deliveries:
         logger.warning(
             "the store held what belongs to no session or message; removed: "
@@ -282,7 +301,8 @@ def _session(
     expires_at: float | None,
     *will: object,
 ) -> SessionRecord:
-    record = SessionRecord(key, client_id, username, protocol_version, session_expiry_s, expires_at)
+    record = SessionRecord(key, client_id, username, protocol_version & 0x7F, session_expiry_s, expires_at)
+    record.is_peer = bool(protocol_version >> _PEER_BIT)
     if will[0] is not None:
         record.will = _will(*will)  # type: ignore[arg-type]
     return record

@@ -50,6 +50,7 @@ class FakeStore:
         self.deliveries: dict[tuple[int, int], Delivery] = {}
         self.received: dict[tuple[int, int], bool] = {}
         self.retained: dict[str, Message] = {}
+        self.bridges: dict[str, str] = {}
 
     def write(self, changes: Changes) -> None:
         """Apply a batch."""
@@ -73,6 +74,7 @@ class FakeStore:
             (changes.deliveries, self.deliveries),
             (changes.received, self.received),
             (changes.retained, self.retained),
+            (changes.bridges, self.bridges),
         ]
 
     @property
@@ -95,6 +97,7 @@ class FakeStore:
             deliveries,
             list(self.received),
             list(self.retained.values()),
+            dict(self.bridges),
         )
 
 

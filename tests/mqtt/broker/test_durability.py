@@ -456,6 +456,61 @@ def test_a_client_within_the_receive_maximum_is_not_refused_for_other_answers_th
     assert client.closed
 
 
+def test_what_must_follow_the_commit_is_called_in_its_place_among_the_packets() -> None:
+    world = durable_world()
+    publisher = world.connect("publisher")
+    seen: list[bytes] = []
+
+    def look() -> None:
+        publisher.transmit()
+        seen.append(publisher.take_bytes())
+
+    durability = world.broker.durability
+    durability.when_committed(look)
+    assert seen == [b""]  # Nothing waits to be stored.
+    publisher.publish("t", b"1", 1, 1)
+    durability.when_committed(look)
+    publisher.publish("t", b"2", 1, 2)
+    world.take_changes()
+    durability.when_committed(look)
+    assert len(seen) == 1
+    commit(world)
+    assert [len(data) for data in seen] == [0, 4]
+    assert publisher.take() == [Puback(2)]
+    commit(world)
+    assert seen[2:] == [b""]
+
+
+def test_without_a_store_nothing_waits() -> None:
+    world = World()
+    world.connect("publisher").publish("t", b"1", 1, 1, retain=True)
+    called: list[int] = []
+    world.broker.durability.when_committed(lambda: called.append(1))
+    assert called == [1]
+    world.broker.durability.store_bridge("north", "connection north")
+    assert world.broker.take_changes() is None
+
+
+def test_what_a_call_after_the_commit_changes_is_stored_by_the_next() -> None:
+    world = durable_world()
+    durability = world.broker.durability
+    durability.store_bridge("north", "connection north")
+    durability.when_committed(lambda: durability.store_bridge("north", None))
+    commit(world)
+    assert world.store.bridges == {"north": "connection north"}
+    commit(world)
+    assert world.store.bridges == {}
+
+
+def test_bridges_come_back() -> None:
+    world = durable_world()
+    world.broker.durability.store_bridge("north", "connection north")
+    commit(world)
+    world.broker.durability.store_bridge("south", "connection south")
+    world.crash()
+    assert world.broker.stored_bridges == {"north": "connection north"}
+
+
 def test_answers_for_a_connection_that_is_gone_are_dropped() -> None:
     world = durable_world()
     publisher = world.connect("publisher")

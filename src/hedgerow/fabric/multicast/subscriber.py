@@ -61,7 +61,7 @@ _NO_PROPERTIES: Properties = {}
 _IN_CONTENT = FOREIGN | TIME | PROPERTIES | RETAIN | HELD  # A message with more to it than its payload.
 _NOT_IN_BATCH = _IN_CONTENT | FRAGMENT
 _MAX_SHARE = 2  # One stream may use this part of what may wait.
-_MAX_DUPLICATES = 65_536
+_DUPLICATES_BYTES = 8 * 1024 * 1024
 _CONTENT_BYTES = 65_536  # A message's properties and id, beside its payload.
 
 
@@ -96,7 +96,7 @@ class Subscriber:
         self._by_crc: dict[int, list[Listening]] = {}
         self._stream_count = 0
         self._assembling: dict[Stream, None] = {}  # those with messages in pieces, in the order of beginning
-        self._duplicates = DuplicateLog(_MAX_DUPLICATES)
+        self._duplicates = DuplicateLog(_DUPLICATES_BYTES)
         self._relayed_origins: set[str] = set()
 
     # Topics
@@ -455,7 +455,7 @@ class Subscriber:
             if qos == 3:
                 raise FrameError("QoS 3")
             if sender.relayed:
-                messages = [each for each in messages if not self._was_relayed(each, now)]
+                messages = [each for each in messages if not self._was_relayed(each)]
             self.messages += messages
             self._stats.delivered += len(messages)
             return
@@ -472,7 +472,7 @@ class Subscriber:
             self.receive_value(message)
             return
         if (flags & FOREIGN and self._is_known_otherwise(message, now)) or (
-            sender.relayed and self._was_relayed(message, now)
+            sender.relayed and self._was_relayed(message)
         ):
             self._stats.duplicates += 1
             return
@@ -517,10 +517,10 @@ class Subscriber:
                 self._relayed_origins.add(origin)
             if sender is not None:
                 sender.relayed = True
-        return self._duplicates.seen(message.id, now)
+        return self._duplicates.seen(message.id)
 
-    def _was_relayed(self, message: Message, now: float) -> bool:
-        return message.id is not None and self._duplicates.seen(message.id, now)
+    def _was_relayed(self, message: Message) -> bool:
+        return message.id is not None and self._duplicates.seen(message.id)
 
 
 def _last_of(ranges: list[tuple[int, int]], count: int) -> int:

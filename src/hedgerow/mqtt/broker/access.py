@@ -172,6 +172,11 @@ class Access:
     def __init__(self, acl: Acl | None = None) -> None:
         self._acl = acl
 
+    @property
+    def is_open(self) -> bool:
+        """There is no ACL: what is allowed was granted by nobody."""
+        return self._acl is None
+
     def may_read(self, username: str | None, client_id: str, topic: str) -> bool:
         return self._acl is None or self._acl.allows(username, client_id, topic, READ)
 

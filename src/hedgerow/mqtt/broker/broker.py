@@ -14,20 +14,22 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
+from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker import handle_connect
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
 from hedgerow.mqtt.broker.connection import Connection, Pause, State
-from hedgerow.mqtt.broker.deliveries import PURGE_S, enqueue, pump
+from hedgerow.mqtt.broker.deliveries import PURGE_S, enqueue, pump, send_counted
 from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.peers import MAX_ID_BYTES, IdentifiedRun, send_run
 from hedgerow.mqtt.broker.port import Port, deliver_to_ports
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
-from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable
+from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable, WireForm
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.stats import Stats
 from hedgerow.mqtt.broker.systopics import SysTopics
@@ -56,6 +58,7 @@ class Broker:
         verifies_passwords: bool = False,
         sys_interval_s: float = 10.0,
         version: str = "",
+        administrators: frozenset[str] = frozenset(),
     ) -> None:
         self.node_id = node_id
         self.epoch = epoch
@@ -64,6 +67,10 @@ class Broker:
         self.access = access or Access()
         self.durability = Durability(self, durable)
         self.verifies_passwords = verifies_passwords
+        self.administrators = administrators  # users who may command the node, whatever the ACL says
+        self.duplicates = DuplicateLog()  # what has come to this node by any link
+        self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
+        self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
         self.sequence = 0  # of the fabric-wide message ids that begin here
         self.stats = Stats()
         self.connections: set[Connection] = set()
@@ -103,10 +110,14 @@ class Broker:
     ) -> Connection:
         self.now = now
         connection = Connection(self, now, address, anonymous, certificate_name, transport)
+        self.add(connection)
+        return connection
+
+    def add(self, connection: Connection) -> None:
+        """A connection is open, and has yet to say who it is."""
         self.stats.connections_opened += 1
         self.connections.add(connection)
-        self._arm(now + self.limits.connect_timeout_s, connection)
-        return connection
+        self.arm(self.now + self.limits.connect_timeout_s, connection)
 
     def take_dirty(self) -> list[Connection]:
         dirty, self.dirty = self.dirty, []
@@ -163,7 +174,7 @@ class Broker:
                 continue
             subject.timer_at = None
             if isinstance(subject, Connection):
-                self._check_connection(subject)
+                subject.check_time()
             else:
                 self._check_session(subject)
         if self._purge_at <= now:
@@ -197,10 +208,12 @@ class Broker:
         """What waits for a session that may no longer read it is not sent after all."""
 
         def is_unreadable(message: Message) -> bool:
-            return not self.access.may_read(session.username, session.client_id, message.topic)
+            return not session.may_read(self.access, message.topic)
 
         if session.outbox is not None:
             for delivery in session.outbox.drop(is_unreadable):
+                if session.ledger is not None:
+                    session.ledger.refused += 1
                 self.durability.finish_delivery(session, delivery)
         connection = session.connection
         if connection is not None and connection.backlog:
@@ -263,7 +276,7 @@ class Broker:
         connection.state = State.CONNECTED
         connection.timer_at = None
         if connection.keep_alive_s:
-            self._arm(self.now + connection.keep_alive_s * 1.5, connection)
+            self.arm(self.now + connection.keep_alive_s * 1.5, connection)
         self.client_count += 1
         self.stats.clients_maximum = max(self.stats.clients_maximum, self.client_count)
 
@@ -330,20 +343,6 @@ class Broker:
         message.expire_from(self.now)
         self.publish(message, self.subscriptions.route(will.topic), session)
 
-    def _check_connection(self, connection: Connection) -> None:
-        if connection.state is State.NEW:
-            connection.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-        elif connection.state is State.LOGIN:
-            connection.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
-        elif connection.keep_alive_s:
-            if connection.pauses & ~Pause.UNREAD:
-                connection.heard_at = self.now  # It is we who do not listen.
-            due = connection.heard_at + connection.keep_alive_s * 1.5
-            if due <= self.now:
-                connection.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
-            else:
-                self._arm(due, connection)
-
     def _check_session(self, session: Session) -> None:
         if session.connection is not None or self.sessions.get(session.client_id) is not session:
             return
@@ -359,12 +358,12 @@ class Broker:
     def arm_session(self, session: Session) -> None:
         due = [at for at in (session.will_at, session.expires_at) if at is not None and at != float("inf")]
         if due:
-            self._arm(min(due), session)
+            self.arm(min(due), session)
 
     def _wake_at(self, at: float) -> None:
         self.deadline = min(self.deadline, at)
 
-    def _arm(self, at: float, subject: Connection | Session) -> None:
+    def arm(self, at: float, subject: Connection | Session) -> None:
         """Look at the subject then, and not at the time that was set before."""
         self._wake_at(at)
         if len(self._timers) > 2 * (len(self.connections) + len(self.sessions)) + MAX_VOID_TIMERS:
@@ -382,6 +381,14 @@ class Broker:
         if message.id is None:
             message.id = MessageId(self.node_id, self.epoch, self.sequence)
 
+    def identify_late(self, message: Message) -> MessageId:
+        """Its id, or, as nobody has needed it so far, any that is not in use."""
+        if message.id is None:
+            self.sequence += 1
+            self.identify(message)
+        assert message.id is not None
+        return message.id
+
     def publish(self, message: Message, route: Route, publisher: Session | Port | None) -> int:
         """Pass a publication on; how many recipients it had."""
         self.sequence += 1
@@ -398,6 +405,20 @@ class Broker:
             self.work += DELIVERY_WORK * len(route.ports)
             count += deliver_to_ports(self, message, route, publisher)
         return count
+
+    def send_to_peers(
+        self,
+        route: Route,
+        first_sequence: int,
+        payloads: list[bytes],
+        payload_bytes: int,
+        publisher: Session | None,
+    ) -> None:
+        """Publications in a row that began here, to the other brokers among the recipients. QoS 0."""
+        self.work += len(payloads) // 2
+        sequences = range(first_sequence, first_sequence + len(payloads))
+        run = IdentifiedRun(self.node_id, self.epoch, sequences, payloads, payload_bytes + MAX_ID_BYTES)
+        send_run(route, run, publisher)
 
     def deliver_individually(self, message: Message, route: Route, publisher: Session | None) -> None:
         """The recipients that the short path leaves over. QoS 0."""
@@ -429,12 +450,18 @@ class Broker:
             if own is None:
                 return
             recipient = own
+        if message.id is not None and message.id.origin == session.far_origin:
+            return  # It began there.
         qos = message.qos if message.qos < recipient.qos else recipient.qos  # noqa: FURB136 (min is a call)
         retain = message.retain and recipient.retain_as_published
         if qos:
+            if session.wire_form == WireForm.PEER:
+                self.identify(message)
             delivery = Delivery(message, qos, retain, recipient.identifiers)
             delivery.group = group
             enqueue(self, session, delivery)
+        elif session.ledger is not None:
+            send_counted(session, message, retain)
         elif session.connection is not None:
             session.connection.send_message(message, retain, recipient.identifiers)
 
@@ -471,7 +498,7 @@ class Broker:
         # Subscribing again and again must not pile up more than there is to send.
         room = max(0, max(self.limits.queue_messages, len(self.retained)) - len(connection.backlog))
         for message in messages[:room]:
-            if self.access.may_read(session.username, session.client_id, message.topic):
+            if session.may_read(self.access, message.topic):
                 qos = min(message.qos, subscription.qos)
                 connection.backlog.append(Delivery(message, qos, True, identifiers))
         self.stats.publish_dropped += max(0, len(messages) - room)

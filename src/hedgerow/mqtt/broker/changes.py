@@ -27,6 +27,7 @@ class SessionRecord:
     session_expiry_s: float  # inf: never
     expires_at: float | None  # None while connected
     will: Will | None = None  # to publish if the client does not come back in time
+    is_peer: bool = False
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class Changes:
     """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
     retained: dict[str, Message | None] = field(default_factory=dict)
     """By topic."""
+    bridges: dict[str, str | None] = field(default_factory=dict)
+    """By name: the text of the section, passwords and all."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -58,6 +61,7 @@ class Changes:
             or self.retained
             or self.subscriptions
             or self.sessions
+            or self.bridges
         )
 
 
@@ -72,3 +76,4 @@ class Snapshot:
     """(session key, delivery); `delivery.key` is the message key, in whose order they come."""
     received: list[tuple[int, int]] = field(default_factory=list)
     retained: list[Message] = field(default_factory=list)
+    bridges: dict[str, str] = field(default_factory=dict)

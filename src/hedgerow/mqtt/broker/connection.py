@@ -21,9 +21,16 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker import handle_connect, handle_publish, handle_subscribe
-from hedgerow.mqtt.broker.deliveries import BYTES_PER_WORK, encode_properties, note_dropped, pump
+from hedgerow.mqtt.broker.deliveries import (
+    BYTES_PER_WORK,
+    encode_properties,
+    encode_property_block,
+    note_dropped,
+    pump,
+)
 from hedgerow.mqtt.broker.events import ClientDisconnected, ConnectionRefused, ProtocolBroken
-from hedgerow.mqtt.broker.short_path import SHORT_PATH, Repeated, publish_again
+from hedgerow.mqtt.broker.ids import Inbound, encode_id
+from hedgerow.mqtt.broker.short_path import SHORT_PATH, Repeated, find_route, publish_again
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
     AUTH,
@@ -44,10 +51,13 @@ from hedgerow.mqtt.packets import (
     Packet,
     Pingresp,
 )
+from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
 
 if TYPE_CHECKING:
+    from hedgerow.duplicates import Life
     from hedgerow.mqtt.broker.broker import Broker
+    from hedgerow.mqtt.broker.peers import Own
     from hedgerow.mqtt.broker.routes import Route
     from hedgerow.mqtt.broker.session import Session
 
@@ -106,15 +116,18 @@ class Connection:
         "anonymous",
         "backlog",
         "broker",
+        "carries_ids",
         "certificate_name",
         "closing",
         "congested",
         "heard_at",
         "held_acknowledgements",
         "held_publications",
+        "inbound",
         "is_bridge",
         "keep_alive_s",
         "link",
+        "lives",
         "maximum_packet_size",
         "out",
         "partial",
@@ -127,6 +140,7 @@ class Connection:
         "repeated",
         "resending",
         "session",
+        "short_path",
         "state",
         "timer_at",
         "topics",
@@ -136,6 +150,9 @@ class Connection:
         "unread_bytes",
         "wanted",
     )
+
+    handlers = HANDLERS
+    opening_packet = CONNECT
 
     def __init__(
         self,
@@ -161,6 +178,10 @@ class Connection:
         self.maximum_packet_size = 0  # the client's; 0: none
         self.problem_information = True
         self.is_bridge = False
+        self.carries_ids = False  # another broker, which gives and takes the ids of messages
+        self.short_path = SHORT_PATH
+        self.inbound: Inbound | None = None  # of such a one
+        self.lives: dict[bytes, Life | Own] = {}  # by beginning of an id: whose messages came this way
         self.aliases_in: dict[int, str] | None = None
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
@@ -241,8 +262,8 @@ class Connection:
         connected = self.state is State.CONNECTED
         if not connected:
             max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
-            if data and data[0] >> 4 != CONNECT:
-                raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", "MQTT-3.1.0-1")
+            if data and data[0] >> 4 != self.opening_packet:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is another", "MQTT-3.1.0-1")
         position = 0
         end = len(data)
         self.wanted = 2
@@ -269,7 +290,7 @@ class Connection:
                 broker.postpone(self)
                 break
             if connected:
-                short = SHORT_PATH.get(first)
+                short = self.short_path.get(first)
                 if short is not None:
                     after = short(self, data, position, body, stop)
                     if after:
@@ -287,12 +308,12 @@ class Connection:
         return position
 
     def _handle(self, first: int, body: bytes) -> None:
-        handler, legal_in = HANDLERS.get(first >> 4, (None, None))
+        handler, legal_in = self.handlers.get(first >> 4, (None, None))
         if handler is None:
             reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
-            raise ProtocolError(reason_code, f"packet type {first >> 4} from a client", "§2.1.2")
+            raise ProtocolError(reason_code, f"packet type {first >> 4} is not sent this way", "§2.1.2")
         if legal_in is not self.state:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "a second CONNECT", "MQTT-3.1.0-2")
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet came again", "MQTT-3.1.0-2")
         if first >> 4 == CONNECT:
             # A version that we do not know is told so in the words of 3.1.1, which all clients read.
             claimed = codec.peek_version(body)
@@ -364,7 +385,9 @@ class Connection:
         `may_alias`: the packet leaves before any that is encoded after it.
         """
         topic = message.topic
-        if self.protocol_version < MQTT_5:
+        if self.carries_ids:
+            data = self._encode_identified(message, qos, retain, identifiers, packet_id, dup)
+        elif self.protocol_version < MQTT_5:
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"")
         elif not message.properties and not identifiers and not self.aliases_out_maximum:
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"\0")
@@ -382,6 +405,38 @@ class Connection:
                 self.aliases_out.pop(topic, None)  # Set by this very packet: the client will not hear of it.
             return None
         return data
+
+    def _encode_identified(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int,
+        dup: bool,
+        topic: str | None = None,
+    ) -> bytes:
+        block = encode_id(self.broker, message)
+        if message.properties or identifiers:
+            own: Properties = {"subscription_identifier": identifiers} if identifiers else {}
+            block += encode_property_block(self.broker, message, own)
+        properties = with_length(block)
+        return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
+
+    def name_on_wire(self, topic: str) -> bytes | None:
+        """What this peer calls a topic; None: it does not get it."""
+        return topic.encode()
+
+    def has_name_for(self, topic: str) -> bool:
+        """Can the topic be told to the other side at all?"""
+        return True
+
+    def route_for(self, topic_bytes: bytes) -> Route | None:
+        """The route of a topic that may come this way; None: the long way says why not."""
+        route = self.topics.get(topic_bytes) if self.topics is not None else None
+        if route is None or route.stale:
+            route = find_route(self, topic_bytes)
+        return route
 
     def _alias(self, topic: str, properties: Properties) -> str:
         """First come, first served: a topic keeps its alias for as long as the connection lives.
@@ -435,6 +490,22 @@ class Connection:
             self.paused = False
             self.broker.dirty.append(self)
 
+    def check_time(self) -> None:
+        """The time that was set for this connection has come."""
+        broker = self.broker
+        if self.state is State.NEW:
+            self.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif self.state is State.LOGIN:
+            self.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
+        elif self.keep_alive_s:
+            if self.pauses & ~Pause.UNREAD:
+                self.heard_at = broker.now  # It is we who do not listen.
+            due = self.heard_at + self.keep_alive_s * 1.5
+            if due <= broker.now:
+                self.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
+            else:
+                broker.arm(due, self)
+
     # The end
 
     def refuse(self, error: ProtocolError) -> None:
@@ -459,7 +530,7 @@ class Connection:
             answer = Connack(False, reason_code, self.problem(reason))
             if self.has_room_for(codec.encode(answer, self.protocol_version)):
                 self.send_packet(answer)
-        self._close(f"refused: {reason}")
+        self.end(f"refused: {reason}")
 
     def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
         """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
@@ -468,21 +539,20 @@ class Connection:
             if server_reference is not None:
                 properties["server_reference"] = server_reference
             self.send_packet(Disconnect(reason_code, properties))
-        self._close(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
+        self.end(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
 
     def lost(self, now: float) -> None:
         """The transport is gone."""
         self.broker.now = now
-        self._close("connection lost")
+        self.end("connection lost")
 
     def closed_by_client(self, with_will: bool) -> None:
-        self._close("by the client", with_will)
+        self.end("by the client", with_will)
 
-    def _close(self, reason: str, with_will: bool = True) -> None:
+    def end(self, reason: str, with_will: bool = True) -> None:
         if self.state is State.CLOSED:
             return
-        if self.session is not None:
-            self.broker.events.append(ClientDisconnected(self.address, self.session.client_id, reason))
+        self.report_end(reason)
         self.state = State.CLOSED
         self.closing = True
         self.partial = None
@@ -494,6 +564,10 @@ class Connection:
         self.topics = None
         self.broker.dirty.append(self)
         self.broker.detach(self, with_will)
+
+    def report_end(self, reason: str) -> None:
+        if self.session is not None:
+            self.broker.events.append(ClientDisconnected(self.address, self.session.client_id, reason))
 
     def has_room_for(self, data: bytes) -> bool:
         """Is the packet within the client's Maximum Packet Size (MQTT-3.1.2-24)?"""

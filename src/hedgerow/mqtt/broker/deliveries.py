@@ -17,15 +17,21 @@ from hedgerow.mqtt.packets import PUBLISH
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
     from hedgerow.mqtt.broker.connection import Connection
+    from hedgerow.mqtt.broker.ids import Outbound
     from hedgerow.mqtt.broker.session import Session
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
 PURGE_S = 10.0  # How long what has expired may still take up room.
 BYTES_PER_WORK = 16  # encoded, per unit of work: see `Broker.begin_turn`
 
 
 def encode_properties(broker: Broker, message: Message, own: Properties) -> bytes:
-    """The property block of a PUBLISH: what all recipients get is encoded once for all of them."""
+    return properties.with_length(encode_property_block(broker, message, own))
+
+
+def encode_property_block(broker: Broker, message: Message, own: Properties) -> bytes:
+    """The properties of a PUBLISH: what all recipients get is encoded once for all of them."""
     interval = 0
     if message.expires_at is not None:
         interval = message.remaining_interval(broker.now)
@@ -37,7 +43,7 @@ def encode_properties(broker: Broker, message: Message, own: Properties) -> byte
         shared = properties.encode_body(common, PUBLISH)
         broker.encoded_properties = (message, interval, shared)
         broker.work += len(shared) // BYTES_PER_WORK
-    return properties.with_length(shared + properties.encode_body(own, PUBLISH))
+    return shared + properties.encode_body(own, PUBLISH)
 
 
 def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
@@ -45,9 +51,13 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
     if outbox is None:
         outbox = session.outbox = Outbox(broker.limits.in_flight)
     connection = session.connection
-    if not (_has_room(broker, outbox, delivery) or _make_room(broker, session, outbox, delivery)):
-        broker.stats.publish_dropped += 1
-        note_dropped(broker, session, 1)
+    if session.is_peer:
+        delivery.queued_at = broker.now
+    if session.ledger is not None:
+        session.ledger.published += 1
+    has_room = _has_room(broker, session, outbox, delivery)
+    if not (has_room or _make_room(broker, session, outbox, delivery)):
+        _drop(broker, session)
         return
     may_start = (
         connection is not None
@@ -65,7 +75,41 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
         broker.durability.store_delivery(session, delivery)
 
 
-def _has_room(broker: Broker, outbox: Outbox, delivery: Delivery) -> bool:
+def send_counted(session: Session, message: Message, retain: bool) -> None:
+    """QoS 0 for a bridge, whose ledger says what became of it."""
+    ledger, connection = session.ledger, session.connection
+    assert ledger is not None
+    ledger.published += 1
+    if connection is None:
+        ledger.away += 1
+        return
+    data = connection.encode_publish(message, 0, retain, ())
+    if data is None:
+        _count_unsent(ledger, connection, message.topic)
+    elif connection.send_at_most_once(data, 1):
+        ledger.relayed += 1
+    else:
+        ledger.overflowed += 1
+
+
+def _count_unsent(ledger: Outbound, connection: Connection, topic: str) -> None:
+    if connection.has_name_for(topic):
+        ledger.too_large += 1
+    else:
+        ledger.refused += 1
+
+
+def _drop(broker: Broker, session: Session) -> None:
+    """There is no room for one delivery."""
+    if session.ledger is not None:
+        session.ledger.overflowed += 1
+    broker.stats.publish_dropped += 1
+    note_dropped(broker, session, 1)
+
+
+def _has_room(broker: Broker, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+    if session.queue_limits is not None:
+        return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
     limits = broker.limits
     return len(outbox.queue) < limits.queue_messages and outbox.bytes + delivery.size <= limits.queue_bytes
 
@@ -76,13 +120,42 @@ def _has_expired(broker: Broker, message: Message) -> bool:
 
 def _make_room(broker: Broker, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
     """Let go of what has expired in a full queue, but not look for it at every message."""
-    if session.purged_at + PURGE_S > broker.now:
-        return False
-    session.purged_at = broker.now
-    for expired in outbox.drop(lambda message: _has_expired(broker, message)):
-        broker.stats.publish_expired += 1
-        broker.durability.finish_delivery(session, expired)
-    return _has_room(broker, outbox, delivery)
+    if session.purged_at + PURGE_S <= broker.now:
+        session.purged_at = broker.now
+        for expired in outbox.drop(lambda message: _has_expired(broker, message)):
+            _expire(broker, session, expired)
+    limits = session.queue_limits
+    if limits is not None and limits.drops_oldest:
+        # One that has no room at all would push out everything for nothing.
+        if delivery.size + sum(each.size for each in outbox.in_flight.values()) > limits.bytes:
+            return False
+        while outbox.queue and not _has_room(broker, session, outbox, delivery):
+            _drop(broker, session)
+            broker.durability.finish_delivery(session, outbox.drop_oldest())
+    return _has_room(broker, session, outbox, delivery)
+
+
+def _expire(broker: Broker, session: Session, delivery: Delivery) -> None:
+    broker.stats.publish_expired += 1
+    if session.ledger is not None:
+        session.ledger.expired += 1
+    broker.durability.finish_delivery(session, delivery)
+
+
+def drop_aged(broker: Broker, session: Session, with_in_flight: bool = False) -> None:
+    """Let go of what has waited for longer than the session's own limit.
+
+    In flight too, where nobody is left to acknowledge it.
+    """
+    limits, outbox = session.queue_limits, session.outbox
+    if limits is None or not limits.age_s or outbox is None:
+        return
+    oldest_at = broker.now - limits.age_s
+    if with_in_flight:
+        for packet_id in [key for key, each in outbox.in_flight.items() if each.queued_at <= oldest_at]:
+            _expire(broker, session, outbox.finish(packet_id))
+    while outbox.queue and outbox.queue[0].queued_at <= oldest_at:
+        _expire(broker, session, outbox.drop_oldest())
 
 
 def transmit(
@@ -100,6 +173,8 @@ def transmit(
     )
     if data is None:
         # MQTT-3.1.2-25: too large for this client counts as sent and complete.
+        if session.ledger is not None:
+            _count_unsent(session.ledger, connection, delivery.message.topic)
         if session.outbox is not None:
             session.outbox.finish(delivery.packet_id)
         broker.durability.finish_delivery(session, delivery)
@@ -129,8 +204,7 @@ def pump(connection: Connection) -> None:
             return
     while outbox is not None and outbox.queue and not connection.congested and budget > 0:
         if _has_expired(broker, outbox.queue[0].message):
-            broker.stats.publish_expired += 1
-            broker.durability.finish_delivery(session, outbox.drop_oldest())
+            _expire(broker, session, outbox.drop_oldest())
             continue
         delivery = outbox.take()
         if delivery is None:
@@ -148,6 +222,8 @@ def pump(connection: Connection) -> None:
             broker.durability.store_separately()
             enqueue(broker, session, delivery)
             outbox = session.outbox
+        elif session.ledger is not None:
+            send_counted(session, message, True)
         else:
             connection.send_message(message, True, delivery.subscription_identifiers)
     waits = backlog or connection.resending or (outbox and outbox.queue)

@@ -5,11 +5,13 @@ shell takes the collected `Changes`, commits them, and says so. A packet that sp
 *held* until then: every acknowledgement to a publisher whose message was stored, and for QoS 2 also
 the PUBLISH and PUBREL to a subscriber, since after a crash the same packet identifier must mean the
 same message. A QoS 1 PUBLISH may leave at once: it may come twice anyway, and if it is acknowledged
-before the batch is written, it need not be written at all.
+before the batch is written, it need not be written at all. What is no packet, and must not happen
+before the commit either, waits in the same row (`when_committed`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hedgerow.message import Message
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading from it.
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 
+Held = tuple[Connection, bytes, bool] | Callable[[], None]
+"""(connection, packet, whether it is an acknowledgement), or what is to be called."""
+
 
 class Durability:
     def __init__(self, broker: Broker, enabled: bool) -> None:
@@ -37,9 +42,13 @@ class Durability:
         self.next_message_key = 1
         self.references: dict[int, int] = {}  # message key → deliveries that refer to it
         self._stored_last: tuple[Message | None, int] = (None, 0)
-        # (connection, packet, whether it is an acknowledgement), in order; see `hold_back` for no packet
-        self._held: list[tuple[Connection, bytes, bool]] = []
-        self._committing: list[tuple[Connection, bytes, bool]] | None = None
+        self._held: list[Held] = []  # in order
+        self._committing: list[Held] | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Is there anything that is not stored yet?"""
+        return bool(self.changes or self._held or self._committing is not None)
 
     # What the shell calls, through the broker
 
@@ -51,16 +60,18 @@ class Durability:
         return changes
 
     def committed(self) -> None:
-        held, self._committing = self._committing or [], None
-        for connection, data, is_acknowledgement in held:
+        committed, self._committing = self._committing or [], None
+        for held in committed:
+            if not isinstance(held, tuple):
+                held()
+                continue
+            connection, data, is_acknowledgement = held
             if is_acknowledgement:
                 connection.held_acknowledgements -= 1
                 connection.held_publications -= data[0] in FINISHING
                 if not connection.held_acknowledgements:
                     connection.resume(Pause.HELD)
-            if not data:
-                connection.set_congested(False, self._broker.now)
-            elif connection.is_connected:
+            if connection.is_connected:
                 connection.send(data)
                 if connection.backlog:
                     pump(connection)
@@ -89,7 +100,14 @@ class Durability:
     def hold_back(self, connection: Connection) -> None:
         """Nothing leaves for this client until all that changed is stored: as if it did not read."""
         connection.set_congested(True, self._broker.now)
-        self._held.append((connection, b"", False))
+        self._held.append(lambda: connection.set_congested(False, self._broker.now))
+
+    def when_committed(self, callback: Callable[[], None]) -> None:
+        """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
+        if self.is_behind:
+            self._held.append(callback)
+        else:
+            callback()
 
     # What changed
 
@@ -120,10 +138,17 @@ class Durability:
             self.change_count += 1
 
     def store_retained(self, topic: str, message: Message | None) -> None:
-        if self.enabled:
+        # The state of bridges changes every few seconds, and is that of a node that runs.
+        if self.enabled and not topic.startswith("$SYS/broker/bridge/"):
             if message is not None:
                 self._broker.identify(message)
             self.changes.retained[topic] = message
+            self.change_count += 1
+
+    def store_bridge(self, name: str, text: str | None) -> None:
+        """A bridge made by a command, by its name; None: it is deleted."""
+        if self.enabled:
+            self.changes.bridges[name] = text
             self.change_count += 1
 
     def store_delivery(self, session: Session, delivery: Delivery) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
 from hedgerow.mqtt.broker.events import ClientConnected
+from hedgerow.mqtt.broker.ids import NODE_PROPERTY, RIGHT_TOPIC, Inbound, node_of
+from hedgerow.mqtt.broker.peers import PEER_SHORT_PATH
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.codec import encode
@@ -86,6 +88,10 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     broker = connection.broker
     client_id = packet.client_id
     owner = broker.sessions.get(client_id)
+    if owner is not None and owner.is_bridge:
+        reason = f"the session of {client_id!r} is that of a bridge of this broker"
+        connection.refuse_connect(Reason.CLIENT_IDENTIFIER_NOT_VALID, reason, client_id)
+        return
     if owner is not None and owner.username is not None and owner.username != username:
         # Nobody ends, or reads, the session of another user by guessing its client identifier.
         reason = f"the session of {client_id!r} belongs to another user"
@@ -96,11 +102,16 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         client_id = broker.assign_client_id()
         if packet.protocol_version == MQTT_5:
             answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
+    is_peer = _is_peer(broker, packet, client_id, username)
+    if is_peer:
+        answer["user_property"] = ((NODE_PROPERTY, broker.node_id),)
     if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
         return
     discards = broker.durability.discards
     session, session_present = _take_session(broker, packet, client_id, username)
+    if is_peer:
+        become_peer(connection)
     _negotiate(connection, session, packet)
     session.connection = connection
     connection.session = session
@@ -186,6 +197,8 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
     version = packet.protocol_version
     session.protocol_version = version
     connection.is_bridge = packet.is_bridge
+    session.is_peer = connection.carries_ids
+    session.far_origin = node_of(asked) if connection.carries_ids else None
 
     session.expiry_s = min(_session_expiry_s(packet), limits.session_expiry_s)
     session.expires_at = None
@@ -194,21 +207,44 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
     connection.keep_alive_s = float(_keep_alive(packet, limits))
     connection.received_before = len(session.received or ())
     connection.problem_information = asked.get("request_problem_information", 1) == 1
-    connection.aliases_out_maximum = min(asked.get("topic_alias_maximum", 0), limits.topic_alias_maximum)
-    if connection.aliases_out_maximum or connection.maximum_packet_size:
+    if not connection.carries_ids:
+        connection.aliases_out_maximum = min(asked.get("topic_alias_maximum", 0), limits.topic_alias_maximum)
+    if connection.carries_ids:
+        form = WireForm.PEER
+    elif connection.aliases_out_maximum or connection.maximum_packet_size:
         form = WireForm.OWN
     else:
         form = WireForm.MQTT_5 if version == MQTT_5 else WireForm.MQTT_3
-    if form != session.wire_form:
-        session.wire_form = form
-        for topic_filter in session.subscriptions or ():
-            broker.subscriptions.forget_routes(topic_filter)
+    set_wire_form(broker, session, form)
 
     window = min(asked.get("receive_maximum", 65_535), limits.in_flight)
     if session.outbox is not None:
         session.outbox.window = window
     elif window != limits.in_flight:
         session.outbox = Outbox(window)
+
+
+def set_wire_form(broker: Broker, session: Session, form: WireForm) -> None:
+    if form != session.wire_form:
+        session.wire_form = form
+        for topic_filter in session.subscriptions or ():
+            broker.subscriptions.forget_routes(topic_filter)
+
+
+def _is_peer(broker: Broker, packet: Connect, client_id: str, username: str | None) -> bool:
+    """Is this another broker that gives ids, and may it?"""
+    return (
+        packet.protocol_version == MQTT_5
+        and node_of(packet.properties) is not None
+        and broker.access.may_write(username, client_id, RIGHT_TOPIC)
+    )
+
+
+def become_peer(connection: Connection) -> None:
+    """Messages have their ids on this connection from now on."""
+    connection.carries_ids = True
+    connection.inbound = Inbound()
+    connection.short_path = PEER_SHORT_PATH
 
 
 def handle_disconnect(connection: Connection, packet: Packet) -> None:

@@ -14,6 +14,8 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
+from hedgerow.mqtt.broker.ids import identify_from, is_duplicate, is_outdated
+from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
@@ -31,6 +33,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import FAILURE, Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD
+from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
@@ -43,8 +46,22 @@ _BRIDGE_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
 
 
 def may_publish(broker: Broker, session: Session, topic: str) -> bool:
-    if topic.startswith("$SYS/") and not _BRIDGE_STATE.fullmatch(topic):
-        return False  # The broker alone speaks there, except that bridges say whether they are up.
+    if topic.startswith("$SYS/"):
+        if topic in COMMAND_TOPICS:
+            return _may_command(broker, session, topic)
+        if not _BRIDGE_STATE.fullmatch(topic):
+            return False  # The broker alone speaks there, except that bridges say whether they are up.
+    return broker.access.may_write(session.username, session.client_id, topic)
+
+
+def _may_command(broker: Broker, session: Session, topic: str) -> bool:
+    """A command makes this node connect to others, so it needs more than that nothing forbids it."""
+    if session.connection is None:
+        return False  # A will: who left it is not there to be asked, nor to hear what came of it.
+    if session.username in broker.administrators:
+        return True  # A session has a user name only if it was verified.
+    if broker.access.is_open:
+        return is_loopback(session.connection.address)
     return broker.access.may_write(session.username, session.client_id, topic)
 
 
@@ -58,6 +75,8 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
     properties.pop("topic_alias", None)
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
+    if connection.carries_ids:
+        identify_from(message)
     message.expire_from(broker.now)
     is_again = packet.qos == 2 and packet.packet_id in (connection.connected_session().received or ())
     # What was taken once is not refused when it comes again: the client would use its identifier for
@@ -89,8 +108,24 @@ def _resolve_alias(connection: Connection, packet: Publish) -> None:
 def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
     if not may_publish(connection.broker, connection.connected_session(), message.topic):
         return Reason.NOT_AUTHORIZED, "not authorized"
+    if message.topic in COMMAND_TOPICS:
+        refusal = _command_refusal(connection, message)
+        if refusal is not None:
+            return refusal
     if message.retain and not connection.broker.retained.has_room_for(message):
         return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
+    return None
+
+
+def _command_refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
+    if message.retain:
+        # It would be carried out again at every start, whatever was commanded since.
+        return Reason.IMPLEMENTATION_SPECIFIC_ERROR, "a command is not retained"
+    session = connection.connected_session()
+    response_topic = message.properties.get("response_topic")
+    # The ACL does not apply to the node, which answers: so it asks for whom it does.
+    if response_topic is not None and not may_publish(connection.broker, session, response_topic):
+        return Reason.NOT_AUTHORIZED, "not authorized to publish to the response topic"
     return None
 
 
@@ -126,16 +161,17 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     broker.stats.publish_received += 1
     qos = message.qos
     if qos == 0:
-        broker.publish(message, route, session)
+        _publish_once(connection, message, route)
         return
-    if connection.protocol_version == MQTT_5:
+    # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
+    if connection.protocol_version == MQTT_5 and not session.is_bridge:
         received = session.received or ()
         unfinished = connection.held_publications + len(received) - connection.received_before
         if unfinished >= broker.limits.receive_maximum and packet_id not in received:
             raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
     change_count = broker.durability.change_count
     if qos == 1:
-        count = broker.publish(message, route, session)
+        count = _publish_once(connection, message, route)
         head = PUBACK_HEAD
     else:
         count = _accept_exactly_once(connection, session, message, route, packet_id)
@@ -144,6 +180,22 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     if not count and connection.protocol_version == MQTT_5:
         data = head[:1] + b"\x03" + data[2:] + b"\x10"  # No matching subscribers
     broker.durability.acknowledge(connection, data, must_wait=broker.durability.change_count != change_count)
+
+
+def _publish_once(connection: Connection, message: Message, route: Route) -> int:
+    """Pass it on, unless it came with the id of one that was here before; how many recipients it had."""
+    broker = connection.broker
+    inbound = connection.inbound
+    if inbound is not None:
+        inbound.published += 1
+        is_again = message.id is not None and is_duplicate(broker, message.id)
+        if is_again or is_outdated(broker, message):
+            inbound.duplicates += is_again
+            inbound.outdated += not is_again
+            # The first may not be stored yet, and whoever hears that this was taken forgets it.
+            broker.durability.change_count += broker.durability.is_behind
+            return 1
+    return broker.publish(message, route, connection.session)
 
 
 def _accept_exactly_once(
@@ -158,7 +210,7 @@ def _accept_exactly_once(
         return 1
     session.received.add(packet_id)
     connection.broker.durability.store_received(session, packet_id, True)
-    return connection.broker.publish(message, route, session)
+    return _publish_once(connection, message, route)
 
 
 # Acknowledgements: each takes (connection, packet identifier, reason code).
@@ -168,13 +220,18 @@ def handle_puback(connection: Connection, packet_id: int, reason_code: int) -> N
     session = connection.connected_session()
     outbox = session.outbox
     if outbox is not None:
-        _finish(connection, session, outbox.acknowledged(packet_id))
+        _finish(connection, session, outbox.acknowledged(packet_id), reason_code)
 
 
-def _finish(connection: Connection, session: Session, delivery: Delivery | None) -> None:
+def _finish(connection: Connection, session: Session, delivery: Delivery | None, reason_code: int) -> None:
     """A delivery is over: the window has room for another."""
     if delivery is None:
         return
+    if session.ledger is not None:
+        if reason_code >= FAILURE:
+            session.ledger.refused += 1
+        else:
+            session.ledger.relayed += 1
     connection.broker.durability.finish_delivery(session, delivery)
     if connection.resending or (session.outbox is not None and session.outbox.queue):
         pump(connection)
@@ -215,7 +272,9 @@ def handle_pubcomp(connection: Connection, packet_id: int, reason_code: int) -> 
     session = connection.connected_session()
     outbox = session.outbox
     if outbox is not None:
-        _finish(connection, session, outbox.completed(packet_id))
+        if reason_code == Reason.PACKET_IDENTIFIER_NOT_FOUND:
+            reason_code = Reason.SUCCESS  # It was finished before the connection was lost.
+        _finish(connection, session, outbox.completed(packet_id), reason_code)
 
 
 def release(packet_id: int, found: bool = True, version: int = MQTT_5) -> bytes:

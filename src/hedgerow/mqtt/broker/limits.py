@@ -38,3 +38,13 @@ class Limits:
     """The longest time that a session is kept without its client."""
     sessions: int = 100_000
     """Sessions kept, connected or not; a new one beyond that is refused with Quota exceeded."""
+
+
+@dataclass(slots=True, frozen=True)
+class QueueLimits:
+    """What may wait for one session, where it has a limit of its own."""
+
+    bytes: int
+    age_s: float
+    """0: for ever."""
+    drops_oldest: bool

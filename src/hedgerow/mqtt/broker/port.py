@@ -49,10 +49,7 @@ class Port:
         for message in broker.retained.match(topic_filter, broker.now):
             if self.closed:
                 return
-            if message.id is None:
-                # No one has needed its id so far, so that any number that is not in use will do.
-                broker.sequence += 1
-                broker.identify(message)
+            broker.identify_late(message)
             self.deliver(message)
 
     def unsubscribe(self, topic_filter: str) -> None:
@@ -82,6 +79,13 @@ class Port:
         message.expire_from(broker.now)
         broker.publish(message, route, self)
         return True
+
+    def is_duplicate(self, message: Message) -> bool:
+        """Has the message been at this node before, by whatever way? From now on it has."""
+        message_id = message.id
+        if message_id is None:
+            return False
+        return message_id.origin == self._broker.node_id or self._broker.duplicates.seen(message_id)
 
     def close(self) -> None:
         """Nothing is delivered from now on, not even of a publication that is being passed on."""

@@ -31,6 +31,7 @@ def restore(broker: Broker, snapshot: Snapshot) -> None:
         broker.durability.next_message_key = max(snapshot.messages) + 1
     for message in snapshot.retained:
         broker.retained.set(message)
+    broker.stored_bridges = snapshot.bridges
 
 
 def _restore_session(broker: Broker, record: SessionRecord) -> Session:
@@ -44,6 +45,7 @@ def _restore_session(broker: Broker, record: SessionRecord) -> Session:
     if session.expires_at is None:
         session.expires_at = broker.now + record.session_expiry_s
     session.will = record.will
+    session.is_peer = record.is_peer
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
     broker.arm_session(session)

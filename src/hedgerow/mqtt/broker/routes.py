@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from hedgerow.mqtt.broker.access import Access
+from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.packets import Subscription
 from hedgerow.topics import TopicTree, is_wildcard, split_shared
 
@@ -31,6 +32,7 @@ class WireForm(IntEnum):
     OWN = 0  # encoded for it alone: topic aliases, or a Maximum Packet Size
     MQTT_3 = 3  # 3.1 and 3.1.1: no property length
     MQTT_5 = 5  # with a property length of 0
+    PEER = 9  # another broker: with the message's id (`peers.py`)
 
 
 class Entry:
@@ -64,6 +66,8 @@ class Recipient:
 
     def for_own_publication(self) -> Recipient | None:
         """What is left when the session itself published: no-local ones do not count (MQTT-3.8.3-3)."""
+        if len(self.entries) == 1:
+            return None if self.no_local else self
         entries = [entry for entry in self.entries if not entry.no_local]
         return Recipient(self.session, entries) if entries else None
 
@@ -102,7 +106,7 @@ class SharedGroup:
             connection = session.connection
             if second_best is not None and (connection is None or connection.congested):
                 continue
-            if not readers.may_read(session.username, session.client_id, topic):
+            if not session.may_read(readers, topic):
                 continue
             outbox = session.outbox
             if connection is not None and not connection.congested:
@@ -122,6 +126,7 @@ class Route:
         "mqtt_3",
         "mqtt_5",
         "others",
+        "peers",
         "ports",
         "recipients",
         "stale",
@@ -146,9 +151,12 @@ class Route:
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
         by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
         self.others: list[Recipient] = []
+        self.peers: list[Session] = []
         for recipient in recipients:
             form = recipient.session.wire_form
-            if recipient.no_local or recipient.identifiers or form == WireForm.OWN:
+            if form == WireForm.PEER:
+                self.peers.append(recipient.session)
+            elif recipient.no_local or recipient.identifiers or form == WireForm.OWN:
                 self.others.append(recipient)
             else:
                 by_form[form].append(recipient.session)
@@ -157,7 +165,7 @@ class Route:
             interned.setdefault(tuple(sessions), tuple(sessions)) for sessions in by_form.values()
         )
         # All recipients, where a packet that came in that form suits every one of them.
-        plain = not self.others and not groups and not ports
+        plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
 
@@ -249,14 +257,16 @@ class SubscriptionTable:
         return route
 
     def _build(self, topic: str) -> Route:
+        ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
+        if topic in COMMAND_TOPICS:
+            return Route(topic, [], [], ports, self._interned)
         by_session: dict[Session, list[Entry]] = {}
         for session, entry in self._entries.match(topic):
             by_session.setdefault(session, []).append(entry)
         recipients = [
             Recipient(session, entries)
             for session, entries in by_session.items()
-            if self.access.may_read(session.username, session.client_id, topic)
+            if session.may_read(self.access, topic)
         ]
         groups = [group for _, group in self._groups.match(topic)]
-        ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
         return Route(topic, recipients, groups, ports, self._interned)

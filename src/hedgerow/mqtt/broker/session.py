@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import SessionRecord, SubscriptionRecord
+from hedgerow.mqtt.broker.ids import Outbound
+from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import Will
@@ -25,10 +28,15 @@ class Session:
         "durable",
         "expires_at",
         "expiry_s",
+        "far_origin",
+        "is_bridge",
+        "is_peer",
         "key",
+        "ledger",
         "outbox",
         "protocol_version",
         "purged_at",
+        "queue_limits",
         "received",
         "subscriptions",
         "timer_at",
@@ -56,6 +64,17 @@ class Session:
         self.received: set[int] | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
         self.purged_at = 0.0  # when a full queue was last searched for what has expired
         self.dropped = 0  # deliveries given up because the queue was full
+        self.far_origin: str | None = None  # the broker at the other end: what began there is not sent back
+        self.is_peer = False  # of another broker, here or there: what waits for it may go another way too
+        self.is_bridge = False  # of a bridge of this node: no client may take it
+        self.ledger: Outbound | None = None  # of such a bridge
+        self.queue_limits: QueueLimits | None = None  # where they are not the broker's
+
+    def may_read(self, access: Access, topic: str) -> bool:
+        """Rights are asked of who has a name; a bridge without a local user is a part of the node."""
+        if self.is_bridge and self.username is None:
+            return True
+        return access.may_read(self.username, self.client_id, topic)
 
     def record(self) -> SessionRecord:
         return SessionRecord(
@@ -66,4 +85,5 @@ class Session:
             self.expiry_s,
             self.expires_at,
             self.will,
+            self.is_peer,
         )

@@ -85,9 +85,9 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
             break
     if not count:
         return 0
-    _count_received(connection, count, position - begin)
+    count_received(connection, count, position - begin)
     if recipients:
-        _fan_out(recipients, data[begin:position], count)
+        fan_out(recipients, data[begin:position], count)
     return position
 
 
@@ -109,8 +109,8 @@ def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bo
     head, size, route, recipients = repeated
     if len(data) != size or route.stale or not data.startswith(head):
         return False
-    _count_received(connection, 1, size)
-    _fan_out(recipients, data, 1)
+    count_received(connection, 1, size)
+    fan_out(recipients, data, 1)
     return True
 
 
@@ -120,27 +120,31 @@ def _publish_run(
     """Packets of one size to one topic, some of whose recipients need another form than the received."""
     position, body, topic_end, payload, run_end = run
     count = (run_end - position) // size
-    _count_received(connection, count, run_end - position)
+    count_received(connection, count, run_end - position)
     same, other = route.mqtt_3, route.mqtt_5
     if connection.protocol_version == MQTT_5:
         same, other = other, same
     if same:
-        _fan_out(same, data[position:run_end], count)
+        fan_out(same, data[position:run_end], count)
     if other:
-        _fan_out(other, _translate(data, position, body, topic_end, payload, size, run_end), count)
+        fan_out(other, _translate(data, position, body, topic_end, payload, size, run_end), count)
+    broker = connection.broker
+    sequence = broker.sequence - count  # Read now: a port that publishes in turn counts on.
+    if route.peers:
+        offset = payload - position
+        payloads = [data[start + offset : start + size] for start in range(position, run_end, size)]
+        broker.send_to_peers(route, sequence + 1, payloads, size - offset, connection.session)
     if route.others or route.groups or route.ports:
-        broker = connection.broker
-        sequence = broker.sequence - count  # Read now: a port that publishes in turn counts on.
         for start in range(position, run_end, size):
             message = Message(route.topic, data[start + payload - position : start + size])
-            if route.ports:
+            if route.ports or route.peers:  # a bridge without ids on the wire tells of them too
                 sequence += 1
                 message.id = MessageId(broker.node_id, broker.epoch, sequence)
             broker.deliver_individually(message, route, connection.session)
     return run_end
 
 
-def _count_received(connection: Connection, count: int, size: int) -> None:
+def count_received(connection: Connection, count: int, size: int) -> None:
     broker = connection.broker
     broker.sequence += count
     broker.work += 1 + count // 8
@@ -150,7 +154,7 @@ def _count_received(connection: Connection, count: int, size: int) -> None:
     stats.publish_bytes_received += size
 
 
-def _fan_out(sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
+def fan_out(sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
     for session in sessions:
         connection = session.connection
         if connection is None:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from hedgerow.mqtt.broker.broker import Broker
 
+NEW_BRIDGE = "$SYS/broker/bridge/new"
+DELETE_BRIDGE = "$SYS/broker/bridge/del"
+COMMAND_TOPICS = (NEW_BRIDGE, DELETE_BRIDGE)
+"""What clients may publish to here: for parts of the node alone, since a section may hold a password."""
+
 LOAD_MINUTES = (1, 5, 15)
 
 # Topic below $SYS/broker/load → the counter whose rate it is.

@@ -1,0 +1,140 @@
+"""Fabric-wide ids in MQTT 5: the user property that carries one, and what is known of a peer's messages.
+
+Between brokers the id of a message travels as the user property `hedgerow-id`, the first property of its
+PUBLISH. A broker that connects to another says `hedgerow-node` in its CONNECT, with its own name, and is told
+the other's in CONNACK. From then on each message has its id on this connection, both ways (`peers.py`), and a
+retained one the time of its publication, `hedgerow-time`, by which an older value does not replace a newer
+one; other clients never see them.
+
+Who may claim an id can make a later message of that id be dropped. With an ACL, ids are therefore taken only
+from who may write `$hedgerow/bridge`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hedgerow.message import Message, MessageId, Properties
+from hedgerow.mqtt.packets import PUBLISH
+from hedgerow.mqtt.properties import encode_body
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.broker import Broker
+
+ID_PROPERTY = "hedgerow-id"
+NODE_PROPERTY = "hedgerow-node"
+TIME_PROPERTY = "hedgerow-time"
+RIGHT_TOPIC = "$hedgerow/bridge"
+MAX_TIME = 1e11  # A time that never comes would keep its value for ever.
+MAX_PREFIXES = 4_096  # A stranger may invent an origin for every message.
+MAX_ORIGIN = 256  # characters; 64 KiB in each of so many prefixes would be memory for the taking
+MAX_NUMBER = 2**63 - 1  # The store has 64 bits and a sign: a larger one could never be written.
+_NO_ID = MessageId("", 0, 0)
+ID_HEAD = b"\x26" + len(ID_PROPERTY).to_bytes(2, "big") + ID_PROPERTY.encode()
+
+
+@dataclass(slots=True)
+class Inbound:
+    """What came from a peer. Of `published`, what is not counted below was passed on."""
+
+    published: int = 0
+    duplicates: int = 0
+    outdated: int = 0
+    """Retained values of which a newer one is here, or the very same."""
+    refused: int = 0
+    """A topic that is not to come this way, or a retained message that there is no room for."""
+
+
+@dataclass(slots=True)
+class Outbound:
+    """What was published for a bridge. What is not counted below waits in its session's outbox."""
+
+    published: int = 0
+    relayed: int = 0
+    away: int = 0
+    """QoS 0 while there was no connection."""
+    overflowed: int = 0
+    expired: int = 0
+    too_large: int = 0
+    refused: int = 0
+    """The far broker said no, the topic has no name there, or the bridge's user may no longer read it."""
+    discarded: int = 0
+    """It waited when the bridge was deleted, and no other bridge took it."""
+
+
+def node_of(properties: Properties) -> str | None:
+    """The name of the broker at the other end, if it says that it takes part."""
+    return next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), None)
+
+
+def identify_from(message: Message) -> None:
+    """Set the id and the time that the message's user properties tell, and take these away.
+
+    What cannot be read is as if it were not there.
+    """
+    pairs = message.properties.get("user_property", ())
+    for name, value in pairs:
+        try:
+            if name == ID_PROPERTY and message.id is None:
+                message.id = parse_id(value)
+            elif name == TIME_PROPERTY and message.retain:
+                message.published_at = _read_time(value)
+        except ValueError:
+            continue
+    rest = tuple(pair for pair in pairs if pair[0] not in (ID_PROPERTY, TIME_PROPERTY))
+    if rest:
+        message.properties["user_property"] = rest
+    else:
+        message.properties.pop("user_property", None)
+
+
+def parse_id(text: str) -> MessageId:
+    """Raises ValueError for what is no id, or none that a node gives."""
+    message_id = MessageId.parse(text)
+    origin, epoch, sequence = message_id
+    if len(origin) > MAX_ORIGIN or "\0" in origin or max(epoch, sequence) > MAX_NUMBER:
+        raise ValueError(f"beyond what ids are: {text[:80]!r}")
+    return message_id
+
+
+def _read_time(text: str) -> float:
+    at = float(text)
+    if not 0 < at < MAX_TIME:
+        raise ValueError(text)
+    return at
+
+
+def encode_id(broker: Broker, message: Message) -> bytes:
+    """These properties, without the length of the block that they begin."""
+    origin, epoch, sequence = message.id or broker.identify_late(message)
+    prefix = broker.id_prefixes.get((origin, epoch))
+    if prefix is None:
+        if len(broker.id_prefixes) >= MAX_PREFIXES:
+            broker.id_prefixes.clear()
+        prefix = broker.id_prefixes[origin, epoch] = f"{origin}/{epoch}/".encode()
+    value = b"%b%d" % (prefix, sequence)
+    block = b"%b%c%c%b" % (ID_HEAD, len(value) >> 8, len(value) & 0xFF, value)
+    if message.retain and message.published_at is not None:
+        block += encode_body({"user_property": ((TIME_PROPERTY, f"{message.published_at:.6f}"),)}, PUBLISH)
+    return block
+
+
+def is_duplicate(broker: Broker, message_id: MessageId) -> bool:
+    """Has it been here? What began here always has: it was delivered when it was accepted."""
+    return message_id.origin == broker.node_id or broker.duplicates.seen(message_id)
+
+
+def is_outdated(broker: Broker, message: Message) -> bool:
+    """Is it a retained value older than the one that is kept? By time, then by origin."""
+    if not message.retain or message.published_at is None:
+        return False
+    kept = broker.retained.get(message.topic)
+    if kept is None:
+        return False
+    # The very same comes again when a link comes up, and after a restart nothing else remembers it.
+    return age_key(kept) > age_key(message) or (message.id is not None and kept.id == message.id)
+
+
+def age_key(message: Message) -> tuple[float, MessageId]:
+    return message.published_at or 0.0, message.id or _NO_ID
