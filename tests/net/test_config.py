@@ -22,7 +22,7 @@ DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs/configuration.md"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with files to refer to."""
-    for name in ("cert.pem", "key.pem", "ca.pem", "passwords", "acl"):
+    for name in ("cert.pem", "key.pem", "ca.pem", "passwords", "acl", "north.conf", "south.conf"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -65,10 +65,12 @@ EVERYTHING = Config(
     http=(Address("127.0.0.1", 0),),
     data=Path("data"),
     id="field-7",
+    bridges=(Path("north.conf"), Path("south.conf")),
     tls=Tls(Path("cert.pem"), Path("key.pem"), Path("ca.pem"), True, True),
     passwords=Path("passwords"),
     acl=Path("acl"),
     anonymous=True,
+    administrators=frozenset({"anna", "bob"}),
     limits=Limits(connections=5, packet_bytes=1024 * 1024),
     log_format="json",
     log_level="debug",
@@ -86,6 +88,7 @@ def test_everything_in_a_file() -> None:
         http = "127.0.0.1:0"
         data = "data"
         id = "field-7"
+        bridges = ["north.conf", "south.conf"]
         sys.interval = "1 min"
 
         [tls]
@@ -99,6 +102,7 @@ def test_everything_in_a_file() -> None:
         passwords = "passwords"
         acl = "acl"
         anonymous = true
+        administrators = ["bob", "anna"]
 
         [limits]
         connections = 5
@@ -119,6 +123,8 @@ def test_everything_by_flags() -> None:
         *("--certificate", "cert.pem", "--key", "key.pem", "--client-ca", "ca.pem"),
         *("--require-client-certificate", "--use-identity-as-username"),
         *("--passwords", "passwords", "--acl", "acl", "--anonymous"),
+        *("--administrator", "anna", "--administrator", "bob"),
+        *("--bridge", "north.conf", "--bridge", "south.conf"),
         *("--limit", "connections=5", "--limit", "packet_bytes = 1 MiB"),
         *("--log-format", "json", "--log-level", "debug", "--sys-interval", "1 min"),
     )
@@ -142,6 +148,12 @@ def test_paths_in_a_file_start_from_its_folder_and_those_of_flags_from_here(fold
     assert config.passwords == below / "passwords"
     assert config.data == below / "data"
     assert config.acl == Path("acl")
+
+
+def test_one_administrator_and_one_file_need_no_list() -> None:
+    config = load("bridges = 'north.conf'\n[access]\npasswords = 'passwords'\nadministrators = 'anna'")
+    assert config.bridges == (Path("north.conf"),)
+    assert config.administrators == {"anna"}
 
 
 def test_the_acl_becomes_access_rules(folder: Path) -> None:
@@ -256,6 +268,15 @@ def test_somebody_must_be_able_to_connect() -> None:
         (
             "[tls]\ncertificate = 'cert.pem'\nkey = 'key.pem'\nrequire_client_certificate = true",
             "node.toml:4: tls.require_client_certificate: needs tls.client_ca too (--client-ca FILE)",
+        ),
+        ("bridges = ['north.conf', 'nowhere']", "node.toml:1: bridges: nowhere: No such file or directory"),
+        (
+            "[access]\nadministrators = 'anna'",
+            "node.toml:2: access.administrators: needs access.passwords (--passwords FILE) or tls.use_id",
+        ),
+        (
+            "[access]\npasswords = 'passwords'\nadministrators = ['anna', 7]",
+            "node.toml:3: access.administrators: 7 is not a text in quotes",
         ),
         ("mqtt = 'localhost:5'\nws = '[::1]:5'", "node.toml:2: ws: [::1]:5 is also the address of mqtt"),
         ("mqtt = ['[::1]:5', '[::1]:5']", "node.toml:1: mqtt: [::1]:5 is given twice"),

@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("hedgerow.cli.up", "run a node"),
     "pub": ("hedgerow.cli.pub", "publish messages"),
     "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
+    "agent": ("hedgerow.cli.agent", "keep brokers connected by bridges"),
+    "bridge": ("hedgerow.cli.bridge", "create, delete and list the bridges of a running node"),
     "passwd": ("hedgerow.cli.passwd", "set, change or delete a user's password"),
     "bench": ("hedgerow.cli.bench", "measure this broker beside others"),
     "lab": ("hedgerow.cli.lab", "experiments, and the links that they run on"),

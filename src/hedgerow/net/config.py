@@ -33,10 +33,12 @@ from hedgerow.net.values import (
     read_boolean,
     read_directory_path,
     read_file_path,
+    read_file_paths,
     read_interval,
     read_limit,
     read_node_id,
     read_one_of,
+    read_user_names,
     read_utf8,
 )
 
@@ -60,16 +62,20 @@ class Config:
     udp: tuple[Address, ...] = ()
     data: Path | None = None
     id: str | None = None
+    bridges: tuple[Path, ...] = ()
+    """Files of sections, as `bridge_files` reads them."""
     tls: Tls | None = None
     passwords: Path | None = None
     acl: Path | None = None
     anonymous: bool = True
+    administrators: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)
     log_format: str = "text"
     log_level: str = "info"
     sys_interval_s: float = 10.0
     sensors: SensorSettings = field(default_factory=SensorSettings)
     multicast: Multicast = field(default_factory=Multicast)
+    mdns: bool = False
 
 
 LISTENERS = {
@@ -101,6 +107,15 @@ KEYS: tuple[Key, ...] = (
         "keep sessions and messages here; without it, in memory only",
     ),
     Key("id", "--id", "NAME", read_node_id, "the name of this node, unlike that of any other"),
+    Key(
+        "bridges",
+        "--bridge",
+        "FILE",
+        read_file_paths,
+        "create the bridges whose sections this file has; may be repeated",
+        repeated=True,
+    ),
+    Key("mdns", "--mdns", "", read_boolean, "announce this node by multicast DNS"),
     Key("tls.certificate", "--certificate", "FILE", read_file_path, "the server's certificate chain, PEM"),
     Key("tls.key", "--key", "FILE", read_file_path, "the certificate's private key, PEM"),
     Key(
@@ -133,6 +148,14 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("access.acl", "--acl", "FILE", read_file_path, "who may read and write what, in Mosquitto's syntax"),
     Key("access.anonymous", "--anonymous", "", read_boolean, "let clients in without a username"),
+    Key(
+        "access.administrators",
+        "--administrator",
+        "USER",
+        read_user_names,
+        "this user may command the node's bridges; may be repeated",
+        repeated=True,
+    ),
     Key("log.format", "--log-format", "FORMAT", read_one_of("text", "json"), "text or json"),
     Key(
         "log.level",
@@ -253,6 +276,7 @@ class _Loader:
             passwords=passwords,
             acl=values.get("access.acl"),
             anonymous=passwords is None if anonymous is None else anonymous,
+            administrators=values.get("access.administrators", frozenset()),
             limits=Limits(**self.section("limits")),
             sensors=self.sensors(),
             multicast=self.multicast(),
@@ -261,6 +285,7 @@ class _Loader:
         self.check_same_ports(config, LISTENERS)
         self.check_same_ports(config, ("udp",))
         self.check_open_sensors(config, anonymous is True)
+        self.check_administrators(config)
         if anonymous is None:
             self.check_open_listeners(config)
         elif not anonymous and passwords is None and not (tls and tls.use_identity_as_username):
@@ -342,6 +367,14 @@ class _Loader:
                     "subscribe to the sensors' topics: their protocol has no names. Say that this is meant: "
                     "sensors.anonymous = true (--sensors-anonymous)"
                 )
+
+    def check_administrators(self, config: Config) -> None:
+        verified = config.passwords is not None or (config.tls and config.tls.use_identity_as_username)
+        if config.administrators and not verified:
+            raise ConfigError(
+                f"{self.where('access.administrators')}: needs access.passwords (--passwords FILE) or "
+                "tls.use_identity_as_username: a name that nobody verifies gives no rights"
+            )
 
 
 def _listeners(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Address]]:

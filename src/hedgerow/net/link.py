@@ -146,7 +146,7 @@ class Lingering(asyncio.Protocol):
                 transport.write_eof()
             else:
                 transport.close()  # TLS: sends close_notify and discards input until the peer's
-        except OSError:  # reset by the peer in this very moment
+        except (OSError, RuntimeError):  # reset by the peer in this very moment; uvloop has its own words
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:

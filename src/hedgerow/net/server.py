@@ -40,8 +40,10 @@ from hedgerow.rates import RatePerAddress
 if TYPE_CHECKING:
     import ssl
 
+    from hedgerow.net.bridges import Bridges
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.http import Handler, HttpLink
+    from hedgerow.net.mdns_services import MdnsServices
     from hedgerow.net.sensors import Sensors
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ STALL_S = 0.05  # a timer that comes later than this tells that the process did 
 HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
 CONNECT_BURST_S = 10  # what an address may use up at once, in seconds of its rate
 
+MQTT_SCHEMES = ("mqtt", "mqtts")
 SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http")
 APPLICATION_PROTOCOLS = {"mqtts": "mqtt", "wss": "http/1.1"}
 
@@ -77,6 +80,8 @@ class Server:
         self.stopping = False
         self.sensors: Sensors | None = None
         self.multicast: MulticastGateway | None = None
+        self.bridges: Bridges | None = None
+        self._mdns: MdnsServices | None = None
         self._listeners: list[Listener] = []
         self._logins: Logins | None = None
         self._committer: Committer | None = None
@@ -98,6 +103,17 @@ class Server:
         return urls + (self.multicast.urls if self.multicast is not None else [])
 
     @property
+    def listening(self) -> list[tuple[str, int]]:
+        """Hosts and ports at which clients of MQTT may connect."""
+        sockets = [
+            each
+            for listener in self._listeners
+            if listener.scheme in MQTT_SCHEMES
+            for each in listener.sockets
+        ]
+        return [each.getsockname()[:2] for each in sockets]
+
+    @property
     def problem(self) -> str | None:
         """Why the node cannot do all of its work at present; None when it can."""
         if self.stopping:
@@ -117,6 +133,10 @@ class Server:
         try:
             self._bind()
             self._load()
+            from hedgerow.net.bridges import Bridges
+
+            self.bridges = Bridges(self)
+            self.bridges.start()
             if self.config.multicast.topics:
                 from hedgerow.net.gateway import MulticastGateway
 
@@ -129,12 +149,19 @@ class Server:
                 self.sensors.stop()
             if self.multicast is not None:
                 await self.multicast.stop()
+            if self.bridges is not None:
+                await self.bridges.stop()
             await self._close_files()
             raise
         for listener in self._listeners:
             listener.start()
         if self.sensors is not None:
             self.sensors.start()
+        if self.config.mdns:
+            from hedgerow.net.mdns_services import MdnsServices
+
+            self._mdns = MdnsServices(self.node_id, self.urls)
+            self._mdns.start()
         self.flush()
 
     def _bind(self) -> None:
@@ -204,6 +231,7 @@ class Server:
             verifies_passwords=self._logins is not None,
             sys_interval_s=config.sys_interval_s,
             version=installed_version(),
+            administrators=config.administrators,
         )
 
     def reload(self) -> None:
@@ -238,10 +266,14 @@ class Server:
         if self.stopping:
             return
         self.stopping = True
+        if self._mdns is not None:
+            await self._mdns.stop()
         for listener in self._listeners:
             await listener.stop()
         if self.sensors is not None:
             self.sensors.stop()
+        if self.bridges is not None:
+            await self.bridges.stop()
         if self._committer is not None:
             await self._committer.drain(SHUT_DOWN_S)  # acknowledgements leave before the connections do
         self.broker.shut_down(self.clock())
@@ -316,8 +348,10 @@ class Server:
         if self._flushing:  # a write called back; the loop below will come to it
             return
         self._flushing = True
-        broker = self.broker
-        while broker.dirty:
+        broker, bridges = self.broker, self.bridges
+        while broker.dirty or (bridges is not None and bridges.is_stirred):
+            if bridges is not None and bridges.is_stirred:
+                bridges.serve()
             for connection in broker.take_dirty():
                 link = connection.link
                 if link is not None:

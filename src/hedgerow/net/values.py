@@ -160,6 +160,16 @@ def read_file_path(value: object, base: Path) -> Path:
     return path
 
 
+def read_file_paths(value: object, base: Path) -> tuple[Path, ...]:
+    values = value if isinstance(value, list) else [value]
+    return tuple(read_file_path(each, base) for each in values)
+
+
+def read_user_names(value: object, base: Path) -> frozenset[str]:
+    values = value if isinstance(value, list) else [value]
+    return frozenset(read_text(each, base) for each in values)
+
+
 def read_directory_path(value: object, base: Path) -> Path:
     """A directory, or what may become one."""
     path = _path(value, base)

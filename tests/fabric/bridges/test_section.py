@@ -145,7 +145,7 @@ def test_a_section_has_mosquittos_defaults() -> None:
     assert section.topics == (TopicLine("#", "out", 0, "", ""),)
     assert section.restart_timeout == Backoff(5, 30)
     assert (section.keepalive_interval_s, section.idle_timeout_s, section.threshold) == (60, 60, 10)
-    assert (section.start_type, section.bridge_protocol_version) == ("automatic", "mqttv311")
+    assert (section.start_type, section.bridge_protocol_version) == ("automatic", None)
     assert section.notifications
     assert section.try_private
     assert not section.cleansession

@@ -207,6 +207,34 @@ def test_what_is_half_done_is_not_thought_over(monkeypatch: pytest.MonkeyPatch) 
     assert decided_for == [set(THREE), {"a", "c"}]
 
 
+def test_it_is_done_when_the_reports_show_all_and_nothing_else() -> None:
+    world = World("star")
+    world.carried["a"]["b"] = True
+    world.run(1.4)
+    assert not world.agent.is_done
+    world.run(1.5)
+    assert world.agent.is_done
+    assert world.carried == {"a": {"c": True}, "b": {"c": True}, "c": {}}
+    world.carried["b"]["c"] = False
+    world.run(0.0)
+    assert not world.agent.is_done
+    world.agent.receive_announcement("k", world.now)
+    assert not world.agent.is_done, "what another agent wants is not known"
+
+
+def test_a_broker_that_is_given_a_rank_takes_its_place() -> None:
+    world = World("star")
+    world.run(2.0)
+    world.carried |= {"bb": {}, "d": {}}
+    world.alive |= {"bb", "d"}
+    world.agent.add_broker("bb", 2)
+    assert world.agent.brokers == ("a", "b", "bb", "c")
+    assert world.run(0.6) == [create("bb", "c")]
+    world.agent.add_broker("d", 4)
+    assert set(world.run(2.0)[:4]) == {create(lower, "d") for lower in ("a", "b", "bb", "c")}
+    assert world.agent.is_done
+
+
 def test_a_bridge_is_deleted_at_whoever_carries_it() -> None:
     world = World("line")
     world.carried["c"] = {"a": True, "b": True}

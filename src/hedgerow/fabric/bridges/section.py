@@ -74,7 +74,8 @@ class Section:
     remote_password: str | None = field(default=None, repr=False)
     local_username: str | None = None
     local_password: str | None = field(default=None, repr=False)
-    bridge_protocol_version: str = "mqttv311"
+    bridge_protocol_version: str | None = None
+    """None: MQTT 5, or 3.1.1 with a broker that refuses it."""
     bridge_cafile: str | None = None
     bridge_capath: str | None = None
     bridge_certfile: str | None = None

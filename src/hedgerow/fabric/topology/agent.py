@@ -34,7 +34,15 @@ from hedgerow.fabric.topology.events import (
     Planned,
 )
 from hedgerow.fabric.topology.links import LinkWatch
-from hedgerow.fabric.topology.plan import Ghosts, Link, Topology, changes, link_between, target_links
+from hedgerow.fabric.topology.plan import (
+    Ghosts,
+    Link,
+    Plan,
+    Topology,
+    changes,
+    link_between,
+    target_links,
+)
 
 MAX_BROKERS = 64  # whoever can announce brokers could make every plan take seconds
 MAX_AGENTS = 64  # made-up agents would fill the memory
@@ -128,6 +136,15 @@ class Agent:
         return self._cut
 
     @property
+    def is_done(self) -> bool:
+        """This agent acts, and the reports show all that it decided on."""
+        if self._decided_for is None:
+            return False
+        is_up = self._bridges()
+        plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
+        return plan == Plan() and all(is_up[link] for link in self._target)
+
+    @property
     def deadline(self) -> float:
         """When `handle_timer` has something to do."""
         waits = [
@@ -142,14 +159,17 @@ class Agent:
 
     # In
 
-    def add_broker(self, broker: str) -> None:
-        """One that was discovered: it is higher than all before it."""
+    def add_broker(self, broker: str, rank: int | None = None) -> None:
+        """One that was discovered: it is higher than all before it, unless its rank is given.
+
+        Those from that rank on are one higher then; their order among themselves stays as it was.
+        """
         if broker in self._brokers:
             return
         if len(self._brokers) >= MAX_BROKERS:
             self.stats.refused += 1
             return
-        self._brokers.append(broker)
+        self._brokers.insert(len(self._brokers) if rank is None else rank, broker)
         self._probe([broker])
 
     def receive_answer(self, broker: str, now: float) -> None:

@@ -1,0 +1,281 @@
+"""The bridges of a node: created, replaced, deleted, and what waits for one handed to another.
+
+What waits at QoS 1 and 2 for a broker that is away may reach its subscribers another way: a bridge that comes
+up takes along what waits here for other brokers that are not connected, and what a deleted bridge leaves goes
+to those that are up, or stays until one is. Ids make that harmless: who has it already drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from hedgerow.errors import ConfigError
+from hedgerow.fabric.bridges.bridge import Bridge, State, waiting_for
+from hedgerow.fabric.bridges.events import BridgeEvent, QueueTaken
+from hedgerow.fabric.bridges.section import Address, Section
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.deliveries import drop_aged, enqueue
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.outbox import Delivery, Stage
+
+COUNTERS_S = 5.0  # how often the counters of a state are told when nothing else changed
+DRAIN_LOOK_S = 0.05
+MAX_LEFT = 256  # queues of deleted bridges: one for every name that was ever used would be too many
+
+
+class BridgeSet:
+    """`is_own(address)`: does this node itself listen there?"""
+
+    def __init__(
+        self,
+        broker: Broker,
+        random: Callable[[], float],
+        token: Callable[[], int],
+        is_own: Callable[[Address], bool],
+    ) -> None:
+        self._broker = broker
+        self._random = random
+        self._token = token
+        self._is_own = is_own
+        self._bridges: dict[str, Bridge] = {}
+        self._draining: list[Bridge] = []
+        self._left: dict[Session, str] = {}  # by deleted bridges, with something that waits → their names
+        self._gone: list[str] = []  # names whose state is to be taken away
+        self._told: dict[str, dict[str, object]] = {}
+        self._counters_at = 0.0
+        self._look_at = float("inf")  # whether a deleted bridge is done
+        self._events: list[BridgeEvent] = []
+        self.is_stirred = True
+        """Something happened: the shell is to look at dials, states, events and the deadline."""
+
+    def __len__(self) -> int:
+        return len(self._bridges)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._bridges
+
+    def __iter__(self) -> Iterator[Bridge]:
+        return iter([*self._bridges.values(), *self._draining])
+
+    # Commands
+
+    def create(self, section: Section, now: float) -> str:
+        """ "created", "replaced" or "unchanged". Raises ConfigError, and then nothing is changed."""
+        known = self._bridges.get(section.name)
+        if known is not None and not section.replace:
+            raise ConfigError(f"there is a bridge {section.name} already; replace true takes its place")
+        for address in section.addresses:
+            if self._is_own(address):
+                raise ConfigError(f"{address} is this node itself")
+        client_id = section.local_clientid_on(self._broker.node_id)
+        session = self._broker.sessions.get(client_id)
+        if session is not None and not self._may_take(session, section.name):
+            raise ConfigError(f"the local client identifier {client_id} is in use")
+        if known is not None:
+            if _is_same(known.section, section) and known.state is not State.STOPPED:
+                return "unchanged"
+            self._take_away(known, section, client_id)
+        for leaving in [bridge for bridge in self._draining if bridge.section.name == section.name]:
+            leaving.close(is_for_good=False)
+            self._draining.remove(leaving)
+        if session is not None:
+            self._left.pop(session, None)
+        bridge = Bridge(self._broker, section, now, self._random, self._token)
+        if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
+            bridge.listening_since, bridge.taken = known.listening_since, known.taken
+        bridge.on_up = self._take_along
+        bridge.on_down = self._offer
+        bridge.on_change = self._stir
+        self.is_stirred = True
+        self._bridges[section.name] = bridge
+        return "created" if known is None else "replaced"
+
+    def _take_away(self, known: Bridge, section: Section, client_id: str) -> None:
+        """Another takes its place, and its session where that has the same name."""
+        if known.connection is not None:
+            known.connection.unsubscribe({line.remote_filter for line in section.topics if line.is_in})
+        known.close(is_for_good=False)
+        self._events += known.events
+        del self._bridges[section.name]
+        if known.session.client_id != client_id:
+            known.stop_listening()
+            self._leave(known)
+
+    def _may_take(self, session: Session, name: str) -> bool:
+        """Is it this bridge's own, of an earlier life of the node or of the bridge?"""
+        if any(bridge.session is session for bridge in self if bridge.section.name != name):
+            return False
+        return session.is_bridge or (session.is_peer and session.connection is None)
+
+    def delete(self, name: str, now: float) -> None:
+        bridge = self._bridges.pop(name, None)
+        if bridge is None:
+            raise ConfigError(f"there is no bridge {name}")
+        self._gone.append(name)
+        self.is_stirred = True
+        bridge.begin_drain(now)
+        self._draining.append(bridge)
+        self._finish_drained(now)
+
+    def _finish_drained(self, now: float) -> None:
+        for bridge in [each for each in self._draining if each.is_drained(now)]:
+            self._draining.remove(bridge)
+            bridge.close(is_for_good=not len(bridge.session.outbox or ()))
+            self._events += bridge.events
+            self._leave(bridge)
+        self._look_at = now + DRAIN_LOOK_S if self._draining else float("inf")
+
+    def _leave(self, bridge: Bridge) -> None:
+        """What waits goes to bridges that are up, or stays for one that comes."""
+        session = bridge.session
+        session.ledger = None
+        if len(self._left) >= MAX_LEFT:
+            self._forget(next(iter(self._left)))
+        self._left[session] = bridge.section.name
+        self._offer(bridge)
+        self._forget_carried(session, [other for other in self._bridges.values() if other.state is State.UP])
+
+    def _forget_carried(self, session: Session, bridges: list[Bridge]) -> None:
+        """Of what a deleted bridge left, that which these bridges have now."""
+        outbox = session.outbox
+        carried = {
+            delivery
+            for delivery in waiting_for(session)
+            if any(_carries(bridge, delivery) for bridge in bridges)
+        }
+        is_left = [each for each in waiting_for(session) if each not in carried]
+        if outbox is None or all(delivery.stage == Stage.RELEASED for delivery in is_left):
+            self._forget(session)
+            return
+        for delivery in outbox.remove(carried):
+            self._broker.durability.finish_delivery(session, delivery)
+
+    def _forget(self, session: Session) -> None:
+        self._left.pop(session, None)
+        session.is_bridge = False
+        if self._broker.sessions.get(session.client_id) is session:
+            self._broker.discard(session)
+
+    # What waits for others
+
+    def _take_along(self, bridge: Bridge) -> None:
+        """A bridge has come up: what waits here for brokers that are away goes there too."""
+        waiting: set[MessageId] = set()
+        for session in list(self._broker.sessions.values()):
+            if session is bridge.session or session.connection is not None or not session.is_peer:
+                continue
+            waiting |= self._take(bridge, session)
+            if session in self._left:
+                self._forget_carried(session, [bridge])
+        bridge.taken &= waiting
+
+    def _offer(self, bridge: Bridge) -> None:
+        """A bridge is down: what waits for it goes by those that came up before that was known."""
+        for other in self._bridges.values():
+            if other.state is State.UP and other.session is not bridge.session:
+                self._take(other, bridge.session)
+
+    def _take(self, bridge: Bridge, session: Session) -> set[MessageId]:
+        """The ids of what waits there and the bridge carries: what it did not have yet, it has now.
+
+        It had what was published here since it listens: at a broker that does not look at ids, once more
+        would be twice. At QoS 2 not what the other side has said that it took.
+        """
+        known = {each.message.id for each in waiting_for(bridge.session)} | bridge.taken
+        carried: set[MessageId] = set()
+        count = 0
+        for delivery in waiting_for(session):
+            if not _carries(bridge, delivery):
+                continue
+            message_id = self._broker.identify_late(delivery.message)
+            carried.add(message_id)
+            is_new = message_id not in known and message_id.origin != bridge.session.far_origin
+            if is_new and delivery.queued_at <= bridge.listening_since:
+                bridge.taken.add(message_id)
+                self._enqueue(bridge, delivery.message, delivery)
+                count += 1
+        if count:
+            self._events.append(
+                QueueTaken(bridge.section.name, count, self._left.get(session, session.client_id))
+            )
+        return carried
+
+    def _enqueue(self, bridge: Bridge, message: Message, delivery: Delivery) -> None:
+        # The message has a place in the store for the one that it waits for, not for this one.
+        self._broker.durability.store_separately()
+        enqueue(self._broker, bridge.session, Delivery(message, delivery.qos, delivery.retain))
+
+    # What the shell asks for
+
+    @property
+    def deadline(self) -> float:
+        at = min((bridge.deadline for bridge in self), default=float("inf"))
+        # Without a bridge too, what one has left grows old.
+        return min(at, self._look_at, self._counters_at if self._bridges or self._left else float("inf"))
+
+    def handle_timer(self, now: float) -> None:
+        self._broker.now = now
+        for bridge in self:
+            bridge.handle_timer(now)
+        self._finish_drained(now)
+        for session in list(self._left):
+            drop_aged(self._broker, session, with_in_flight=True)
+            if not len(session.outbox or ()):
+                self._forget(session)
+
+    def take_dials(self, now: float) -> list[tuple[Bridge, Address]]:
+        """Links to open."""
+        due = [(bridge, bridge.take_dial(now)) for bridge in self._bridges.values()]
+        return [(bridge, address) for bridge, address in due if address is not None]
+
+    def changed(self, now: float) -> list[tuple[str, dict[str, object] | None]]:
+        """States to tell: at once what changed, the counters from time to time."""
+        told: list[tuple[str, dict[str, object] | None]] = []
+        for name in self._gone:
+            if name not in self._bridges:
+                self._told.pop(name, None)
+                told.append((name, None))
+        self._gone.clear()
+        with_counters = now >= self._counters_at
+        if with_counters:
+            self._counters_at = now + COUNTERS_S
+        for name, bridge in self._bridges.items():
+            if bridge.is_changed or with_counters:
+                bridge.is_changed = False
+                status = bridge.status()
+                if self._told.get(name) != status:
+                    self._told[name] = status
+                    told.append((name, status))
+        return told
+
+    def _stir(self) -> None:
+        self.is_stirred = True
+
+    def take_events(self) -> list[BridgeEvent]:
+        events, self._events = self._events, []
+        for bridge in self:
+            events += bridge.events
+            bridge.events = []
+        return events
+
+    def close(self, now: float) -> None:
+        """The node stops; what waits is kept for its next start."""
+        self._broker.now = now
+        for bridge in self:
+            bridge.close(is_for_good=False)
+
+
+def _is_same(one: Section, other: Section) -> bool:
+    """Do they describe the same bridge? How it was asked for does not count."""
+    return replace(one, replace=False) == replace(other, replace=False)
+
+
+def _hears_the_same(one: Section, other: Section) -> bool:
+    filters = [{line.local_filter for line in each.topics if line.is_out} for each in (one, other)]
+    return filters[0] == filters[1]
+
+
+def _carries(bridge: Bridge, delivery: Delivery) -> bool:
+    return delivery.stage != Stage.RELEASED and bridge.name_there(delivery.message.topic) is not None

@@ -1,0 +1,59 @@
+"""What bridges report to whoever keeps the log, as facts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(slots=True)
+class BridgeUp:
+    level: ClassVar[int] = logging.INFO
+    name: str
+    address: str
+    far_node: str | None
+
+    def __str__(self) -> str:
+        who = f" (node {self.far_node})" if self.far_node is not None else ""
+        return f"bridge {self.name} is up, to {self.address}{who}"
+
+
+@dataclass(slots=True)
+class BridgeDown:
+    level: ClassVar[int] = logging.WARNING
+    name: str
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"bridge {self.name} to {self.address} is down: {self.reason}"
+
+
+@dataclass(slots=True)
+class BridgeNotUp:
+    """An attempt failed: told once for each reason, until it is up."""
+
+    level: ClassVar[int] = logging.WARNING
+    name: str
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"bridge {self.name} cannot connect to {self.address}: {self.reason}"
+
+
+@dataclass(slots=True)
+class QueueTaken:
+    """What waited for one broker goes another way too."""
+
+    level: ClassVar[int] = logging.INFO
+    name: str
+    count: int
+    waiting_for: str
+
+    def __str__(self) -> str:
+        return f"bridge {self.name} takes {self.count} messages that wait for {self.waiting_for}"
+
+
+BridgeEvent = BridgeUp | BridgeDown | BridgeNotUp | QueueTaken

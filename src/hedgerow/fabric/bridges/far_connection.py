@@ -1,0 +1,515 @@
+"""The connection of a bridge to its far broker, handled by this node's broker as one more connection.
+
+After CONNECT and CONNACK, which go the other way round here, a link between brokers is like any other: what
+the bridge's session is to get leaves with the outbox's packet identifiers and is sent again after a loss, and
+what comes is acknowledged when it is stored. This class adds what is different: the names of topics on the
+other side (the section's topic lines), the subscriptions there, the ids of messages, and the probes.
+
+A probe is a PINGREQ, which the far broker itself must answer: `probe_misses` of them without a word and the
+link is dead, whatever the socket says. As long as earlier bytes are still being taken by the far host the
+probe is on its way, and a slow link is not taken for a dead one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.fabric.bridges.stamps import CONTROL_FILTER, Stamps, is_control
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.broker.connection import HANDLERS, MUST_WAIT, Connection, State
+from hedgerow.mqtt.broker.handle_connect import become_peer, set_wire_form
+from hedgerow.mqtt.broker.handle_publish import accept
+from hedgerow.mqtt.broker.ids import NODE_PROPERTY, Inbound, identify_from, node_of
+from hedgerow.mqtt.broker.peers import publish_identified, publish_identified_acknowledged
+from hedgerow.mqtt.broker.routes import Route, WireForm
+from hedgerow.mqtt.broker.short_path import SHORT_PATH
+from hedgerow.mqtt.outbox import Outbox
+from hedgerow.mqtt.packets import (
+    CONNACK,
+    DISCONNECT,
+    MQTT_3_1_1,
+    MQTT_5,
+    NEVER_EXPIRES,
+    PINGRESP,
+    PUBLISH,
+    SUBACK,
+    UNSUBACK,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
+from hedgerow.mqtt.reasons import FAILURE, Reason, describe
+from hedgerow.mqtt.wire import PUBACK_HEAD, PUBREC_HEAD
+from hedgerow.topics import validate_name
+
+if TYPE_CHECKING:
+    from hedgerow.fabric.bridges.bridge import Bridge
+
+MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
+LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
+
+
+class FarConnection(Connection):
+    __slots__ = (
+        "_acknowledged_before",
+        "_due_at",
+        "_names",
+        "_probe_mark",
+        "_probed_at",
+        "_subscribing",
+        "bridge",
+        "far_node",
+        "is_first",
+        "retains",
+        "stamps",
+        "written",
+    )
+
+    opening_packet = CONNACK
+
+    def __init__(self, bridge: Bridge, now: float, address: str) -> None:
+        broker = bridge.broker
+        broker.now = now
+        super().__init__(broker, now, address, False, None, "bridge")
+        self.bridge = bridge
+        self.protocol_version = bridge.version
+        self.far_node: str | None = None  # the name of a broker that gives ids itself
+        self.is_first = False  # The far broker knew nothing of this bridge.
+        self.retains = bridge.section.bridge_outgoing_retain
+        self.stamps: Stamps | None = None  # for the ids of what begins at a broker that gives none
+        self.written = 0
+        self._names: dict[str, bytes | None] = {}
+        self._subscribing: dict[int, list[Subscription]] = {}
+        self._probed_at = now
+        self._probe_mark = 0
+        self._acknowledged_before = 0
+        self._due_at = now  # when `check_time` is to be called
+        broker.add(self)
+        self.send_packet(self._connect_packet())
+
+    # CONNECT and CONNACK
+
+    def _connect_packet(self) -> Connect:
+        section, node_id = self.bridge.section, self.broker.node_id
+        limits = self.broker.limits
+        properties: Properties = {}
+        if self.protocol_version == MQTT_5:
+            properties = {
+                "maximum_packet_size": limits.packet_bytes,
+                "user_property": ((NODE_PROPERTY, node_id),),
+            }
+            if not section.cleansession:
+                age_s = int(section.queue_age_s)
+                properties["session_expiry_interval"] = age_s if 0 < age_s < NEVER_EXPIRES else NEVER_EXPIRES
+        will = None
+        if section.notifications and not section.notifications_local_only:
+            will = Will(section.notification_topic_on(node_id), b"0", 1, True)
+        password = section.remote_password
+        return Connect(
+            section.remote_clientid_on(node_id),
+            self.protocol_version,
+            section.cleansession,
+            section.keepalive_interval_s,
+            section.remote_username,
+            password.encode() if password is not None else None,
+            will,
+            properties,
+            is_bridge=section.try_private and self.protocol_version < MQTT_5,
+        )
+
+    def _handle(self, first: int, body: bytes) -> None:
+        if first >> 4 == CONNACK and len(body) == 2 and self.protocol_version == MQTT_5:
+            # A broker that knows no MQTT 5 refuses it in the words of 3.1.1 (3.1.1 §3.2).
+            packet = codec.decode(first, body, MQTT_3_1_1)
+            _handle_connack(self, packet)
+        else:
+            super()._handle(first, body)
+
+    def establish(self, packet: Connack) -> None:
+        """The far broker took the CONNECT: bind this connection to the bridge's session."""
+        broker, session, found = self.broker, self.bridge.session, packet.properties
+        section = self.bridge.section
+        if self.protocol_version == MQTT_5:
+            become_peer(self)
+            if self.far_node is None:
+                self.short_path = FOREIGN_SHORT_PATH
+        else:
+            self.inbound = Inbound()
+            self.short_path = OTHER_SHORT_PATH
+        self.stamps = self.bridge.find_stamps(self.carries_ids) if self.far_node is None else None
+        set_wire_form(broker, session, WireForm.PEER if self.carries_ids else WireForm.OWN)
+        session.protocol_version = self.protocol_version
+        session.far_origin = self.far_node
+        sizes = [
+            size for size in (found.get("maximum_packet_size", 0), section.bridge_max_packet_size) if size
+        ]
+        self.maximum_packet_size = min(sizes, default=0)
+        self.retains = self.retains and bool(found.get("retain_available", 1))
+        window = min(found.get("receive_maximum", 65_535), broker.limits.in_flight)
+        if session.outbox is None:
+            session.outbox = Outbox(window)
+        session.outbox.window = window
+        session.connection = self
+        self.session = session
+        self.is_first = not packet.session_present
+        if self.is_first:
+            self._forget_received()
+        broker.attach(self)
+        broker.durability.store_session(session)
+        self._probed_at = broker.now
+        self._arm()
+
+    def _forget_received(self) -> None:
+        """A far broker that begins anew uses packet identifiers that we know for other messages (§4.1)."""
+        session = self.bridge.session
+        for packet_id in session.received or ():
+            self.broker.durability.store_received(session, packet_id, False)
+        session.received = None
+
+    def subscribe(self) -> None:
+        """What is to come in, and by the way what is no longer to."""
+        if self.stamps is not None:
+            # First, and with a word of ours behind it: the others stamp for us what comes from here on.
+            self.stamps.connected(self.broker.now)
+            is_mqtt_5 = self.protocol_version == MQTT_5
+            self._subscribe([Subscription(CONTROL_FILTER, 1, retain_as_published=is_mqtt_5)])
+            self.bridge.serve_stamps()
+        lines = self.bridge.section.topics
+        wanted = [self._subscription(line.remote_filter, line.qos) for line in lines if line.is_in]
+        filters = {each.topic_filter for each in wanted}
+        unwanted = [line.remote_filter for line in lines if line.remote_filter not in filters]
+        if unwanted and not self.is_first and self.bridge.section.bridge_attempt_unsubscribe:
+            self.send_packet(Unsubscribe(self._take_packet_id(), unwanted))
+        if wanted:
+            self._subscribe(wanted)
+
+    def _subscribe(self, wanted: list[Subscription]) -> None:
+        packet_id = self._take_packet_id()
+        self._subscribing[packet_id] = wanted
+        self.send_packet(Subscribe(packet_id, wanted))
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Has every SUBSCRIBE been answered?"""
+        return not self._subscribing
+
+    def unsubscribe(self, kept: Collection[str] = ()) -> None:
+        """Nothing more is to come in but what is kept: the bridge is about to end."""
+        filters = [line.remote_filter for line in self.bridge.section.topics if line.is_in]
+        unwanted = [each for each in filters if each not in kept]
+        if unwanted and self.is_connected:
+            self.send_packet(Unsubscribe(self._take_packet_id(), unwanted))
+
+    def _subscription(self, topic_filter: str, qos: int) -> Subscription:
+        if self.protocol_version < MQTT_5:
+            return Subscription(topic_filter, qos)
+        # A broker that gives ids may repeat what it retains, which is how missed changes are made up for.
+        # From others it would be new each time, so that only a new subscription gets it (§3.8.3.1).
+        retain_handling = 0 if self.far_node is not None else 1
+        return Subscription(topic_filter, qos, True, True, retain_handling)
+
+    def _take_packet_id(self) -> int:
+        outbox = self.bridge.session.outbox
+        assert outbox is not None
+        return outbox.allocate_packet_id()
+
+    def take_subscribing(self, packet_id: int) -> list[Subscription]:
+        return self._subscribing.pop(packet_id, [])
+
+    # Topics and messages
+
+    def name_on_wire(self, topic: str) -> bytes | None:
+        if self.stamps is not None and self.stamps.wants_sent:
+            return None  # Each message has its stamp sent before it.
+        return self._name_there(topic)
+
+    def has_name_for(self, topic: str) -> bool:
+        return self._name_there(topic) is not None
+
+    def _name_there(self, topic: str) -> bytes | None:
+        if topic not in self._names:
+            if len(self._names) >= MAX_CACHED_NAMES:
+                self._names.clear()
+            name = self.bridge.name_there(topic)
+            self._names[topic] = name.encode() if name is not None else None
+        return self._names[topic]
+
+    def route_for(self, topic_bytes: bytes) -> Route | None:
+        topics = self.topics
+        if topics is None:
+            topics = self.topics = {}
+        route = topics.get(topic_bytes)
+        if route is not None and not route.stale:
+            return route
+        try:
+            topic = self.bridge.name_here(validate_name(topic_bytes.decode()))
+        except (UnicodeDecodeError, TopicError):
+            return None
+        if topic is None or topic.startswith(LOCAL_ONLY):
+            return None
+        if self.stamps is not None and is_control(topic):
+            return None
+        username = self.bridge.section.local_username
+        if username is not None and not self.broker.access.may_write(
+            username, self.bridge.session.client_id, topic
+        ):
+            return None
+        route = self.broker.find_route(topic)
+        if len(topics) >= MAX_CACHED_NAMES:
+            topics.clear()
+        if not route.stale:
+            topics[topic_bytes] = route
+        return route
+
+    def encode_publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int = 0,
+        dup: bool = False,
+        may_alias: bool = True,
+    ) -> bytes | None:
+        name = self._name_there(message.topic)
+        if name is None:
+            return None
+        topic = name.decode()
+        retain = retain and self.retains
+        if self.carries_ids:
+            data = self._encode_identified(message, qos, retain, (), packet_id, dup, topic)
+        else:
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"", topic)
+        if not self.has_room_for(data):
+            return None
+        if self.stamps is not None and self.stamps.wants_sent:
+            message_id = self.broker.identify_late(message)
+            self.stamps.note_sent(Message(topic, message.payload, id=message_id), self.broker.now)
+            self.bridge.serve_stamps()
+        return data
+
+    def publish_there(self, message: Message) -> None:
+        """A message of the bridge itself, which no session gets."""
+        packet = Publish(message.topic, message.payload, 0, message.retain)
+        self.send_packet(packet)
+
+    def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
+        """A PUBLISH from the far broker, with the topic's name there."""
+        inbound = self.inbound
+        assert inbound is not None
+        route = self.route_for(topic_bytes)
+        if route is None or (message.retain and not self.broker.retained.has_room_for(message)):
+            inbound.published += 1
+            inbound.refused += 1
+            self._acknowledge(message.qos, packet_id)
+            return
+        message.topic = route.topic
+        if message.id is None and self.stamps is not None:
+            self.stamps.receive_message(message, (route, packet_id), self.broker.now)
+            self.bridge.serve_stamps()
+        else:
+            accept(self, message, route, packet_id)
+
+    def receive_control(self, packet: Publish) -> None:
+        """What bridges at this broker tell each other."""
+        assert self.stamps is not None
+        self._acknowledge(packet.qos, packet.packet_id)
+        self.stamps.receive_control(packet.topic, packet.payload, self.broker.now)
+        self.bridge.serve_stamps()
+
+    def _acknowledge(self, qos: int, packet_id: int) -> None:
+        if qos:
+            head = PUBACK_HEAD if qos == 1 else PUBREC_HEAD
+            self.broker.durability.acknowledge(self, head + packet_id.to_bytes(2, "big"), must_wait=False)
+
+    # Time
+
+    def check_time(self) -> None:
+        now = self.broker.now
+        if self.state is State.NEW:
+            self.end(f"no CONNACK in {self.broker.limits.connect_timeout_s:g} s")
+            return
+        if self.state is not State.CONNECTED:
+            return
+        section = self.bridge.section
+        # It may be we who do not listen: what has come since is read after this.
+        stood_still = now > self._due_at + section.probe_interval_s
+        if stood_still or self.pauses & MUST_WAIT or self._is_taking_bytes():
+            self.heard_at = now
+        if self._probed_at > self.heard_at and now >= self._dead_at:
+            count = section.probe_misses
+            self.end(f"no answer to {count} probes, {section.probe_interval_s:g} s apart")
+            return
+        if now >= self._probed_at + section.probe_interval_s:
+            self._probed_at = now
+            self._probe_mark = self.written
+            self.send_packet(Pingreq())
+        self._arm()
+
+    @property
+    def _dead_at(self) -> float:
+        section = self.bridge.section
+        return self.heard_at + section.probe_interval_s * section.probe_misses
+
+    def _arm(self) -> None:
+        due = self._probed_at + self.bridge.section.probe_interval_s
+        if self._probed_at > self.heard_at:
+            due = min(due, max(self._dead_at, self.broker.now + 0.001))
+        self._due_at = due
+        self.broker.arm(due, self)
+
+    def _is_taking_bytes(self) -> bool:
+        """Is the last probe still behind bytes of which the far host has got more since the last look?"""
+        if self.link is None:
+            return False
+        acknowledged = self.written - self.link.unacknowledged_bytes()
+        before, self._acknowledged_before = self._acknowledged_before, acknowledged
+        return bool(before < acknowledged < self._probe_mark)
+
+    def take_output(self) -> bytes:
+        data = super().take_output()
+        self.written += len(data)
+        return data
+
+    # The end
+
+    def refuse(self, error: ProtocolError) -> None:
+        if self.is_connected and self.protocol_version == MQTT_5:
+            self.send_packet(Disconnect(error.reason_code))
+        self.broker.stats.protocol_errors += 1
+        self.end(f"the far broker broke a rule: {error}")
+
+    def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
+        self.leave(reason or describe(reason_code), is_for_good=False)
+
+    def leave(self, reason: str, is_for_good: bool) -> None:
+        """End from this side. For good: the far broker need keep nothing for us."""
+        if self.is_connected:
+            self.bridge.notify_there(b"0")
+            properties: Properties = {}
+            if is_for_good and self.protocol_version == MQTT_5 and not self.bridge.section.cleansession:
+                properties["session_expiry_interval"] = 0
+            self.send_packet(Disconnect(Reason.SUCCESS, properties))
+        self.end(reason)
+
+    def end(self, reason: str, with_will: bool = True) -> None:
+        was_closed = self.state is State.CLOSED
+        super().end(reason, with_will)
+        if not was_closed:
+            self.bridge.handle_end(self, reason)
+
+    def report_end(self, reason: str) -> None:
+        """The bridge tells of it, with its own name."""
+
+
+def _handle_connack(connection: FarConnection, packet: Packet) -> None:
+    assert isinstance(packet, Connack)
+    if packet.reason_code:
+        reason = packet.properties.get("reason_string") or describe(packet.reason_code)
+        connection.bridge.handle_refused(connection, packet.reason_code, reason)
+        return
+    connection.far_node = node_of(packet.properties)
+    if connection.far_node == connection.broker.node_id:
+        connection.bridge.handle_self(connection)
+        return
+    connection.establish(packet)
+    connection.subscribe()
+    connection.bridge.handle_connected(connection)
+
+
+def _handle_publish(connection: FarConnection, packet: Packet) -> None:
+    assert isinstance(packet, Publish)
+    broker = connection.broker
+    broker.stats.publish_bytes_received += len(packet.payload) + len(packet.topic)
+    if not packet.topic or "topic_alias" in packet.properties:
+        raise ProtocolError(
+            Reason.TOPIC_ALIAS_INVALID, "a topic alias, of which we allow none", "MQTT-3.1.2-27"
+        )
+    if connection.stamps is not None and is_control(packet.topic):
+        connection.receive_control(packet)
+        return
+    properties = packet.properties
+    properties.pop("subscription_identifier", None)
+    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
+    if connection.carries_ids:
+        identify_from(message)
+    message.expire_from(broker.now)
+    connection.receive_message(message, packet.topic.encode(), packet.packet_id)
+
+
+def _handle_suback(connection: FarConnection, packet: Packet) -> None:
+    assert isinstance(packet, Suback)
+    wanted = connection.take_subscribing(packet.packet_id)
+    answers = zip(wanted, packet.reason_codes, strict=False)
+    refused = [each.topic_filter for each, code in answers if code >= FAILURE]
+    connection.bridge.handle_subscribed(connection, wanted, refused)
+
+
+def _handle_pingresp(connection: FarConnection, packet: Packet) -> None:
+    """That it came is all: `heard_at` is set for any packet."""
+
+
+def _handle_disconnect(connection: FarConnection, packet: Packet) -> None:
+    assert isinstance(packet, Disconnect)
+    if connection.protocol_version < MQTT_5:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "DISCONNECT from a server", "§3.14")
+    reason = packet.properties.get("reason_string") or describe(packet.reason_code)
+    connection.end(f"the far broker disconnected: {reason}")
+
+
+def _handle_unsuback(connection: FarConnection, packet: Packet) -> None:
+    """Nothing hangs on it."""
+
+
+_FAR: dict[int, Any] = {
+    CONNACK: (_handle_connack, State.NEW),
+    PUBLISH: (_handle_publish, State.CONNECTED),
+    SUBACK: (_handle_suback, State.CONNECTED),
+    UNSUBACK: (_handle_unsuback, State.CONNECTED),
+    PINGRESP: (_handle_pingresp, State.CONNECTED),
+    DISCONNECT: (_handle_disconnect, State.CONNECTED),
+}
+_SENT_BY_SERVERS = (4, 5, 6, 7)  # PUBACK to PUBCOMP, as from clients
+FarConnection.handlers = {each: HANDLERS[each] for each in _SENT_BY_SERVERS} | _FAR
+
+# What needs the codec comes the long way; acknowledgements are the same in all.
+OTHER_SHORT_PATH = {first: short for first, short in SHORT_PATH.items() if first >> 4 != PUBLISH}
+
+
+def publish_born(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """PUBLISH at QoS 0 from a broker that gives no ids, while this is the only bridge there."""
+    found = publish_identified(connection, data, position, body, stop)
+    if found or stop - body < 3:
+        return found
+    assert isinstance(connection, FarConnection)
+    assert connection.stamps is not None
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    if topic_end >= stop or data[topic_end]:
+        return 0
+    route = connection.route_for(data[body + 2 : topic_end])
+    if route is None:
+        return 0
+    message_id = connection.stamps.next_id(connection.broker.now)
+    if message_id is None:
+        return 0
+    connection.broker.stats.packets_received += 1
+    accept(connection, Message(route.topic, data[topic_end + 1 : stop], id=message_id), route, 0)
+    return stop
+
+
+FOREIGN_SHORT_PATH = OTHER_SHORT_PATH | {
+    0x30: publish_born,
+    0x32: publish_identified_acknowledged,
+    0x34: publish_identified_acknowledged,
+}

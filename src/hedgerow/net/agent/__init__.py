@@ -1,0 +1,1 @@
+"""`hedgerow agent`: the topology machine on real brokers."""

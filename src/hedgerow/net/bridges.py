@@ -1,0 +1,218 @@
+"""The bridges of a node on real sockets: links to far brokers, opened when their machines ask for it.
+
+A `FarLink` is like the link of a client that connected here, once it is open: bytes go to its machine, and
+what the machine has to say is written when the server flushes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import random
+import secrets
+import socket
+import ssl
+import struct
+import termios
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from hedgerow.errors import ConfigError, ConnectError
+from hedgerow.fabric.bridges.bridge import Bridge, State
+from hedgerow.fabric.bridges.bridge_set import BridgeSet
+from hedgerow.fabric.bridges.commands import Commands
+from hedgerow.fabric.bridges.section import Address, Section
+from hedgerow.net.bridge_files import read_bridge_files
+from hedgerow.net.client.link import explain
+from hedgerow.net.link import WRITE_HIGH_WATER, WRITE_LOW_WATER, Link
+from hedgerow.rates import is_loopback
+
+if TYPE_CHECKING:
+    from hedgerow.net.server import Server
+
+DIAL_TIMEOUT_S = 5.0
+TCP_QUICKACK = getattr(socket, "TCP_QUICKACK", 12)  # Linux; elsewhere setting it fails, and costs 40 ms
+TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class FarLink(Link):
+    """The link of a bridge, dialled from here."""
+
+    __slots__ = ("bridge", "far")
+
+    def __init__(self, server: Server, bridge: Bridge, far: Address) -> None:
+        self.server = server
+        self.bridge = bridge
+        self.far = far
+        self.address = str(far)
+        self.paused = False
+        self.resting = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
+        self.server.socket_opened()
+        self.connection = self.bridge.open(self.far, self.server.clock())
+        self.connection.link = self
+        self.server.flush()
+
+    def unacknowledged_bytes(self) -> int:
+        """What was written and the far host's kernel has not taken yet."""
+        waiting = self.transport.get_write_buffer_size()
+        opened = self.transport.get_extra_info("socket")
+        try:
+            answer = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        except (OSError, AttributeError, ValueError):  # closed in this very moment
+            return waiting
+        (unsent,) = struct.unpack("i", answer)
+        return waiting + int(unsent)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.bridge.state is not State.UP:
+            # Mosquitto answers two SUBSCRIBEs with two small writes, and its kernel holds the second back
+            # until ours acknowledges the first, which ours delays by 40 ms.
+            with suppress(OSError):
+                opened = self.transport.get_extra_info("socket")
+                opened.setsockopt(socket.IPPROTO_TCP, TCP_QUICKACK, 1)
+
+
+class Bridges:
+    """`start` needs the server's broker."""
+
+    bridges: BridgeSet
+    commands: Commands
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._sections = read_bridge_files(server.config.bridges)
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._is_running = False
+
+    def start(self) -> None:
+        """Raises ConfigError for a bridge of the configuration that cannot be."""
+        server, now = self._server, self._server.clock()
+        token = lambda: secrets.randbits(48)  # noqa: E731 (a function of one line)
+        self.bridges = BridgeSet(server.broker, random.random, token, self._is_own)
+        for section in self._sections:
+            self.bridges.create(section, now)
+        self.commands = Commands(server.broker, self.bridges, now)
+        self.commands.restore(now)
+        self._is_running = True
+
+    def _is_own(self, address: Address) -> bool:
+        """Does one of this node's listeners answer at this address? Names are looked up when dialled."""
+        try:
+            host = "127.0.0.1" if address.host == "localhost" else address.host
+            is_here = is_loopback(host) or _is_of_this_machine(host)
+        except ValueError:
+            return False
+        return is_here and any(
+            port == address.port
+            and (bound in ("0.0.0.0", "::", host) or is_loopback(host) is is_loopback(bound))
+            for bound, port in self._server.listening
+        )
+
+    async def stop(self) -> None:
+        if not self._is_running:
+            return
+        self._is_running = False
+        for task in self._dialling:
+            task.cancel()
+        await asyncio.gather(*self._dialling, return_exceptions=True)
+        self.bridges.close(self._server.clock())
+        self.commands.publish_states(self._server.clock())
+        self.commands.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.flush()
+
+    @property
+    def is_stirred(self) -> bool:
+        return self._is_running and (self.bridges.is_stirred or self.commands.is_stirred)
+
+    def serve(self) -> None:
+        """Something happened to a bridge: links to open, states to tell, the next deadline."""
+        server, bridges = self._server, self.bridges
+        now = server.clock()
+        bridges.is_stirred = False
+        for bridge, address in bridges.take_dials(now):
+            task = asyncio.get_running_loop().create_task(self._dial(bridge, address))
+            self._dialling.add(task)
+            task.add_done_callback(self._dialling.discard)
+        self.commands.publish_states(now)
+        for event in (*bridges.take_events(), *self.commands.take_events()):
+            server.event_log.write(event, now)
+        deadline = bridges.deadline
+        if deadline != self._timer_at:
+            self._set_timer(deadline, now)
+
+    def _set_timer(self, deadline: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = deadline
+        if deadline != float("inf"):
+            delay_s = max(deadline - now, 0.001)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        self.bridges.handle_timer(self._server.clock())
+        self.bridges.is_stirred = True
+        self._server.flush()
+
+    async def _dial(self, bridge: Bridge, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        section = bridge.section
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                context = _tls_context(section) if section.is_tls else None
+                local = (section.bridge_bind_address, 0) if section.bridge_bind_address else None
+                await loop.create_connection(
+                    lambda: FarLink(self._server, bridge, address),
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=address.host if context is not None else None,
+                    local_addr=local,
+                )
+            return
+        except TimeoutError:
+            reason = f"no answer in {DIAL_TIMEOUT_S:g} s"
+        except (ConfigError, ConnectError) as error:
+            reason = str(error)
+        except (OSError, ssl.CertificateError, UnicodeError) as error:
+            reason = explain(error)
+        if self._is_running:
+            bridge.handle_dial_failed(address, reason, self._server.clock())
+            self._server.flush()
+
+
+def _tls_context(section: Section) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=section.bridge_cafile, capath=section.bridge_capath)
+        if section.bridge_certfile is not None:
+            context.load_cert_chain(section.bridge_certfile, section.bridge_keyfile)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the TLS files of the bridge cannot be used: {explain(error)}") from None
+    if section.bridge_insecure:
+        context.check_hostname = False
+    if section.bridge_tls_version is not None:
+        context.minimum_version = context.maximum_version = TLS_VERSIONS[section.bridge_tls_version]
+    if section.bridge_alpn is not None:
+        context.set_alpn_protocols([section.bridge_alpn])
+    return context
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Whether an address is one of ours, which the system tells by letting us bind to it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""Bridges between Mosquittos, carried by a process of ours: messages pass, and nothing outlives its agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from unittest.mock import Mock
+
+from hedgerow.net.agent.carriers import CarrierDriver, carrier_id
+from hedgerow.net.agent.drivers import Broker, DriverContext
+from hedgerow.net.agent.entries import read_words
+from hedgerow.net.agent.events import CarrierEnded
+from hedgerow.net.agent.sections import DEFAULT_TOPICS, BridgeSettings
+from hedgerow.net.client.connect import connect
+from tests.conftest import StartMosquitto
+from tests.waiting import take, until
+
+
+class Scene:
+    def __init__(self, ports: list[int], data: Path | None) -> None:
+        self.events: list[object] = []
+        self.changed: set[str] = set()
+        context = DriverContext(BridgeSettings(), data, self.events.append, self.changed.add)
+        self.driver = CarrierDriver(context)
+        entries = read_words(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports, 1))
+        self.one, self.two = [Broker(entry, Mock(), "mosquitto", (2, 0)) for entry in entries]
+
+    @property
+    def is_up(self) -> bool:
+        state = self.driver.bridges(self.one).get("2")
+        other = self.driver.bridges(self.two).get("1")
+        assert (state is None) is (other is None)
+        return state is not None and state.is_up
+
+    @property
+    def process(self) -> int:
+        process = self.driver._process
+        assert process is not None
+        return process.pid
+
+
+@asynccontextmanager
+async def carrying(mosquitto: StartMosquitto, data: Path | None = None) -> AsyncIterator[Scene]:
+    scene = Scene([mosquitto(), mosquitto()], data)
+    try:
+        scene.driver.prepare(scene.one)
+        scene.driver.prepare(scene.two)
+        scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
+        scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
+        await until(lambda: scene.is_up, "the bridge to be up")
+        yield scene
+    finally:
+        await scene.driver.stop()
+
+
+async def test_messages_pass_both_ways(mosquitto: StartMosquitto, tmp_path: Path) -> None:
+    async with (
+        carrying(mosquitto, tmp_path) as scene,
+        connect(str(scene.one.entry.address)) as one,
+        connect(str(scene.two.entry.address)) as two,
+        one.subscribe("to/one/#", qos=1) as at_one,
+        two.subscribe("to/two/#", qos=1) as at_two,
+    ):
+        await one.publish("to/two/x", b"there", qos=1)
+        await two.publish("to/one/x", b"back", qos=1)
+        assert [message.payload for message in await take(at_two, 1)] == [b"there"]
+        assert [message.payload for message in await take(at_one, 1)] == [b"back"]
+        assert scene.changed == {"1", "2"}
+        assert (tmp_path / carrier_id("1", "2")).is_dir()
+
+
+async def test_a_deleted_bridge_is_gone_and_can_be_made_again(mosquitto: StartMosquitto) -> None:
+    async with carrying(mosquitto) as scene:
+        scene.driver.delete(scene.two, "1")
+        assert scene.driver.bridges(scene.one) == {}
+        scene.driver.create(scene.two, scene.one, DEFAULT_TOPICS)
+        await until(lambda: scene.is_up, "the bridge to be up again")
+
+
+async def test_who_stands_by_carries_nothing(mosquitto: StartMosquitto) -> None:
+    async with carrying(mosquitto) as scene:
+        scene.driver.stand_by()
+        assert scene.driver.bridges(scene.one) == scene.driver.bridges(scene.two) == {}
+
+
+async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew(
+    mosquitto: StartMosquitto,
+) -> None:
+    async with carrying(mosquitto) as scene:
+        scene.changed.clear()
+        os.kill(scene.process, signal.SIGKILL)
+        await until(lambda: scene.driver.bridges(scene.one) == {}, "the end to be noticed")
+        assert scene.events == [CarrierEnded(f"status {-signal.SIGKILL}")]
+        assert scene.changed == {"1", "2"}
+        scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
+        await until(lambda: scene.is_up, "the bridge to be up again")
+
+
+async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> None:
+    """As when the agent is killed: the pipe ends, and nobody is left to send a signal."""
+    async with carrying(mosquitto) as scene:
+        process = scene.driver._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+
+
+def test_a_pair_has_one_name() -> None:
+    assert carrier_id("b", "a") == carrier_id("a", "b") == "carrier.a.b"
+    names = {carrier_id("a.b", "c"), carrier_id("a", "b.c"), carrier_id("x" * 64, "y" * 64)}
+    assert len(names) == 3
+    assert all(len(name) <= 64 for name in names)
