@@ -5,11 +5,11 @@ TEST_ARGS ?=
 # More than eight live brokers at once only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 8 ? cores : 8)))
 FUZZ_SECONDS ?= 120
-BENCHES ?= broker multicast sensors
+BENCHES ?= broker bridge multicast sensors
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-EXTRAS := bench,test,dev
+EXTRAS := bench,lab,test,dev
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
 # Programs that tools/install-strangers fetched; a plain user's PATH lacks the sbin folders.

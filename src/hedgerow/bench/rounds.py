@@ -76,22 +76,26 @@ class Rounds(Generic[AnyContender]):
                             self._progress.step(f"{contender.name}, round {number} of {rounds}")
                             values[contender].append(measure(contender, subjects[contender]))
                     except (BenchError, OSError) as error:
-                        if contender is self.ours:
+                        if self.is_ours(contender):
                             raise BenchError(f"{contender.name}: {error}") from error
                         self.note(f"{contender.name}: {error}")
                         del values[contender]
                         stacks[contender].close()
         return values
 
+    def is_ours(self, contender: AnyContender) -> bool:
+        """Whether its failure is the bench's."""
+        return contender is self.ours
+
     def note(self, text: str) -> None:
         self.notes.append(text)
         self._progress.note(text)
 
 
-class Bench(Rounds[Broker]):
-    """Rounds of brokers, each a process."""
+class Processes(Rounds[AnyContender]):
+    """Rounds of contenders that are one broker's process or several brokers' processes."""
 
-    def __init__(self, plan: Plan, ours: Broker, directory: Path, progress: Progress) -> None:
+    def __init__(self, plan: Plan, ours: AnyContender, directory: Path, progress: Progress) -> None:
         super().__init__(plan, ours, progress)
         self.busy: dict[str, dict[str, dict[str, float]]] = {}
         self._directory = directory
@@ -105,8 +109,12 @@ class Bench(Rounds[Broker]):
         with running(broker, directory, arguments if broker.name == OURS else ()) as child:
             yield child
 
-    def saw(self, row: str, broker: Broker, loader: float, server: float) -> None:
-        """How much of one core the loader and the broker took, at most, over the rounds."""
-        seen = self.busy.setdefault(row, {}).setdefault(broker.name, {"loader": 0.0, "broker": 0.0})
-        seen["loader"] = round(max(seen["loader"], loader), 2)
-        seen["broker"] = round(max(seen["broker"], server), 2)
+    def saw(self, row: str, contender: AnyContender, loader: float, server: float, **others: float) -> None:
+        """How much of one core the loader, the broker and any others took, at most, over the rounds."""
+        seen = self.busy.setdefault(row, {}).setdefault(contender.name, {})
+        for name, share in {"loader": loader, "broker": server, **others}.items():
+            seen[name] = round(max(seen.get(name, 0.0), share), 2)
+
+
+class Bench(Processes[Broker]):
+    """Rounds of brokers, each a process."""

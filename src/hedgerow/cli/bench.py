@@ -16,6 +16,7 @@ from hedgerow.errors import ConfigError
 
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": ("hedgerow.bench.broker", "throughput, latency and memory beside Mosquitto and others"),
+    "bridge": ("hedgerow.bench.bridge", "messages through a bridge, beside Mosquitto's own bridge"),
     "multicast": ("hedgerow.bench.multicast", "messages without a broker, beside bare sockets and Zenoh"),
     "sensors": ("hedgerow.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }
