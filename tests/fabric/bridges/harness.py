@@ -64,12 +64,14 @@ class Wire:
         self.is_cut = False
         self.sides: tuple[Side, Side] = (near, far)
         self.waiting: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # for each side
-        self.unacknowledged = 0
+        self.written = 0  # by the first side
+        self.acknowledged: int | None = None  # of that; None: all
         for index, side in enumerate(self.sides):
             side.link = End(self, index)
 
     def carry(self, index: int, data: bytes) -> None:
         """From one side to the other."""
+        self.written += len(data) if index == 0 else 0
         if data and not self.is_cut:
             self.waiting[1 - index].append(data)
 
@@ -126,7 +128,8 @@ class End:
             self._wire.close(self._index)
 
     def unacknowledged_bytes(self) -> int:
-        return self._wire.unacknowledged
+        wire = self._wire
+        return 0 if wire.acknowledged is None else wire.written - wire.acknowledged
 
 
 class Script:
@@ -390,7 +393,8 @@ class Network:
             self._is_settling = False
 
     def _settle_once(self) -> bool:
-        is_busy = any([node.settle_alone() for node in list(self.nodes.values())])
+        busy = [node for node in list(self.nodes.values()) if node.settle_alone()]
+        is_busy = bool(busy)
         if self.flows:
             for wire in list(self.wires):
                 is_busy = any([wire.deliver(0), wire.deliver(1)]) or is_busy

@@ -345,6 +345,7 @@ class Bridge:
             connection.publish_there(message)
         for message, context in stamps.take_identified():
             route, packet_id = cast(tuple[Route, int], context)
+            message.topic = route.topic
             if route.stale:
                 route = self.broker.find_route(message.topic)
             accept(connection, message, route, packet_id)

@@ -16,50 +16,45 @@ class Carriers:
 
     def __init__(self, own_id: str) -> None:
         self._own_id = own_id
-        self._own_rank = 0
-        self._heard: dict[str, tuple[Presence, float]] = {}
+        self.own_rank = 0
+        self.heard: dict[str, tuple[Presence, float]] = {}
         self._leaders: dict[str, str | None] = {}
 
     def __len__(self) -> int:
-        return len(self._heard)
+        return len(self.heard)
 
     def __contains__(self, carrier_id: str) -> bool:
-        return carrier_id in self._heard
+        return carrier_id in self.heard
 
     def has_rank(self, carrier_id: str | None) -> bool:
-        known = self._heard.get(carrier_id) if carrier_id is not None else None
+        known = self.heard.get(carrier_id) if carrier_id is not None else None
         return known is not None and known[0].rank > 0
 
-    @property
-    def own_rank(self) -> int:
-        return self._own_rank
-
-    @own_rank.setter
-    def own_rank(self, rank: int) -> None:
-        self._own_rank = rank
+    def take_rank(self, rank: int) -> None:
+        self.own_rank = rank
         self._leaders.clear()
 
     @property
     def highest_rank(self) -> int:
-        return max((presence.rank for presence, _ in self._heard.values()), default=0)
+        return max((presence.rank for presence, _ in self.heard.values()), default=0)
 
     @property
     def carry_ids(self) -> bool:
-        return all(presence.carries_ids for presence, _ in self._heard.values())
+        return all(presence.carries_ids for presence, _ in self.heard.values())
 
     @property
     def first_heard_at(self) -> float:
         """Of those that are there, who was silent for longest, and since when."""
-        return min((heard_at for _, heard_at in self._heard.values()), default=float("inf"))
+        return min((heard_at for _, heard_at in self.heard.values()), default=float("inf"))
 
     @property
     def is_full(self) -> bool:
-        return len(self._heard) >= MAX_CARRIERS
+        return len(self.heard) >= MAX_CARRIERS
 
     def hear(self, carrier_id: str, presence: Presence, now: float) -> bool:
         """Is that news?"""
-        known = self._heard.get(carrier_id)
-        self._heard[carrier_id] = presence, now
+        known = self.heard.get(carrier_id)
+        self.heard[carrier_id] = presence, now
         if known is not None and known[0] == presence:
             return False
         self._leaders.clear()
@@ -68,18 +63,18 @@ class Carriers:
     def forget(self, carrier_id: str) -> bool:
         """Was it there?"""
         self._leaders.clear()
-        return self._heard.pop(carrier_id, None) is not None
+        return self.heard.pop(carrier_id, None) is not None
 
     def clear(self) -> None:
-        self._heard.clear()
+        self.heard.clear()
         self._leaders.clear()
 
     def silent_since(self, time: float) -> list[str]:
-        return [carrier_id for carrier_id, (_, heard_at) in self._heard.items() if heard_at <= time]
+        return [carrier_id for carrier_id, (_, heard_at) in self.heard.items() if heard_at <= time]
 
     def excuse_silence(self, now: float) -> None:
-        for carrier_id, (presence, _) in self._heard.items():
-            self._heard[carrier_id] = presence, now
+        for carrier_id, (presence, _) in self.heard.items():
+            self.heard[carrier_id] = presence, now
 
     def leader(self, topic: str) -> str | None:
         """The lowest rank, then the lowest id; None while nobody has a rank."""
@@ -98,8 +93,8 @@ class Carriers:
 
     def _candidates(self, topic: str) -> Iterator[tuple[int, str]]:
         """We ourselves are one for each topic that we are asked for: we got a message of it."""
-        if self._own_rank:
-            yield self._own_rank, self._own_id
-        for carrier_id, (presence, _) in self._heard.items():
+        if self.own_rank:
+            yield self.own_rank, self._own_id
+        for carrier_id, (presence, _) in self.heard.items():
             if presence.rank and any(matches(each, topic) for each in presence.filters):
                 yield presence.rank, carrier_id

@@ -314,11 +314,12 @@ class FarConnection(Connection):
             inbound.refused += 1
             self._acknowledge(message.qos, packet_id)
             return
-        message.topic = route.topic
         if message.id is None and self.stamps is not None:
+            # Under its name there, by which all the bridges at that broker know it.
             self.stamps.receive_message(message, (route, packet_id), self.broker.now)
             self.bridge.serve_stamps()
         else:
+            message.topic = route.topic
             accept(self, message, route, packet_id)
 
     def receive_control(self, packet: Publish) -> None:
@@ -397,6 +398,8 @@ class FarConnection(Connection):
         """End from this side. For good: the far broker need keep nothing for us."""
         if self.is_connected:
             self.bridge.notify_there(b"0")
+            if self.stamps is not None:
+                self.publish_there(self.stamps.will)
             properties: Properties = {}
             if is_for_good and self.protocol_version == MQTT_5 and not self.bridge.section.cleansession:
                 properties["session_expiry_interval"] = 0

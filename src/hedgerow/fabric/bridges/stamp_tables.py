@@ -31,7 +31,7 @@ class HeldMessages:
     """Messages leave in the order of their topic, each once it has its id."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._bytes = 0
         self._waiting: OrderedDict[Held, None] = OrderedDict()  # by `due_at`
         self._by_print: dict[bytes, OrderedDict[Held, None]] = {}  # those that wait, as they came
@@ -39,7 +39,7 @@ class HeldMessages:
         self._leaving: list[tuple[Message, object]] = []
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     @property
     def is_too_full(self) -> bool:
@@ -53,7 +53,7 @@ class HeldMessages:
         self._waiting[held] = None
         self._by_print.setdefault(held.print, OrderedDict())[held] = None
         self._by_topic.setdefault(held.message.topic, deque()).append(held)
-        self._count += 1
+        self.count += 1
         self._bytes += held.message.size + HELD_BYTES
 
     def waiting(self) -> list[Held]:
@@ -79,7 +79,7 @@ class HeldMessages:
     def discard(self, held: Held) -> None:
         self._stop_waiting(held)
         self._by_topic[held.message.topic].remove(held)
-        self._count -= 1
+        self.count -= 1
         self._bytes -= held.message.size + HELD_BYTES
         self._let_leave(held.message.topic)
 
@@ -87,7 +87,7 @@ class HeldMessages:
         queue = self._by_topic[topic]
         while queue and queue[0].message.id is not None:
             first = queue.popleft()
-            self._count -= 1
+            self.count -= 1
             self._bytes -= first.message.size + HELD_BYTES
             self._leaving.append((first.message, first.context))
         if not queue:

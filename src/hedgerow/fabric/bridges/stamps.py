@@ -182,7 +182,11 @@ class Stamps:
 
     def next_id(self, now: float) -> MessageId | None:
         """For a message without id and RETAIN, the short way; None: give it to `receive_message`."""
-        if not self.is_alone or self._held or self._has_stood_still(now):
+        # Each message of a bridge that is alone passes here: `is_alone` and the like would double its cost.
+        others = self._others
+        if not others.own_rank or others.heard or self._rank_at != _NEVER or self._held.count:
+            return None
+        if now - self._alive_at > 2 * self._interval_s:
             return None
         if not self._carries_ids and self._hears_itself:
             return None  # It may be our own.
@@ -228,7 +232,7 @@ class Stamps:
     def disconnected(self) -> None:
         self._is_connected = self._is_settled = False
         self._others.clear()
-        self._others.own_rank = 0
+        self._others.take_rank(0)
         self._settle_at = self._rank_at = self._presence_at = _NEVER
         for held in self._held.waiting():
             if held.message.qos:
@@ -248,7 +252,7 @@ class Stamps:
         """As a newcomer."""
         self._is_settled = False
         self._alive_at = now
-        self._others.own_rank = 0
+        self._others.take_rank(0)
         self._presence = self._presence._replace(rank=0)
         self._settle_at = now + SETTLE_S
         self._rank_at = _NEVER
@@ -267,13 +271,13 @@ class Stamps:
             self._rank_at = now + self._interval_s  # or when this comes back
             return
         # It will not, as our first word did not. Another who says the same rank now must hear of ours first.
-        self._others.own_rank = self._presence.rank
+        self._others.take_rank(self._presence.rank)
         self._rank_at = now + SETTLE_S if self._others else now
         self._reassign(now)
 
     def _take_rank(self, now: float) -> None:
         self._rank_at = _NEVER
-        self._others.own_rank = self._presence.rank
+        self._others.take_rank(self._presence.rank)
         self._reassign(now)
 
     @property
