@@ -1,7 +1,8 @@
-"""`hedgerow lab link`, as a process between two sockets, and what it says to wrong arguments."""
+"""`hedgerow lab link`, as a process between two sockets, `hedgerow lab run`, and wrong arguments to both."""
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -9,11 +10,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from hedgerow import cli
-from tests.programs import end
+from hedgerow.lab import experiments
+from hedgerow.lab.experiments import LabError, Request, Result, Row
+from hedgerow.lab.schmitt import experiment
+from tests.programs import end, wait_until
 from tests.waiting import PATIENCE_S
 
 LAST = 200
@@ -139,3 +145,104 @@ def test_a_port_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert cli.main(["lab", "link", address, "127.0.0.1:1"]) == 2
     assert capsys.readouterr().err == f"hedgerow lab: cannot listen on {address}: Address already in use\n"
+
+
+def run(*words: str) -> int:
+    return cli.main(["lab", "run", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "run takes the NAME of an experiment, not 0 words"),
+        (["schmitt", "spohn"], "run takes the NAME of an experiment, not 2 words"),
+        (["smith"], 'no experiment "smith"; there are schmitt'),
+        (["schmitt", "--broker", "emqx"], "no broker emqx; there are hedgerow, mosquitto"),
+        (["schmitt", "--timeline", "/no/such.toml"], "timeline /no/such.toml: No such file or directory"),
+        (["schmitt", "--json", "/no/such/x.json"], "--json /no/such/x.json: there is no such directory"),
+    ],
+)
+def test_wrong_words_to_run_are_named(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words) == 2
+    assert capsys.readouterr().err == f"hedgerow lab: {reason}\n"
+
+
+def test_a_report_without_matplotlib_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hedgerow.lab.figures.find_spec", lambda name: None)
+    assert run("schmitt", "--fast", "--out", str(tmp_path / "out")) == 2
+    assert "hedgerow[lab]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_go_to_the_terminal_and_to_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Request] = []
+
+    def run_it(request: Request) -> Result:
+        asked.append(request)
+        request.say("half of it")
+        return Result([Row("loss/pure/qos0", "%", 0.5, 2.0)], ["Something was missing."])
+
+    monkeypatch.setattr(experiment, "run", run_it)
+    file = tmp_path / "rows.json"
+    assert run("schmitt", "--fast", "--broker", "mosquitto", "--json", str(file)) == 0
+    assert (asked[0].fast, asked[0].broker, asked[0].out) == (True, "mosquitto", None)
+    said = capsys.readouterr()
+    assert said.err == "half of it\n"
+    assert "loss/pure/qos0" in said.out
+    assert "Something was missing." in said.out
+    assert json.loads(file.read_text()) == {
+        "rows": [{"name": "loss/pure/qos0", "unit": "%", "ours": 0.5, "published": 2.0}]
+    }
+
+
+def test_an_experiment_that_fails_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(request: Request) -> Result:
+        raise LabError("hedgerow pure kill: broker 3 ended by itself: out of luck")
+
+    monkeypatch.setattr(experiment, "run", fail)
+    assert run("schmitt") == 1
+    assert (
+        capsys.readouterr().err == "hedgerow lab: hedgerow pure kill: broker 3 ended by itself: out of luck\n"
+    )
+
+
+def test_every_experiment_is_a_module_with_run() -> None:
+    for module, _ in experiments.EXPERIMENTS.values():
+        assert callable(import_module(module).run)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_everything(number: signal.Signals, status: int) -> None:
+    """What the run leaves behind becomes a child of this process, and fails the test."""
+    command = [sys.executable, "-m", "hedgerow", "lab", "run", "schmitt", "--fast"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lab:
+        wait_until(lambda: len(_descendants(lab.pid)) >= 12, "brokers of several runs")
+        started = _descendants(lab.pid)
+        lab.send_signal(number)
+        lab.communicate(timeout=PATIENCE_S)
+    assert lab.returncode == status
+    wait_until(lambda: not any(_is_running(pid) for pid in started), "all of it to end")
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, path.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -64,8 +64,10 @@ async def tcp(
 
 
 @asynccontextmanager
-async def connected(link: Link) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(*link.address)
+async def connected(
+    link: Link, source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*link.address, local_addr=(source, 0))
     try:
         yield reader, writer
     finally:
@@ -236,6 +238,44 @@ async def test_one_direction_is_cut_alone() -> None:
             await asyncio.wait_for(reader.read(1), 0.1)
         link.restore()
         assert await exactly(reader, 1) == b"b"
+
+
+async def test_connections_from_one_source_are_cut_and_go_on_where_they_were() -> None:
+    async with (
+        tcp() as (link, server),
+        connected(link, "127.0.0.5") as (reader, writer),
+        connected(link) as (other_reader, other_writer),
+    ):
+        writer.write(b"a")
+        assert await exactly(reader, 1) == b"a"
+        link.cut_source("127.0.0.5")
+        writer.write(b"b")
+        other_writer.write(b"x")
+        assert await exactly(other_reader, 1) == b"x"
+        server.writers[0].write(b"c")
+        async with connected(link, "127.0.0.5") as (new_reader, new_writer):
+            new_writer.write(b"n")
+            await asyncio.sleep(0.1)
+            assert bytes(server.received) == b"ax"
+            assert len(server.writers) == 2
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(1), 0.1)
+            link.restore_source("127.0.0.5")
+            assert await exactly(reader, 2) == b"cb"
+            assert await exactly(new_reader, 1) == b"n"
+
+
+async def test_a_link_closes_while_a_source_is_cut() -> None:
+    async with tcp() as (link, server), connected(link, "127.0.0.5") as (reader, _):
+        await until(lambda: len(server.writers) == 1, "the first connection")
+        link.cut_source("127.0.0.5")
+        waiting, writer = await asyncio.open_connection(*link.address, local_addr=("127.0.0.5", 0))
+    for each in (reader, waiting):
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(each.read(1), PATIENCE_S) == b""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def test_bandwidth_bounds_what_passes_and_can_be_raised_at_once() -> None:
@@ -443,6 +483,7 @@ def test_conditions_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
         test_bytes_keep_their_order_whatever_the_jitter_and_loss,
         test_a_cut_stream_goes_on_where_it_was,
         test_a_reset_is_held_by_a_cut,
+        test_connections_from_one_source_are_cut_and_go_on_where_they_were,
         test_a_new_connection_hangs_while_the_link_is_cut_and_is_made_afterwards,
         test_a_slow_reader_holds_its_writer_back,
         test_a_target_that_refuses_resets_the_client,

@@ -4,6 +4,9 @@
 directions, until SIGINT or SIGTERM. SIGUSR1 cuts it silently, SIGUSR2 restores it. Standard output says
 `listening tcp://127.0.0.1:4000` when it takes connections, `cut` and `restored` when it has been, and at the
 end what each direction carried.
+
+`hedgerow lab run NAME` carries an experiment out. Standard output is the table of its rows, standard error
+what is being done. A run that fails says why and ends with status 1; whatever it started is ended.
 """
 
 from __future__ import annotations
@@ -12,11 +15,16 @@ import argparse
 import asyncio
 import math
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import FrameType
 
 from hedgerow.errors import ConfigError
 from hedgerow.lab.conditions import Conditions
+from hedgerow.lab.experiments import EXPERIMENTS, Request, Result, write_json
 from hedgerow.lab.links import Link
 from hedgerow.net.authority import authority
 from hedgerow.net.values import (
@@ -34,8 +42,10 @@ MAX_DELAY_S = 3_600
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "hedgerow lab link LISTEN TARGET [OPTIONS]"
-    parser.epilog = "commands:\n" + "\n".join(f"  {text}" for _, text in COMMANDS.values())
+    parser.usage = "hedgerow lab link LISTEN TARGET [OPTIONS]\n       hedgerow lab run NAME [OPTIONS]"
+    experiments = [f"  {name:<10}{text}" for name, (_, text) in EXPERIMENTS.items()]
+    lines = ["commands:", *(f"  {text}" for _, text in COMMANDS.values()), "", "experiments:", *experiments]
+    parser.epilog = "\n".join(lines)
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help=f"one of: {', '.join(COMMANDS)}")
     parser.add_argument("words", metavar="WORD", nargs="*", help="what the command is about")
     link = parser.add_argument_group("link", "a link's conditions, in each direction")
@@ -47,6 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     link.add_argument("--bandwidth", metavar="RATE", default="unlimited", help="per second, such as 1Mbit")
     link.add_argument("--seed", metavar="N", type=int, help="of its chances, to repeat a run")
+    experiment = parser.add_argument_group("run", "how an experiment is carried out")
+    experiment.add_argument("--fast", action="store_true", help="within a minute, and less exact")
+    experiment.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
+    experiment.add_argument("--out", metavar="DIR", type=Path, help="also write a report with pictures there")
+    experiment.add_argument(
+        "--broker", metavar="KIND", default="hedgerow", help="hedgerow (default), or mosquitto for stock ones"
+    )
+    experiment.add_argument("--timeline", metavar="FILE", type=Path, help="what happens when (TOML)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,6 +89,50 @@ def run_link(arguments: argparse.Namespace) -> int:
     )
     asyncio.run(_carry(link, "udp" if arguments.udp else "tcp"))
     return 0
+
+
+def run_experiment(arguments: argparse.Namespace) -> int:
+    if len(arguments.words) != 1:
+        raise ConfigError(f"run takes the NAME of an experiment, not {len(arguments.words)} words")
+    (name,) = arguments.words
+    if name not in EXPERIMENTS:
+        raise ConfigError(f'no experiment "{name}"; there are {", ".join(EXPERIMENTS)}')
+    file: Path | None = arguments.json
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ConfigError(f"--json {file}: there is no such directory")
+    experiment = import_module(EXPERIMENTS[name][0])
+    request = Request(arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell)
+    with _signals_as_exceptions():
+        result: Result = experiment.run(request)
+    if file is not None:
+        write_json(file, result)
+    from hedgerow.lab.figures import row_cells, text_table
+
+    print(text_table(row_cells(result.rows)))
+    for note in result.notes:
+        print(note)
+    if result.report is not None:
+        print(f"report: {result.report}")
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """Be ended as by an exception, so that whatever was started is ended too."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def read_conditions(arguments: argparse.Namespace) -> Conditions:
@@ -139,4 +201,5 @@ def _switch(change: Callable[[], None], said: str) -> None:
 
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "link": (run_link, "link LISTEN TARGET   pass on what comes to LISTEN (HOST:PORT), as a link would"),
+    "run": (run_experiment, "run NAME             carry out an experiment, and print its rows"),
 }

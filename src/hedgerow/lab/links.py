@@ -4,7 +4,8 @@ A `Link` listens at one address and passes what arrives on to another, and the a
 
 TCP: a sender is not read while its direction is full, which is back-pressure. A cut holds bytes, ends and
 resets alike; restoring sends them on. New connections hang meanwhile, because the queue of connections to
-accept is kept full, and Linux drops a SYN that finds it so.
+accept is kept full, and Linux drops a SYN that finds it so. A cut for one source address holds what comes
+from there and goes there; new connections from there are made, and carry nothing.
 
 UDP: each client has a socket of its own toward the target, so that answers find their way back.
 
@@ -63,6 +64,7 @@ class Link:
         self._listen = listen
         self._target = target
         self._udp = udp
+        self.cut_sources: set[str] = set()
         self._flows = 0
         self._alarms: dict[Direction, Alarm] = {}
         self._carrier: _Connections | _Clients | None = None
@@ -117,6 +119,19 @@ class Link:
                 direction.restore(time.monotonic())
         self._update_cut()
 
+    def cut_source(self, host: str) -> None:
+        """Let nothing pass from and to the TCP connections that come from this address, and tell nobody."""
+        self._switch_source(host, is_cut=True)
+
+    def restore_source(self, host: str) -> None:
+        self._switch_source(host, is_cut=False)
+
+    def _switch_source(self, host: str, is_cut: bool) -> None:
+        if not isinstance(self._carrier, _Connections):
+            raise ValueError("a source can be cut on an open TCP link alone")
+        (self.cut_sources.add if is_cut else self.cut_sources.discard)(host)
+        self._carrier.hold_or_not(host, is_cut)
+
     def _update_cut(self) -> None:
         if isinstance(self._carrier, _Connections):
             self._carrier.accept_or_not(not (self.forward.is_cut or self.backward.is_cut))
@@ -158,10 +173,12 @@ class _End(asyncio.Protocol):
     peer: _End
     flow: Flow
 
-    def __init__(self, link: Link, direction: Direction, connected: socket.socket) -> None:
+    def __init__(self, link: Link, direction: Direction, connected: socket.socket, source: str) -> None:
         self._link = link
         self._direction = direction
         self.socket = connected
+        self.source = source
+        self._held: list[Data] | None = [] if source in link.cut_sources else None
         self.transport: asyncio.Transport | None = None
         self.lost = asyncio.get_running_loop().create_future()
         # What is read in the moment before the other side is there; uvloop cannot be told not to.
@@ -214,14 +231,27 @@ class _End(asyncio.Protocol):
             return
         if self._direction.is_full:
             self._direction.waiting[self.flow] = None
-        if self._peer_is_slow or self._direction.is_full:
+        if self._peer_is_slow or self._direction.is_full or self._held is not None:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
 
+    def hold_or_not(self, is_held: bool) -> None:
+        if is_held:
+            self._held = self._held or []
+            self.read_or_not()
+        elif self._held is not None:
+            held, self._held = self._held, None
+            for data in held:
+                self.write(data)
+            self.read_or_not()
+
     def write(self, data: Data) -> bool:
         if self.transport is None or self.transport.is_closing():
             return False
+        if self._held is not None:  # no more than was on its way: the sender is not read
+            self._held.append(data)
+            return True
         if data is Ending.FINISHED:
             self._written_end = True
             self.transport.write_eof()
@@ -257,6 +287,7 @@ class _Connections:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[_End] = set()
+        self._not_connected: list[tuple[socket.socket, str]] = []  # from sources that are cut
         self._filler: socket.socket | None = None
         self.listening = socket.socket(
             listen[0], socket.SOCK_STREAM | socket.SOCK_NONBLOCK, socket.IPPROTO_TCP
@@ -284,6 +315,14 @@ class _Connections:
             self._filler = socket.socket(self.listening.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             self._filler.connect_ex(self.listening.getsockname())
 
+    def hold_or_not(self, source: str, is_held: bool) -> None:
+        for end in [end for end in self._ends if end.source == source]:
+            end.hold_or_not(is_held)
+        if not is_held:
+            waiting, self._not_connected = self._not_connected, []
+            for accepted, host in waiting:
+                self._open(accepted, host)
+
     def _accept(self) -> None:
         filler = self._filler.getsockname() if self._filler is not None else None
         for _ in range(BACKLOG):
@@ -291,21 +330,26 @@ class _Connections:
                 accepted, address = self.listening.accept()
             except OSError:  # none is left, it went again, or there is no descriptor for it
                 return
-            if address == filler or len(self._ends) + 2 * len(self._tasks) >= 2 * MAX_CONNECTIONS:
+            connections = len(self._ends) // 2 + len(self._tasks) + len(self._not_connected)
+            if address == filler or connections >= MAX_CONNECTIONS:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            opened = socket.socket(
-                self._target[0], socket.SOCK_STREAM | socket.SOCK_NONBLOCK, socket.IPPROTO_TCP
-            )
-            task = self._loop.create_task(self._connect(accepted, opened))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._connected, accepted, opened))
+            self._open(accepted, address[0])
 
-    async def _connect(self, accepted: socket.socket, opened: socket.socket) -> None:
+    def _open(self, accepted: socket.socket, source: str) -> None:
+        if source in self._link.cut_sources:
+            self._not_connected.append((accepted, source))
+            return
+        opened = socket.socket(self._target[0], socket.SOCK_STREAM | socket.SOCK_NONBLOCK, socket.IPPROTO_TCP)
+        task = self._loop.create_task(self._connect(accepted, opened, source))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._connected, accepted, opened))
+
+    async def _connect(self, accepted: socket.socket, opened: socket.socket, source: str) -> None:
         await self._loop.sock_connect(opened, self._target[1])
         link = self._link
-        near, far = _End(link, link.forward, accepted), _End(link, link.backward, opened)
+        near, far = _End(link, link.forward, accepted, source), _End(link, link.backward, opened, source)
         near.peer, far.peer = far, near
         near.flow, far.flow = link.open_flows(far.write, near.write)
         near.flow.resume, far.flow.resume = near.read_or_not, far.read_or_not
@@ -331,6 +375,8 @@ class _Connections:
         self.listening.close()
         if self._filler is not None:
             self._filler.close()
+        for accepted, _ in self._not_connected:
+            accepted.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -137,6 +137,7 @@ class Bridges:
         """Something happened to a bridge: links to open, states to tell, the next deadline."""
         server, bridges = self._server, self.bridges
         now = server.clock()
+        bridges.serve(now)
         bridges.is_stirred = False
         for bridge, address in bridges.take_dials(now):
             task = asyncio.get_running_loop().create_task(self._dial(bridge, address))

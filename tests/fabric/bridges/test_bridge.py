@@ -180,9 +180,7 @@ def test_each_reason_is_told_once(network: Network, north: Node) -> None:
     assert north.events == [BridgeNotUp("b", "south", "connection refused")]
     network.unreachable.add("south")
     network.advance(5)
-    assert [str(event) for event in north.events[1:]] == [
-        "bridge b cannot connect to south: nobody answers"
-    ]
+    assert [str(event) for event in north.events[1:]] == ["bridge b cannot connect to south: nobody answers"]
     network.unreachable.clear()
     network.add("south")
     network.advance(2)

@@ -7,6 +7,8 @@ from itertools import product
 import pytest
 
 from hedgerow.fabric.bridges.bridge import Bridge, State
+from hedgerow.fabric.bridges.stamp_codec import Presence, decode_stamps, encode_presence
+from hedgerow.fabric.bridges.stamps import CARRIER_TOPIC, STAMPS_TOPIC
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import (
@@ -72,9 +74,7 @@ def test_prefixes_rename_both_ways(network: Network, north: Node, south: Node) -
 
 
 @pytest.mark.parametrize("payload_size", [10, 300])
-def test_prefixes_on_the_short_way_too(
-    network: Network, north: Node, south: Node, payload_size: int
-) -> None:
+def test_prefixes_on_the_short_way_too(network: Network, north: Node, south: Node, payload_size: int) -> None:
     """QoS 0 in chunks, from a client, which is handled without an object for each packet."""
     south.listen()
     north.bridge("# out 0 a/ b/")
@@ -121,12 +121,12 @@ def test_the_higher_qos_of_two_lines_that_fit(network: Network, north: Node, sou
 
 
 @pytest.mark.parametrize("place", ["$SYS/broker/bridge/new", "$hedgerow/bridge", "$SYS/x"])
-def test_nothing_comes_in_where_the_node_alone_speaks(
-    network: Network, north: Node, place: str
-) -> None:
+def test_nothing_comes_in_where_the_node_alone_speaks(network: Network, north: Node, place: str) -> None:
     first, _, rest = place.partition("/")
     north.listen(f"{first}/#")
-    bridge, far = join(network, north, "$SYS/# in 1", "$hedgerow/# in 1", f"# in 1 {first}/ evil/", notifications=False)
+    bridge, far = join(
+        network, north, "$SYS/# in 1", "$hedgerow/# in 1", f"# in 1 {first}/ evil/", notifications=False
+    )
     far.send(Publish(place, b"1", 1, packet_id=1), Publish(f"evil/{rest}", b"2", 0))
     far.send(Publish(place, b"3", 0, True, properties={"user_property": (("hedgerow-id", "far/1/1"),)}))
     assert [each for each in north.heard if each.payload in (b"1", b"2", b"3")] == []
@@ -430,3 +430,41 @@ def test_a_foreign_broker_gets_and_gives_plain_messages(
     far.send(Publish("in/1", b"here", qos, packet_id=3 if qos else 0))
     network.advance(0.6)
     assert north.take_heard() == [b"here"]
+
+
+def test_a_foreign_broker_is_told_the_id_that_a_peer_is_told(
+    network: Network, north: Node, south: Node
+) -> None:
+    """Where ids do not travel with messages, a stamp goes before: with another id it would come as another."""
+    south.listen("t")
+    scripts = network.script("far")
+    north.bridge("t out 0", name="peer")
+    north.bridge("t out 0", address="far", bridge_protocol_version="mqttv311", notifications=False)
+    far = scripts[0]
+    far.take_connect()
+    far.version = MQTT_3_1_1
+    far.send(Connack())
+    (subscribe,) = [each for each in far.take() if isinstance(each, Subscribe)]
+    far.send(Suback(subscribe.packet_id, [1]))
+    another = Presence(99, 1, False, ("#",))
+    far.send(Publish(CARRIER_TOPIC + "another", encode_presence(another)))
+    network.advance(0.3)
+    far.take()
+    north.connect("client").send(Publish("t", b"1"), Publish("t", b"2"))
+    stamps = [each for each in far.take() if isinstance(each, Publish) and each.topic == STAMPS_TOPIC]
+    told = [message_id for each in stamps for message_id, _ in decode_stamps(each.payload)[1]]
+    assert told == [message.id for message in south.heard]
+    assert len(told) == 2
+
+
+def test_a_session_that_was_lost_here_uses_other_packet_identifiers(network: Network, north: Node) -> None:
+    """The far broker may still wait for the PUBREL of one, and takes a new message for the old (QoS 2)."""
+    scripts = network.script("far")
+    north.bridge("a out 2", address="far", notifications=False)
+    used: list[int] = []
+    for attempt in range(2):
+        scripts[attempt].accept(Connack(session_present=bool(attempt), properties={"user_property": FAR}))
+        north.publish("a", b"%d" % attempt, 2)
+        used += [each.packet_id for each in scripts[attempt].take() if isinstance(each, Publish)]
+        north.crash()
+    assert len(set(used)) == 2

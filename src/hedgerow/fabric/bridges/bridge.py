@@ -16,20 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import Enum
-from typing import cast
 
 from hedgerow.fabric.bridges.events import BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
 from hedgerow.fabric.bridges.far_connection import FarConnection
+from hedgerow.fabric.bridges.foreign import Foreign
 from hedgerow.fabric.bridges.section import Address, Section
-from hedgerow.fabric.bridges.stamps import CONTROL_FILTER, Stamps
+from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.deliveries import drop_aged, pump
-from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import Inbound, Outbound
 from hedgerow.mqtt.broker.limits import QueueLimits
-from hedgerow.mqtt.broker.routes import Route
+from hedgerow.mqtt.broker.recent import send_recent
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
@@ -85,7 +84,7 @@ class Bridge:
         self.session = self._take_session()
         assert self.session.ledger is not None
         self.ledger: Outbound = self.session.ledger
-        self._stamps: Stamps | None = None  # where the far broker gives no ids
+        self._foreign: Foreign | None = None  # where the far broker gives no ids
         self._position = 0  # of the address to dial next
         self._was_up = False
         self._told_reason = ""
@@ -140,6 +139,8 @@ class Bridge:
             self._unsubscribe_here(session, topic_filter)
         session.subscriptions = {}
         for topic_filter, subscription in wanted.items():
+            if topic_filter not in held:
+                send_recent(self.broker, session, subscription)
             record = SubscriptionRecord(subscription)
             session.subscriptions[topic_filter] = record
             self.broker.subscriptions.add(session, subscription, None)
@@ -171,8 +172,8 @@ class Bridge:
     @property
     def deadline(self) -> float:
         at = min(self._dial_at, self._look_at, self._trial_at, self._age_at, self._drain_until)
-        stamps = self.connection.stamps if self.connection is not None else None
-        return min(at, stamps.deadline) if stamps is not None else at
+        foreign = self.connection.foreign if self.connection is not None else None
+        return min(at, foreign.deadline) if foreign is not None else at
 
     def take_dial(self, now: float) -> Address | None:
         """Where to open a link now, if that is due."""
@@ -264,9 +265,10 @@ class Bridge:
     def handle_subscribed(
         self, connection: FarConnection, answered: list[Subscription], refused: list[str]
     ) -> None:
-        if connection.stamps is not None and [s for s in answered if s.topic_filter == CONTROL_FILTER]:
-            connection.stamps.receive_subscribed(self.broker.now)
-            self.serve_stamps()
+        foreign = connection.foreign
+        if foreign is not None and [each for each in answered if each.topic_filter == CONTROL_FILTER]:
+            foreign.stamps.receive_subscribed(self.broker.now)
+            foreign.serve()
         if connection.is_subscribed and self.state is not State.UP:
             self._come_up(connection)
         if refused:
@@ -296,10 +298,8 @@ class Bridge:
         self.connection = None
         self.on_change()
         now = self.broker.now
-        if connection.stamps is not None:
-            connection.stamps.disconnected()
-            if not self.section.cleansession:
-                connection.stamps.take_identified()  # not acknowledged: the far broker sends it again
+        if connection.foreign is not None:
+            connection.foreign.disconnected(keeps_session=not self.section.cleansession)
         was_up = self.state is State.UP
         if was_up:
             self.events.append(BridgeDown(self.section.name, str(self.address), reason))
@@ -322,33 +322,14 @@ class Bridge:
             self.broker.durability.finish_delivery(self.session, delivery)
         self.session.outbox = None
 
-    # Ids of what begins at a foreign broker
-
-    def find_stamps(self, carries_ids: bool) -> Stamps:
-        """This bridge's part in the agreement, through all its connections."""
-        if self._stamps is None:
+    def find_foreign(self, carries_ids: bool) -> Foreign:
+        """What this bridge has to agree on with others at a broker that gives no ids."""
+        if self._foreign is None:
             carrier = self.section.remote_clientid_on(self.broker.node_id).replace("/", ".")
             identity = f"{self._token():012x}{self._token():012x}"
             filters = [line.remote_filter for line in self.section.topics if line.is_in]
-            self._stamps = Stamps(carrier, self._token(), carries_ids, identity, filters)
-        return self._stamps
-
-    def serve_stamps(self) -> None:
-        """Pass on what has its id now, and publish what the other bridges there are to know."""
-        connection = self.connection
-        if connection is None or connection.stamps is None or not connection.is_connected:
-            return
-        self.on_change()  # of the next deadline
-        stamps = connection.stamps
-        self.session.far_origin = stamps.identity
-        for message in stamps.take_publications():
-            connection.publish_there(message)
-        for message, context in stamps.take_identified():
-            route, packet_id = cast(tuple[Route, int], context)
-            message.topic = route.topic
-            if route.stale:
-                route = self.broker.find_route(message.topic)
-            accept(connection, message, route, packet_id)
+            self._foreign = Foreign(carrier, self._token(), carries_ids, identity, filters)
+        return self._foreign
 
     # Notifications
 
@@ -369,9 +350,9 @@ class Bridge:
     def handle_timer(self, now: float) -> None:
         self.broker.now = now
         connection = self.connection
-        if connection is not None and connection.stamps is not None and connection.stamps.deadline <= now:
-            connection.stamps.handle_timer(now)
-            self.serve_stamps()
+        foreign = connection.foreign if connection is not None else None
+        if foreign is not None and foreign.deadline <= now:
+            foreign.handle_timer(now)
         if self._age_at <= now:
             self._age_at = now + AGE_CHECK_S
             drop_aged(self.broker, self.session)

@@ -225,6 +225,12 @@ class BridgeSet:
             if not len(session.outbox or ()):
                 self._forget(session)
 
+    def serve(self, now: float) -> None:
+        """What was put off while a message was being handled."""
+        for bridge in self:
+            if bridge.deadline == float("-inf"):
+                bridge.handle_timer(now)
+
     def take_dials(self, now: float) -> list[tuple[Bridge, Address]]:
         """Links to open."""
         due = [(bridge, bridge.take_dial(now)) for bridge in self._bridges.values()]

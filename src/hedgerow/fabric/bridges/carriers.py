@@ -85,6 +85,14 @@ class Carriers:
         leader = self._leaders[topic] = min(self._candidates(topic), default=(0, None))[1]
         return leader
 
+    @property
+    def first(self) -> str | None:
+        """The lowest rank of all, whatever their topics; None while nobody has one."""
+        ranked = [(presence.rank, name) for name, (presence, _) in self.heard.items() if presence.rank]
+        if self.own_rank:
+            ranked.append((self.own_rank, self._own_id))
+        return min(ranked, default=(0, None))[1]
+
     def next_leader(self, topic: str, leader: str | None) -> str | None:
         """Who comes after this one; None when it was the last."""
         names = [carrier_id for _, carrier_id in sorted(self._candidates(topic))]

@@ -12,18 +12,19 @@ probe is on its way, and a slow link is not taken for a dead one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ProtocolError, TopicError
-from hedgerow.fabric.bridges.stamps import CONTROL_FILTER, Stamps, is_control
+from hedgerow.fabric.bridges.foreign import Foreign, is_control
+from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import HANDLERS, MUST_WAIT, Connection, State
 from hedgerow.mqtt.broker.handle_connect import become_peer, set_wire_form
 from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY, Inbound, identify_from, node_of
-from hedgerow.mqtt.broker.peers import publish_identified, publish_identified_acknowledged
+from hedgerow.mqtt.broker.peers import publish_identified
 from hedgerow.mqtt.broker.routes import Route, WireForm
 from hedgerow.mqtt.broker.short_path import SHORT_PATH
 from hedgerow.mqtt.outbox import Outbox
@@ -70,9 +71,9 @@ class FarConnection(Connection):
         "_subscribing",
         "bridge",
         "far_node",
+        "foreign",
         "is_first",
         "retains",
-        "stamps",
         "written",
     )
 
@@ -87,7 +88,7 @@ class FarConnection(Connection):
         self.far_node: str | None = None  # the name of a broker that gives ids itself
         self.is_first = False  # The far broker knew nothing of this bridge.
         self.retains = bridge.section.bridge_outgoing_retain
-        self.stamps: Stamps | None = None  # for the ids of what begins at a broker that gives none
+        self.foreign: Foreign | None = None  # where the far broker gives no ids
         self.written = 0
         self._names: dict[str, bytes | None] = {}
         self._subscribing: dict[int, list[Subscription]] = {}
@@ -147,7 +148,7 @@ class FarConnection(Connection):
         else:
             self.inbound = Inbound()
             self.short_path = OTHER_SHORT_PATH
-        self.stamps = self.bridge.find_stamps(self.carries_ids) if self.far_node is None else None
+        self.foreign = self.bridge.find_foreign(self.carries_ids) if self.far_node is None else None
         set_wire_form(broker, session, WireForm.PEER if self.carries_ids else WireForm.OWN)
         session.protocol_version = self.protocol_version
         session.far_origin = self.far_node
@@ -179,12 +180,12 @@ class FarConnection(Connection):
 
     def subscribe(self) -> None:
         """What is to come in, and by the way what is no longer to."""
-        if self.stamps is not None:
+        if self.foreign is not None:
             # First, and with a word of ours behind it: the others stamp for us what comes from here on.
-            self.stamps.connected(self.broker.now)
+            self.foreign.connected(self)
             is_mqtt_5 = self.protocol_version == MQTT_5
             self._subscribe([Subscription(CONTROL_FILTER, 1, retain_as_published=is_mqtt_5)])
-            self.bridge.serve_stamps()
+            self.foreign.serve()
         lines = self.bridge.section.topics
         wanted = [self._subscription(line.remote_filter, line.qos) for line in lines if line.is_in]
         filters = {each.topic_filter for each in wanted}
@@ -230,12 +231,16 @@ class FarConnection(Connection):
     # Topics and messages
 
     def name_on_wire(self, topic: str) -> bytes | None:
-        if self.stamps is not None and self.stamps.wants_sent:
-            return None  # Each message has its stamp sent before it.
+        if self.foreign is not None and not self.foreign.is_simple:
+            return None  # Each message has to be asked about.
         return self._name_there(topic)
 
     def has_name_for(self, topic: str) -> bool:
         return self._name_there(topic) is not None
+
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        if self.foreign is not None:
+            self.foreign.note_run(origin, epoch, sequences)
 
     def _name_there(self, topic: str) -> bytes | None:
         if topic not in self._names:
@@ -258,7 +263,7 @@ class FarConnection(Connection):
             return None
         if topic is None or topic.startswith(LOCAL_ONLY):
             return None
-        if self.stamps is not None and is_control(topic):
+        if self.foreign is not None and is_control(topic):
             return None
         username = self.bridge.section.local_username
         if username is not None and not self.broker.access.may_write(
@@ -293,11 +298,16 @@ class FarConnection(Connection):
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"", topic)
         if not self.has_room_for(data):
             return None
-        if self.stamps is not None and self.stamps.wants_sent:
-            message_id = self.broker.identify_late(message)
-            self.stamps.note_sent(Message(topic, message.payload, id=message_id), self.broker.now)
-            self.bridge.serve_stamps()
+        if self.foreign is not None:
+            return self.foreign.send(message, topic, data, qos, packet_id)
         return data
+
+    def send_later(self, data: bytes, qos: int) -> None:
+        """A packet that was held, whose delivery is in flight since it was encoded."""
+        if qos == 2 and self.session is not None:
+            self.broker.durability.send_exactly_once(self, self.session, data)
+        else:
+            self.send(data)
 
     def publish_there(self, message: Message) -> None:
         """A message of the bridge itself, which no session gets."""
@@ -314,20 +324,17 @@ class FarConnection(Connection):
             inbound.refused += 1
             self._acknowledge(message.qos, packet_id)
             return
-        if message.id is None and self.stamps is not None:
-            # Under its name there, by which all the bridges at that broker know it.
-            self.stamps.receive_message(message, (route, packet_id), self.broker.now)
-            self.bridge.serve_stamps()
+        if self.foreign is not None:
+            self.foreign.receive_message(message, route, packet_id)
         else:
             message.topic = route.topic
             accept(self, message, route, packet_id)
 
     def receive_control(self, packet: Publish) -> None:
         """What bridges at this broker tell each other."""
-        assert self.stamps is not None
+        assert self.foreign is not None
         self._acknowledge(packet.qos, packet.packet_id)
-        self.stamps.receive_control(packet.topic, packet.payload, self.broker.now)
-        self.bridge.serve_stamps()
+        self.foreign.receive_control(packet.topic, packet.payload)
 
     def _acknowledge(self, qos: int, packet_id: int) -> None:
         if qos:
@@ -398,8 +405,8 @@ class FarConnection(Connection):
         """End from this side. For good: the far broker need keep nothing for us."""
         if self.is_connected:
             self.bridge.notify_there(b"0")
-            if self.stamps is not None:
-                self.publish_there(self.stamps.will)
+            if self.foreign is not None:
+                self.publish_there(self.foreign.stamps.will)
             properties: Properties = {}
             if is_for_good and self.protocol_version == MQTT_5 and not self.bridge.section.cleansession:
                 properties["session_expiry_interval"] = 0
@@ -439,7 +446,7 @@ def _handle_publish(connection: FarConnection, packet: Packet) -> None:
         raise ProtocolError(
             Reason.TOPIC_ALIAS_INVALID, "a topic alias, of which we allow none", "MQTT-3.1.2-27"
         )
-    if connection.stamps is not None and is_control(packet.topic):
+    if connection.foreign is not None and is_control(packet.topic):
         connection.receive_control(packet)
         return
     properties = packet.properties
@@ -492,18 +499,20 @@ OTHER_SHORT_PATH = {first: short for first, short in SHORT_PATH.items() if first
 
 def publish_born(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
     """PUBLISH at QoS 0 from a broker that gives no ids, while this is the only bridge there."""
-    found = publish_identified(connection, data, position, body, stop)
-    if found or stop - body < 3:
-        return found
     assert isinstance(connection, FarConnection)
-    assert connection.stamps is not None
+    foreign = connection.foreign
+    if foreign is None or not foreign.is_simple:
+        return 0
+    found = publish_identified(connection, data, position, body, stop)
+    if found:
+        return found
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     if topic_end >= stop or data[topic_end]:
         return 0
     route = connection.route_for(data[body + 2 : topic_end])
     if route is None:
         return 0
-    message_id = connection.stamps.next_id(connection.broker.now)
+    message_id = foreign.stamps.next_id(connection.broker.now)
     if message_id is None:
         return 0
     connection.broker.stats.packets_received += 1
@@ -511,8 +520,4 @@ def publish_born(connection: Connection, data: bytes, position: int, body: int, 
     return stop
 
 
-FOREIGN_SHORT_PATH = OTHER_SHORT_PATH | {
-    0x30: publish_born,
-    0x32: publish_identified_acknowledged,
-    0x34: publish_identified_acknowledged,
-}
+FOREIGN_SHORT_PATH = OTHER_SHORT_PATH | {0x30: publish_born}

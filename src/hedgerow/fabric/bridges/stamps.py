@@ -167,6 +167,11 @@ class Stamps:
         return self._may_lead and not self._others
 
     @property
+    def first_carrier(self) -> str | None:
+        """Who decides what enters F (`entries.py`); None while that is not settled."""
+        return self._others.first if self._may_lead or self._others.first != self.carrier_id else None
+
+    @property
     def held_count(self) -> int:
         return len(self._held)
 

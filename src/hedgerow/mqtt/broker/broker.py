@@ -27,6 +27,7 @@ from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.peers import MAX_ID_BYTES, IdentifiedRun, send_run
 from hedgerow.mqtt.broker.port import Port, deliver_to_ports
+from hedgerow.mqtt.broker.recent import Recent
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
 from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable, WireForm
@@ -69,6 +70,7 @@ class Broker:
         self.verifies_passwords = verifies_passwords
         self.administrators = administrators  # users who may command the node, whatever the ACL says
         self.duplicates = DuplicateLog()  # what has come to this node by any link
+        self.recent = Recent()
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
         self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
         self.sequence = 0  # of the fabric-wide message ids that begin here
@@ -394,6 +396,9 @@ class Broker:
         self.sequence += 1
         if message.retain:
             self._retain(message)
+        if message.qos and (route.peers or (publisher is not None and publisher.is_peer)):
+            self.identify(message)
+            self.recent.add(message, self.now)
         count = len(route.recipients)
         self.work += 2 + DELIVERY_WORK * count
         for recipient in route.recipients:
@@ -450,8 +455,10 @@ class Broker:
             if own is None:
                 return
             recipient = own
-        if message.id is not None and message.id.origin == session.far_origin:
-            return  # It began there.
+        if (message.id is not None and message.id.origin == session.far_origin) or (
+            session is publisher and session.wire_form == WireForm.PEER
+        ):
+            return  # The other broker has it.
         qos = message.qos if message.qos < recipient.qos else recipient.qos  # noqa: FURB136 (min is a call)
         retain = message.retain and recipient.retain_as_published
         if qos:

@@ -13,7 +13,7 @@ QoS 1 and 2 wait in the session.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any
 
@@ -430,6 +430,9 @@ class Connection:
     def has_name_for(self, topic: str) -> bool:
         """Can the topic be told to the other side at all?"""
         return True
+
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        """A run of messages was sent. A broker that knows ids need not be reminded of them."""
 
     def route_for(self, topic_bytes: bytes) -> Route | None:
         """The route of a topic that may come this way; None: the long way says why not."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.deliveries import pump
+from hedgerow.mqtt.broker.recent import send_recent
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
@@ -115,6 +116,8 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
         broker.queue_retained(connection, wanted, identifier)
+    if session.is_peer and not existed and group is None:
+        send_recent(broker, session, wanted)
     return wanted.qos
 
 

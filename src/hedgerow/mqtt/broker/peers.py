@@ -102,6 +102,7 @@ def send_run(route: Route, run: IdentifiedRun, publisher: Session | None) -> Non
             _send_one_by_one(route, run, session, connection)
             continue
         is_sent = connection.send_at_most_once(run.encode(topic), count)
+        connection.note_run(run.origin, run.epoch, run.sequences)
         if ledger is not None:
             ledger.published += count
             if is_sent:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class Port:
     """`name` is what the log calls it."""
 
+    is_peer = False
+
     def __init__(self, broker: Broker, name: str, deliver: Callable[[Message], None]) -> None:
         self.name = name
         self.closed = False

@@ -1,0 +1,181 @@
+"""A bridge's dealings with a foreign broker, which gives no ids and knows none.
+
+What begins there gets one id, whichever bridges carry it away (`stamps.py`); what is brought there is brought
+once, whichever bridges have it (`entries.py`). Both are settled by publications under `hedgerow/bridge/` at
+that broker. A bridge that is the only one there pays next to nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from hedgerow.fabric.bridges.entries import Entries
+from hedgerow.fabric.bridges.stamps import Stamps, is_control
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.broker.handle_publish import accept, handle_puback, handle_pubcomp
+from hedgerow.mqtt.broker.routes import Route
+
+if TYPE_CHECKING:
+    from hedgerow.fabric.bridges.far_connection import FarConnection
+
+__all__ = ["Foreign", "is_control"]
+
+MAX_HELD_BYTES = 4 * 1024 * 1024  # of QoS 0 that waits to be admitted
+
+
+class _Held(NamedTuple):
+    """A packet that waits until it is known whether the foreign broker needs it."""
+
+    message: Message
+    topic: str
+    data: bytes
+    qos: int
+    packet_id: int
+
+
+class Foreign:
+    """Outlives the connections of its bridge. `connection` is the one that is open."""
+
+    def __init__(
+        self, carrier_id: str, life: int, carries_ids: bool, identity: str, filters: Iterable[str]
+    ) -> None:
+        self.stamps = Stamps(carrier_id, life, carries_ids, identity, filters)
+        self.entries = Entries(carrier_id)
+        self.connection: FarConnection | None = None
+        self._held: dict[MessageId, _Held] = {}
+        self._held_bytes = 0
+        self._is_serving = False
+        self._is_due = False
+
+    @property
+    def is_simple(self) -> bool:
+        """May a run of packets be sent as it is?"""
+        return self.entries.is_alone and not self.stamps.wants_sent
+
+    # The connection
+
+    def connected(self, connection: FarConnection) -> None:
+        self.connection = connection
+        self.stamps.connected(connection.broker.now)
+
+    def disconnected(self, keeps_session: bool) -> None:
+        self.connection = None
+        self.stamps.disconnected()
+        self.entries.disconnected()
+        self._held.clear()
+        self._held_bytes = 0
+        self._is_due = False
+        if keeps_session:
+            self.stamps.take_identified()  # not acknowledged: the foreign broker sends it again
+
+    @property
+    def deadline(self) -> float:
+        return float("-inf") if self._is_due else min(self.stamps.deadline, self.entries.deadline)
+
+    def handle_timer(self, now: float) -> None:
+        if self.stamps.deadline <= now:
+            self.stamps.handle_timer(now)
+        if self.entries.deadline <= now:
+            self.entries.handle_timer(now)
+        self.serve()
+
+    # Out
+
+    def send(self, message: Message, topic: str, data: bytes, qos: int, packet_id: int) -> bytes:
+        """What of a packet for the foreign broker leaves now: all, or nothing yet."""
+        connection = self.connection
+        assert connection is not None
+        now = connection.broker.now
+        message_id = connection.broker.identify_late(message)
+        held = _Held(message, topic, data, qos, packet_id)
+        may = self.entries.enter(message_id, now)
+        if may:
+            self._note_sent(held, now)
+            self.serve()
+            return data
+        if not qos and (may is False or self._held_bytes + len(data) > MAX_HELD_BYTES):
+            return b""
+        self._held[message_id] = held
+        self._held_bytes += len(data)
+        if may is False:
+            # Not at once: whoever puts it in flight is not done with it.
+            self.entries.refuse(message_id)
+        self._is_due = True
+        connection.bridge.on_change()
+        return b""
+
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        """Messages that were sent as a run: whoever comes now and has them too is told so."""
+        self.entries.note_run(origin, epoch, sequences)
+
+    def _note_sent(self, held: _Held, now: float) -> None:
+        if self.stamps.wants_sent:
+            self.stamps.note_sent(Message(held.topic, held.message.payload, id=held.message.id), now)
+
+    def _release(self, connection: FarConnection) -> None:
+        for message_id, may in self.entries.take_answers():
+            held = self._held.pop(message_id, None)
+            if held is None:
+                continue
+            self._held_bytes -= len(held.data)
+            if may:
+                self._note_sent(held, connection.broker.now)
+                self._publish(connection)
+                connection.send_later(held.data, held.qos)
+            elif held.qos == 1:
+                handle_puback(connection, held.packet_id, 0)
+            elif held.qos == 2:
+                handle_pubcomp(connection, held.packet_id, 0)
+
+    # In
+
+    def receive_message(self, message: Message, route: Route, packet_id: int) -> None:
+        """One that came from the foreign broker, under its name there."""
+        connection = self.connection
+        assert connection is not None
+        if message.id is None:
+            self.stamps.receive_message(message, (route, packet_id), connection.broker.now)
+        else:
+            self._pass_on(connection, message, route, packet_id)
+        self.serve()
+
+    def receive_control(self, topic: str, payload: bytes) -> None:
+        connection = self.connection
+        assert connection is not None
+        now = connection.broker.now
+        if not self.entries.receive(topic, payload, now):
+            self.stamps.receive_control(topic, payload, now)
+        self.serve()
+
+    def _pass_on(self, connection: FarConnection, message: Message, route: Route, packet_id: int) -> None:
+        if message.id is not None:
+            self.entries.note_heard(message.id)
+        message.topic = route.topic
+        if route.stale:
+            route = connection.broker.find_route(message.topic)
+        accept(connection, message, route, packet_id)
+
+    # What is due
+
+    def serve(self) -> None:
+        """Pass on what has its id now, send what was admitted, publish what the other bridges are to know."""
+        connection = self.connection
+        if connection is None or not connection.is_connected or self._is_serving:
+            return
+        self._is_due = False
+        self._is_serving = True  # Passing on makes this broker send, here too.
+        connection.bridge.on_change()  # of the next deadline
+        stamps = self.stamps
+        connection.bridge.session.far_origin = stamps.identity
+        self.entries.set_leader(stamps.first_carrier, stamps.is_alone, connection.broker.now)
+        self._publish(connection)
+        for message, context in stamps.take_identified():
+            self._pass_on(connection, message, *cast(tuple[Route, int], context))
+        self._release(connection)
+        self._publish(connection)
+        self._is_serving = False
+
+    def _publish(self, connection: FarConnection) -> None:
+        for message in (*self.stamps.take_publications(), *self.entries.take_publications()):
+            connection.publish_there(message)

@@ -1,0 +1,71 @@
+"""What has just flowed between brokers at QoS 1 and 2, for a peer that comes a moment too late.
+
+When links are rearranged a message may reach a new hub before another broker has subscribed there, while the
+old way is gone already: nobody would send it again. So a broker keeps for a few seconds what came from a peer
+or went to one, and a subscription that is new gets what matches. Who has it already knows it by its id.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.deliveries import enqueue
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import Subscription
+from hedgerow.topics import matches
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.broker import Broker
+    from hedgerow.mqtt.broker.session import Session
+
+KEEP_S = 10.0  # An agent that finds a broker gone has given its last command long before.
+MAX_MESSAGES = 10_000
+MAX_BYTES = 8 * 1024 * 1024
+MESSAGE_BYTES = 300  # What one takes beside its bytes.
+
+
+class Recent:
+    def __init__(self) -> None:
+        self._messages: deque[tuple[float, Message]] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, message: Message, now: float) -> None:
+        self._messages.append((now, message))
+        self._bytes += message.size + MESSAGE_BYTES
+        while (
+            self._messages[0][0] + KEEP_S <= now
+            or len(self._messages) > MAX_MESSAGES
+            or self._bytes > MAX_BYTES
+        ):
+            _, oldest = self._messages.popleft()
+            self._bytes -= oldest.size + MESSAGE_BYTES
+            if not self._messages:
+                return
+
+    def matching(self, topic_filter: str, now: float) -> list[Message]:
+        return [
+            message
+            for at, message in self._messages
+            if at + KEEP_S > now and matches(topic_filter, message.topic)
+        ]
+
+
+def send_recent(broker: Broker, session: Session, subscription: Subscription) -> None:
+    """To a peer whose subscription is new."""
+    if not subscription.qos:
+        return
+    outbox = session.outbox
+    known = {each.message.id for each in (*outbox.in_flight.values(), *outbox.queue)} if outbox else set()
+    for message in broker.recent.matching(subscription.topic_filter, broker.now):
+        assert message.id is not None
+        if message.id in known or message.id.origin == session.far_origin:
+            continue
+        if session.may_read(broker.access, message.topic):
+            broker.durability.store_separately()
+            retain = message.retain and subscription.retain_as_published
+            enqueue(broker, session, Delivery(message, min(message.qos, subscription.qos), retain))
