@@ -200,8 +200,11 @@ async def publish_everywhere(made: Fabric, rounds: int) -> Counter[tuple[str, by
 
 
 def check_order(made: Fabric) -> None:
-    """What one client published to a topic comes in that order."""
-    for client in made.clients.values():
+    """What one client published to a topic comes in that order.
+
+    Not so to a Mosquitto that several bridges bring messages to: now this one, now that one is the first.
+    """
+    for client in (made.clients[name] for name in NODES):
         for publisher, qos in itertools.product(BROKERS, (0, 1)):
             heard = [payload for topic, payload, _ in client.heard if topic == f"field/{publisher}/{qos}"]
             assert heard == made.clients[publisher].sent[f"field/{publisher}/{qos}"]

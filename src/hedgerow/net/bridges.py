@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from hedgerow.net.server import Server
 
 DIAL_TIMEOUT_S = 5.0
+
+# A kernel takes megabytes for a slow link. Behind them a live message waited for the whole of a backlog of
+# 1.4 MB; what the kernel does not take waits in the session, and what is live goes before it.
+UNSENT_BYTES = 128 * 1024
+UNSENT_BYTES_OPTION: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 TCP_QUICKACK = getattr(socket, "TCP_QUICKACK", 12)  # Linux; elsewhere setting it fails, and costs 40 ms
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -51,6 +56,9 @@ class FarLink(Link):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
+        if UNSENT_BYTES_OPTION is not None:
+            opened = transport.get_extra_info("socket")
+            opened.setsockopt(socket.IPPROTO_TCP, UNSENT_BYTES_OPTION, UNSENT_BYTES)
         self.server.socket_opened()
         self.connection = self.bridge.open(self.far, self.server.clock())
         self.connection.link = self

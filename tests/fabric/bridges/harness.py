@@ -252,6 +252,9 @@ class Node(World):
     def find(self, name: str = BRIDGE) -> Bridge:
         return next(bridge for bridge in self.bridges if bridge.section.name == name)
 
+    def state(self, name: str = BRIDGE) -> State:
+        return self.find(name).state
+
     @property
     def is_up(self) -> bool:
         return all(bridge.state is State.UP for bridge in self.bridges)
@@ -317,6 +320,7 @@ class Network:
         self.scripts: dict[str, Callable[[], Script]] = {}
         self.dialled: list[tuple[float, str]] = []  # when, and where
         self.unreachable: set[str] = set()  # hosts, or "A B" for one way between nodes
+        self.hanging: set[str] = set()  # hosts of which a dial hears nothing
         self.flows = True  # off: bytes wait for `Wire.deliver`
         self.chance = 0.5
         self._tokens = 0
@@ -351,6 +355,8 @@ class Network:
         self.dialled.append((self.now, host))
         script = self.scripts.get(host)
         far: Side
+        if host in self.hanging:
+            return
         if {host, f"{node.name} {host}", f"{host} {node.name}"} & self.unreachable:
             bridge.handle_dial_failed(address, "nobody answers", self.now)
         elif script is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges import bridge_set
 from hedgerow.fabric.bridges.bridge import DRAIN_S, State
 from hedgerow.fabric.bridges.events import QueueTaken
-from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Puback, Publish, Unsubscribe
+from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Pingresp, Puback, Publish, Unsubscribe
 from tests.fabric.bridges.harness import Network, Node, Script, make_section
 
 FAR = (("hedgerow-node", "far"),)
@@ -35,7 +37,7 @@ def south(network: Network) -> Node:
 
 
 def test_created_unchanged_replaced(network: Network, north: Node, south: Node) -> None:
-    def create(**options: object) -> str:
+    def create(**options: Any) -> str:
         outcome = north.bridges.create(make_section("a/# out 1", **options), network.now)
         network.settle()
         return outcome
@@ -302,6 +304,21 @@ def test_only_what_the_other_bridge_carries_goes_with_it(network: Network, north
     assert "local.north.dead" not in north.broker.sessions
 
 
+def receive(far: Script, seen: list[bytes], packets: list[Packet] | None = None) -> None:
+    """As a foreign broker that acknowledges what comes."""
+    for packet in far.take() if packets is None else packets:
+        if isinstance(packet, Publish) and packet.topic == "a":
+            seen.append(packet.payload)
+            far.send(Puback(packet.packet_id))
+
+
+def join_foreign(network: Network, far: Script, seen: list[bytes]) -> None:
+    receive(far, seen, far.accept())
+    network.advance(0.6)  # Nobody else is there.
+    far.send(Pingresp())
+    receive(far, seen)
+
+
 def test_a_queue_is_taken_once(network: Network, north: Node) -> None:
     """A foreign broker does not look at ids: what came along before would be there twice."""
     scripts = network.script("far")
@@ -309,22 +326,43 @@ def test_a_queue_is_taken_once(network: Network, north: Node) -> None:
     north.publish("a", b"1")
     north.bridge("# out 1", address="far", restart_timeout="1", notifications=False)
     seen: list[bytes] = []
-
-    def receive(far: Script, packets: list[Packet]) -> None:
-        for packet in packets:
-            if isinstance(packet, Publish) and packet.topic == "a":
-                seen.append(packet.payload)
-                far.send(Puback(packet.packet_id))
-
     for attempt in range(3):
-        far = scripts[attempt]
-        receive(far, far.accept())
-        network.advance(0.1)
+        join_foreign(network, scripts[attempt], seen)
         north.publish("a", b"live %d" % attempt)
-        receive(far, far.take())
+        receive(scripts[attempt], seen)
         network.lose("north", "far")
         network.advance(1.1)
     assert seen == [b"1", b"live 0", b"live 1", b"live 2"]
+
+
+def test_a_bridge_made_anew_brings_a_foreign_broker_nothing_twice(network: Network, north: Node) -> None:
+    """Though a new one gets what flowed a moment ago."""
+    scripts = network.script("far")
+    seen: list[bytes] = []
+    for attempt in range(3):
+        north.bridge("# out 1", address="far", notifications=False)
+        far = scripts[attempt]
+        join_foreign(network, far, seen)
+        north.publish("a", b"%d" % attempt)
+        receive(far, seen)
+        north.delete()
+        network.advance(0.6)
+    assert seen == [b"0", b"1", b"2"]
+
+
+def test_but_what_it_was_not_known_to_have_it_gets(network: Network, north: Node) -> None:
+    scripts = network.script("far")
+    seen: list[bytes] = []
+    north.bridge("# out 1", address="far", notifications=False)
+    join_foreign(network, scripts[0], seen)
+    network.cut("north", "far")
+    north.publish("a", b"in flight")
+    network.advance(2.1)
+    north.delete()
+    network.unreachable.clear()
+    north.bridge("# out 1", address="far", notifications=False)
+    join_foreign(network, scripts[1], seen)
+    assert seen == [b"in flight"]
 
 
 def test_what_waits_for_an_absent_accepted_bridge_goes_along(
@@ -344,12 +382,13 @@ def test_what_waits_for_a_bridge_whose_death_is_noticed_late(
 ) -> None:
     """Another was made to take its place, and came up before the probes were missed."""
     network.add("west")
-    north.bridge("# out 1", name="dead", address="west")
+    north.bridge("# out 1", name="dead", address="west", probe_interval=10)
     network.cut("north", "west")
     north.publish("a", b"in flight")
+    network.advance(15)  # It is not what flowed a moment ago.
     north.bridge("# out 1", name="other")
     assert south.take_heard() == []
-    network.advance(2.1)
+    network.advance(30)
     assert south.take_heard() == [b"in flight"]
 
 

@@ -1,10 +1,11 @@
-"""Messages between brokers: their ids come and go with them, duplicates are dropped, clients see nothing of it.
+"""Messages between brokers: ids come and go with them, duplicates are dropped, clients see nothing of it.
 
 The short way for publications with ids must do what the long way through the codec does, byte for byte.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -356,7 +357,7 @@ def test_invented_origins_fill_no_memory() -> None:
 
 
 def test_a_duplicate_is_not_acknowledged_before_the_first_is_stored() -> None:
-    """The link broke before the commit: if the repetition were acknowledged, a crash would lose the message."""
+    """The link broke before the commit: were the repetition acknowledged, a crash would lose the message."""
     world = World(durable=True)
     reader = world.connect("reader", kept=True)
     reader.subscribe("t", 1)
@@ -533,7 +534,7 @@ def encode(packets: list[Publish]) -> bytes:
 
 def split(data: bytes, places: list[int]) -> list[bytes]:
     marks = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[begin:end] for begin, end in zip(marks, marks[1:], strict=False) if begin < end]
+    return [data[begin:end] for begin, end in pairwise(marks) if begin < end]
 
 
 @settings(max_examples=200)

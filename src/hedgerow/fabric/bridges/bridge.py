@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from enum import Enum
 
+from hedgerow.fabric.bridges.entries import Entries
 from hedgerow.fabric.bridges.events import BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
 from hedgerow.fabric.bridges.far_connection import FarConnection
 from hedgerow.fabric.bridges.foreign import Foreign
@@ -61,6 +62,7 @@ class Bridge:
         now: float,
         random: Callable[[], float],
         token: Callable[[], int],
+        entries: Entries,
     ) -> None:
         self.broker = broker
         self.section = section
@@ -79,6 +81,7 @@ class Bridge:
         self.on_change: Callable[[], None] = lambda: None
         self.listening_since = now  # What is published here later comes to the session by itself.
         self.taken: set[MessageId] = set()  # along, of what waits for others
+        self.entries = entries  # what a foreign broker has got
         self._random = random
         self._token = token
         self.session = self._take_session()
@@ -140,7 +143,7 @@ class Bridge:
         session.subscriptions = {}
         for topic_filter, subscription in wanted.items():
             if topic_filter not in held:
-                send_recent(self.broker, session, subscription)
+                send_recent(self.broker, session, subscription, self.entries.was_admitted)
             record = SubscriptionRecord(subscription)
             session.subscriptions[topic_filter] = record
             self.broker.subscriptions.add(session, subscription, None)
@@ -199,7 +202,6 @@ class Bridge:
             connection.end("the bridge is deleted")
             return connection
         self.address = address
-        self._position = self.section.addresses.index(address)
         self._dial_at = self._trial_at = float("inf")
         self.connection = connection
         self._become(State.CONNECTING, self.reason, now)
@@ -325,10 +327,9 @@ class Bridge:
     def find_foreign(self, carries_ids: bool) -> Foreign:
         """What this bridge has to agree on with others at a broker that gives no ids."""
         if self._foreign is None:
-            carrier = self.section.remote_clientid_on(self.broker.node_id).replace("/", ".")
             identity = f"{self._token():012x}{self._token():012x}"
             filters = [line.remote_filter for line in self.section.topics if line.is_in]
-            self._foreign = Foreign(carrier, self._token(), carries_ids, identity, filters)
+            self._foreign = Foreign(self.entries, self._token(), carries_ids, identity, filters)
         return self._foreign
 
     # Notifications
@@ -441,6 +442,10 @@ class Bridge:
             "out": ledger,
             "in": inbound,
         }
+
+
+def carrier_id(section: Section, node_id: str) -> str:
+    return section.remote_clientid_on(node_id).replace("/", ".")
 
 
 def waiting_for(session: Session) -> list[Delivery]:

@@ -7,11 +7,13 @@ to those that are up, or stays until one is. Ids make that harmless: who has it 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.bridges.bridge import Bridge, State, waiting_for
+from hedgerow.fabric.bridges.bridge import Bridge, State, carrier_id, waiting_for
+from hedgerow.fabric.bridges.entries import Entries
 from hedgerow.fabric.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.message import Message, MessageId
@@ -22,6 +24,7 @@ from hedgerow.mqtt.outbox import Delivery, Stage
 
 COUNTERS_S = 5.0  # how often the counters of a state are told when nothing else changed
 DRAIN_LOOK_S = 0.05
+MAX_ENTRIES = 256  # of bridges that are or were; a log of 4 MiB at most each
 MAX_LEFT = 256  # queues of deleted bridges: one for every name that was ever used would be too many
 
 
@@ -42,6 +45,7 @@ class BridgeSet:
         self._bridges: dict[str, Bridge] = {}
         self._draining: list[Bridge] = []
         self._left: dict[Session, str] = {}  # by deleted bridges, with something that waits → their names
+        self._entries: OrderedDict[tuple[tuple[Address, ...], str], Entries] = OrderedDict()
         self._gone: list[str] = []  # names whose state is to be taken away
         self._told: dict[str, dict[str, object]] = {}
         self._counters_at = 0.0
@@ -82,7 +86,8 @@ class BridgeSet:
             self._draining.remove(leaving)
         if session is not None:
             self._left.pop(session, None)
-        bridge = Bridge(self._broker, section, now, self._random, self._token)
+        entries = self._find_entries(section)
+        bridge = Bridge(self._broker, section, now, self._random, self._token, entries)
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
         bridge.on_up = self._take_along
@@ -102,6 +107,15 @@ class BridgeSet:
         if known.session.client_id != client_id:
             known.stop_listening()
             self._leave(known)
+
+    def _find_entries(self, section: Section) -> Entries:
+        """What this bridge, or one before it, brought to a foreign broker, which would take it again."""
+        name = carrier_id(section, self._broker.node_id)
+        entries = self._entries.setdefault((section.addresses, name), Entries(name))
+        self._entries.move_to_end((section.addresses, name))
+        if len(self._entries) > MAX_ENTRIES:
+            self._entries.popitem(last=False)
+        return entries
 
     def _may_take(self, session: Session, name: str) -> bool:
         """Is it this bridge's own, of an earlier life of the node or of the bridge?"""

@@ -92,6 +92,10 @@ class Entries:
         """Answer later what was answered already."""
         self._answers.append((message_id, False))
 
+    def was_admitted(self, message_id: MessageId) -> bool:
+        """Has it been brought, or is it about to be, as far as is remembered?"""
+        return message_id in self._admitted
+
     def note_heard(self, message_id: MessageId) -> None:
         """F has it: it came from there."""
         self._entered.seen(message_id)

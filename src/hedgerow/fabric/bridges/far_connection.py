@@ -57,6 +57,8 @@ from hedgerow.topics import validate_name
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
 
+# MQTT 3 has no Receive Maximum. Mosquitto (2.0.11) acknowledges what goes beyond its own 20, and loses some of it.
+MQTT_3_IN_FLIGHT = 20
 MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
@@ -157,7 +159,8 @@ class FarConnection(Connection):
         ]
         self.maximum_packet_size = min(sizes, default=0)
         self.retains = self.retains and bool(found.get("retain_available", 1))
-        window = min(found.get("receive_maximum", 65_535), broker.limits.in_flight)
+        default = 65_535 if self.protocol_version == MQTT_5 else MQTT_3_IN_FLIGHT
+        window = min(found.get("receive_maximum", default), broker.limits.in_flight)
         if session.outbox is None:
             session.outbox = Outbox(window)
         session.outbox.window = window
@@ -504,7 +507,7 @@ def publish_born(connection: Connection, data: bytes, position: int, body: int, 
     if foreign is None or not foreign.is_simple:
         return 0
     found = publish_identified(connection, data, position, body, stop)
-    if found:
+    if found or stop - body < 3:
         return found
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     if topic_end >= stop or data[topic_end]:

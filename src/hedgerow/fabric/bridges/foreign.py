@@ -38,10 +38,10 @@ class Foreign:
     """Outlives the connections of its bridge. `connection` is the one that is open."""
 
     def __init__(
-        self, carrier_id: str, life: int, carries_ids: bool, identity: str, filters: Iterable[str]
+        self, entries: Entries, life: int, carries_ids: bool, identity: str, filters: Iterable[str]
     ) -> None:
-        self.stamps = Stamps(carrier_id, life, carries_ids, identity, filters)
-        self.entries = Entries(carrier_id)
+        self.stamps = Stamps(entries.carrier_id, life, carries_ids, identity, filters)
+        self.entries = entries
         self.connection: FarConnection | None = None
         self._held: dict[MessageId, _Held] = {}
         self._held_bytes = 0

@@ -29,7 +29,7 @@ MAX_FILTER_BYTES = 4_096  # in all
 MAX_STAMPS = 1_000  # in a publication
 MAX_ORIGIN_BYTES = 255
 MAX_PAYLOAD = 300_000  # MAX_STAMPS groups of one, with long origins
-MAX_NUMBER = 2**64 - 1
+MAX_NUMBER = 2**63 - 1  # as in `ids.py`: what is larger the store could never write
 FINGERPRINT_BYTES = 8
 
 Stamp = tuple[MessageId, bytes]
@@ -107,7 +107,8 @@ def decode_stamps(payload: bytes) -> tuple[int, list[Stamp], bool]:
             epoch, first, count = _GROUP.unpack_from(payload, position)
             position += _GROUP.size
             end = position + count * FINGERPRINT_BYTES
-            _check(bool(origin) and count > 0 and end <= len(payload) and first + count <= MAX_NUMBER)
+            _check(bool(origin) and "\0" not in origin and count > 0 and end <= len(payload))
+            _check(first + count <= MAX_NUMBER and epoch <= MAX_NUMBER)
             _check(len(stamps) + count <= MAX_STAMPS)
             prints = _cut(payload[position:end])
             stamps += [(MessageId(origin, epoch, first + n), each) for n, each in enumerate(prints)]
@@ -137,6 +138,7 @@ def _is_usable(message_id: MessageId) -> bool:
     origin, epoch, sequence = message_id
     return (
         0 < len(origin.encode(errors="surrogatepass")) <= MAX_ORIGIN_BYTES
+        and "\0" not in origin
         and 0 <= epoch <= MAX_NUMBER
         and 0 <= sequence < MAX_NUMBER
     )

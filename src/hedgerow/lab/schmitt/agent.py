@@ -23,8 +23,8 @@ class Agent(Program):
         file = self.directory / "brokers.toml"
         file.write_text("\n".join(_entry(fleet, name) for name in fleet.brokers))
         words = ["--file", str(file), "--topology", "star", "--ghosts", GHOSTS[mode], "--json"]
-        data = ["--data", str(self.directory / "data")]
-        self.launch([sys.executable, "-m", "hedgerow", "agent", *words, *data])
+        # What it carries between stock brokers stays in memory: those promise nothing for QoS 1 either.
+        self.launch([sys.executable, "-m", "hedgerow", "agent", *words])
 
     def events(self) -> list[dict[str, Any]]:
         """What it has said so far, without a line that is half written."""

@@ -8,9 +8,10 @@ or went to one, and a subscription that is new gets what matches. Who has it alr
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.deliveries import enqueue
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
@@ -55,15 +56,20 @@ class Recent:
         ]
 
 
-def send_recent(broker: Broker, session: Session, subscription: Subscription) -> None:
-    """To a peer whose subscription is new."""
+def send_recent(
+    broker: Broker,
+    session: Session,
+    subscription: Subscription,
+    has_it: Callable[[MessageId], bool] = lambda message_id: False,
+) -> None:
+    """To a peer whose subscription is new. `has_it` knows what one has that does not look at ids."""
     if not subscription.qos:
         return
     outbox = session.outbox
     known = {each.message.id for each in (*outbox.in_flight.values(), *outbox.queue)} if outbox else set()
     for message in broker.recent.matching(subscription.topic_filter, broker.now):
         assert message.id is not None
-        if message.id in known or message.id.origin == session.far_origin:
+        if message.id in known or message.id.origin == session.far_origin or has_it(message.id):
             continue
         if session.may_read(broker.access, message.topic):
             broker.durability.store_separately()
