@@ -108,6 +108,7 @@ class Bridges:
             self.bridges.create(section, now)
         self.commands = Commands(server.broker, self.bridges, now)
         self.commands.restore(now)
+        self.bridges.leave_unclaimed()
         self._is_running = True
 
     def _is_own(self, address: Address) -> bool:

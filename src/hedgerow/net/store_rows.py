@@ -67,6 +67,7 @@ UPGRADES = {2: BRIDGES}
 
 _RETAIN_BIT = 2
 _STAGE_BIT = 3
+_BRIDGE_BIT = 6
 _PEER_BIT = 7  # of a session's protocol version, where MQTT 3 has it for the same in CONNECT
 _NO_BYTES = bytearray()
 _NO_ID = MessageId("", 0, 0)
@@ -205,7 +206,7 @@ def _session_row(session: SessionRecord) -> tuple[object, ...]:
         session.key,
         session.client_id,
         session.username,
-        session.protocol_version | session.is_peer << _PEER_BIT,
+        session.protocol_version | session.is_peer << _PEER_BIT | session.is_bridge << _BRIDGE_BIT,
         session.session_expiry_s,
         session.expires_at,
         *(
@@ -301,8 +302,9 @@ def _session(
     expires_at: float | None,
     *will: object,
 ) -> SessionRecord:
-    record = SessionRecord(key, client_id, username, protocol_version & 0x7F, session_expiry_s, expires_at)
-    record.is_peer = bool(protocol_version >> _PEER_BIT)
+    record = SessionRecord(key, client_id, username, protocol_version & 0x3F, session_expiry_s, expires_at)
+    record.is_peer = bool(protocol_version >> _PEER_BIT & 1)
+    record.is_bridge = bool(protocol_version >> _BRIDGE_BIT & 1)
     if will[0] is not None:
         record.will = _will(*will)  # type: ignore[arg-type]
     return record

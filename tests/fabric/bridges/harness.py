@@ -214,6 +214,7 @@ class Node(World):
         )
         for section in self._sections.values():
             self.bridges.create(section, self.now)
+        self.bridges.leave_unclaimed()
         self._port = Port(self.broker, "test", self.heard.append)
         for topic_filter in self._filters:
             self._port.subscribe(topic_filter, self.now)

@@ -8,6 +8,7 @@ import pytest
 
 from hedgerow.fabric.bridges.bridge import FIRST_ADDRESS_S, State
 from hedgerow.fabric.bridges.events import BridgeDown, BridgeNotUp, BridgeUp
+from hedgerow.fabric.bridges.far_connection import CONNACK_S
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Connack, Publish, Suback, Subscribe
 from hedgerow.mqtt.reasons import Reason
 from tests.fabric.bridges.harness import Network, Node
@@ -377,11 +378,11 @@ def test_a_refusal_is_told_in_words_and_waited_for(network: Network, north: Node
 def test_no_connack_in_time(network: Network, north: Node) -> None:
     network.script("far")
     bridge = north.bridge("a out", address="far")
-    network.advance(9.9)
+    network.advance(CONNACK_S - 0.1)
     assert north.state() is State.CONNECTING
     network.advance(0.2)
     assert north.state() is State.WAITING
-    assert bridge.reason == "no CONNACK in 10 s"
+    assert bridge.reason == "no CONNACK in 5 s"
 
 
 def test_a_bridge_to_oneself_stops(network: Network, north: Node) -> None:

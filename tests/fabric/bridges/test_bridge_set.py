@@ -453,3 +453,20 @@ def test_stopping_the_node_keeps_what_waits(network: Network, south: Node) -> No
     north.crash()
     network.advance(1)
     assert south.take_heard() == [b"waits"]
+
+
+def test_what_a_deleted_bridge_left_is_known_after_a_restart(network: Network) -> None:
+    north, south = network.add("north", durable=True), network.add("south")
+    south.listen()
+    network.cut("north", "south")
+    north.bridge("a/# out 1")
+    north.publish("a/1", b"kept")
+    north.delete()
+    north.crash()
+    north.publish("a/2", b"for nobody")
+    (session,) = (each for each in north.broker.sessions.values() if each.is_bridge)
+    assert len(session.outbox or ()) == 1, "nobody listens for it any more"
+    network.mend("north", "south")
+    north.bridge("a/# out 1", name="other")
+    assert south.take_heard() == [b"kept"]
+    assert session.client_id not in north.broker.sessions

@@ -141,6 +141,17 @@ class BridgeSet:
             self._leave(bridge)
         self._look_at = now + DRAIN_LOOK_S if self._draining else float("inf")
 
+    def leave_unclaimed(self) -> None:
+        """Of the sessions that the store had, those of bridges that are no more, or were being deleted."""
+        claimed = {bridge.session for bridge in self}
+        for session in list(self._broker.sessions.values()):
+            if session.is_bridge and session not in claimed:
+                for topic_filter in session.subscriptions or ():
+                    self._broker.subscriptions.remove(session, topic_filter)
+                    self._broker.durability.store_subscription(session, topic_filter, None)
+                session.subscriptions = {}
+                self._left[session] = session.client_id
+
     def _leave(self, bridge: Bridge) -> None:
         """What waits goes to bridges that are up, or stays for one that comes."""
         session = bridge.session

@@ -57,9 +57,10 @@ from hedgerow.topics import validate_name
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
 
-# MQTT 3 has no Receive Maximum. Mosquitto (2.0.11) acknowledges what goes beyond its own 20, and loses some of it.
+# MQTT 3 has no Receive Maximum. What goes beyond its own 20, Mosquitto (2.0.11) acknowledges, and loses in part.
 MQTT_3_IN_FLIGHT = 20
 MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
+CONNACK_S = 5.0  # A link that was cut before its first answer has no probes yet.
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
@@ -99,6 +100,7 @@ class FarConnection(Connection):
         self._acknowledged_before = 0
         self._due_at = now  # when `check_time` is to be called
         broker.add(self)
+        broker.arm(now + CONNACK_S, self)
         self.send_packet(self._connect_packet())
 
     # CONNECT and CONNACK
@@ -349,7 +351,7 @@ class FarConnection(Connection):
     def check_time(self) -> None:
         now = self.broker.now
         if self.state is State.NEW:
-            self.end(f"no CONNACK in {self.broker.limits.connect_timeout_s:g} s")
+            self.end(f"no CONNACK in {CONNACK_S:g} s")
             return
         if self.state is not State.CONNECTED:
             return

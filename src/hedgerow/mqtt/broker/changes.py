@@ -28,6 +28,7 @@ class SessionRecord:
     expires_at: float | None  # None while connected
     will: Will | None = None  # to publish if the client does not come back in time
     is_peer: bool = False
+    is_bridge: bool = False
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ def _restore_session(broker: Broker, record: SessionRecord) -> Session:
         session.expires_at = broker.now + record.session_expiry_s
     session.will = record.will
     session.is_peer = record.is_peer
+    session.is_bridge = record.is_bridge
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
     broker.arm_session(session)

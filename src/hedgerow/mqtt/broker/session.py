@@ -86,4 +86,5 @@ class Session:
             self.expires_at,
             self.will,
             self.is_peer,
+            self.is_bridge,
         )
