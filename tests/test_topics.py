@@ -10,6 +10,7 @@ from hedgerow.errors import TopicError
 from hedgerow.topics import (
     MAX_LEVELS,
     TopicTree,
+    covers,
     is_wildcard,
     matches,
     split_shared,
@@ -218,6 +219,65 @@ def test_tree_of_names_finds_each_that_the_filter_matches_once(
         tree.set(name, (name, key), value)
     expected = [(place, value) for place, value in entries.items() if matches(topic_filter, place[0])]
     assert sorted(tree.match_filter(topic_filter)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        ("a", "a", True),
+        ("#", "a/+/b/#", True),
+        ("#", "#", True),
+        ("+", "#", False),
+        ("#", "+/#", True),
+        ("+/#", "#", False),
+        ("a/#", "a", True),
+        ("a/#", "a/#", True),
+        ("a/+", "a/#", False),
+        ("a/+", "a/+", True),
+        ("a/b", "a/+", False),
+        ("+/+", "a/+", True),
+        ("+/+", "a/b/c", False),
+        ("a/+/#", "a/b", True),
+        ("a/+/#", "a", False),
+        ("a/+/#", "a/#", False),
+        # §4.7.2
+        ("#", "$SYS/a", False),
+        ("+/a", "$SYS/a", False),
+        ("$SYS/#", "$SYS/+", True),
+        ("a/#", "a/$x", True),
+    ],
+)
+def test_a_filter_covers_another(wide: str, narrow: str, expected: bool) -> None:
+    assert covers(wide, narrow) is expected
+
+
+@settings(max_examples=500)
+@given(filters, filters)
+def test_covers_is_what_matching_says(wide: str, narrow: str) -> None:
+    """A level "z" stands for any text: what no filter names, only a wildcard matches."""
+    endings = ["", "/z", "/z/z", "/a", "/a/b"] if narrow.endswith("#") else [""]
+    stem = narrow.removesuffix("#").removesuffix("/") if narrow.endswith("#") else narrow
+    spelled = [(stem + ending).replace("+", "z").lstrip("/" if narrow == "#" else "") for ending in endings]
+    spelled = [name for name in spelled if name and matches(narrow, name)]
+    expected = all(matches(wide, name) for name in spelled) and (wide, narrow) != ("+/#", "#")
+    assert covers(wide, narrow) == expected
+
+
+@given(st.sets(filters, max_size=12), filters)
+def test_tree_finds_each_wider_filter_once(stored: set[str], narrow: str) -> None:
+    tree: TopicTree[str, None] = TopicTree()
+    for topic_filter in stored:
+        tree.set(topic_filter, topic_filter, None)
+    expected = [topic_filter for topic_filter in stored if covers(topic_filter, narrow)]
+    assert sorted(key for key, _ in tree.match_wider(narrow)) == sorted(expected)
+
+
+def test_a_filter_of_many_wildcards_is_looked_up_quickly() -> None:
+    tree: TopicTree[str, None] = TopicTree()
+    wildcards = "/".join(["+"] * 100)
+    tree.set(wildcards, "key", None)
+    assert tree.match_wider(wildcards) == [("key", None)]
+    assert tree.visited == 100
 
 
 # Few places, so that what is removed is often there, beside a neighbour that must stay.

@@ -85,6 +85,26 @@ def matches(topic_filter: str, name: str) -> bool:
     return len(filter_levels) == len(name_levels)
 
 
+def covers(wide: str, narrow: str) -> bool:
+    """Does the filter `wide` match every name that the filter `narrow` matches?
+
+    `#` and `+/#` match the same names. Only `#` is said to cover the other, so that no two cover each other.
+    """
+    if narrow[:1] == "$" and wide[:1] in ("+", "#"):
+        return False  # MQTT-4.7.2-1
+    wide_levels = wide.split("/")
+    narrow_levels = narrow.split("/")
+    for position, level in enumerate(wide_levels):
+        if level == "#":
+            return True
+        if position == len(narrow_levels):
+            return False
+        other = narrow_levels[position]
+        if level != other and (level != "+" or other == "#"):
+            return False
+    return len(wide_levels) == len(narrow_levels)
+
+
 class _Node(Generic[K, V]):
     __slots__ = ("children", "values")
 
@@ -189,6 +209,29 @@ class TopicTree(Generic[K, V]):
             if node.values is not None:
                 found.extend(node.values.items())
             # "sport/#" matches "sport" too: § 4.7.1.2.
+            child = node.children.get("#") if node.children is not None else None
+            if child is not None and child.values is not None:
+                found.extend(child.values.items())
+        return found
+
+    def match_wider(self, topic_filter: str) -> list[tuple[K, V]]:
+        """Every (key, value) stored under a filter that covers `topic_filter`, itself included."""
+        found: list[tuple[K, V]] = []
+        nodes = [self._root]
+        wildcards = topic_filter[:1] != "$"  # MQTT-4.7.2-1
+        for level in topic_filter.split("/"):
+            # Each once: of a filter of many "+" the two ways to the same node would double at every level.
+            steps = {level} if level == "#" or not wildcards else {level, "+"}
+            children = [node.children for node in nodes if node.children is not None]
+            if wildcards and level != "#":
+                wide = [below["#"] for below in children if "#" in below]
+                found.extend(item for node in wide if node.values for item in node.values.items())
+            nodes = [below[step] for below in children for step in steps if step in below]
+            self.visited += len(nodes)
+            wildcards = True
+        for node in nodes:
+            if node.values is not None:
+                found.extend(node.values.items())
             child = node.children.get("#") if node.children is not None else None
             if child is not None and child.values is not None:
                 found.extend(child.values.items())

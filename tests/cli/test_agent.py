@@ -174,6 +174,22 @@ def test_when_the_acting_agent_is_killed_the_other_takes_over(
     nodes[2].start()
 
 
+def test_who_reads_the_events_may_go(hedgerow_node: StartNode, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "hedgerow", "agent", "--json", *FAST, *words([hedgerow_node()])]
+    log = tmp_path / "log"
+    os.close(reader)
+    with log.open("wb") as opened:
+        process = subprocess.Popen(command, stdout=writer, stderr=opened)
+    os.close(writer)
+    try:
+        wait_until(lambda: "this agent acts" in log.read_text(), "the agent to act")
+    finally:
+        assert end(process) == 0
+    assert "--json: no more events: Broken pipe" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
 def test_two_mosquittos_are_joined_while_an_agent_runs(
     mosquitto: StartMosquitto, agent: StartAgent, tmp_path: Path
 ) -> None:

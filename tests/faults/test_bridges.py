@@ -174,7 +174,7 @@ async def test_a_far_side_that_stands_still(tmp_path: Path) -> None:
 async def test_a_slow_link_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
     async with pair(tmp_path) as made:
         made.link.set(forward=Conditions(bandwidth_bits_per_s=200_000))
-        made.near.say(75, size=1_200)  # almost four seconds of the link: twice as long as a dead one takes
+        made.near.say(65, size=1_200)  # more than three seconds of the link; a dead one is found in two
         await made.settle()
         assert " is down" not in made.nodes["near"].log
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+import pytest
+
 from hedgerow.net.agent.discovery import Browser, read_service
 from hedgerow.net.agent.entries import BrokerEntry
 from hedgerow.net.mdns_services import HEDGEROW_SERVICE, MQTT_SERVICE, MdnsServices, make_services, reached_at
@@ -56,7 +58,9 @@ def test_a_service_without_an_address_is_no_broker() -> None:
     assert read_service(hedgerow) is None
 
 
-async def test_without_a_listener_nothing_is_announced() -> None:
-    services = MdnsServices("n", [])
+async def test_without_a_listener_nothing_is_announced(caplog: pytest.LogCaptureFixture) -> None:
+    services = MdnsServices("n", ["http://127.0.0.1:1"])
     services.start()
+    await until(lambda: "no MQTT listener to announce" in caplog.text, "the warning")
+    assert services._zeroconf is None
     await services.stop()

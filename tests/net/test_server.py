@@ -387,6 +387,30 @@ async def test_a_failing_store_holds_acknowledgements_and_recovers(
     assert logged[1] == "the store works again"
 
 
+async def test_a_store_that_is_slow_to_open_holds_up_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, may_go_on = Store.open, threading.Event()
+
+    def open_slowly(directory: Path) -> Store:
+        assert may_go_on.wait(10)
+        return opened(directory)
+
+    monkeypatch.setattr(Store, "open", open_slowly)
+    config = Config(**NOWHERE, data=tmp_path)
+    starting = asyncio.create_task(Server(config).start())
+    async with running() as other, connected(port_of(other), "client") as client:
+        client.send(Pingreq())
+        assert await client.receive() == Pingresp()
+    assert not starting.done()
+    starting.cancel()
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    async with running(data=tmp_path):
+        pass  # Whoever did not start has left the store to others.
+
+
 async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
     async with running(data=tmp_path) as server:
         port = port_of(server)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hedgerow.bench import BenchError
-from hedgerow.bench.broker import _data_directory
+from hedgerow.bench.broker import data_directory
 from hedgerow.bench.loader import PUBLISHERS, SUBSCRIBERS, Load, Measured, Subscriber
 from hedgerow.bench.peers import BROKERS, OURS, Broker, Child
 from hedgerow.bench.report import Progress, Request, Result, Row, machine, progress
@@ -186,7 +186,7 @@ def start(bench: BridgeBench, bridge: Bridge, traffic: Traffic, stack: ExitStack
 
     def running(broker: Broker) -> Child:
         data = traffic.durable and broker.name == OURS
-        arguments = ("--data", stack.enter_context(_data_directory())) if data else ()
+        arguments = ("--data", stack.enter_context(data_directory())) if data else ()
         return stack.enter_context(bench.running(broker, arguments))
 
     far = running(bridge.far)

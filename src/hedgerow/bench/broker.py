@@ -121,7 +121,7 @@ def _rate(bench: Bench, row: str, broker: Broker, child: Child, loaded: Load, de
 
 def throughput(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker], shape: Shape) -> list[Figures]:
     def prepare(broker: Broker, stack: ExitStack) -> tuple[Child, Load]:
-        arguments = ("--data", stack.enter_context(_data_directory())) if shape.durable else ()
+        arguments = ("--data", stack.enter_context(data_directory())) if shape.durable else ()
         child = stack.enter_context(bench.running(broker, arguments))
         return child, _warm_load(bench, child, shape, stack)
 
@@ -248,7 +248,7 @@ def _nothing(broker: Broker, stack: ExitStack) -> None:
 
 
 @contextmanager
-def _data_directory() -> Iterator[str]:
+def data_directory() -> Iterator[str]:
     """For a store, on a disk: a commit to memory would cost nothing."""
     for candidate in (Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()):  # noqa: S108
         if candidate.is_dir() and file_system(candidate) not in {"tmpfs", "ramfs"}:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -17,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.errors import ConfigError, HedgerowError, reason_of
 from hedgerow.fabric.bridges.topic_line import read_topic_line
 from hedgerow.fabric.topology.events import AgentEvent
 from hedgerow.fabric.topology.plan import Ghosts, Topology, parse_topology
@@ -193,9 +194,14 @@ class EventWriter:
         self._log = EventLog(logging.getLogger("hedgerow.agent"))
 
     def __call__(self, event: AgentEvent | ShellEvent, now: float) -> None:
-        if self._is_json:
-            print(to_json(event, now), flush=True)
         self._log.write(event, now)
+        if self._is_json:
+            try:
+                print(to_json(event, now), flush=True)
+            except OSError as error:  # Whoever read it has gone; the network is not to suffer for that.
+                self._is_json = False
+                logging.getLogger("hedgerow.agent").error("--json: no more events: %s", reason_of(error))
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # What print kept fails too.
 
 
 @asynccontextmanager

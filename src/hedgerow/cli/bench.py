@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 
 from hedgerow.bench.report import Request, Result, table, write_json
-from hedgerow.errors import ConfigError
+from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
 
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": ("hedgerow.bench.broker", "throughput, latency and memory beside Mosquitto and others"),
@@ -42,29 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.json
-    if file is not None and not file.absolute().parent.is_dir():
-        raise ConfigError(f"--json {file}: there is no such directory")
+    check_json_file(file)
     peers = None if arguments.peers is None else tuple(arguments.peers)
     request = Request(arguments.quick, tuple(arguments.only), peers)
     bench = import_module(BENCHES[arguments.name][0])
-    with _signals_as_exceptions():
+    with signals_as_exceptions():
         result: Result = bench.run(request)
     if file is not None:
         write_json(file, result)
     print(table(result))
     return 0
-
-
-@contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
-    """Be ended as by an exception, so that every child process is ended too."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -16,12 +16,11 @@ import asyncio
 import math
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 
+from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
 from hedgerow.errors import ConfigError
 from hedgerow.lab.conditions import Conditions
 from hedgerow.lab.experiments import EXPERIMENTS, Request, Result, write_json
@@ -98,11 +97,10 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     if name not in EXPERIMENTS:
         raise ConfigError(f'no experiment "{name}"; there are {", ".join(EXPERIMENTS)}')
     file: Path | None = arguments.json
-    if file is not None and not file.absolute().parent.is_dir():
-        raise ConfigError(f"--json {file}: there is no such directory")
+    check_json_file(file)
     experiment = import_module(EXPERIMENTS[name][0])
     request = Request(arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell)
-    with _signals_as_exceptions():
+    with signals_as_exceptions():
         result: Result = experiment.run(request)
     if file is not None:
         write_json(file, result)
@@ -118,21 +116,6 @@ def run_experiment(arguments: argparse.Namespace) -> int:
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
-    """Be ended as by an exception, so that whatever was started is ended too."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def read_conditions(arguments: argparse.Namespace) -> Conditions:

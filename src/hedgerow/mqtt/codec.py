@@ -12,13 +12,14 @@ never come here: the short path reads and writes them in place.
 from __future__ import annotations
 
 from hedgerow.mqtt.decoder import decode, peek_version, read_header
-from hedgerow.mqtt.encoder import encode, encode_plain_publish
+from hedgerow.mqtt.encoder import encode, encode_plain_publish, encode_publish_run
 from hedgerow.mqtt.wire import encode_variable_byte_integer as encode_remaining_length
 
 __all__ = [
     "decode",
     "encode",
     "encode_plain_publish",
+    "encode_publish_run",
     "encode_remaining_length",
     "peek_version",
     "read_header",

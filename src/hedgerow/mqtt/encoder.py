@@ -7,7 +7,7 @@ what no peer could read is a mistake of our own code and raises ValueError.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hedgerow.message import Message, Properties
@@ -296,3 +296,20 @@ def encode_plain_publish(
         )  # fmt: skip
     head = first.to_bytes(1, "big") + encode_variable_byte_integer(length) + len(topic).to_bytes(2, "big")
     return b"".join((head, topic, properties, payload))
+
+
+def encode_publish_run(
+    topic: bytes, packet_ids: Iterable[bytes], properties: Iterable[bytes], messages: Iterable[Message]
+) -> bytes:
+    """PUBLISH packets at QoS 1 for messages of one topic, with packet identifiers and properties encoded."""
+    name = len(topic).to_bytes(2, "big") + topic
+    heads: dict[int, bytes] = {}  # by size of what follows
+    pieces: list[bytes] = []
+    for packet_id, block, message in zip(packet_ids, properties, messages, strict=False):
+        payload = message.payload
+        size = len(block) + len(payload)
+        head = heads.get(size)
+        if head is None:
+            head = heads[size] = b"\x32" + encode_variable_byte_integer(len(name) + 2 + size) + name
+        pieces += (head, packet_id, block, payload)
+    return b"".join(pieces)

@@ -99,6 +99,27 @@ class Outbox:
         self.bytes += delivery.size
         self._launch(delivery)
 
+    def has_room_for(self, count: int) -> bool:
+        """May so many be put in flight at once?"""
+        return not self.queue and len(self.in_flight) + count <= self.window
+
+    def start_run(self, deliveries: list[Delivery]) -> list[bytes]:
+        """As `start` for each, where `has_room_for` all; their packet identifiers, as they are written."""
+        in_flight = self.in_flight
+        packet_id = self.next_packet_id
+        packet_ids = []
+        for delivery in deliveries:
+            while packet_id in in_flight:
+                packet_id = packet_id % MAX_PACKET_ID + 1
+            delivery.packet_id = packet_id
+            delivery.stage = Stage.SENT
+            in_flight[packet_id] = delivery
+            packet_ids.append(packet_id.to_bytes(2, "big"))
+            self.bytes += delivery.size
+            packet_id = packet_id % MAX_PACKET_ID + 1
+        self.next_packet_id = packet_id
+        return packet_ids
+
     def _launch(self, delivery: Delivery) -> None:
         packet_id = self.allocate_packet_id()
         delivery.packet_id = packet_id

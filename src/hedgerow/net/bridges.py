@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import ipaddress
 import random
 import secrets
 import socket
@@ -25,6 +26,7 @@ from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.net.bridge_files import read_bridge_files
 from hedgerow.net.client.link import explain
 from hedgerow.net.link import WRITE_HIGH_WATER, WRITE_LOW_WATER, Link
+from hedgerow.net.lookups import Lookups
 from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class Bridges:
         self._server = server
         self._sections = read_bridge_files(server.config.bridges)
         self._dialling: set[asyncio.Task[None]] = set()
+        self._lookups = Lookups()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._is_running = False
@@ -177,19 +180,24 @@ class Bridges:
     async def _dial(self, bridge: Bridge, address: Address) -> None:
         loop = asyncio.get_running_loop()
         section = bridge.section
+        reason = "no address"
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 context = _tls_context(section) if section.is_tls else None
                 local = (section.bridge_bind_address, 0) if section.bridge_bind_address else None
-                await loop.create_connection(
-                    lambda: FarLink(self._server, bridge, address),
-                    address.host,
-                    address.port,
-                    ssl=context,
-                    server_hostname=address.host if context is not None else None,
-                    local_addr=local,
-                )
-            return
+                for host in await self._lookups.find(address.host):
+                    try:
+                        await loop.create_connection(
+                            lambda: FarLink(self._server, bridge, address),
+                            host,
+                            address.port,
+                            ssl=context,
+                            server_hostname=address.host if context is not None else None,
+                            local_addr=local,
+                        )
+                        return
+                    except OSError as error:
+                        reason = explain(error)  # of the last, if all fail
         except TimeoutError:
             reason = f"no answer in {DIAL_TIMEOUT_S:g} s"
         except (ConfigError, ConnectError) as error:
@@ -218,7 +226,11 @@ def _tls_context(section: Section) -> ssl.SSLContext:
 
 
 def _is_of_this_machine(host: str) -> bool:
-    """Whether an address is one of ours, which the system tells by letting us bind to it."""
+    """Whether an address is one of ours, which the system tells by letting us bind to it.
+
+    Raises ValueError for a name: binding would look it up, and everybody waits for a silent name server.
+    """
+    ipaddress.ip_address(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -18,10 +18,11 @@ import resource
 import secrets
 import socket
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, StoreError
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.mqtt.broker.limits import Limits
@@ -39,12 +40,14 @@ from hedgerow.rates import RatePerAddress
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
     from hedgerow.net.bridges import Bridges
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.http import Handler, HttpLink
     from hedgerow.net.mdns_services import MdnsServices
     from hedgerow.net.sensors import Sensors
+    from hedgerow.net.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +135,7 @@ class Server:
             self._max_sockets = min(self._max_sockets, files - RESERVED_FILES)
         try:
             self._bind()
-            self._load()
+            await self._load()
             from hedgerow.net.bridges import Bridges
 
             self.bridges = Bridges(self)
@@ -203,7 +206,7 @@ class Server:
             return lambda listener, address: HttpLink(self)
         return partial(Link, self)
 
-    def _load(self) -> None:
+    async def _load(self) -> None:
         """Take up what the files hold: passwords, access rules, and the store."""
         config = self.config
         if config.passwords is not None:
@@ -214,9 +217,7 @@ class Server:
             self.node_id, snapshot = config.id or default_id, None
             epoch = int(time.time())  # as a new store counts: no life of this name repeats another's
         else:
-            from hedgerow.net.store import Store
-
-            store = Store.open(config.data)
+            store = await _open_store(config.data)
             self._committer = Committer(self, store)
             self.node_id, snapshot = store.node_id(default_id, config.id), store.load()
             epoch = store.epoch
@@ -402,6 +403,20 @@ class Server:
         if self.event_log.deadline is not None:
             self._wake_at(self.event_log.deadline)
         self.flush()
+
+
+async def _open_store(directory: Path) -> Store:
+    """In a thread: it waits for the disk, and other nodes may live in this loop."""
+    from hedgerow.net.store import Store
+
+    opening = asyncio.ensure_future(asyncio.to_thread(Store.open, directory))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        # The thread goes on, and what it opens stays locked until it is closed.
+        with suppress(StoreError):
+            (await opening).close()
+        raise
 
 
 def _tls_context(tls: Tls, application_protocol: str) -> ssl.SSLContext:

@@ -9,7 +9,7 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges import bridge_set
 from hedgerow.fabric.bridges.bridge import DRAIN_S, State
-from hedgerow.fabric.bridges.events import QueueTaken
+from hedgerow.fabric.bridges.events import BridgeDown, QueueTaken
 from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Pingresp, Puback, Publish, Unsubscribe
 from tests.fabric.bridges.harness import Network, Node, Script, make_section
 
@@ -50,6 +50,16 @@ def test_created_unchanged_replaced(network: Network, north: Node, south: Node) 
     assert create(replace=True, keepalive_interval=30) == "replaced"
     assert network.wires != [wire]
     assert north.is_up
+
+
+def test_the_log_says_why_a_bridge_is_down(network: Network, north: Node, south: Node) -> None:
+    north.create(make_section("# both 1"))
+    north.create(make_section("# both 1", replace=True, keepalive_interval=30))
+    network.advance(1)
+    north.delete()
+    network.advance(DRAIN_S)
+    reasons = [event.reason for event in north.events if isinstance(event, BridgeDown)]
+    assert reasons == ["another takes its place", "the bridge is deleted"]
 
 
 def test_a_name_in_use_is_refused_and_nothing_changes(network: Network, north: Node, south: Node) -> None:

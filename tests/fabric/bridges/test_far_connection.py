@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
-from struct import pack
 
 import pytest
 
 from hedgerow.fabric.bridges.bridge import Bridge, State
-from hedgerow.fabric.bridges.entries import ASK_TOPIC, decode_ids
-from hedgerow.fabric.bridges.stamp_codec import Presence, decode_stamps, encode_presence, encode_stamps
+from hedgerow.fabric.bridges.entries import ASK_TOPIC
+from hedgerow.fabric.bridges.stamp_codec import Presence, decode_ids, encode_presence
 from hedgerow.fabric.bridges.stamps import CARRIER_TOPIC
-from hedgerow.message import MessageId
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import (
@@ -474,12 +472,79 @@ def test_a_session_that_was_lost_here_uses_other_packet_identifiers(network: Net
     assert len(set(used)) == 2
 
 
-@pytest.mark.parametrize("message_id", [MessageId("x", 1, 2**63), MessageId("x", 2**63, 1)])
-def test_no_stamp_gives_an_id_that_the_store_could_not_write(message_id: MessageId) -> None:
-    origin, epoch, sequence = message_id
-    usable = encode_stamps(5, [(MessageId(origin, 7, 9), b"f" * 8)])[0]
-    payload = usable.replace(pack("!QQ", 7, 9), pack("!QQ", epoch, sequence))
-    assert payload != usable
-    assert len(decode_stamps(usable)[1]) == 1
-    with pytest.raises(ValueError, match="does not fit"):
-        decode_stamps(payload)
+def test_a_second_connack_in_the_words_of_3_1_1_ends_the_link(network: Network, north: Node) -> None:
+    """It would be taken for a new connection: counted again, subscribed again, sent again."""
+    _, script = join(network, north, "# both 1")
+    script.take()
+    script.send_bytes(b"\x20\x02\x00\x00")
+    assert script.is_lost
+    assert not [packet for packet in script.take() if isinstance(packet, Subscribe)]
+    assert north.broker.client_count == 0
+
+
+def test_nor_does_mqtt_5_begin_with_one(network: Network, north: Node) -> None:
+    scripts = network.script("far")
+    north.bridge("# both 1", address="far")
+    scripts[0].send_bytes(b"\x20\x02\x00\x00")
+    assert scripts[0].is_lost
+    assert north.state() is State.WAITING
+
+
+def test_what_the_far_broker_says_fits_into_a_line_of_the_log(network: Network, north: Node) -> None:
+    _, script = join(network, north, "# both 1")
+    script.send(Disconnect(Reason.UNSPECIFIED_ERROR, {"reason_string": "x\n2026 all is well" + "y" * 60_000}))
+    told = [str(north.events[-1]), str(north.states["b"]["reason"])]
+    assert all("x?2026 all is well" in each and len(each) < 400 for each in told)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "far\n2026 all is well"])
+def test_a_name_that_no_id_may_bear_is_none(network: Network, north: Node, name: str) -> None:
+    scripts = network.script("far")
+    north.bridge("# both 1", address="far")
+    scripts[0].accept(Connack(properties={"user_property": (("hedgerow-node", name),)}))
+    assert (north.state(), north.find().status()["far"]) == (State.UP, None)
+
+
+@pytest.mark.parametrize("client_id", ["a#b", "a/+", "x" * 10_000])
+def test_a_client_identifier_need_not_be_a_level_of_a_topic(
+    network: Network, north: Node, client_id: str
+) -> None:
+    scripts = network.script("far")
+    north.bridge("# both 1", address="far", clientid=client_id, notifications=False)
+    others = scripts[0].accept()
+    assert north.state() is State.UP
+    (presence,) = {each.topic for each in others if isinstance(each, Publish)}
+    assert presence.startswith(CARRIER_TOPIC)
+    assert len(presence) < 200
+
+
+def test_what_is_held_when_a_clean_session_ends_blocks_no_other(network: Network, north: Node) -> None:
+    """Its packet identifier is that of another message on the next connection."""
+    north.listen("t/#")
+    scripts = network.script("far")
+    north.bridge("t/# in 2", address="far", cleansession=True, restart_timeout=0.1)
+    scripts[0].accept()
+    leader = encode_presence(Presence(9, 1, True, ("#",)))
+    scripts[0].send(Publish(CARRIER_TOPIC + "leader", leader))
+    scripts[0].send(Publish("t/1", b"held", 2, packet_id=1))
+    assert north.take_heard() == []
+    network.lose("north", "far")
+    network.advance(0.2)
+    scripts[1].accept()
+    network.advance(1)
+    scripts[1].send(Pingresp(), Publish("t/1", b"new", 2, packet_id=1))
+    network.advance(1)
+    assert north.take_heard() == [b"held", b"new"]
+
+
+def test_a_client_cannot_say_when_its_value_was_published(network: Network, north: Node, south: Node) -> None:
+    """One from the year 4821 would keep all later ones from the other brokers."""
+    north.bridge("# both 1")
+    from_the_future = (("hedgerow-time", "90000000000"),)
+    liar = north.connect("liar")
+    liar.publish("v", b"lie", 1, retain=True, properties={"user_property": from_the_future})
+    network.advance(1)
+    north.publish("v", b"later", 1, retain=True)
+    kept = south.broker.retained.get("v")
+    assert kept is not None
+    assert kept.payload == b"later"

@@ -9,18 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.fabric.bridges import carriers, stamp_tables, stamps
-from hedgerow.fabric.bridges.stamp_codec import (
-    MAX_STAMPS,
-    Presence,
-    decode_presence,
-    decode_question,
-    decode_stamps,
-    encode_presence,
-    encode_question,
-    encode_stamps,
-    fingerprint,
-)
+from hedgerow.fabric.bridges.stamp_codec import Presence, encode_presence, encode_stamps, fingerprint
 from hedgerow.fabric.bridges.stamps import (
+    ANSWER_TOPIC,
     CARRIER_TOPIC,
     IDENTITY_TOPIC,
     PREFIX,
@@ -560,75 +551,23 @@ def test_a_silent_leader_delays_and_no_more() -> None:
     assert numbers(one) == list(range(20))
 
 
-# Bytes
-
-
-@given(
-    st.integers(0, 2**64 - 1),
-    st.lists(
-        st.tuples(
-            st.builds(
-                MessageId,
-                st.text(
-                    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20
-                ),
-                st.integers(0, 2**63 - 1),
-                st.integers(0, 2**63 - 2),
-            ),
-            st.binary(min_size=8, max_size=8),
-        ),
-        max_size=20,
-    ),
-    st.booleans(),
-)
-def test_stamps_read_as_they_were_written(
-    life: int, written: list[tuple[MessageId, bytes]], goes_before: bool
-) -> None:
-    payloads = encode_stamps(life, written, goes_before)
-    assert [decode_stamps(each) for each in payloads] == ([(life, written, goes_before)] if written else [])
-
-
-def test_many_stamps_take_several_publications() -> None:
-    written = [(MessageId("o" * 255, 1, 2 * number), b"12345678") for number in range(2 * MAX_STAMPS + 1)]
-    payloads = encode_stamps(1, written)
-    assert len(payloads) == 3
-    assert [stamp for each in payloads for stamp in decode_stamps(each)[1]] == written
-
-
-def test_an_id_that_cannot_be_written_is_left_out() -> None:
-    strange = [MessageId("o" * 256, 1, 1), MessageId("o", 2**64, 1), MessageId("o", 1, 2**64)]
-    assert encode_stamps(1, [(each, b"12345678") for each in strange]) == []
-
-
-def test_a_presence_reads_as_it_was_written() -> None:
-    presence = Presence(2**48 - 1, 7, False, ("a/#", "b/+/c"))
-    assert decode_presence(encode_presence(presence)) == presence
-    many = presence._replace(filters=tuple(f"a/{number}" for number in range(65)))
-    assert decode_presence(encode_presence(many)).filters == ("#",)
-
-
-@pytest.mark.parametrize("read", [decode_presence, decode_stamps, decode_question])
-def test_no_reader_takes_a_part_or_raises_anything_else(read: object) -> None:
-    assert callable(read)
-    whole = {
-        decode_presence: encode_presence(Presence(1, 1, True, ("a", "b"))),
-        decode_stamps: encode_stamps(1, [(MessageId("o", 1, n), b"12345678") for n in (1, 2, 5)])[0],
-        decode_question: encode_question(1, [(b"12345678", b"87654321")] * 2),
-    }[read]
-    read(whole)
-    for length in range(len(whole)):
-        try:
-            parts = read(whole[:length])
-        except ValueError:
-            continue
-        assert parts != read(whole)  # fewer groups or questions, each of them whole
-    with pytest.raises(ValueError, match="does not fit"):
-        read(b"\x02" + whole[1:])
-
-
 def test_control_topics_are_known() -> None:
     assert is_control(STAMPS_TOPIC)
     assert not is_control("hedgerow/bridges")
     with pytest.raises(ValueError, match="24 hex digits"):
         Stamps("one", 1, True, "short")
     assert stamps.CONTROL_FILTER == "hedgerow/bridge/#"
+
+
+def test_carriers_that_only_come_and_go_are_not_remembered() -> None:
+    stamps = Stamps("me", 5, False, "0" * 24)
+    stamps.connected(0.0)
+    stamps.take_publications()
+    for number in range(1_000):
+        topic = f"{CARRIER_TOPIC}{number}"
+        stamps.receive_control(topic, encode_presence(Presence(9, 0, False, ("#",))), 0.01)
+        stamps.receive_control(topic, b"", 0.01)
+    stamps.note_sent(Message("t", b"x", id=MessageId("o", 1, 1)), 0.01)
+    stamps.handle_timer(0.1)
+    topics = [each.topic for each in stamps.take_publications()]
+    assert not [each for each in topics if each.startswith(ANSWER_TOPIC)]

@@ -263,6 +263,23 @@ def test_only_the_lowest_agent_acts() -> None:
     assert acting == [ActingChanged(True), ActingChanged(False)]
 
 
+def test_an_agent_that_saw_nobody_lets_a_lower_one_be_heard_before_it_acts() -> None:
+    world = World()
+    world.run(1.5)
+    world.agent.receive_announcement("a", 1.5)
+    assert world.agent.is_standing_by
+    world.alive.clear()
+    world.run(5.0)
+    assert not world.agent.alive
+    world.alive.update(THREE)
+    world.run(1.0)
+    assert world.agent.alive == set(THREE)
+    assert not world.agent.is_acting
+    assert world.agent.is_standing_by
+    world.run(1.5)
+    assert world.agent.is_acting, "the other one is gone indeed"
+
+
 def test_commands_that_were_not_taken_are_not_given_by_an_agent_that_stands_by() -> None:
     world = World()
     world.run(1.4)

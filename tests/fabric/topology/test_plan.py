@@ -83,6 +83,13 @@ def test_a_plan_in_words() -> None:
     assert str(Plan()) == "nothing to do"
 
 
+def test_more_paths_than_brokers_are_as_many_as_there_can_be() -> None:
+    brokers = list("abcd")
+    made = [plan(Topology("redundant", count), brokers, brokers) for count in (3, 10**12)]
+    assert made[0] == made[1]
+    assert len(made[0].create) == 6
+
+
 def test_pairs_may_come_either_way_round_and_order_is_that_of_the_list() -> None:
     brokers = ["zebra", "ant", "mole"]
     existing = [("mole", "ant"), ("ant", "zebra")]

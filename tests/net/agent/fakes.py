@@ -79,9 +79,14 @@ class FakeNode:
             self._publish(f"{name}/state", b"", True)
 
     def tell(self, name: str) -> None:
-        port = self.bridges[name].addresses[0].port
-        is_up = port in self.others and port not in self.is_cut_from
-        state = {"connection": name, "state": "up" if is_up else "waiting", "reason": "" if is_up else "gone"}
+        address = self.bridges[name].addresses[0]
+        is_up = address.port in self.others and address.port not in self.is_cut_from
+        state = {
+            "connection": name,
+            "state": "up" if is_up else "waiting",
+            "reason": "" if is_up else "gone",
+            "address": str(address),
+        }
         self._publish(f"{name}/state", json.dumps(state).encode(), True)
 
     def _publish(self, level: str, payload: bytes, retain: bool) -> None:

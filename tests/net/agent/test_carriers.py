@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
+import pytest
+
+from hedgerow.net.agent import carriers
 from hedgerow.net.agent.carriers import CarrierDriver, carrier_id
 from hedgerow.net.agent.drivers import Broker, DriverContext
 from hedgerow.net.agent.entries import read_words
@@ -81,6 +85,20 @@ async def test_a_deleted_bridge_is_gone_and_can_be_made_again(mosquitto: StartMo
         await until(lambda: scene.is_up, "the bridge to be up again")
 
 
+async def test_a_broker_that_has_moved_is_followed(mosquitto: StartMosquitto) -> None:
+    async with carrying(mosquitto) as scene:
+        (scene.two.entry,) = read_words([f"2=127.0.0.1:{mosquitto()}"])
+        scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
+        await until(lambda: scene.is_up, "the bridge to the new place")
+        async with (
+            connect(str(scene.one.entry.address)) as one,
+            connect(str(scene.two.entry.address)) as two,
+            two.subscribe("x", qos=1) as at_two,
+        ):
+            await one.publish("x", b"there", qos=1)
+            assert [message.payload for message in await take(at_two, 1)] == [b"there"]
+
+
 async def test_who_stands_by_carries_nothing(mosquitto: StartMosquitto) -> None:
     async with carrying(mosquitto) as scene:
         scene.driver.stand_by()
@@ -98,6 +116,32 @@ async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew
         assert scene.changed == {"1", "2"}
         scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
         await until(lambda: scene.is_up, "the bridge to be up again")
+
+
+async def test_a_process_that_hangs_is_ended_and_its_bridges_are_told_gone(
+    mosquitto: StartMosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carriers, "ASK_S", 0.1)
+    async with carrying(mosquitto) as scene:
+        os.kill(scene.process, signal.SIGSTOP)
+        await until(lambda: scene.driver.bridges(scene.one) == {}, "it to be noticed")
+        assert scene.events == [CarrierEnded(f"status {-signal.SIGKILL}")]
+
+
+async def test_a_process_that_cannot_be_started_is_started_when_it_can(
+    mosquitto: StartMosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene([mosquitto(), mosquitto()], None)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nowhere/python")
+        scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
+        await until(lambda: scene.driver.bridges(scene.one) == {}, "the failure to be told")
+    assert scene.events == [CarrierEnded("No such file or directory")]
+    try:
+        scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
+        await until(lambda: scene.is_up, "the bridge to be up")
+    finally:
+        await scene.driver.stop()
 
 
 async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> None:

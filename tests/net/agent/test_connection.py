@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hedgerow.net.agent.connection import BrokerConnection
 from hedgerow.net.agent.entries import read_words
+from hedgerow.net.client.connect import connect
 from tests.conftest import StartMosquitto, StartNode
 from tests.programs import free_port
 from tests.waiting import until
@@ -30,6 +31,7 @@ class Heard:
         self.system: dict[str, bytes] = {}
         self.system_when_complete: set[str] = set()
         self.problems: list[str] = []
+        self.strays: list[str] = []
 
     def receive_answer(self, broker: str) -> None:
         self.answers += 1
@@ -45,6 +47,9 @@ class Heard:
 
     def receive_complete(self, broker: str) -> None:
         self.system_when_complete = set(self.system)
+
+    def receive_stray(self, broker: str, token: str) -> None:
+        self.strays.append(token)
 
     def receive_lost(self, broker: str) -> None:
         self.losses += 1
@@ -96,8 +101,9 @@ async def test_a_broker_that_refuses_dollar_topics_is_probed_elsewhere(
 ) -> None:
     (tmp_path / "acl").write_text("topic readwrite #\ntopic read $SYS/#\n")
     port = mosquitto(f"acl_file {tmp_path / 'acl'}")
-    async with connected(f"127.0.0.1:{port}") as (_, heard):
-        await until(lambda: heard.answers >= 3, "answers below the other prefix")
+    async with connected(f"127.0.0.1:{port}") as (connection, heard):
+        await until(lambda: heard.answers >= 3, "answers")
+        assert connection._prefix == "hedgerow"
 
 
 async def test_nobody_there_is_known_at_once_and_a_return_soon(hedgerow_node: StartNode) -> None:
@@ -167,3 +173,51 @@ async def test_garbage_is_survived() -> None:
     async with listening(talk) as port, connected(f"127.0.0.1:{port}") as (_, heard):
         await until(lambda: heard.losses >= 3, "connections to be lost")
         assert heard.answers == 0
+
+
+async def test_a_connection_that_ends_in_the_breath_in_which_it_was_made_is_told_once() -> None:
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+
+    async def take_over(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x20\x03\x00\x00\x00" + b"\xe0\x01\x8e")  # CONNACK, and DISCONNECT
+        await writer.drain()
+        writer.close()
+
+    async with listening(take_over) as port, connected(f"127.0.0.1:{port}") as (_, heard):
+        await until(lambda: heard.losses >= 3, "connections to be lost")
+        (problem,) = heard.problems
+        assert problem.endswith("session taken over; another agent has this name")
+    assert failures == []
+
+
+async def test_a_retained_announcement_is_no_agent(hedgerow_node: StartNode) -> None:
+    place = f"127.0.0.1:{hedgerow_node().port()}"
+    async with connect(f"mqtt://{place}") as bus:
+        await bus.publish("$hedgerow/agent/announce", b"a", qos=1, retain=True)
+        await bus.publish("hedgerow/agent/announce", b"b", qos=1, retain=True)
+        async with connected(place) as (_, heard):
+            await until(lambda: heard.answers >= 2, "answers, before which it was told what is retained")
+            assert heard.agents == set()
+            await bus.publish("hedgerow/agent/announce", b"c", qos=1)
+            await until(lambda: heard.agents == {"c"}, "an agent that is there")
+
+
+async def test_who_refuses_and_does_not_hang_up_is_given_up_in_order() -> None:
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    serving: list[asyncio.Task[None] | None] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        writer.write(b"\x20\x03\x00\x87\x00")  # CONNACK: not authorized
+        await asyncio.sleep(1.2)  # longer than a connection may take to be made
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(refuse) as port:
+        async with connected(f"127.0.0.1:{port}") as (_, heard):
+            await until(lambda: len(serving) >= 2, "a second connection")
+            assert heard.answers == 0
+        await asyncio.gather(*(task for task in serving if task is not None))
+    assert failures == []

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from unittest.mock import AsyncMock, Mock
 
 from hedgerow.fabric.bridges.topic_line import TopicLine
 from hedgerow.fabric.topology.events import ActingChanged, BrokerFound, BrokerLost
 from hedgerow.fabric.topology.plan import Ghosts, Link, Plan, parse_topology
 from hedgerow.net.agent.entries import read_words
-from hedgerow.net.agent.events import BridgeUp, CommandRefused, CommandSent
+from hedgerow.net.agent.events import (
+    BridgeDown,
+    BridgeUp,
+    BrokerRefuses,
+    CommandRefused,
+    CommandSent,
+    to_json,
+)
 from hedgerow.net.agent.sections import BridgeSettings
 from hedgerow.net.agent.shell import AgentSettings, AgentShell
 from tests.net.agent.fakes import FakeNode, fake_nodes
@@ -172,6 +183,67 @@ async def test_a_broker_that_is_found_elsewhere_after_it_was_lost_is_followed() 
         assert nodes[0].bridges["agent.b"].addresses[0].port == nodes[1].port
         running.shell.discover(*read_words(["b=127.0.0.1:1"]))
         assert running.shell.brokers["b"].entry.address.port == nodes[1].port, "it answers where it is"
+
+
+async def test_a_bridge_to_where_its_far_end_was_is_redirected_though_ghosts_are_kept() -> None:
+    async with fake_nodes("a", "b") as nodes:
+        async with agent(nodes, ghosts=Ghosts.KEEP) as running:
+            await until(lambda: running.shell.agent.is_done, "a bridge")
+        await nodes[1].stop()
+        nodes[1].port = 0
+        await nodes[1].start()
+        async with agent(nodes, ghosts=Ghosts.KEEP) as running:
+            await until(lambda: running.shell.agent.is_done, "a bridge to the new place")
+            assert running.of(CommandSent) == [CommandSent("redirect", "a", "b", "hedgerow")]
+        assert nodes[0].bridges["agent.b"].addresses[0].port == nodes[1].port
+
+
+async def test_one_broker_under_two_names_is_told_and_counts_once() -> None:
+    async with fake_nodes("a", "b") as nodes, agent(nodes) as running:
+        running.shell.discover(*read_words([f"c=localhost:{nodes[0].port}"]))
+        await until(lambda: running.shell.agent.is_done, "a bridge")
+        assert links(nodes) == {("a", "b")}
+        assert running.of(BrokerRefuses) == [BrokerRefuses("c", "it is the same broker as a")]
+        assert running.shell.agent.alive == {"a", "b"}
+        await nodes[1].stop()
+        await until(lambda: running.shell.agent.alive == {"a"}, "b to be lost")
+        await nodes[1].start()
+        # Found elsewhere: it was a mistake of whoever announced it.
+        running.shell.discover(*read_words([f"c=127.0.0.1:{nodes[1].port}"]))
+        await until(lambda: len(running.of(BrokerRefuses)) == 2, "the other one to be told")
+
+
+async def test_while_this_process_is_stopped_nobody_dies() -> None:
+    async with fake_nodes("a", "b", "c") as nodes, agent(nodes) as running:
+        await until(lambda: running.shell.agent.is_done, "a star")
+        said = len(running.events)
+        for _ in range(3):
+            time.sleep(4 * INTERVAL_S)  # noqa: ASYNC251 - as SIGSTOP would: nothing of the loop runs
+            await asyncio.sleep(INTERVAL_S)
+        assert running.events[said:] == []
+        assert running.shell.agent.is_acting
+        await nodes[2].stop()
+        await until(lambda: links(nodes[:2]) == {("a", "b")}, "the watch to go on")
+
+
+async def test_who_loses_sight_of_all_brokers_keeps_what_it_carries() -> None:
+    async with fake_nodes("a") as nodes, agent(nodes) as running:
+        driver = Mock(stop=AsyncMock())
+        running.shell._drivers.append(driver)
+        driver.bridges.return_value = {}
+        await until(lambda: running.shell.agent.is_acting, "the agent to act")
+        await nodes[0].stop()
+        await until(lambda: not running.shell.agent.is_acting, "it to see nobody")
+        driver.stand_by.assert_not_called()
+        await nodes[0].start()
+        await until(lambda: running.shell.agent.is_acting, "it to act again")
+        running.shell.receive_announcement("a lower one")
+        driver.stand_by.assert_called_once_with()
+
+
+def test_halves_of_characters_can_be_printed() -> None:
+    line = to_json(BridgeDown("a", "b", "\ud800"), 0.0)
+    assert json.loads(line.encode())["reason"] == "?"
 
 
 async def test_a_broker_that_is_found_later_takes_its_place_by_its_id() -> None:

@@ -8,16 +8,19 @@ What `FarConnection` does with an open link, this class does around it:
     idle ──► connecting ──► up ──► idle …          lazy: when enough waits, until nothing flows for a while
     connecting ──► up ──► stopped                  once
 
-The shell takes `wants_to_dial`, says `open` or `handle_dial_failed`, and calls `handle_timer`.
+The shell opens a link where `take_dial` says, answers with `open` or `handle_dial_failed`, and calls
+`handle_timer`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import Enum
+from hashlib import blake2b
 
-from hedgerow.fabric.bridges.entries import Entries
+from hedgerow.fabric.bridges.entries import MAX_CARRIER_ID, Entries
 from hedgerow.fabric.bridges.events import BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
 from hedgerow.fabric.bridges.far_connection import FarConnection
 from hedgerow.fabric.bridges.foreign import Foreign
@@ -42,6 +45,7 @@ FIRST_ADDRESS_S = 30.0  # how often one that has come to a second address tries 
 DRAIN_S = 5.0  # for what is under way, when a bridge is deleted
 QUIET_S = 0.3  # without a message from the far side: nothing is under way
 AGE_CHECK_S = 10.0
+_NOT_IN_A_LEVEL = re.compile("[/+#]")
 
 
 class State(Enum):
@@ -80,6 +84,7 @@ class Bridge:
         self.on_down: Callable[[Bridge], None] = lambda bridge: None
         self.on_change: Callable[[], None] = lambda: None
         self.listening_since = now  # What is published here later comes to the session by itself.
+        self.listened_before: set[str] = set()  # to these filters, in an earlier life of the node
         self.taken: set[MessageId] = set()  # along, of what waits for others
         self.entries = entries  # what a foreign broker has got
         self._random = random
@@ -139,7 +144,8 @@ class Bridge:
                 wanted[line.local_filter] = Subscription(line.local_filter, qos, True, retain)
         held = session.subscriptions or {}
         for topic_filter in held.keys() - wanted.keys():
-            self._unsubscribe_here(session, topic_filter)
+            unsubscribe(self.broker, session, topic_filter)
+        self.listened_before = held.keys() & wanted.keys()
         session.subscriptions = {}
         for topic_filter, subscription in wanted.items():
             if topic_filter not in held:
@@ -148,16 +154,6 @@ class Bridge:
             session.subscriptions[topic_filter] = record
             self.broker.subscriptions.add(session, subscription, None)
             self.broker.durability.store_subscription(session, topic_filter, record)
-
-    def _unsubscribe_here(self, session: Session, topic_filter: str) -> None:
-        self.broker.subscriptions.remove(session, topic_filter)
-        self.broker.durability.store_subscription(session, topic_filter, None)
-
-    def stop_listening(self) -> None:
-        """Nothing more is taken from this broker."""
-        for topic_filter in self.session.subscriptions or ():
-            self._unsubscribe_here(self.session, topic_filter)
-        self.session.subscriptions = {}
 
     # Topics
 
@@ -394,7 +390,7 @@ class Bridge:
         self.is_draining = True
         self._dial_at = self._look_at = self._trial_at = float("inf")
         self._drain_until = now + DRAIN_S
-        self.stop_listening()
+        stop_listening(self.broker, self.session)
         if self.connection is not None:
             self.connection.unsubscribe()
 
@@ -410,12 +406,12 @@ class Bridge:
             self._active_count, self._active_at = count, now
         return max(self._active_at, self._drain_until - DRAIN_S)
 
-    def close(self, is_for_good: bool) -> None:
+    def close(self, reason: str, is_for_good: bool) -> None:
         connection = self.connection
         self._dial_at = self._look_at = self._trial_at = self._age_at = self._drain_until = float("inf")
         self.is_draining = True
         if connection is not None:
-            connection.leave("the bridge is deleted" if is_for_good else "the node stops", is_for_good)
+            connection.leave(reason, is_for_good)
 
     # What people see
 
@@ -445,7 +441,24 @@ class Bridge:
 
 
 def carrier_id(section: Section, node_id: str) -> str:
-    return section.remote_clientid_on(node_id).replace("/", ".")
+    """Its client identifier at the far broker, or, where that is no level of a topic, what is made of it."""
+    client_id = section.remote_clientid_on(node_id)
+    if len(client_id) <= MAX_CARRIER_ID and not _NOT_IN_A_LEVEL.search(client_id):
+        return client_id
+    digest = blake2b(client_id.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{_NOT_IN_A_LEVEL.sub('.', client_id[:64])}.{digest}"
+
+
+def unsubscribe(broker: Broker, session: Session, topic_filter: str) -> None:
+    broker.subscriptions.remove(session, topic_filter)
+    broker.durability.store_subscription(session, topic_filter, None)
+
+
+def stop_listening(broker: Broker, session: Session) -> None:
+    """Nothing more is taken from this broker."""
+    for topic_filter in session.subscriptions or ():
+        unsubscribe(broker, session, topic_filter)
+    session.subscriptions = {}
 
 
 def waiting_for(session: Session) -> list[Delivery]:

@@ -12,19 +12,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.bridges.bridge import Bridge, State, carrier_id, waiting_for
+from hedgerow.fabric.bridges.bridge import Bridge, State, carrier_id, stop_listening, waiting_for
 from hedgerow.fabric.bridges.entries import Entries
 from hedgerow.fabric.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.deliveries import drop_aged, enqueue
+from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
+from hedgerow.topics import matches
 
 COUNTERS_S = 5.0  # how often the counters of a state are told when nothing else changed
 DRAIN_LOOK_S = 0.05
 MAX_ENTRIES = 256  # of bridges that are or were; a log of 4 MiB at most each
+# Of a queue whose bridge is not known any more: without, what nobody takes would be kept for ever.
+LEFT_LIMITS = QueueLimits(64 * 1024 * 1024, age_s=86_400.0, drops_oldest=True)
 MAX_LEFT = 256  # queues of deleted bridges: one for every name that was ever used would be too many
 
 
@@ -42,6 +46,7 @@ class BridgeSet:
         self._random = random
         self._token = token
         self._is_own = is_own
+        self._started_at = float("inf")  # until all that was stored is here
         self._bridges: dict[str, Bridge] = {}
         self._draining: list[Bridge] = []
         self._left: dict[Session, str] = {}  # by deleted bridges, with something that waits → their names
@@ -73,6 +78,7 @@ class BridgeSet:
         for address in section.addresses:
             if self._is_own(address):
                 raise ConfigError(f"{address} is this node itself")
+        self._check_client_id(section)
         client_id = section.local_clientid_on(self._broker.node_id)
         session = self._broker.sessions.get(client_id)
         if session is not None and not self._may_take(session, section.name):
@@ -82,14 +88,19 @@ class BridgeSet:
                 return "unchanged"
             self._take_away(known, section, client_id)
         for leaving in [bridge for bridge in self._draining if bridge.section.name == section.name]:
-            leaving.close(is_for_good=False)
+            leaving.close("another takes its place", is_for_good=False)
             self._draining.remove(leaving)
+            self._events += leaving.events
+            if leaving.session is not session:
+                self._leave(leaving)
         if session is not None:
             self._left.pop(session, None)
         entries = self._find_entries(section)
         bridge = Bridge(self._broker, section, now, self._random, self._token, entries)
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
+        if known is not None:
+            bridge.listened_before &= known.listened_before
         bridge.on_up = self._take_along
         bridge.on_down = self._offer
         bridge.on_change = self._stir
@@ -97,15 +108,27 @@ class BridgeSet:
         self._bridges[section.name] = bridge
         return "created" if known is None else "replaced"
 
+    def _check_client_id(self, section: Section) -> None:
+        """Two with one client identifier would take the link from each other, for ever."""
+        client_id = section.remote_clientid_on(self._broker.node_id)
+        for other in self._bridges.values():
+            is_other = other.section.name != section.name and set(other.section.addresses) & set(
+                section.addresses
+            )
+            if is_other and other.section.remote_clientid_on(self._broker.node_id) == client_id:
+                raise ConfigError(
+                    f"bridge {other.section.name} has the client identifier {client_id} there already"
+                )
+
     def _take_away(self, known: Bridge, section: Section, client_id: str) -> None:
         """Another takes its place, and its session where that has the same name."""
         if known.connection is not None:
             known.connection.unsubscribe({line.remote_filter for line in section.topics if line.is_in})
-        known.close(is_for_good=False)
+        known.close("another takes its place", is_for_good=False)
         self._events += known.events
         del self._bridges[section.name]
         if known.session.client_id != client_id:
-            known.stop_listening()
+            stop_listening(self._broker, known.session)
             self._leave(known)
 
     def _find_entries(self, section: Section) -> Entries:
@@ -121,7 +144,7 @@ class BridgeSet:
         """Is it this bridge's own, of an earlier life of the node or of the bridge?"""
         if any(bridge.session is session for bridge in self if bridge.section.name != name):
             return False
-        return session.is_bridge or (session.is_peer and session.connection is None)
+        return session.is_bridge
 
     def delete(self, name: str, now: float) -> None:
         bridge = self._bridges.pop(name, None)
@@ -136,21 +159,22 @@ class BridgeSet:
     def _finish_drained(self, now: float) -> None:
         for bridge in [each for each in self._draining if each.is_drained(now)]:
             self._draining.remove(bridge)
-            bridge.close(is_for_good=not len(bridge.session.outbox or ()))
+            bridge.close("the bridge is deleted", is_for_good=not len(bridge.session.outbox or ()))
             self._events += bridge.events
             self._leave(bridge)
         self._look_at = now + DRAIN_LOOK_S if self._draining else float("inf")
 
     def leave_unclaimed(self) -> None:
         """Of the sessions that the store had, those of bridges that are no more, or were being deleted."""
+        self._started_at = self._broker.now
         claimed = {bridge.session for bridge in self}
         for session in list(self._broker.sessions.values()):
             if session.is_bridge and session not in claimed:
-                for topic_filter in session.subscriptions or ():
-                    self._broker.subscriptions.remove(session, topic_filter)
-                    self._broker.durability.store_subscription(session, topic_filter, None)
-                session.subscriptions = {}
+                stop_listening(self._broker, session)
                 self._left[session] = session.client_id
+                session.queue_limits = LEFT_LIMITS
+                for delivery in waiting_for(session):
+                    delivery.queued_at = self._broker.now
 
     def _leave(self, bridge: Bridge) -> None:
         """What waits goes to bridges that are up, or stays for one that comes."""
@@ -205,8 +229,8 @@ class BridgeSet:
     def _take(self, bridge: Bridge, session: Session) -> set[MessageId]:
         """The ids of what waits there and the bridge carries: what it did not have yet, it has now.
 
-        It had what was published here since it listens: at a broker that does not look at ids, once more
-        would be twice. At QoS 2 not what the other side has said that it took.
+        It had what was published here since it listens at QoS 1 or 2: at a broker that does not look at ids,
+        once more would be twice. At QoS 2 not what the other side has said that it took.
         """
         known = {each.message.id for each in waiting_for(bridge.session)} | bridge.taken
         carried: set[MessageId] = set()
@@ -217,7 +241,7 @@ class BridgeSet:
             message_id = self._broker.identify_late(delivery.message)
             carried.add(message_id)
             is_new = message_id not in known and message_id.origin != bridge.session.far_origin
-            if is_new and delivery.queued_at <= bridge.listening_since:
+            if is_new and not self._had(bridge, session, delivery):
                 bridge.taken.add(message_id)
                 self._enqueue(bridge, delivery.message, delivery)
                 count += 1
@@ -226,6 +250,20 @@ class BridgeSet:
                 QueueTaken(bridge.section.name, count, self._left.get(session, session.client_id))
             )
         return carried
+
+    def _had(self, bridge: Bridge, session: Session, delivery: Delivery) -> bool:
+        message = delivery.message
+        if delivery.queued_at > bridge.listening_since and _listens(bridge, message.topic):
+            return True
+        if bridge.connection is None or bridge.connection.foreign is None:
+            return False
+        is_left = session in self._left  # Then nobody else has it: twice is better than never.
+        assert message.id is not None
+        if bridge.entries.was_admitted(message.id) and not (is_left and delivery.packet_id):
+            return True
+        # Since when things wait, and what the foreign broker got, is not stored.
+        is_old = delivery.queued_at <= self._started_at and not is_left
+        return is_old and any(matches(each, message.topic) for each in bridge.listened_before)
 
     def _enqueue(self, bridge: Bridge, message: Message, delivery: Delivery) -> None:
         # The message has a place in the store for the one that it waits for, not for this one.
@@ -295,7 +333,7 @@ class BridgeSet:
         """The node stops; what waits is kept for its next start."""
         self._broker.now = now
         for bridge in self:
-            bridge.close(is_for_good=False)
+            bridge.close("the node stops", is_for_good=False)
 
 
 def _is_same(one: Section, other: Section) -> bool:
@@ -309,4 +347,17 @@ def _hears_the_same(one: Section, other: Section) -> bool:
 
 
 def _carries(bridge: Bridge, delivery: Delivery) -> bool:
-    return delivery.stage != Stage.RELEASED and bridge.name_there(delivery.message.topic) is not None
+    """May it go that way, if it is not taken already?"""
+    topic = delivery.message.topic
+    return (
+        delivery.stage != Stage.RELEASED
+        and bridge.name_there(topic) is not None
+        and bridge.session.may_read(bridge.broker.access, topic)
+    )
+
+
+def _listens(bridge: Bridge, topic: str) -> bool:
+    """Does what is published there wait for this bridge, if need be?"""
+    return any(
+        line.is_out and line.qos and matches(line.local_filter, topic) for line in bridge.section.topics
+    )

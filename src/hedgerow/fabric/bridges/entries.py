@@ -7,9 +7,9 @@ leader itself brings it admits at once, and says so. All carriers hear every ans
 lets go of it, and whoever leads next knows what F has. Who brought the last message of an origin is preferred
 for a moment, so that what comes by two ways at once keeps its order.
 
-    hedgerow/bridge/ask/CARRIER        version, ids
-    hedgerow/bridge/admitted/CARRIER   version, ids: CARRIER may bring them, and nobody else
-    hedgerow/bridge/known/CARRIER      version, ids: CARRIER need not bring them
+    hedgerow/bridge/ask/CARRIER        ids
+    hedgerow/bridge/admitted/CARRIER   ids: CARRIER may bring them, and nobody else
+    hedgerow/bridge/known/CARRIER      ids: CARRIER need not bring them
 
 The answer of a leader that goes away is asked for again, from the next. A carrier whose link broke asks again
 for what was not acknowledged, and is admitted again. A carrier that is killed between the answer and its
@@ -20,29 +20,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from struct import Struct, error
 from typing import ClassVar
 
 from hedgerow.duplicates import DuplicateLog
+from hedgerow.fabric.bridges.stamp_codec import decode_ids, encode_ids, is_usable
 from hedgerow.message import Message, MessageId
 
 ASK_TOPIC = "hedgerow/bridge/ask/"
 ADMITTED_TOPIC = "hedgerow/bridge/admitted/"
 KNOWN_TOPIC = "hedgerow/bridge/known/"
 
-VERSION = 1
 PATIENCE_S = 1.5  # for the leader's answer: as long as it takes to find that it is gone
 PREFERENCE_S = 0.1  # How long the others wait for who brought the last one of the same origin.
 MAX_PREFERRED = 1_000  # origins
 MAX_WAITING = 10_000  # messages that wait for an answer
 MAX_ADMITTED = 10_000  # of which it is remembered who brought them
-MAX_IDS = 1_000  # in a publication
-MAX_PAYLOAD = 300_000
-MAX_NUMBER = 2**64 - 1
+MAX_CARRIER_ID = 128  # characters; 64 KiB for each message that is remembered would be memory for the taking
 LOG_BYTES = 4 * 1024 * 1024
-
-_RUN = Struct("!QQH")
-_LENGTH = Struct("!H")
 
 
 class Entries:
@@ -76,7 +70,7 @@ class Entries:
                 self._announce(ADMITTED_TOPIC + self.carrier_id, message_id)
             return may
         if message_id not in self._waiting:
-            if len(self._waiting) >= MAX_WAITING:
+            if len(self._waiting) >= MAX_WAITING or not is_usable(message_id):
                 return True  # Twice is better than never.
             self._waiting[message_id] = now + PATIENCE_S
             self._ask(message_id, now)
@@ -119,9 +113,7 @@ class Entries:
             waiting = [each for each in asking if each in self._waiting]
             self._publications.append((ASK_TOPIC + self.carrier_id, waiting))
         publications, self._publications = self._publications, []
-        return [
-            Message(topic, payload, 1) for topic, ids in publications for payload in encode_ids(ids) if ids
-        ]
+        return [Message(topic, payload, 1) for topic, ids in publications for payload in encode_ids(ids)]
 
     # What the others say
 
@@ -129,12 +121,14 @@ class Entries:
         """Was this publication for us?"""
         for prefix, handle in self._HANDLERS.items():
             if topic.startswith(prefix):
+                carrier_id = topic[len(prefix) :]
                 try:
                     ids = decode_ids(payload)
                 except ValueError:
                     self.malformed += 1
                 else:
-                    handle(self, topic[len(prefix) :], ids, now)
+                    if len(carrier_id) <= MAX_CARRIER_ID:
+                        handle(self, carrier_id, ids, now)
                 return True
         return False
 
@@ -246,44 +240,3 @@ class Entries:
         self._deferred.clear()
         for waiting in self._asking, self._answers, self._publications:
             waiting.clear()
-
-
-def encode_ids(ids: Sequence[MessageId]) -> list[bytes]:
-    """As few payloads as hold them all: those in a row of one life share an entry."""
-    payloads = []
-    for start in range(0, len(ids), MAX_IDS):
-        runs: list[list[int | str]] = []
-        for origin, epoch, sequence in ids[start : start + MAX_IDS]:
-            last = runs[-1] if runs else None
-            if last is not None and last[:2] == [origin, epoch] and sequence == int(last[2]) + int(last[3]):
-                last[3] = int(last[3]) + 1
-            else:
-                runs.append([origin, epoch, sequence, 1])
-        payload = bytearray([VERSION])
-        for origin_name, epoch_number, first, count in runs:
-            name = str(origin_name).encode()
-            payload += _LENGTH.pack(len(name)) + name
-            payload += _RUN.pack(int(epoch_number), int(first), int(count))
-        payloads.append(bytes(payload))
-    return payloads
-
-
-def decode_ids(payload: bytes) -> list[MessageId]:
-    """Raises ValueError for what is not written so, or is more than one publication holds."""
-    if not payload or payload[0] != VERSION or len(payload) > MAX_PAYLOAD:
-        raise ValueError("another version, or too long")
-    ids: list[MessageId] = []
-    position = 1
-    try:
-        while position < len(payload):
-            (length,) = _LENGTH.unpack_from(payload, position)
-            start = position + _LENGTH.size
-            origin = payload[start : start + length].decode()
-            epoch, first, count = _RUN.unpack_from(payload, start + length)
-            position = start + length + _RUN.size
-            if not origin or not 0 < count <= MAX_IDS - len(ids) or first + count > MAX_NUMBER:
-                raise ValueError("no origin, or too many")
-            ids += [MessageId(origin, epoch, first + step) for step in range(count)]
-    except error as reason:
-        raise ValueError(str(reason)) from None
-    return ids

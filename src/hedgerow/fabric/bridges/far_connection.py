@@ -16,8 +16,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ProtocolError, TopicError
-from hedgerow.fabric.bridges.foreign import Foreign, is_control
-from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
+from hedgerow.fabric.bridges.foreign import Foreign
+from hedgerow.fabric.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import HANDLERS, MUST_WAIT, Connection, State
@@ -35,7 +35,11 @@ from hedgerow.mqtt.packets import (
     MQTT_5,
     NEVER_EXPIRES,
     PINGRESP,
+    PUBACK,
+    PUBCOMP,
     PUBLISH,
+    PUBREC,
+    PUBREL,
     SUBACK,
     UNSUBACK,
     Connack,
@@ -57,10 +61,11 @@ from hedgerow.topics import validate_name
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
 
-# MQTT 3 has no Receive Maximum. What goes beyond its own 20, Mosquitto (2.0.11) acknowledges, and loses in part.
+# MQTT 3 has no Receive Maximum. What goes beyond its own 20, Mosquitto (2.0.11) acknowledges, and loses some.
 MQTT_3_IN_FLIGHT = 20
 MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 CONNACK_S = 5.0  # A link that was cut before its first answer has no probes yet.
+MAX_REASON = 200  # characters of what the far broker says
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
@@ -134,7 +139,8 @@ class FarConnection(Connection):
         )
 
     def _handle(self, first: int, body: bytes) -> None:
-        if first >> 4 == CONNACK and len(body) == 2 and self.protocol_version == MQTT_5:
+        is_short = first >> 4 == CONNACK and len(body) == 2 and self.protocol_version == MQTT_5
+        if is_short and self.state is State.NEW and body[1]:
             # A broker that knows no MQTT 5 refuses it in the words of 3.1.1 (3.1.1 §3.2).
             packet = codec.decode(first, body, MQTT_3_1_1)
             _handle_connack(self, packet)
@@ -235,6 +241,10 @@ class FarConnection(Connection):
 
     # Topics and messages
 
+    @property
+    def takes_runs(self) -> bool:
+        return self.foreign is None  # Which is asked about each message.
+
     def name_on_wire(self, topic: str) -> bytes | None:
         if self.foreign is not None and not self.foreign.is_simple:
             return None  # Each message has to be asked about.
@@ -316,8 +326,9 @@ class FarConnection(Connection):
 
     def publish_there(self, message: Message) -> None:
         """A message of the bridge itself, which no session gets."""
-        packet = Publish(message.topic, message.payload, 0, message.retain)
-        self.send_packet(packet)
+        # At QoS 0 whatever it asks for: at QoS 1 the messages that it is about overtake it at Mosquitto, where
+        # they are at QoS 0 and 20 others are in flight.
+        self.send_packet(Publish(message.topic, message.payload, 0, message.retain))
 
     def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
         """A PUBLISH from the far broker, with the topic's name there."""
@@ -431,8 +442,7 @@ class FarConnection(Connection):
 def _handle_connack(connection: FarConnection, packet: Packet) -> None:
     assert isinstance(packet, Connack)
     if packet.reason_code:
-        reason = packet.properties.get("reason_string") or describe(packet.reason_code)
-        connection.bridge.handle_refused(connection, packet.reason_code, reason)
+        connection.bridge.handle_refused(connection, packet.reason_code, _reason_of(packet))
         return
     connection.far_node = node_of(packet.properties)
     if connection.far_node == connection.broker.node_id:
@@ -479,8 +489,13 @@ def _handle_disconnect(connection: FarConnection, packet: Packet) -> None:
     assert isinstance(packet, Disconnect)
     if connection.protocol_version < MQTT_5:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "DISCONNECT from a server", "§3.14")
-    reason = packet.properties.get("reason_string") or describe(packet.reason_code)
-    connection.end(f"the far broker disconnected: {reason}")
+    connection.end(f"the far broker disconnected: {_reason_of(packet)}")
+
+
+def _reason_of(packet: Connack | Disconnect) -> str:
+    """For the log and the bridge's state: a stranger's 64 KiB, with line ends, have no place there."""
+    reason = packet.properties.get("reason_string", "")[:MAX_REASON]
+    return "".join(each if each.isprintable() else "?" for each in reason) or describe(packet.reason_code)
 
 
 def _handle_unsuback(connection: FarConnection, packet: Packet) -> None:
@@ -495,8 +510,8 @@ _FAR: dict[int, Any] = {
     PINGRESP: (_handle_pingresp, State.CONNECTED),
     DISCONNECT: (_handle_disconnect, State.CONNECTED),
 }
-_SENT_BY_SERVERS = (4, 5, 6, 7)  # PUBACK to PUBCOMP, as from clients
-FarConnection.handlers = {each: HANDLERS[each] for each in _SENT_BY_SERVERS} | _FAR
+_AS_FROM_CLIENTS = (PUBACK, PUBREC, PUBREL, PUBCOMP)
+FarConnection.handlers = {each: HANDLERS[each] for each in _AS_FROM_CLIENTS} | _FAR
 
 # What needs the codec comes the long way; acknowledgements are the same in all.
 OTHER_SHORT_PATH = {first: short for first, short in SHORT_PATH.items() if first >> 4 != PUBLISH}

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from hedgerow.fabric.bridges.entries import Entries
-from hedgerow.fabric.bridges.stamps import Stamps, is_control
+from hedgerow.fabric.bridges.stamps import Stamps
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.handle_publish import accept, handle_puback, handle_pubcomp
+from hedgerow.mqtt.broker.ids import is_duplicate
 from hedgerow.mqtt.broker.routes import Route
 
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.far_connection import FarConnection
-
-__all__ = ["Foreign", "is_control"]
 
 MAX_HELD_BYTES = 4 * 1024 * 1024  # of QoS 0 that waits to be admitted
 
@@ -60,14 +59,17 @@ class Foreign:
         self.stamps.connected(connection.broker.now)
 
     def disconnected(self, keeps_session: bool) -> None:
-        self.connection = None
+        connection, self.connection = self.connection, None
         self.stamps.disconnected()
         self.entries.disconnected()
         self._held.clear()
         self._held_bytes = 0
         self._is_due = False
-        if keeps_session:
-            self.stamps.take_identified()  # not acknowledged: the foreign broker sends it again
+        for message, context in self.stamps.take_identified():
+            # Not acknowledged: the foreign broker sends it again, unless it forgets us. Then it is passed on
+            # now, since on the next connection its packet identifier is that of another message.
+            if connection is not None and not keeps_session:
+                self._pass_on_unanswered(connection, message, *cast(tuple[Route, int], context))
 
     @property
     def deadline(self) -> float:
@@ -155,6 +157,19 @@ class Foreign:
         if route.stale:
             route = connection.broker.find_route(message.topic)
         accept(connection, message, route, packet_id)
+
+    def _pass_on_unanswered(
+        self, connection: FarConnection, message: Message, route: Route, packet_id: int
+    ) -> None:
+        broker, inbound = connection.broker, connection.inbound
+        assert inbound is not None
+        assert message.id is not None
+        inbound.published += 1
+        message.topic = route.topic
+        if is_duplicate(broker, message.id):
+            inbound.duplicates += 1
+        else:
+            broker.publish(message, broker.find_route(message.topic), connection.session)
 
     # What is due
 

@@ -1,4 +1,5 @@
-"""What carriers at a foreign broker write to each other: payloads to values and back (`stamps.py` uses them).
+"""What carriers at a foreign broker write to each other: payloads to values and back, for `stamps.py` and
+`entries.py`.
 
 All numbers are big-endian, and each payload begins with the version. A reader raises ValueError for what it
 does not know, and reads no more than its bounds.
@@ -7,6 +8,7 @@ does not know, and reads no more than its bounds.
     stamps     version, flags, life (8), groups: origin length (2) and UTF-8, epoch (8), first sequence (8),
                count (2), as many fingerprints (8)
     question   version, 0, asker's life (8), pairs of fingerprints: topic (8), message (8)
+    ids        version, groups as of stamps, without the fingerprints
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ CARRIES_IDS = 1  # of a presence
 GOES_BEFORE = 1  # of stamps: their messages follow
 MAX_FILTERS = 64  # A carrier with more says that it takes everything.
 MAX_FILTER_BYTES = 4_096  # in all
-MAX_STAMPS = 1_000  # in a publication
+MAX_STAMPS = 1_000  # in a publication, and as many ids
 MAX_ORIGIN_BYTES = 255
 MAX_PAYLOAD = 300_000  # MAX_STAMPS groups of one, with long origins
 MAX_NUMBER = 2**63 - 1  # as in `ids.py`: what is larger the store could never write
@@ -90,10 +92,8 @@ def decode_presence(payload: bytes) -> Presence:
 
 def encode_stamps(life: int, stamps: Sequence[Stamp], goes_before: bool = False) -> list[bytes]:
     """As few payloads as hold them all, in order. An id that no reader would take is left out."""
-    usable = [(message_id, print_) for message_id, print_ in stamps if _is_usable(message_id)]
-    pieces = (usable[start : start + MAX_STAMPS] for start in range(0, len(usable), MAX_STAMPS))
     head = _HEAD.pack(VERSION, GOES_BEFORE if goes_before else 0, life)
-    return [head + b"".join(map(_encode_group, _group(piece))) for piece in pieces]
+    return [head + groups for groups in _encode_groups(stamps)]
 
 
 def decode_stamps(payload: bytes) -> tuple[int, list[Stamp], bool]:
@@ -103,12 +103,9 @@ def decode_stamps(payload: bytes) -> tuple[int, list[Stamp], bool]:
         flags, life = _read_head(payload)
         position = _HEAD.size
         while position < len(payload):
-            origin, position = _read_text(payload, position, MAX_ORIGIN_BYTES)
-            epoch, first, count = _GROUP.unpack_from(payload, position)
-            position += _GROUP.size
+            (origin, epoch, first), count, position = _read_group(payload, position)
             end = position + count * FINGERPRINT_BYTES
-            _check(bool(origin) and "\0" not in origin and count > 0 and end <= len(payload))
-            _check(first + count <= MAX_NUMBER and epoch <= MAX_NUMBER)
+            _check(end <= len(payload))
             _check(len(stamps) + count <= MAX_STAMPS)
             prints = _cut(payload[position:end])
             stamps += [(MessageId(origin, epoch, first + n), each) for n, each in enumerate(prints)]
@@ -116,6 +113,25 @@ def decode_stamps(payload: bytes) -> tuple[int, list[Stamp], bool]:
     except error as reason:
         raise ValueError(f"not stamps: {reason}") from None
     return life, stamps, bool(flags & GOES_BEFORE)
+
+
+def encode_ids(ids: Sequence[MessageId]) -> list[bytes]:
+    """As few payloads as hold them all, in order. An id that no reader would take is left out."""
+    return [bytes([VERSION]) + groups for groups in _encode_groups([(each, b"") for each in ids])]
+
+
+def decode_ids(payload: bytes) -> list[MessageId]:
+    _check(payload[:1] == bytes([VERSION]) and len(payload) <= MAX_PAYLOAD)
+    ids: list[MessageId] = []
+    position = 1
+    try:
+        while position < len(payload):
+            (origin, epoch, first), count, position = _read_group(payload, position)
+            _check(len(ids) + count <= MAX_STAMPS)
+            ids += [MessageId(origin, epoch, first + n) for n in range(count)]
+    except error as reason:
+        raise ValueError(f"not ids: {reason}") from None
+    return ids
 
 
 def encode_question(life: int, prints: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -134,7 +150,8 @@ def decode_question(payload: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
     return life, list(zip(islice(prints, 0, None, 2), islice(prints, 1, None, 2), strict=True))
 
 
-def _is_usable(message_id: MessageId) -> bool:
+def is_usable(message_id: MessageId) -> bool:
+    """Can it be told to others? A node's own always can."""
     origin, epoch, sequence = message_id
     return (
         0 < len(origin.encode(errors="surrogatepass")) <= MAX_ORIGIN_BYTES
@@ -142,6 +159,12 @@ def _is_usable(message_id: MessageId) -> bool:
         and 0 <= epoch <= MAX_NUMBER
         and 0 <= sequence < MAX_NUMBER
     )
+
+
+def _encode_groups(stamps: Sequence[Stamp]) -> list[bytes]:
+    usable = [stamp for stamp in stamps if is_usable(stamp[0])]
+    pieces = (usable[start : start + MAX_STAMPS] for start in range(0, len(usable), MAX_STAMPS))
+    return [b"".join(map(_encode_group, _group(piece))) for piece in pieces]
 
 
 def _group(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
@@ -161,6 +184,15 @@ def _encode_group(group: list[Stamp]) -> bytes:
     name = origin.encode(errors="surrogatepass")
     head = _LENGTH.pack(len(name)) + name + _GROUP.pack(epoch, first, len(group))
     return head + b"".join(each for _, each in group)
+
+
+def _read_group(payload: bytes, position: int) -> tuple[MessageId, int, int]:
+    """The first id, how many there are, and where their fingerprints begin."""
+    origin, position = _read_text(payload, position, MAX_ORIGIN_BYTES)
+    epoch, first, count = _GROUP.unpack_from(payload, position)
+    _check(bool(origin) and "\0" not in origin and count > 0)
+    _check(first + count <= MAX_NUMBER and epoch <= MAX_NUMBER)
+    return MessageId(origin, epoch, first), count, position + _GROUP.size
 
 
 def _read_head(payload: bytes) -> tuple[int, int]:

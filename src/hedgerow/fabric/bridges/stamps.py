@@ -468,6 +468,7 @@ class Stamps:
 
     def _receive_presence(self, carrier_id: str, payload: bytes, now: float) -> None:
         if not payload:
+            self._newcomers.discard(carrier_id)
             if self._others.forget(carrier_id):
                 self._reassign(now)
             return

@@ -136,6 +136,11 @@ class Agent:
         return self._cut
 
     @property
+    def is_standing_by(self) -> bool:
+        """Another agent acts."""
+        return bool(self._lower_agents)
+
+    @property
     def is_done(self) -> bool:
         """This agent acts, and the reports show all that it decided on."""
         if self._decided_for is None:
@@ -177,6 +182,9 @@ class Agent:
         if broker not in self._brokers:
             self.stats.unknown_broker += 1
             return
+        if not self._heard_at:
+            # Nobody could be heard before it, other agents neither.
+            self._lower_agents = dict.fromkeys(self._lower_agents, now)
         if broker not in self._heard_at:
             self._found_at[broker] = now
             self._events.append(BrokerFound(broker))
@@ -257,8 +265,10 @@ class Agent:
         self._now = now
         for broker in [b for b, heard_at in self._heard_at.items() if now >= heard_at + self.detection_s]:
             self._lose(broker, now)
-        for agent_id in [a for a, at in self._lower_agents.items() if now >= at + self.detection_s]:
-            del self._lower_agents[agent_id]
+        if self._heard_at:
+            self._lower_agents = {
+                agent_id: at for agent_id, at in self._lower_agents.items() if now < at + self.detection_s
+            }
         acts = now >= self._settled_at and bool(self._heard_at) and not self._lower_agents
         if acts is not self.is_acting:
             self.is_acting = acts

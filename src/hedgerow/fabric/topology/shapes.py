@@ -94,6 +94,7 @@ def ring(graph: Graph, _: int) -> set[Edge]:
 
 def redundant(graph: Graph, count: int) -> set[Edge]:
     """`count` paths without a common link between any two, or as many as there could be between these two."""
+    count = min(count, len(graph.nodes) - 1)  # Nobody has more links, and each path is looked for.
     wanted = _possible_paths(graph, count)
     neighbours = neighbours_of(graph.nodes, graph.existing)
     ideal = harary(graph.nodes, count)

@@ -13,17 +13,17 @@ from contextlib import AsyncExitStack
 
 import hedgerow
 from hedgerow.errors import HedgerowError
+from hedgerow.fabric.bridges.commands import RESULT, state_topic
 from hedgerow.lab.experiments import LabError
 from hedgerow.lab.schmitt.record import QOS, Arrival, BridgeState, Record
 from hedgerow.message import Message
+from hedgerow.mqtt.broker.systopics import NEW_BRIDGE
 from hedgerow.net.client.bus import Bus
 from hedgerow.net.clock import SteadyClock
 
 TOPICS = {qos: f"schmitt/qos{qos}" for qos in QOS}
 FIRST_TOPIC = "schmitt/first"
-STATE_FILTERS = {"hedgerow": "$SYS/broker/bridge/+/state", "mosquitto": "$SYS/broker/connection/+/state"}
-NEW_TOPIC = "$SYS/broker/bridge/new"
-RESULT_TOPIC = "$SYS/broker/bridge/result"
+STATE_FILTERS = {"hedgerow": state_topic("+"), "mosquitto": "$SYS/broker/connection/+/state"}
 RECONNECT_S = (0.05, 0.2)
 COMMAND_S = 10.0
 
@@ -109,8 +109,8 @@ class Clients:
         """Have a bridge made. Raises LabError when the broker does not."""
         bus = self._buses[broker]
         try:
-            async with asyncio.timeout(COMMAND_S), bus.subscribe(RESULT_TOPIC) as results:
-                await bus.publish(NEW_TOPIC, section, qos=1)
+            async with asyncio.timeout(COMMAND_S), bus.subscribe(RESULT) as results:
+                await bus.publish(NEW_BRIDGE, section, qos=1)
                 outcome = json.loads((await anext(aiter(results))).payload)
             reason = None if outcome["ok"] else outcome["reason"]
         except TimeoutError:

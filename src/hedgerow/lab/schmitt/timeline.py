@@ -34,8 +34,6 @@ class Stage(NamedTuple):
 
     after: str | None
     """The step that begins it; None at the beginning."""
-    begin: float
-    end: float
     alive: tuple[str, ...]
 
 
@@ -57,13 +55,10 @@ class Timeline:
 
     def stages(self) -> list[Stage]:
         alive = set(self.brokers)
-        stages, after, begin = [], None, 0.0
-        for step in (*self.steps, None):
-            end = 1.0 if step is None else step.at
-            stages.append(Stage(after, begin, end, tuple(b for b in self.brokers if b in alive)))
-            if step is not None:
-                (alive.discard if step.does == GOES else alive.add)(step.broker)
-                after, begin = step.name, step.at
+        stages = [Stage(None, self.brokers)]
+        for step in self.steps:
+            (alive.discard if step.does == GOES else alive.add)(step.broker)
+            stages.append(Stage(step.name, tuple(each for each in self.brokers if each in alive)))
         return stages
 
 

@@ -20,7 +20,14 @@ from hedgerow.mqtt.broker import handle_connect
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
 from hedgerow.mqtt.broker.connection import Connection, Pause, State
-from hedgerow.mqtt.broker.deliveries import PURGE_S, enqueue, pump, send_counted
+from hedgerow.mqtt.broker.deliveries import (
+    DELIVERY_WORK,
+    PUBLICATION_WORK,
+    PURGE_S,
+    enqueue,
+    pump,
+    send_counted,
+)
 from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
@@ -31,6 +38,7 @@ from hedgerow.mqtt.broker.recent import Recent
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
 from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable, WireForm
+from hedgerow.mqtt.broker.runs import Run, deliver_run
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.stats import Stats
 from hedgerow.mqtt.broker.systopics import SysTopics
@@ -42,7 +50,6 @@ from hedgerow.mqtt.reasons import Reason
 # bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
 # of "+" in every combination, a packet full of properties.
 TURN_WORK = 10_000
-DELIVERY_WORK = 4
 MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
 
@@ -400,7 +407,7 @@ class Broker:
             self.identify(message)
             self.recent.add(message, self.now)
         count = len(route.recipients)
-        self.work += 2 + DELIVERY_WORK * count
+        self.work += PUBLICATION_WORK + DELIVERY_WORK * count
         for recipient in route.recipients:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
@@ -410,6 +417,22 @@ class Broker:
             self.work += DELIVERY_WORK * len(route.ports)
             count += deliver_to_ports(self, message, route, publisher)
         return count
+
+    def publish_run(self, run: Run, route: Route, publisher: Session) -> None:
+        """Pass on publications in a row that `runs.most_in_a_row` has let through."""
+        messages = run.messages
+        is_between_brokers = bool(route.peers) or publisher.is_peer
+        if run.origin is None and (is_between_brokers or self.durability.enabled):
+            for sequence, message in enumerate(messages, self.sequence + 1):
+                message.id = MessageId(self.node_id, self.epoch, sequence)
+        self.sequence += len(messages)
+        if is_between_brokers:
+            self.recent.add_run(messages, run.bytes, self.now)
+        self.work += (PUBLICATION_WORK + DELIVERY_WORK * len(route.recipients)) * len(messages)
+        for recipient in route.recipients:
+            if not deliver_run(self, recipient, run, publisher):
+                for message in messages:
+                    self._deliver(recipient, message, publisher)
 
     def send_to_peers(
         self,

@@ -423,6 +423,11 @@ class Connection:
         properties = with_length(block)
         return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
 
+    @property
+    def takes_runs(self) -> bool:
+        """May packets at QoS 1 leave many at a time, each as all the others are?"""
+        return True
+
     def name_on_wire(self, topic: str) -> bytes | None:
         """What this peer calls a topic; None: it does not get it."""
         return topic.encode()

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
 PURGE_S = 10.0  # How long what has expired may still take up room.
-BYTES_PER_WORK = 16  # encoded, per unit of work: see `Broker.begin_turn`
+# Units of work: see `Broker.begin_turn`.
+BYTES_PER_WORK = 16  # encoded
+PUBLICATION_WORK = 2
+DELIVERY_WORK = 4
 
 
 def encode_properties(broker: Broker, message: Message, own: Properties) -> bytes:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading from it.
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 
-Held = tuple[Connection, bytes, bool] | Callable[[], None]
-"""(connection, packet, whether it is an acknowledgement), or what is to be called."""
+Held = tuple[Connection, bytes, int] | Callable[[], None]
+"""(connection, packets of one kind, how many of them are acknowledgements), or what is to be called."""
 
 
 class Durability:
@@ -65,10 +65,10 @@ class Durability:
             if not isinstance(held, tuple):
                 held()
                 continue
-            connection, data, is_acknowledgement = held
-            if is_acknowledgement:
-                connection.held_acknowledgements -= 1
-                connection.held_publications -= data[0] in FINISHING
+            connection, data, count = held
+            if count:
+                connection.held_acknowledgements -= count
+                connection.held_publications -= count * (data[0] in FINISHING)
                 if not connection.held_acknowledgements:
                     connection.resume(Pause.HELD)
             if connection.is_connected:
@@ -78,22 +78,22 @@ class Durability:
 
     # Packets that may have to wait
 
-    def acknowledge(self, connection: Connection, data: bytes, must_wait: bool) -> None:
-        """Send an acknowledgement, never before an earlier one that waits (MQTT-4.6.0-2)."""
-        self._broker.stats.packets_sent += 1
+    def acknowledge(self, connection: Connection, data: bytes, must_wait: bool, count: int = 1) -> None:
+        """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2)."""
+        self._broker.stats.packets_sent += count
         if not (must_wait or connection.held_acknowledgements):
             connection.send(data)
             return
-        connection.held_acknowledgements += 1
-        connection.held_publications += data[0] in FINISHING
-        self._held.append((connection, data, True))
+        connection.held_acknowledgements += count
+        connection.held_publications += count * (data[0] in FINISHING)
+        self._held.append((connection, data, count))
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
             connection.pause(Pause.HELD)
 
     def send_exactly_once(self, connection: Connection, session: Session, data: bytes) -> None:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""
         if session.durable:
-            self._held.append((connection, data, False))
+            self._held.append((connection, data, 0))
         else:
             connection.send(data)
 

@@ -164,11 +164,13 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
         _publish_once(connection, message, route)
         return
     # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
-    if connection.protocol_version == MQTT_5 and not session.is_bridge:
-        received = session.received or ()
-        unfinished = connection.held_publications + len(received) - connection.received_before
-        if unfinished >= broker.limits.receive_maximum and packet_id not in received:
-            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
+    if (
+        connection.protocol_version == MQTT_5
+        and not session.is_bridge
+        and room_to_receive(connection, session) <= 0
+        and packet_id not in (session.received or ())
+    ):
+        raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
     change_count = broker.durability.change_count
     if qos == 1:
         count = _publish_once(connection, message, route)
@@ -180,6 +182,12 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     if not count and connection.protocol_version == MQTT_5:
         data = head[:1] + b"\x03" + data[2:] + b"\x10"  # No matching subscribers
     broker.durability.acknowledge(connection, data, must_wait=broker.durability.change_count != change_count)
+
+
+def room_to_receive(connection: Connection, session: Session) -> int:
+    """How many more publications at QoS 1 and 2 the client may send before one is finished."""
+    unfinished = connection.held_publications + len(session.received or ()) - connection.received_before
+    return connection.broker.limits.receive_maximum - unfinished
 
 
 def _publish_once(connection: Connection, message: Message, route: Route) -> int:
@@ -234,6 +242,26 @@ def _finish(connection: Connection, session: Session, delivery: Delivery | None,
             session.ledger.relayed += 1
     connection.broker.durability.finish_delivery(session, delivery)
     if connection.resending or (session.outbox is not None and session.outbox.queue):
+        pump(connection)
+
+
+def finish_run(connection: Connection, packet_ids: list[int]) -> None:
+    """PUBACKs in a row that say success: as `handle_puback` for each, but the window is filled once."""
+    session = connection.connected_session()
+    outbox = session.outbox
+    if outbox is None:
+        return
+    acknowledged = outbox.acknowledged
+    count = 0
+    for packet_id in packet_ids:
+        delivery = acknowledged(packet_id)
+        if delivery is not None:
+            count += 1
+            if delivery.key:
+                connection.broker.durability.finish_delivery(session, delivery)
+    if session.ledger is not None:
+        session.ledger.relayed += count
+    if count and (connection.resending or outbox.queue):
         pump(connection)
 
 

@@ -64,8 +64,9 @@ class Outbound:
 
 
 def node_of(properties: Properties) -> str | None:
-    """The name of the broker at the other end, if it says that it takes part."""
-    return next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), None)
+    """The name of the broker at the other end, if it says that it takes part, with one that ids may bear."""
+    said = next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), "")
+    return said if 0 < len(said) <= MAX_ORIGIN and said.isprintable() else None
 
 
 def identify_from(message: Message) -> None:
@@ -78,7 +79,8 @@ def identify_from(message: Message) -> None:
         try:
             if name == ID_PROPERTY and message.id is None:
                 message.id = parse_id(value)
-            elif name == TIME_PROPERTY and message.retain:
+            elif name == TIME_PROPERTY and message.retain and message.published_at is None:
+                # The first, as with ids: behind it comes what a client said, who may not say it.
                 message.published_at = _read_time(value)
         except ValueError:
             continue

@@ -15,6 +15,13 @@ from hedgerow.mqtt.broker.deliveries import send_counted
 from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import ID_HEAD, parse_id
 from hedgerow.mqtt.broker.routes import WireForm
+from hedgerow.mqtt.broker.runs import (
+    PUBLISH_AT_LEAST_ONCE,
+    accept_run,
+    id_block_head,
+    most_in_a_row,
+    read_run,
+)
 from hedgerow.mqtt.broker.short_path import SHORT_PATH, count_received, fan_out
 from hedgerow.mqtt.codec import encode_remaining_length
 
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
 MAX_ID_BYTES = 400  # of an id and what stands around it, at most: the name of a node is not long
 MAX_RUN = 4_096  # Packets in a row before the turn is looked at.
 MAX_CACHED_LIVES = 1_024  # Per connection; a peer that invents origins starts its cache anew.
+RUN_WORK = 12  # of one packet; a peer may use another topic for each,
+LIFE_WORK = 10  # and another origin.
 MAX_SEQUENCE_DIGITS = 18  # All numbers of so many fit where ids are stored; the long way asks about others.
 
 
@@ -66,22 +75,10 @@ class IdentifiedRun:
 
 def _head(topic: bytes, prefix: bytes, digits_size: int, payload_size: int) -> bytes:
     """A QoS 0 PUBLISH up to the digits of its sequence."""
-    value_size = len(prefix) + digits_size
-    block_size = len(ID_HEAD) + 2 + value_size
-    length = encode_remaining_length(block_size)  # a property length is written in the same way
-    remaining = 2 + len(topic) + len(length) + block_size + payload_size
-    return b"".join(
-        (
-            b"\x30",
-            encode_remaining_length(remaining),
-            len(topic).to_bytes(2, "big"),
-            topic,
-            length,
-            ID_HEAD,
-            value_size.to_bytes(2, "big"),
-            prefix,
-        )
-    )
+    name = len(topic).to_bytes(2, "big") + topic
+    block = id_block_head(prefix, digits_size)
+    remaining = len(name) + len(block) + digits_size + payload_size
+    return b"\x30" + encode_remaining_length(remaining) + name + block
 
 
 def send_run(route: Route, run: IdentifiedRun, publisher: Session | None) -> None:
@@ -179,6 +176,7 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
     if not count:
         return 0
     count_received(connection, count, position - begin)
+    connection.broker.work += RUN_WORK + count
     if connection.inbound is not None:
         connection.inbound.published += count
         connection.inbound.duplicates += count - len(sequences)
@@ -225,6 +223,7 @@ def _life_of(connection: Connection, prefix: bytes) -> Life | Own | None:
         except ValueError:
             return None
         broker = connection.broker
+        broker.work += LIFE_WORK
         life = Own(origin) if origin == broker.node_id else broker.duplicates.life(origin, epoch)
         if len(lives) >= MAX_CACHED_LIVES:
             lives.clear()
@@ -262,26 +261,78 @@ def _encode_plain(topic_name: str, payloads: Sequence[bytes], form: WireForm) ->
     return b"".join(packets)
 
 
-def publish_identified_acknowledged(
-    connection: Connection, data: bytes, position: int, body: int, stop: int
-) -> int:
-    """PUBLISH at QoS 1 or 2, without DUP and RETAIN, whose only property is its id."""
+def _find_way(
+    connection: Connection, data: bytes, body: int, stop: int
+) -> tuple[Life | Own, Route, int, int] | None:
+    """For a PUBLISH at QoS 1 or 2 whose only property is its id.
+
+    Life, route, and where the packet identifier and the digits of the sequence begin.
+    """
     if stop - body < 6:
-        return 0
+        return None
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     block = topic_end + 2
     if block + 1 > stop or data[block] >= 0x80:
-        return 0
-    packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        return None
     found = _read_id(data, block, stop)
-    if found is None or not packet_id:
-        return 0
+    if found is None:
+        return None
     prefix, digits_at = found
-    payload_at = block + 1 + data[block]
-    digits = data[digits_at:payload_at]
     life = _life_of(connection, prefix)
     route = connection.route_for(data[body + 2 : topic_end])
-    if life is None or route is None or not digits.isdigit() or (digits[0] == 48 and len(digits) > 1):
+    if life is None or route is None:
+        return None
+    return life, route, topic_end, digits_at
+
+
+def publish_identified_at_least_once(
+    connection: Connection, data: bytes, position: int, body: int, stop: int
+) -> int:
+    """PUBLISH at QoS 1, without DUP and RETAIN, whose only property is its id, and all that follow."""
+    if len(data) == stop or data[stop] != PUBLISH_AT_LEAST_ONCE:
+        return publish_identified_acknowledged(connection, data, position, body, stop)
+    found = _find_way(connection, data, body, stop)
+    if found is None:
+        return 0
+    life, route, topic_end, digits_at = found
+    most = most_in_a_row(connection, route)
+    if most <= 0:
+        return publish_identified_acknowledged(connection, data, position, body, stop)
+    name, id_head = data[body:topic_end], data[topic_end + 2 : digits_at]
+    packet_ids, rests = read_run(connection, data, body, stop, name, id_head, most)
+    digits_size = topic_end + 3 + data[topic_end + 2] - digits_at
+    topic = route.topic
+    messages: list[Message] = []
+    count = 0
+    run_end = 0
+    for start, after in rests:
+        payload_at = start + digits_size
+        digits = data[start:payload_at]
+        if payload_at > after or not digits.isdigit() or (digits[0] == 48 and digits_size > 1):
+            break  # another way to write a number, or another origin
+        count += 1
+        run_end = after
+        sequence = int(digits)
+        if not life.seen(sequence):
+            message_id = MessageId(*life.key, sequence)
+            messages.append(Message(topic, data[payload_at:after], 1, id=message_id))
+    if count:
+        accept_run(connection, route, messages, packet_ids[:count], run_end - position)
+    return run_end
+
+
+def publish_identified_acknowledged(
+    connection: Connection, data: bytes, position: int, body: int, stop: int
+) -> int:
+    """One PUBLISH at QoS 1 or 2, without DUP and RETAIN, whose only property is its id."""
+    found = _find_way(connection, data, body, stop)
+    if found is None:
+        return 0
+    life, route, topic_end, digits_at = found
+    packet_id = data[topic_end] << 8 | data[topic_end + 1]
+    payload_at = topic_end + 3 + data[topic_end + 2]
+    digits = data[digits_at:payload_at]
+    if not packet_id or not digits.isdigit() or (digits[0] == 48 and len(digits) > 1):
         return 0
     message_id = MessageId(*life.key, int(digits))
     stats = connection.broker.stats
@@ -294,6 +345,6 @@ def publish_identified_acknowledged(
 
 PEER_SHORT_PATH = SHORT_PATH | {
     0x30: publish_identified,
-    0x32: publish_identified_acknowledged,
+    PUBLISH_AT_LEAST_ONCE: publish_identified_at_least_once,
     0x34: publish_identified_acknowledged,
 }

@@ -29,30 +29,34 @@ MESSAGE_BYTES = 300  # What one takes beside its bytes.
 
 class Recent:
     def __init__(self) -> None:
-        self._messages: deque[tuple[float, Message]] = deque()
+        self._runs: deque[tuple[float, list[Message], int]] = deque()  # when, what, and its bytes
+        self._count = 0
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return self._count
 
     def add(self, message: Message, now: float) -> None:
-        self._messages.append((now, message))
-        self._bytes += message.size + MESSAGE_BYTES
-        while (
-            self._messages[0][0] + KEEP_S <= now
-            or len(self._messages) > MAX_MESSAGES
-            or self._bytes > MAX_BYTES
-        ):
-            _, oldest = self._messages.popleft()
-            self._bytes -= oldest.size + MESSAGE_BYTES
-            if not self._messages:
-                return
+        self.add_run([message], message.size, now)
+
+    def add_run(self, messages: list[Message], size: int, now: float) -> None:
+        """Messages of one topic, that take so many bytes together."""
+        runs = self._runs
+        size += MESSAGE_BYTES * len(messages)
+        runs.append((now, messages, size))
+        self._count += len(messages)
+        self._bytes += size
+        while runs and (runs[0][0] + KEEP_S <= now or self._count > MAX_MESSAGES or self._bytes > MAX_BYTES):
+            _, oldest, oldest_size = runs.popleft()
+            self._count -= len(oldest)
+            self._bytes -= oldest_size
 
     def matching(self, topic_filter: str, now: float) -> list[Message]:
         return [
             message
-            for at, message in self._messages
-            if at + KEEP_S > now and matches(topic_filter, message.topic)
+            for at, messages, _ in self._runs
+            if at + KEEP_S > now and matches(topic_filter, messages[0].topic)
+            for message in messages
         ]
 
 
@@ -67,6 +71,7 @@ def send_recent(
         return
     outbox = session.outbox
     known = {each.message.id for each in (*outbox.in_flight.values(), *outbox.queue)} if outbox else set()
+    broker.work += len(broker.recent)  # A SUBSCRIBE of thousands of filters is not one turn.
     for message in broker.recent.matching(subscription.topic_filter, broker.now):
         assert message.id is not None
         if message.id in known or message.id.origin == session.far_origin or has_it(message.id):

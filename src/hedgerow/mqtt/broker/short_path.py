@@ -4,7 +4,8 @@ Each function looks at the packet at `position` (its body from `body` to `stop`)
 whatever follows of the same kind, and returns the position behind, or 0 to send the packet the long
 way through the codec: whatever is unusual, and whatever is wrong, since only the codec knows how to
 refuse. QoS 0 packets that go to the same recipients are forwarded together as the very bytes received,
-whatever their topics; those of one topic and size are recognised by their first bytes alone.
+whatever their topics; those of one topic and size are recognised by their first bytes alone. QoS 1 packets of
+one topic are handled together too (`runs.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hedgerow.errors import TopicError
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, may_publish
+from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, may_publish
+from hedgerow.mqtt.broker.runs import PUBLISH_AT_LEAST_ONCE, accept_run, most_in_a_row, read_run
 from hedgerow.mqtt.codec import encode_remaining_length
-from hedgerow.mqtt.packets import MQTT_5
+from hedgerow.mqtt.packets import MQTT_5, PUBACK
 from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
@@ -183,8 +185,31 @@ def _translate(
     return b"".join([head + data[start + offset : start + size] for start in range(position, run_end, size)])
 
 
+def publish_at_least_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """PUBLISH at QoS 1 without DUP and RETAIN, and all that follow of the kind and to the same topic."""
+    if len(data) == stop or data[stop] != PUBLISH_AT_LEAST_ONCE:
+        return publish_acknowledged(connection, data, position, body, stop)
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    route = connection.route_for(data[body + 2 : topic_end]) if topic_end <= stop else None
+    if route is None:
+        return 0
+    most = most_in_a_row(connection, route)
+    if most <= 0:
+        return publish_acknowledged(connection, data, position, body, stop)
+    no_properties = b"\0" if connection.protocol_version == MQTT_5 else b""
+    name = data[body:topic_end]
+    packet_ids, payloads = read_run(connection, data, body, stop, name, no_properties, most)
+    if not packet_ids:
+        return 0
+    topic = route.topic
+    messages = [Message(topic, data[start:after], 1) for start, after in payloads]
+    run_end = payloads[-1][1]
+    accept_run(connection, route, messages, packet_ids, run_end - position)
+    return run_end
+
+
 def publish_acknowledged(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
-    """PUBLISH at QoS 1 or 2 without DUP and RETAIN."""
+    """One PUBLISH at QoS 1 or 2 without DUP and RETAIN."""
     if stop - body < 5:
         return 0
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
@@ -239,26 +264,32 @@ def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
 
 def acknowledgements(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
     """A run of PUBACK, PUBREC, PUBREL or PUBCOMP in the form of four bytes, which means success."""
-    start = position
     first = data[position]
-    acknowledge = ACKNOWLEDGEMENTS[first >> 4]
-    last = min(len(data) - 4, start + 4 * MAX_RUNS)
+    last = min(len(data) - 4, position + 4 * MAX_RUNS)
+    packet_ids = []
     while position <= last and data[position] == first and data[position + 1] == 2:
         packet_id = data[position + 2] << 8 | data[position + 3]
         if not packet_id:
             break
-        acknowledge(connection, packet_id, 0)
+        packet_ids.append(packet_id)
         position += 4
-    count = (position - start) // 4
-    connection.broker.stats.packets_received += count
-    connection.broker.work += 2 * count
-    return 0 if position == start else position
+    if not packet_ids:
+        return 0
+    connection.broker.stats.packets_received += len(packet_ids)
+    connection.broker.work += 2 * len(packet_ids)
+    if first >> 4 == PUBACK:
+        finish_run(connection, packet_ids)
+    else:
+        acknowledge = ACKNOWLEDGEMENTS[first >> 4]
+        for packet_id in packet_ids:
+            acknowledge(connection, packet_id, 0)
+    return position
 
 
 # By first byte: packet type and flags.
 SHORT_PATH: dict[int, Callable[[Connection, bytes, int, int, int], int]] = {
     PUBLISH_AT_MOST_ONCE: publish_at_most_once,
-    0x32: publish_acknowledged,
+    PUBLISH_AT_LEAST_ONCE: publish_at_least_once,
     0x34: publish_acknowledged,
     0x40: acknowledgements,
     0x50: acknowledgements,

@@ -6,6 +6,7 @@ JSON for each command and state. When the input ends, so does the process: it ne
 
     {"carry": NODE_ID, "data": DIRECTORY or null, "sections": [TEXT, …]}
     {"end": NODE_ID, "delete": true or false}     deleted: the brokers are to forget its sessions
+    {"ask": true}     → {"runs": true}
     → {"node": NODE_ID, "connection": NAME, "state": {…} or null}     as on $SYS/broker/bridge/NAME/state
     → {"node": NODE_ID, "failed": REASON}
 """
@@ -125,7 +126,11 @@ async def serve() -> None:
     host = Host()
     try:
         while line := await reader.readline():
-            host.handle(json.loads(line))
+            command = json.loads(line)
+            if "ask" in command:
+                say({"runs": True})
+            else:
+                host.handle(command)
     finally:
         await host.stop()
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from hedgerow.errors import reason_of
 from hedgerow.fabric.bridges.topic_line import TopicLine
 from hedgerow.net.agent.carrier import MAX_LINE_BYTES
 from hedgerow.net.agent.drivers import BridgeState, Broker, DriverContext, read_state
@@ -24,6 +25,8 @@ from hedgerow.net.agent.events import CarrierEnded, CommandRefused
 from hedgerow.net.agent.sections import bridge_name, from_local_side, make_section
 
 STOP_S = 10.0  # for the stores to be closed
+ASK_S = 1.0  # between questions whether the process runs
+MAX_UNANSWERED = 3
 
 
 @dataclass(slots=True)
@@ -38,7 +41,7 @@ class _Carried:
         ends = [
             self.states.get(bridge_name(end), BridgeState(False, "not connected yet")) for end in self.ends
         ]
-        return min(ends, key=lambda state: state.is_up)
+        return min(ends, key=lambda state: state.is_up)._replace(address="")  # It leads to two.
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -56,6 +59,8 @@ class CarrierDriver:
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
+        self._unanswered = 0
+        self._is_heard = False  # Until it has started, it cannot answer.
         self._is_stopped = False
 
     def can_carry(self, near: Broker) -> bool:
@@ -77,6 +82,9 @@ class CarrierDriver:
             "data": None if data is None else str(data / node_id),
             "sections": [inner.to_text(), outer.to_text()],
         }
+        carried = self._carried.get(node_id)
+        if carried is not None and carried.line != _to_line(line):
+            self._end(node_id, False)  # One of the two is elsewhere now.
         if node_id not in self._carried:
             self._carried[node_id] = _Carried(near.id, far.id, _to_line(line))
             self._send(self._carried[node_id].line)
@@ -142,6 +150,20 @@ class CarrierDriver:
 
     async def _run(self) -> None:
         """One process, until it ends."""
+        try:
+            reason = await self._host()
+        except (OSError, ValueError) as error:  # no memory for it, or a line without an end
+            reason = reason_of(error)
+        self._process = self._task = None
+        self._unsent.clear()
+        if reason:
+            self._context.emit(CarrierEnded(reason))
+        lost, self._carried = self._carried, {}
+        for carried in lost.values():
+            self._tell(carried)
+
+    async def _host(self) -> str:
+        """Why the process has ended; nothing when it was told to."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -151,25 +173,38 @@ class CarrierDriver:
             limit=MAX_LINE_BYTES,
         )
         self._process = process
+        self._unanswered, self._is_heard = 0, False
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.writelines(self._unsent)
         self._unsent.clear()
         if self._is_stopped:
             process.stdin.close()
-        while line := await process.stdout.readline():
-            with suppress(ValueError):  # a line cut short by its end
-                self._receive(json.loads(line))
-        status = await process.wait()
-        self._process = self._task = None
-        if status:
-            self._context.emit(CarrierEnded(f"status {status}"))
-        lost, self._carried = self._carried, {}
-        for carried in lost.values():
-            self._tell(carried)
+        watching = asyncio.create_task(self._watch(process, process.stdin))
+        try:
+            while line := await process.stdout.readline():
+                self._unanswered, self._is_heard = 0, True
+                with suppress(ValueError):  # a line cut short by its end
+                    self._receive(json.loads(line))
+            status = await process.wait()
+        finally:
+            watching.cancel()
+            if process.returncode is None:
+                process.kill()
+        return f"status {status}" if status else ""
+
+    async def _watch(self, process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter) -> None:
+        """A process that hangs would be taken for bridges that are up for ever."""
+        while self._unanswered < MAX_UNANSWERED:
+            if self._is_stopped:
+                return  # It has its own time for that.
+            stdin.write(_to_line({"ask": True}))
+            await asyncio.sleep(ASK_S)
+            self._unanswered += self._is_heard
+        process.kill()
 
     def _receive(self, line: dict[str, Any]) -> None:
-        carried = self._carried.get(line["node"])
+        carried = self._carried.get(line.get("node", ""))
         if carried is None:
             return
         if "failed" in line:

@@ -29,7 +29,7 @@ from hedgerow.mqtt.client.events import (
     Subscribed,
 )
 from hedgerow.mqtt.packets import MQTT_5, Subscription
-from hedgerow.mqtt.reasons import FAILURE, describe
+from hedgerow.mqtt.reasons import FAILURE, Reason, describe
 from hedgerow.net.agent.entries import BrokerEntry
 from hedgerow.net.client.driver import ClientDriver, DriverOptions
 
@@ -60,6 +60,9 @@ class Listener(Protocol):
     def receive_system(self, broker: str, topic: str, payload: bytes) -> None: ...
     def receive_complete(self, broker: str) -> None:
         """What is retained below `$SYS` has been heard."""
+
+    def receive_stray(self, broker: str, token: str) -> None:
+        """A probe of this agent that another connection sent, in a place that no bridge carries."""
 
     def receive_lost(self, broker: str) -> None: ...
     def receive_problem(self, broker: str, reason: str) -> None: ...
@@ -92,9 +95,11 @@ class BrokerConnection:
         self._is_version_known = False
         self._prefix: str | None = None  # the one that answered
         self._refused_prefixes: set[str] = set()
-        self._token = ""
+        self.token = ""
+        """What its probes begin with."""
         self._count = 0
-        self._heard_at = 0.0
+        self._connected_at = self._heard_at = 0.0
+        self._is_left = False
         self._is_complete = False
         self._commands: dict[int, Callable[[str], None]] = {}
 
@@ -113,6 +118,16 @@ class BrokerConnection:
         self.entry = entry
         self._is_version_known = False
         self._give_up()
+        if self._is_left:
+            self._is_left = False
+            self.start()
+
+    def leave(self, reason: str) -> None:
+        """There is nothing to be had from this address."""
+        if self._task is not None and not self._is_left:
+            self._is_left = True
+            self._task.cancel()
+            self._tell_problem(reason)
 
     # Out
 
@@ -124,7 +139,7 @@ class BrokerConnection:
             self._give_up()
             return
         self._count += 1
-        payload = f"{self._token} {self._count}".encode()
+        payload = f"{self.token} {self._count}".encode()
         for prefix in self._prefixes():
             self._publish(driver, Message(_probe_topic(prefix, self._agent_id), payload))
 
@@ -144,6 +159,8 @@ class BrokerConnection:
         self._commands[handle] = on_refused
 
     def _publish(self, driver: ClientDriver, message: Message) -> int:
+        if not driver.client.connected:  # It was ended in the same breath in which it was made.
+            return 0
         try:
             handle = driver.client.publish(message, driver.clock())
         except HedgerowError as error:  # larger than the broker takes, or a QoS that it does not know
@@ -171,7 +188,7 @@ class BrokerConnection:
     async def _connect(self) -> None:
         """One connection, from dialling to its end."""
         self._ended = self._loop.create_future()
-        self._token = secrets.token_hex(8)
+        self.token = secrets.token_hex(8)
         self._count = 0
         try:
             driver = ClientDriver(
@@ -206,7 +223,8 @@ class BrokerConnection:
         address = self.entry.address
         password = address.password
         connect = ConnectOptions(
-            client_id=f"hedgerow-agent-{self._agent_id}",
+            # With the broker's name: two connections to one broker must not end each other.
+            client_id=f"hedgerow-agent-{self._agent_id}-{self.entry.id}",
             version=self._version,
             username=address.username,
             password=None if password is None else password.encode(),
@@ -244,7 +262,8 @@ class BrokerConnection:
     def _fail(self, error: HedgerowError) -> None:
         reason_code = error.reason_code if isinstance(error, ConnectError) else None
         if reason_code is not None and reason_code >= FAILURE:
-            self._tell_problem(str(error))
+            hint = "; another agent has this name" if reason_code == Reason.SESSION_TAKEN_OVER else ""
+            self._tell_problem(f"{error}{hint}")
         self._give_up()
 
     def _give_up(self) -> None:
@@ -261,6 +280,8 @@ class BrokerConnection:
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
+            if self._is_left:
+                return
             match event:
                 case MessageReceived():
                     self._receive(event)
@@ -277,7 +298,7 @@ class BrokerConnection:
         assert self._driver is not None
         self._is_connected = True
         self._is_complete = False
-        self._heard_at = self._loop.time()
+        self._connected_at = self._heard_at = self._loop.time()
         own = [_probe_topic(prefix, self._agent_id) for prefix in PREFIXES]
         filters = [*WATCHED, *own, *map(_announce_topic, PREFIXES)]
         client, now = self._driver.client, self._driver.clock()
@@ -306,17 +327,21 @@ class BrokerConnection:
         prefix, _, rest = topic.partition("/")
         if rest == f"agent/{self._agent_id}/probe":
             # Bridges may carry what is below the other prefix: another connection's probe says nothing here.
-            if message.payload.decode(errors="replace").split(" ")[0] == self._token:
+            token = message.payload.decode(errors="replace").split(" ")[0]
+            if token == self.token:
                 self._receive_answer(prefix)
-        elif rest == "agent/announce":
+            elif prefix == PREFIXES[0]:
+                self._listener.receive_stray(self.entry.id, token)
+        elif rest == "agent/announce" and not message.retain:  # A retained one says that somebody was there.
             agent_id = message.payload.decode(errors="replace")
             if AGENT_ID.fullmatch(agent_id):
                 self._listener.receive_announcement(agent_id)
 
     def _receive_answer(self, prefix: str) -> None:
         self._prefix = prefix
-        self._problem = ""
         self._heard_at = self._loop.time()
+        if self._heard_at - self._connected_at > self._detection_s:
+            self._problem = ""  # One that comes back with every connection is told once.
         self._listener.receive_answer(self.entry.id)
         if not self._is_complete:
             self._is_complete = True

@@ -21,6 +21,7 @@ from hedgerow.net.agent.events import CommandRefused, ShellEvent
 from hedgerow.net.agent.sections import BridgeSettings, bridge_name, far_of, make_section
 
 MAX_BRIDGES = 256  # of one broker: what it says that it has is kept
+MAX_REASON = 300  # characters of what a broker says, for the log
 
 Version = tuple[int, int]
 
@@ -30,6 +31,8 @@ class BridgeState(NamedTuple):
     reason: str = ""
     is_told_twice: bool = False
     """The other end reports the same bridge."""
+    address: str = ""
+    """Where it leads to, if that is told."""
 
 
 @dataclass(slots=True)
@@ -150,7 +153,7 @@ class HedgerowDriver:
         name, reason = result.get("connection"), result.get("reason")
         far_id = far_of(name) if isinstance(name, str) else None
         if far_id is not None and result.get("ok") is False and isinstance(reason, str):
-            self._context.emit(CommandRefused(near.id, far_id, reason))
+            self._context.emit(CommandRefused(near.id, far_id[:MAX_REASON], reason[:MAX_REASON]))
 
     def forget(self, near: Broker) -> None:
         self._states.pop(near.id, None)
@@ -191,12 +194,13 @@ def level_between(before: str, topic: str, after: str) -> str | None:
 
 def read_state(found: Mapping[str, object]) -> BridgeState | None:
     """A state as a node publishes it. A lazy bridge that waits for traffic is as good as one that is up."""
-    state, reason = found.get("state"), found.get("reason")
+    state, reason, address = found.get("state"), found.get("reason"), found.get("address")
     if not isinstance(state, str):
         return None
     is_up = state in ("up", "idle")
     text = reason if isinstance(reason, str) else ""
-    return BridgeState(is_up, "" if is_up else text or state)
+    place = address if isinstance(address, str) else ""
+    return BridgeState(is_up, "" if is_up else (text or state)[:MAX_REASON], address=place)
 
 
 def _read_object(payload: bytes) -> dict[str, object]:

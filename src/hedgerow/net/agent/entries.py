@@ -202,7 +202,7 @@ def _read_kind(value: object, base: Path) -> str:
 
 
 def _read_pid(value: object, base: Path) -> int:
-    if type(value) is not int or value < 2:
+    if type(value) is not int or not 2 <= value < 1 << 31:
         raise ConfigError("is not the number of a process")
     return value
 

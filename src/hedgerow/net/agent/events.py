@@ -19,7 +19,7 @@ class CommandSent:
     broker: str
     far: str
     carrier: str
-    """The broker that carries the bridge, or `agent`: a process of ours does."""
+    """The kind of the broker that carries the bridge, or `agent`: a process of ours does."""
 
     def __str__(self) -> str:
         return f"{self.action} the bridge {self.broker} – {self.far}, carried by {self.carrier}"
@@ -114,7 +114,8 @@ def to_json(event: AgentEvent | ShellEvent, now: float) -> str:
     """One line: `time` (Unix), `event` (the fact's name), its fields, and `message` for people."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(event).__name__).lower()
     values = {each.name: _plain(getattr(event, each.name)) for each in fields(event)}
-    return json.dumps({"time": now, "event": name, **values, "message": str(event)}, ensure_ascii=False)
+    line = json.dumps({"time": now, "event": name, **values, "message": str(event)}, ensure_ascii=False)
+    return line.encode(errors="replace").decode()  # JSON of a broker may hold halves of characters.
 
 
 def _plain(value: Any) -> Any:

@@ -134,8 +134,8 @@ def find_process(entry: BrokerEntry) -> int:
     pid = entry.pid
     if pid is None:
         assert entry.pidfile is not None
-        text = entry.pidfile.read_text().strip()
-        if not text.isdecimal() or int(text) < 2:
+        text = entry.pidfile.read_text(errors="replace").strip()
+        if not (text.isdecimal() and len(text) < 10 and int(text) >= 2):
             raise ConfigError(f"{entry.pidfile} holds no number of a process")
         pid = int(text)
     # A number may be another's by now, and SIGHUP ends most programs.
@@ -152,7 +152,7 @@ def _path(folder: Path, far_id: str) -> Path:
 def _write(path: Path, text: str) -> bool:
     """Whole or not at all. False: it was there already."""
     with suppress(OSError):
-        if path.read_text() == text:
+        if path.read_text(errors="replace") == text:
             return False
     # Mosquitto reads what ends in .conf.
     new = path.with_suffix(".new")

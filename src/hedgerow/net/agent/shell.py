@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.topology.agent import Action, Agent, Command
-from hedgerow.fabric.topology.events import ActingChanged, AgentEvent, BrokerLost
-from hedgerow.fabric.topology.plan import Ghosts, Link, Plan, Topology, plan
+from hedgerow.fabric.topology.events import AgentEvent, BrokerLost
+from hedgerow.fabric.topology.plan import Ghosts, Link, Plan, Topology, link_between, plan
 from hedgerow.net.agent.connection import VERSION_TOPIC, BrokerConnection
 from hedgerow.net.agent.drivers import (
     BridgeState,
@@ -40,6 +40,8 @@ from hedgerow.net.agent.sections import BridgeSettings, mirrored
 from hedgerow.net.agent.table import make_drivers
 from hedgerow.net.clock import SteadyClock
 
+# A timer that comes later than this tells that the process did not run.
+STALL_S = 0.25
 # A broker that says nothing of its version by then is taken for one that never does.
 ANSWERS_WITHOUT_VERSION = 3
 
@@ -87,10 +89,14 @@ class AgentShell:
         self._reported: dict[str, dict[str, BridgeState]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._stalled_s = 0.0
+        self._stands_by = False
         self._changed = asyncio.Event()
         self._entries = list(entries)
         self.unmade: Link | None = None
         """A bridge that was not made because it would have ended with this agent."""
+        self._redirected: dict[tuple[str, str], str] = {}
         self._is_stepping = False
         self._is_stopped = False
 
@@ -120,6 +126,8 @@ class AgentShell:
             # While it answers where it was, someone else announces the same name.
             known.entry = entry
             known.connection.move(entry)
+            for near in self.agent.alive if self.agent.is_acting else ():
+                self._redirect(self.brokers[near], known)
         self._step()
 
     def _add(self, entry: BrokerEntry, rank: int | None) -> None:
@@ -161,16 +169,16 @@ class AgentShell:
 
     def receive_answer(self, broker: str) -> None:
         self.brokers[broker].answers += 1
-        self.agent.receive_answer(broker, self.clock())
+        self.agent.receive_answer(broker, self._now())
         self._report(self.brokers[broker])
 
     def receive_refused(self, broker: str) -> None:
-        self.agent.receive_refused(broker, self.clock())
+        self.agent.receive_refused(broker, self._now())
         self._step()
 
     def receive_announcement(self, agent_id: str) -> None:
         if not self.settings.is_silent:
-            self.agent.receive_announcement(agent_id, self.clock())
+            self.agent.receive_announcement(agent_id, self._now())
             self._step()
 
     def receive_system(self, broker: str, topic: str, payload: bytes) -> None:
@@ -184,10 +192,20 @@ class AgentShell:
         self.brokers[broker].is_complete = True
         self._report(self.brokers[broker])
 
+    def receive_stray(self, broker: str, token: str) -> None:
+        """One broker was given under two names, such as `localhost` and `127.0.0.1`. A bridge between them
+        would lead from the broker to itself."""
+        twins = [each for each in self.agent.brokers if self.brokers[each].connection.token == token]
+        if twins and twins[0] != broker:
+            first, second = sorted((broker, twins[0]), key=self.agent.brokers.index)
+            self.brokers[second].connection.leave(f"it is the same broker as {first}")
+            self.receive_refused(second)
+
     def receive_lost(self, broker: str) -> None:
         known = self.brokers[broker]
         known.is_complete = False
         known.answers = 0
+        self._redirected = {pair: told for pair, told in self._redirected.items() if pair[0] != broker}
         for driver in self._drivers:
             driver.forget(known)
 
@@ -221,7 +239,7 @@ class AgentShell:
                 for event in _differences(broker.id, before or {}, bridges):
                     self._emit(event)
                 is_up = {far: state.is_up for far, state in bridges.items()}
-                self.agent.receive_bridges(broker.id, is_up, self.clock())
+                self.agent.receive_bridges(broker.id, is_up, self._now())
         self._step()
 
     # Out, after every input
@@ -236,18 +254,36 @@ class AgentShell:
             self._is_stepping = False
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(max(0.0, self.agent.deadline - self.clock()), self._handle_timer)
+        wait_s = max(0.0, self.agent.deadline - self._now())
+        self._timer_at = self.clock() + wait_s
+        self._timer = self._loop.call_later(wait_s, self._handle_timer)
         self._changed.set()
 
+    def _now(self) -> float:
+        """The machine's time. While this process was stopped it stood still: that nobody was heard meanwhile
+        says nothing of them, and an agent that took them for dead would take down what it carries."""
+        now = self.clock()
+        late_s = now - self._timer_at
+        if late_s > STALL_S:
+            self._stalled_s += late_s
+            self._timer_at = now
+        return now - self._stalled_s
+
     def _handle_timer(self) -> None:
-        self.agent.handle_timer(self.clock())
+        self.agent.handle_timer(self._now())
         self._step()
 
     def _take(self) -> None:
         while events := self.agent.take_events():
             for event in events:
                 self._on_event(event, self.clock())
-                self._handle_event(event)
+                if isinstance(event, BrokerLost):
+                    self._reported.pop(event.broker, None)
+        if self.agent.is_standing_by is not self._stands_by:
+            self._stands_by = self.agent.is_standing_by
+            if self._stands_by:
+                for driver in self._drivers:
+                    driver.stand_by()
         for broker in self.agent.take_probes():
             self.brokers[broker].connection.probe()
         announcement = self.agent.take_announcement()
@@ -259,14 +295,8 @@ class AgentShell:
                 known.connection.announce(announcement)
         for command in commands:
             self._execute(command)
-
-    def _handle_event(self, event: AgentEvent) -> None:
-        match event:
-            case BrokerLost():
-                self._reported.pop(event.broker, None)
-            case ActingChanged() if not event.is_acting:
-                for driver in self._drivers:
-                    driver.stand_by()
+        if self.agent.is_acting:
+            self._redirect_all()
 
     def _execute(self, command: Command) -> None:
         near, far = self.brokers[command.broker], self.brokers[command.far]
@@ -289,6 +319,29 @@ class AgentShell:
             if far.id in driver.bridges(near):
                 self._emit(CommandSent(action, near.id, far.id, driver.name))
                 driver.delete(near, far.id)
+
+    def _redirect_all(self) -> None:
+        """What leads to where its far end no longer is, as after a change of the list, would wait there for
+        ever."""
+        for near, bridges in list(self._reported.items()):
+            for far, state in bridges.items():
+                address = str(self.brokers[far].entry.far_address) if far in self.brokers else ""
+                told = self._redirected.get((near, far))
+                if state.address and address and address not in (state.address, told):
+                    self._redirected[near, far] = address
+                    self._redirect(self.brokers[near], self.brokers[far])
+
+    def _redirect(self, near: Broker, far: Broker) -> None:
+        topics = self.settings.bridges.topics
+        if link_between(self.agent.brokers, near.id, far.id).lower != near.id:
+            topics = tuple(map(mirrored, topics))
+        for driver in self._drivers:
+            if far.id in driver.bridges(near):
+                self._emit(CommandSent("redirect", near.id, far.id, driver.name))
+                try:
+                    driver.create(near, far, topics)
+                except ConfigError as error:
+                    self._emit(CommandRefused(near.id, far.id, str(error)))
 
     def _emit(self, event: ShellEvent) -> None:
         self._on_event(event, self.clock())

@@ -197,7 +197,7 @@ class ClientDriver:
             link.abort()
             raise
         if not isinstance(outcome, Connected):
-            await link.closed
+            await asyncio.wait([link.closed])  # Whoever gives up waiting must not cancel it.
         return outcome
 
     async def close(self, properties: Properties) -> None:
@@ -211,7 +211,7 @@ class ClientDriver:
         self.flush()
         if link is not None:
             link.close()
-            await link.closed
+            await asyncio.wait([link.closed])
 
     # Between link and machine.
 
