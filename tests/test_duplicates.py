@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow import duplicates
-from hedgerow.duplicates import LIFE_BYTES, MAX_SEQUENCE, PAGE_BYTES, DuplicateLog
+from hedgerow.duplicates import LIFE_BYTES, MAX_SEQUENCE, PAGE_BYTES, DuplicateLog, PageKey
 from hedgerow.message import MessageId
 
 PAGE = 2_048  # sequences
@@ -178,3 +178,38 @@ def test_with_room_it_answers_as_a_set_would(steps: list[MessageId]) -> None:
     for each in steps:
         assert log.seen(each) == (each in known)
         known.add(each)
+
+
+def test_a_page_that_was_stored_is_known_again() -> None:
+    log, other = DuplicateLog(), DuplicateLog()
+    ids = [MessageId("barn", 1, sequence) for sequence in (0, 5, 2_047, 2_048, 1_000_000)]
+    for message_id in ids:
+        log.seen(message_id)
+    for message_id in ids:
+        page = log.page_of(message_id)
+        assert page is not None
+        other.restore(page.key, bytes(page.bits))
+    assert all(map(other.seen, ids))
+    assert not other.seen(MessageId("barn", 1, 6))
+    assert log.page_of(MessageId("barn", 2, 5)) is None
+
+
+def test_a_page_is_not_restored_over_one_that_is_there() -> None:
+    log = DuplicateLog()
+    log.seen(MessageId("barn", 1, 5))
+    log.restore(("barn", 1, 0), bytes(256))
+    assert log.seen(MessageId("barn", 1, 5))
+    log.restore(("barn", 1, 1), b"short")
+    assert not log.seen(MessageId("barn", 1, 2_048))
+
+
+def test_who_stores_pages_is_told_of_those_that_are_forgotten() -> None:
+    log = DuplicateLog(max_bytes=64 * 1024)
+    forgotten: list[PageKey] = []
+    log.on_forget = forgotten.append
+    for number in range(1_000):
+        log.seen(MessageId("barn", number, 2_048 * number))
+    assert forgotten
+    assert len(set(forgotten)) == len(forgotten)
+    assert ("barn", 0, 0) in forgotten
+    assert ("barn", 999, 999) not in forgotten

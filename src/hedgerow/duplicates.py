@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 
 from hedgerow.message import MessageId
 
@@ -23,18 +24,27 @@ MAX_SEQUENCE = 2**64 - 1  # No node counts further, and a number of a thousand d
 PAGE_BYTES = 640  # as tracemalloc counts: 256 of bits, and the objects and table entries that lead to them
 LIFE_BYTES = 400  # of a life without its pages and its name
 
+PageKey = tuple[str, int, int]
+"""Origin, epoch, and which page of that life."""
+
 _PAGE_SHIFT = 11
 _BITS_BYTES = (1 << _PAGE_SHIFT) // 8
 _BYTE_MASK = _BITS_BYTES - 1
 
 
-class _Page:
+class Page:
+    """2,048 sequences of one life."""
+
     __slots__ = ("bits", "life", "number")
 
     def __init__(self, life: Life, number: int) -> None:
         self.bits = bytearray(_BITS_BYTES)
         self.life = life
         self.number = number
+
+    @property
+    def key(self) -> PageKey:
+        return (*self.life.key, self.number)
 
 
 class Life:
@@ -50,7 +60,7 @@ class Life:
         """Origin and epoch."""
         self.is_forgotten = False
         """The log no longer holds it: ask for it again."""
-        self.pages: dict[int, _Page] = {}
+        self.pages: dict[int, Page] = {}
         self._log = log
 
     def seen(self, sequence: int) -> bool:
@@ -84,12 +94,13 @@ class DuplicateLog:
         self.forgotten = 0
         self.forgotten_lives = 0
         self.bytes = 0
-        self.latest: _Page | None = None  # the page used last: most messages come in rows of one life
+        self.latest: Page | None = None  # the page used last: most messages come in rows of one life
+        self.on_forget: Callable[[PageKey], None] = lambda key: None
         self._max_bytes = max_bytes
         self._max_pages_of_a_life = max(1, max_bytes // 4 // PAGE_BYTES)
         # Both in the order of use.
         self._lives: OrderedDict[tuple[str, int], Life] = OrderedDict()
-        self._pages: OrderedDict[_Page, None] = OrderedDict()
+        self._pages: OrderedDict[Page, None] = OrderedDict()
 
     @property
     def life_count(self) -> int:
@@ -103,6 +114,19 @@ class DuplicateLog:
             life = self.life(origin, epoch)
         return life.seen(sequence)
 
+    def page_of(self, message_id: MessageId) -> Page | None:
+        """Where the log keeps it, with its neighbours: to be stored. None: it does not."""
+        origin, epoch, sequence = message_id
+        life = self._lives.get((origin, epoch))
+        return life.pages.get(sequence >> _PAGE_SHIFT) if life is not None else None
+
+    def restore(self, key: PageKey, bits: bytes) -> None:
+        """A page that was stored."""
+        origin, epoch, number = key
+        life = self.life(origin, epoch)
+        if number not in life.pages and len(bits) == _BITS_BYTES:
+            self.add_page(life, number).bits[:] = bits
+
     def life(self, origin: str, epoch: int) -> Life:
         key = origin, epoch
         life = self._lives.get(key)
@@ -114,8 +138,8 @@ class DuplicateLog:
             self._make_room()
         return life
 
-    def add_page(self, life: Life, number: int) -> _Page:
-        page = life.pages[number] = _Page(life, number)
+    def add_page(self, life: Life, number: int) -> Page:
+        page = life.pages[number] = Page(life, number)
         self._pages[page] = None
         self.bytes += PAGE_BYTES
         self._lives.move_to_end(life.key)
@@ -125,7 +149,7 @@ class DuplicateLog:
         self._make_room()
         return page
 
-    def use(self, page: _Page) -> None:
+    def use(self, page: Page) -> None:
         """It is another page than the last time: now it is the one to be forgotten last."""
         self.latest = page
         self._pages.move_to_end(page)
@@ -138,9 +162,10 @@ class DuplicateLog:
         while self.bytes > self._max_bytes and len(self._lives) > 1:
             self._forget_life(next(iter(self._lives.values())))
 
-    def _forget_page(self, page: _Page) -> None:
+    def _forget_page(self, page: Page) -> None:
         life = page.life
         del self._pages[page], life.pages[page.number]
+        self.on_forget(page.key)
         self.bytes -= PAGE_BYTES
         self.forgotten += int.from_bytes(page.bits).bit_count()
         if not life.pages:
@@ -153,6 +178,7 @@ class DuplicateLog:
         self.forgotten_lives += 1
         for page in life.pages.values():
             del self._pages[page]
+            self.on_forget(page.key)
             self.bytes -= PAGE_BYTES
             self.forgotten += int.from_bytes(page.bits).bit_count()
         life.pages.clear()

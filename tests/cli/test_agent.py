@@ -225,6 +225,9 @@ def test_plan_and_once(hedgerow_node: StartNode) -> None:
     other = run("--topology", "star", *words(nodes), f"n4=127.0.0.1:{free_port()}", "--plan")
     assert other.stdout == "create n1 – n3\ndelete n1 – n2\n"
     assert other.stderr == "hedgerow agent: n4 does not answer\n"
+    silent = run("--topology", "line", *words(nodes), f"n4=127.0.0.1:{free_port()}", "--once")
+    assert silent.returncode == 0
+    assert silent.stderr.endswith("\nhedgerow agent: n4 does not answer\n")
 
 
 def test_once_says_why_it_cannot(hedgerow_node: StartNode, mosquitto: StartMosquitto) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,9 @@ class Reader:
             wait_until(lambda: name not in self.filters(), "the log", PATIENCE_S)
         assert self.filters() == set(topic_filters)
 
-    def client(self, client_id: str, version: str = "3.1.1", clean: bool = True, expiry_s: int = 0):  # type: ignore[no-untyped-def]
+    def client(
+        self, client_id: str, version: str = "3.1.1", clean: bool = True, expiry_s: int = 0
+    ) -> AbstractContextManager[Paho]:
         return paho(Reach("mqtt", self.port, Path()), version, client_id, clean=clean, expiry_s=expiry_s)
 
     def vanish(self, client_id: str, version: str) -> None:

@@ -236,9 +236,10 @@ def test_a_newer_format_that_stands_only_in_the_log_is_refused(filled: Path, tmp
 
 @pytest.fixture
 def older(filled: Path) -> Path:
-    """The same store as format 2, which had no bridges."""
+    """The same store as format 2, which had no bridges and no duplicate log."""
     with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as connection:
         connection.execute("DROP TABLE bridges")
+        connection.execute("DROP TABLE seen")
         connection.execute("PRAGMA user_version = 2")
     return filled
 
@@ -247,10 +248,15 @@ def test_an_older_format_is_taken_up_with_all_that_it_holds(older: Path) -> None
     assert last_batch(older) == WINDOW
     with closing(Store.open(older)) as store:
         assert store.load().bridges == {}
-        store.write(Changes(bridges={"north": "connection north"}))
+        pages = {("barn", 1, 0): bytearray(b"\x01" * 256), ("barn", 1, 1): bytearray(b"\x02" * 256)}
+        store.write(Changes(bridges={"north": "connection north"}, seen=dict(pages)))
+        store.commit()
+        store.write(Changes(seen={("barn", 1, 1): None}))
         store.commit()
     with closing(Store.open(older)) as store:
-        assert store.load().bridges == {"north": "connection north"}
+        loaded = store.load()
+        assert loaded.bridges == {"north": "connection north"}
+        assert loaded.seen == [(("barn", 1, 0), b"\x01" * 256)]
     with closing(sqlite3.connect(older / FILE_NAME)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
 

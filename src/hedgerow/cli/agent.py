@@ -239,6 +239,7 @@ async def do_once(
     async with running(settings, entries, mdns, writer) as shell:
         if await shell.wait_until(lambda: shell.agent.is_done or shell.unmade is not None, timeout_s):
             if shell.unmade is None:
+                _tell_silent(shell)
                 return 0
             reason = "an agent has to carry that bridge while it runs: leave out --once"
             raise HedgerowError(f"{shell.unmade}: {reason}")
@@ -257,8 +258,12 @@ async def show_plan(settings: AgentSettings, entries: list[BrokerEntry], mdns: b
             await shell.wait_until(lambda: False, detection_s)
         if not shell.agent.alive:
             raise HedgerowError("no broker answers")
-        for broker in shell.agent.brokers:
-            if broker not in shell.agent.alive:
-                print(f"hedgerow agent: {broker} does not answer", file=sys.stderr)
+        _tell_silent(shell)
         print(shell.plan())
     return 0
+
+
+def _tell_silent(shell: AgentShell) -> None:
+    for broker in shell.agent.brokers:
+        if broker not in shell.agent.alive:
+            print(f"hedgerow agent: {broker} does not answer", file=sys.stderr)

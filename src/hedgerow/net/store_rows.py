@@ -59,10 +59,16 @@ TABLES = """
     ) STRICT;
 """
 BRIDGES = "CREATE TABLE bridges (name TEXT PRIMARY KEY, section TEXT NOT NULL) STRICT;"
-SCHEMA = TABLES + BRIDGES
+SEEN = """
+    CREATE TABLE seen (
+        origin TEXT NOT NULL, epoch INTEGER NOT NULL, page INTEGER NOT NULL, bits BLOB NOT NULL,
+        PRIMARY KEY (origin, epoch, page)
+    ) STRICT, WITHOUT ROWID;
+"""
+SCHEMA = TABLES + BRIDGES + SEEN
 
-FORMAT = 3
-UPGRADES = {2: BRIDGES}
+FORMAT = 4
+UPGRADES = {2: BRIDGES, 3: SEEN}
 """By format: the statement that makes the next one of it."""
 
 _RETAIN_BIT = 2
@@ -127,6 +133,11 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
                 if message is not None
             ),
         )
+    if changes.seen:
+        connection.executemany(
+            "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",
+            ((*page, bits) for page, bits in changes.seen.items() if bits is not None),
+        )
     if changes.bridges:
         connection.executemany(
             "INSERT OR REPLACE INTO bridges VALUES (?, ?)",
@@ -156,6 +167,11 @@ def remove(connection: sqlite3.Connection, changes: Changes) -> None:
         connection.executemany(
             "DELETE FROM retained WHERE topic = ?",
             ((topic,) for topic, message in changes.retained.items() if message is None),
+        )
+    if changes.seen:
+        connection.executemany(
+            "DELETE FROM seen WHERE origin = ? AND epoch = ? AND page = ?",
+            (page for page, bits in changes.seen.items() if bits is None),
         )
     if changes.bridges:
         connection.executemany(
@@ -282,6 +298,9 @@ def read(connection: sqlite3.Connection, found_format: int) -> tuple[Snapshot, C
     snapshot.retained = [_message(*row) for row in connection.execute("SELECT * FROM retained")]
     if found_format > 2:
         snapshot.bridges = dict(connection.execute("SELECT * FROM bridges"))
+    if found_format > 3:
+        rows = connection.execute("SELECT * FROM seen")
+        snapshot.seen = [((origin, epoch, page), bits) for origin, epoch, page, bits in rows]
     if loose.subscriptions or loose.received or loose.deliveries:
         logger.warning(
             "the store held what belongs to no session or message; removed: "

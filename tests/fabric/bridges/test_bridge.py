@@ -267,9 +267,13 @@ def test_both_sides_are_told(network: Network, north: Node) -> None:
     south = network.add("south")
     north.bridge("# out")
     assert retained(north, state_topic()) == retained(south, state_topic()) == b"1"
+    north.listen(state_topic())
+    north.take_heard()
     north.delete()
     network.advance(1)
-    assert retained(north, state_topic()) == retained(south, state_topic()) == b"0"
+    assert retained(south, state_topic()) == b"0"
+    assert north.take_heard() == [b"0", b""], "here it leaves nothing behind"
+    assert retained(north, state_topic()) is None
 
 
 def test_the_will_tells_the_far_side(network: Network, north: Node) -> None:

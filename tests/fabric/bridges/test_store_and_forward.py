@@ -297,6 +297,27 @@ def test_a_value_comes_once_to_who_listens(network: Network) -> None:
     assert reader == {b"x": 1}
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_comes_by_another_way_after_a_crash_is_known(network: Network, qos: int) -> None:
+    """South hears it from north, dies, and hears it again from west, which kept it for south."""
+    north, south, west = (network.add(name, durable=True) for name in ("north", "south", "west"))
+    west.bridge(f"# both {qos}", name="south", address="south", restart_timeout="1")
+    north.bridge(f"# both {qos}", name="west", address="west", restart_timeout="1")
+    south.listen()
+    network.cut("west", "south")
+    north.bridge(f"# both {qos}", name="south", address="south", restart_timeout="1")
+    for number in range(5):
+        north.publish("a", b"%d" % number, qos)
+    assert south.take_heard() == [b"0", b"1", b"2", b"3", b"4"]
+    south.crash()
+    network.mend("west", "south")
+    network.advance(5)
+    assert west.is_up
+    assert south.take_heard() == []
+    north.publish("a", b"new", qos)
+    assert south.take_heard() == [b"new"]
+
+
 # Stories: the ledger
 
 traffic = st.one_of(

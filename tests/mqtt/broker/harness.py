@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
+from hedgerow.duplicates import PageKey
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.access import Access
@@ -51,9 +52,14 @@ class FakeStore:
         self.received: dict[tuple[int, int], bool] = {}
         self.retained: dict[str, Message] = {}
         self.bridges: dict[str, str] = {}
+        self.seen: dict[PageKey, bytes] = {}
 
     def write(self, changes: Changes) -> None:
         """Apply a batch."""
+        for page, bits in changes.seen.items():
+            self.seen.pop(page, None)
+            if bits is not None:
+                self.seen[page] = bytes(bits)  # as it is now: the broker goes on writing into it
         for changed, stored in self._tables(changes):
             for key, value in changed.items():
                 if value is None or value is False:
@@ -98,6 +104,7 @@ class FakeStore:
             list(self.received),
             list(self.retained.values()),
             dict(self.bridges),
+            list(self.seen.items()),
         )
 
 

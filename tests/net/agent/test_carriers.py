@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -13,7 +14,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from hedgerow.net.agent import carriers
+from hedgerow.message import Message
+from hedgerow.net.agent import carrier, carriers
 from hedgerow.net.agent.carriers import CarrierDriver, carrier_id
 from hedgerow.net.agent.drivers import Broker, DriverContext
 from hedgerow.net.agent.entries import read_words
@@ -153,6 +155,20 @@ async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> Non
         process.stdin.close()
         async with asyncio.timeout(10):
             assert await process.wait() == 0
+
+
+def test_counters_alone_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[dict[str, object]] = []
+    monkeypatch.setattr(carrier, "say", said.append)
+    bridge = carrier.CarriedBridge("carrier.a.b", None)
+    states: list[dict[str, object]] = [
+        {"state": "up", "queued": 0},
+        {"state": "up", "queued": 5},
+        {"state": "waiting", "queued": 5},
+    ]
+    for payload in (*(json.dumps(state).encode() for state in states), b"", b""):
+        bridge._deliver(Message("$SYS/broker/bridge/agent.a/state", payload))
+    assert [line["state"] for line in said[:3]] == [states[0], states[2], None]
 
 
 def test_a_pair_has_one_name() -> None:

@@ -105,6 +105,7 @@ def test_a_file(tmp_path: Path) -> None:
         ('[[broker]]\nurl = "h:1"\nconfig_dir = "nowhere"', "config_dir: "),
         ('[[broker]]\nurl = "h:1"\nconfig_dir = "."', "config_dir: needs pid or pidfile too"),
         ('[[broker]]\nurl = "h:1"\npid = 1', "pid: is not the number of a process"),
+        ('[[broker]]\nurl = "h:1"\npid = 99999999999', "pid: is not the number of a process"),
         ('[[broker]]\nurl = "h:1"\nca_file = "nowhere"', "ca_file: "),
         ('[[broker]]\nurl = "h:1"\naddress = "a b"', "address: one address is expected"),
     ],

@@ -106,9 +106,10 @@ def test_the_process_of_a_pid_file(tmp_path: Path, counting: tuple[int, Path]) -
     scene = Scene(tmp_path, None)
     with pytest.raises(OSError, match="No such file"):
         find_process(scene.near.entry)
-    (tmp_path / "pid").write_text("what?\n")
-    with pytest.raises(ConfigError, match="holds no number of a process"):
-        find_process(scene.near.entry)
+    for text in (b"what?\n", b"\xff\xfe", b"1", b"9" * 20):
+        (tmp_path / "pid").write_bytes(text)
+        with pytest.raises(ConfigError, match="holds no number of a process"):
+            find_process(scene.near.entry)
     (tmp_path / "pid").write_text(f"{counting[0]}\n")
     assert find_process(scene.near.entry) == counting[0]
 

@@ -218,7 +218,7 @@ async def test_while_this_process_is_stopped_nobody_dies() -> None:
         await until(lambda: running.shell.agent.is_done, "a star")
         said = len(running.events)
         for _ in range(3):
-            time.sleep(4 * INTERVAL_S)  # noqa: ASYNC251 - as SIGSTOP would: nothing of the loop runs
+            time.sleep(4 * INTERVAL_S)  # as SIGSTOP would: nothing of the loop runs
             await asyncio.sleep(INTERVAL_S)
         assert running.events[said:] == []
         assert running.shell.agent.is_acting

@@ -342,6 +342,11 @@ class Bridge:
             message = Message(topic, payload, 1, True)
             self.broker.publish(message, self.broker.subscriptions.route(topic), self.session)
 
+    def forget_notification(self) -> None:
+        """It is deleted: bridges that come and go would leave a retained message each, in this store."""
+        if self.broker.retained.get(self.section.notification_topic_on(self.broker.node_id)) is not None:
+            self._notify_here(b"")
+
     # Time
 
     def handle_timer(self, now: float) -> None:

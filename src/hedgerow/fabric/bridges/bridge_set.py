@@ -160,6 +160,7 @@ class BridgeSet:
         for bridge in [each for each in self._draining if each.is_drained(now)]:
             self._draining.remove(bridge)
             bridge.close("the bridge is deleted", is_for_good=not len(bridge.session.outbox or ()))
+            bridge.forget_notification()
             self._events += bridge.events
             self._leave(bridge)
         self._look_at = now + DRAIN_LOOK_S if self._draining else float("inf")

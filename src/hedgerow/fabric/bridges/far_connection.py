@@ -326,8 +326,8 @@ class FarConnection(Connection):
 
     def publish_there(self, message: Message) -> None:
         """A message of the bridge itself, which no session gets."""
-        # At QoS 0 whatever it asks for: at QoS 1 the messages that it is about overtake it at Mosquitto, where
-        # they are at QoS 0 and 20 others are in flight.
+        # At QoS 0 whatever it asks for: at QoS 1 it is overtaken at Mosquitto by the messages that it is about,
+        # where these are at QoS 0 and 20 others are in flight.
         self.send_packet(Publish(message.topic, message.payload, 0, message.retain))
 
     def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:

@@ -77,6 +77,7 @@ class Broker:
         self.verifies_passwords = verifies_passwords
         self.administrators = administrators  # users who may command the node, whatever the ACL says
         self.duplicates = DuplicateLog()  # what has come to this node by any link
+        self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
         self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
@@ -406,6 +407,7 @@ class Broker:
         if message.qos and (route.peers or (publisher is not None and publisher.is_peer)):
             self.identify(message)
             self.recent.add(message, self.now)
+            self.durability.store_seen((message,))
         count = len(route.recipients)
         self.work += PUBLICATION_WORK + DELIVERY_WORK * count
         for recipient in route.recipients:
@@ -428,6 +430,7 @@ class Broker:
         self.sequence += len(messages)
         if is_between_brokers:
             self.recent.add_run(messages, run.bytes, self.now)
+            self.durability.store_seen(messages)
         self.work += (PUBLICATION_WORK + DELIVERY_WORK * len(route.recipients)) * len(messages)
         for recipient in route.recipients:
             if not deliver_run(self, recipient, run, publisher):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hedgerow.duplicates import PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription, Will
@@ -51,6 +52,8 @@ class Changes:
     """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
     retained: dict[str, Message | None] = field(default_factory=dict)
     """By topic."""
+    seen: dict[PageKey, bytearray | None] = field(default_factory=dict)
+    """Pages of the duplicate log: which messages of other nodes were taken at QoS 1 and 2."""
     bridges: dict[str, str | None] = field(default_factory=dict)
     """By name: the text of the section, passwords and all."""
 
@@ -63,6 +66,7 @@ class Changes:
             or self.subscriptions
             or self.sessions
             or self.bridges
+            or self.seen
         )
 
 
@@ -78,3 +82,4 @@ class Snapshot:
     received: list[tuple[int, int]] = field(default_factory=list)
     retained: list[Message] = field(default_factory=list)
     bridges: dict[str, str] = field(default_factory=dict)
+    seen: list[tuple[PageKey, bytes]] = field(default_factory=list)

@@ -11,9 +11,10 @@ before the commit either, waits in the same row (`when_committed`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from hedgerow.duplicates import PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.changes import Changes, SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection, Pause
@@ -144,6 +145,23 @@ class Durability:
                 self._broker.identify(message)
             self.changes.retained[topic] = message
             self.change_count += 1
+
+    def store_seen(self, messages: Iterable[Message]) -> None:
+        """Messages of other nodes were taken: they are known after a crash too, and not taken twice.
+
+        Nothing waits for that: what is lost with the last commit's few milliseconds may come twice.
+        """
+        if not self.enabled:
+            return
+        last: object = None
+        for message in messages:
+            page = self._broker.duplicates.page_of(message.id) if message.id is not None else None
+            if page is not None and page.bits is not last:
+                last = self.changes.seen[page.key] = page.bits
+
+    def forget_seen(self, page: PageKey) -> None:
+        if self.enabled:
+            self.changes.seen[page] = None
 
     def store_bridge(self, name: str, text: str | None) -> None:
         """A bridge made by a command, by its name; None: it is deleted."""

@@ -32,6 +32,8 @@ def restore(broker: Broker, snapshot: Snapshot) -> None:
     for message in snapshot.retained:
         broker.retained.set(message)
     broker.stored_bridges = snapshot.bridges
+    for page, bits in snapshot.seen:
+        broker.duplicates.restore(page, bits)
 
 
 def _restore_session(broker: Broker, record: SessionRecord) -> Session:

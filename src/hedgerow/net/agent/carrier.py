@@ -26,6 +26,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net import logs
 from hedgerow.net.agent.connection import BRIDGE_TOPICS
+from hedgerow.net.agent.drivers import BridgeState, read_state
 from hedgerow.net.config import Config
 from hedgerow.net.server import Server
 
@@ -37,7 +38,7 @@ class CarriedBridge:
 
     def __init__(self, node_id: str, data: Path | None) -> None:
         self._id = node_id
-        self._names: set[str] = set()
+        self._told: dict[str, BridgeState | None] = {}  # by the bridge's name
         self._server = Server(Config(mqtt=(), ws=(), http=(), id=node_id, data=data, sys_interval_s=0.0))
         self._port: Port | None = None
 
@@ -51,7 +52,7 @@ class CarriedBridge:
 
     async def end(self, is_deleted: bool) -> None:
         if is_deleted:
-            for name in list(self._names):
+            for name in list(self._told):
                 self._command("del", name)
         if self._port is not None:
             self._port.close()
@@ -66,8 +67,14 @@ class CarriedBridge:
         found = json.loads(message.payload) if message.payload else None
         if message.topic.endswith("/state"):
             name = message.topic.removeprefix(BRIDGE_TOPICS).removesuffix("/state")
-            (self._names.discard if found is None else self._names.add)(name)
-            say({"node": self._id, "connection": name, "state": found})
+            state = None if found is None else read_state(found)
+            # Not when only its counters grew: an agent that is stopped reads nothing, and a full pipe would
+            # stop this process too.
+            if name not in self._told or self._told[name] != state:
+                say({"node": self._id, "connection": name, "state": found})
+            self._told[name] = state
+            if found is None:
+                del self._told[name]
         elif found is not None and not found["ok"]:
             say({"node": self._id, "failed": found["reason"]})
 
