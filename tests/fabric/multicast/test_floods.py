@@ -33,7 +33,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         }.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(subscriber, "_MAX_DUPLICATES", 64)
+    monkeypatch.setattr(subscriber, "_DUPLICATES_BYTES", 64 * 1024)
 
 
 SMALL: dict[str, int] = {
