@@ -1,0 +1,1 @@
+"""Federation: autonomous brokers become one, by meshes around those that have subscribers."""

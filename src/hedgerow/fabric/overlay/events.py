@@ -1,0 +1,40 @@
+"""What an overlay reports to people, as facts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourGained:
+    level: ClassVar[int] = logging.INFO
+    node_id: str
+    round_trip_s: float
+
+    def __str__(self) -> str:
+        return f"{self.node_id} is a neighbour, {self.round_trip_s * 1000:.1f} ms away"
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLost:
+    level: ClassVar[int] = logging.INFO
+    node_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.node_id} is no neighbour any more: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRefused:
+    level: ClassVar[int] = logging.WARNING
+    node_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.node_id!r} is refused: {self.why}"
+
+
+OverlayEvent = NeighbourGained | NeighbourLost | PeerRefused
