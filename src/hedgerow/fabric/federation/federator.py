@@ -148,7 +148,7 @@ class Federator:
         if neighbour_id in self._neighbours:
             self.remove_neighbour(neighbour_id, now)
         self._neighbours[neighbour_id] = Neighbour(neighbour_id)
-        own = [self._own] if self._own.announced_version else []
+        own = [self._own] if self._own.announced_version and self._own.roster.filters else []
         for core in (*own, *self._cores.by_id.values()):
             if not core.is_lost:
                 self._send_announcement([neighbour_id], core, self._cores.whole(core), now)
