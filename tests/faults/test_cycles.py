@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.fabric.bridges.attendance import CARRIER_TOPIC
 from hedgerow.fabric.bridges.stamp_codec import decode_presence
-from hedgerow.fabric.bridges.stamps import CARRIER_TOPIC
 from hedgerow.lab.links import Link
 from hedgerow.mqtt.packets import Publish
 from tests.faults.client import PersistentClient, running, until

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.errors import ConfigError
 from hedgerow.message import Properties
 from hedgerow.mqtt.packets import MQTT_5, Puback, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.config import Tls
+from hedgerow.net.http import Request
+from hedgerow.net.metrics import metrics
 from hedgerow.net.passwords import set_password
 from hedgerow.net.server import Server
 from hedgerow.net.values import Address
@@ -342,3 +345,40 @@ async def test_a_node_that_stops_gives_up_an_attempt_to_connect(tmp_path: Path) 
             near.command(NEW, section(silent.getsockname()[1], more=more))
             await until(lambda: near.state.get("state") == "connecting", "the attempt")
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+def read_samples(server: Server) -> dict[tuple[str, ...], float]:
+    """By name, without hedgerow_bridge_, and labels."""
+    text = metrics(server)(Request("GET", "/metrics", {})).body.decode()
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    return {
+        (each.name.removeprefix("hedgerow_bridge_"), *each.labels.values()): each.value for each in samples
+    }
+
+
+async def test_the_metrics_tell_what_flowed_and_what_waits() -> None:
+    away = free_port()
+    async with running() as far, running() as near, watching(far, near) as (there, here):
+        here.command(NEW, section(port_of(far), more=("topic a/# both 1",)))
+        await here.is_up()
+        await flows(here, there, "a/flow")
+        here.command(NEW, f"connection south\naddress 127.0.0.1:{away}\ntopic b/# out 1\n")
+        await until(lambda: len(here.results) == 2, "the second bridge")
+        here.publish("b/one", b"12345", 1)
+        here.publish("b/none", b"", 0)
+        assert near.bridges is not None
+        north, south = near.bridges.bridges.kept
+        await until(lambda: south.ledger.published == 2, "the messages")
+        await until(lambda: not len(north.session.outbox or ()), "the far broker's acknowledgement")
+        near.broker.duplicates.forgotten = 7
+        found = read_samples(near)
+    assert (found["up", "north"], found["up", "south"]) == (1.0, 0.0)
+    assert (found["queued_messages", "north"], found["queued_messages", "south"]) == (0.0, 1.0)
+    assert found["queued_bytes", "south"] >= 5
+    assert found["hedgerow_ids_forgotten_total",] == 7.0
+    assert found["messages_relayed_total", "north", "out"] >= 1.0
+    assert found["messages_relayed_total", "north", "in"] >= 1.0
+    assert found["messages_dropped_total", "south", "out", "away"] == 1.0
+    for direction, counts in south.ledgers().items():
+        told = {key[3] for key in found if key[0] == "messages_dropped_total" and key[2] == direction}
+        assert told == counts.keys() - {"published", "relayed", "waiting"}

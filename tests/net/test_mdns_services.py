@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
+from hedgerow.net.agent.broker_list import BrokerEntry
 from hedgerow.net.agent.discovery import Browser, read_service
-from hedgerow.net.agent.entries import BrokerEntry
 from hedgerow.net.mdns_services import HEDGEROW_SERVICE, MQTT_SERVICE, MdnsServices, make_services, reached_at
 from tests.waiting import until
 

@@ -23,7 +23,7 @@ from hedgerow.fabric.bridges.topic_line import read_topic_line
 from hedgerow.fabric.topology.events import AgentEvent
 from hedgerow.fabric.topology.plan import Ghosts, Topology, parse_topology
 from hedgerow.net import logs
-from hedgerow.net.agent.entries import (
+from hedgerow.net.agent.broker_list import (
     BrokerEntry,
     check_entries,
     read_entries,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from hedgerow.net.http import Handler, Request, Response
 
 if TYPE_CHECKING:
+    from hedgerow.fabric.bridges.bridge import Bridge
     from hedgerow.fabric.sensors.exchange import Exchange
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.server import Server
@@ -85,6 +86,12 @@ MULTICAST_COUNTERS = {
     "overruns": "Datagrams that the system dropped because a socket's buffer was full.",
 }
 
+# What is passed on, or waits, is no drop.
+BRIDGE_DROPS = {
+    "out": ("away", "overflowed", "expired", "too_large", "refused", "discarded"),
+    "in": ("duplicates", "outdated", "refused"),
+}
+
 # Name → help and what to read.
 GAUGES: dict[str, tuple[str, Callable[[Server], float]]] = {
     "hedgerow_connections": ("Open client connections.", lambda server: len(server.broker.connections)),
@@ -127,6 +134,13 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(name, help_text, getattr(server.broker.stats, counter))
         for name, (help_text, read) in GAUGES.items():
             yield GaugeMetricFamily(name, help_text, read(server))
+        yield CounterMetricFamily(
+            "hedgerow_ids_forgotten",
+            "Ids of messages from other brokers that the duplicate log had no room for.",
+            server.broker.duplicates.forgotten,
+        )
+        if server.bridges is not None:
+            yield from _bridge_metrics(server.bridges.bridges.kept)
         if server.sensors is not None:
             yield from _sensor_metrics(server.sensors.exchange)
         if server.multicast is not None:
@@ -162,6 +176,43 @@ def _multicast_metrics(multicast: MulticastGateway) -> Iterator[Metric]:
     member = asdict(endpoint.member.stats) | asdict(endpoint.stats) | {"overruns": endpoint.overruns}
     for counter, help_text in MULTICAST_COUNTERS.items():
         yield CounterMetricFamily(f"hedgerow_multicast_{counter}", help_text, member[counter])
+
+
+def _bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
+    """There are at most MAX_BRIDGES of them, with 16 lines each."""
+    up = GaugeMetricFamily("hedgerow_bridge_up", "1 while the bridge is up, else 0.", labels=["bridge"])
+    queued = GaugeMetricFamily(
+        "hedgerow_bridge_queued_messages", "Messages that wait for the far broker.", labels=["bridge"]
+    )
+    queued_bytes = GaugeMetricFamily(
+        "hedgerow_bridge_queued_bytes", "Bytes of messages that wait for the far broker.", labels=["bridge"]
+    )
+    published = CounterMetricFamily(
+        "hedgerow_bridge_messages_published",
+        "Messages for the far broker (out) and from it (in).",
+        labels=["bridge", "direction"],
+    )
+    relayed = CounterMetricFamily(
+        "hedgerow_bridge_messages_relayed",
+        "Messages that the bridge passed on.",
+        labels=["bridge", "direction"],
+    )
+    dropped = CounterMetricFamily(
+        "hedgerow_bridge_messages_dropped",
+        "Messages that the bridge did not pass on, by reason.",
+        labels=["bridge", "direction", "reason"],
+    )
+    for bridge in bridges:
+        name, outbox = bridge.section.name, bridge.session.outbox
+        up.add_metric([name], bridge.state.value == "up")
+        queued.add_metric([name], len(outbox or ()))
+        queued_bytes.add_metric([name], outbox.bytes if outbox is not None else 0)
+        for direction, counts in bridge.ledgers().items():
+            published.add_metric([name, direction], counts["published"])
+            relayed.add_metric([name, direction], counts["relayed"])
+            for reason in BRIDGE_DROPS[direction]:
+                dropped.add_metric([name, direction, reason], counts[reason])
+    yield from (up, queued, queued_bytes, published, relayed, dropped)
 
 
 def metrics(server: Server) -> Handler:

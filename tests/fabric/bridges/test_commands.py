@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hedgerow.errors import ConfigError
+from hedgerow.fabric.bridges.bridge_set import BridgeSet
 from hedgerow.fabric.bridges.commands import MAX_BRIDGES, RESULT, Commands, state_topic
 from hedgerow.fabric.bridges.section import Section, read_section
 from hedgerow.message import Message, Properties
@@ -76,7 +77,7 @@ class Scene(World):
 
     def begin(self) -> None:
         self.bridges = FakeBridges()
-        self.commands = Commands(self.broker, self.bridges, self.now)
+        self.commands = Commands(self.broker, cast(BridgeSet, self.bridges), self.now)
         self.commands.restore(self.now)
         self._results: list[Message] = []
         Port(self.broker, "watcher", self._results.append).subscribe(RESULT)

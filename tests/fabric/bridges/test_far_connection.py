@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
+from hedgerow.fabric.bridges.admission import ASK_TOPIC
+from hedgerow.fabric.bridges.attendance import CARRIER_TOPIC
 from hedgerow.fabric.bridges.bridge import Bridge, State
-from hedgerow.fabric.bridges.entries import ASK_TOPIC
 from hedgerow.fabric.bridges.stamp_codec import Presence, decode_ids, encode_presence
-from hedgerow.fabric.bridges.stamps import CARRIER_TOPIC
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.packets import (

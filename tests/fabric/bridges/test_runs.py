@@ -77,4 +77,4 @@ def test_who_comes_to_a_foreign_broker_later_is_told_of_a_run(network: Network, 
     sent = [each for each in scripts[0].take() if isinstance(each, Publish) and each.topic == "b/t"]
     ids = [MessageId.parse(each.properties["user_property"][0][1]) for each in sent]
     assert len(ids) == 10
-    assert all(bridge.entries.was_admitted(each) for each in ids)
+    assert all(bridge.admission.was_admitted(each) for each in ids)

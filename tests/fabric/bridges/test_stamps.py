@@ -9,18 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.fabric.bridges import carriers, stamp_tables, stamps
+from hedgerow.fabric.bridges.attendance import CARRIER_TOPIC, IDENTITY_TOPIC, PREFIX
 from hedgerow.fabric.bridges.stamp_codec import Presence, encode_presence, encode_stamps, fingerprint
-from hedgerow.fabric.bridges.stamps import (
-    ANSWER_TOPIC,
-    CARRIER_TOPIC,
-    IDENTITY_TOPIC,
-    PREFIX,
-    STAMPS_TOPIC,
-    Stamps,
-    is_control,
-)
+from hedgerow.fabric.bridges.stamps import ANSWER_TOPIC, STAMPS_TOPIC, Stamps, is_control
 from hedgerow.message import Message, MessageId
-from tests.fabric.bridges.foreign import Foreign, Node
+from tests.fabric.bridges.foreign_broker import Foreign, Node
 
 IDENTITY = "0123456789abcdef01234567"
 
@@ -47,12 +40,12 @@ def said(broker: Foreign, topic: str) -> list[Message]:
 def test_a_carrier_alone_gives_ids_itself_and_publishes_no_stamps() -> None:
     broker = foreign()
     [one] = broker.join("one")
-    assert one.stamps.is_alone
+    assert one.stamps.attendance.is_alone
     for _ in range(3):
         broker.bear("a", b"x")
     broker.run(0.1)
     first, *others = ids(one)
-    assert (first.origin, first.sequence) == (one.stamps.identity, 1)
+    assert (first.origin, first.sequence) == (one.stamps.attendance.identity, 1)
     assert [each.sequence for each in others] == [2, 3]
     following = one.stamps.next_id(broker.now)
     assert following == MessageId(first.origin, first.epoch, 4)
@@ -81,19 +74,19 @@ def test_the_first_carrier_names_the_broker_and_all_follow() -> None:
     one, two = broker.join("one", "two")
     [name] = said(broker, IDENTITY_TOPIC)
     assert name.retain
-    assert one.stamps.identity == two.stamps.identity == name.payload.decode()
+    assert one.stamps.attendance.identity == two.stamps.attendance.identity == name.payload.decode()
 
 
 def test_a_carrier_that_comes_back_to_a_broker_that_forgot_names_it_as_before() -> None:
     broker = foreign()
     one, two = broker.join("one", "two")
-    identity = one.stamps.identity
+    identity = one.stamps.attendance.identity
     one.cut()
     two.cut()
     broker._retained.clear()
     two.connect()
     broker.run(1.0)
-    assert said(broker, IDENTITY_TOPIC)[-1].payload.decode() == two.stamps.identity == identity
+    assert said(broker, IDENTITY_TOPIC)[-1].payload.decode() == two.stamps.attendance.identity == identity
 
 
 def test_the_last_identity_holds() -> None:
@@ -216,7 +209,7 @@ def test_when_all_others_die_the_last_is_alone() -> None:
     one, two = broker.join("one", "two")
     one.cut(knows=False)
     broker.run(2.0)
-    assert two.stamps.is_alone
+    assert two.stamps.attendance.is_alone
     assert two.stamps.next_id(broker.now) is not None
 
 
@@ -258,7 +251,7 @@ def test_a_newcomer_that_is_back_before_it_is_missed_is_answered() -> None:
     two.cut()
     two.connect()
     broker.run(0.4)
-    assert not two.stamps.is_alone
+    assert not two.stamps.attendance.is_alone
     broker.bear("a", b"x")
     broker.run(0.2)
     assert ids(one) == ids(two)
@@ -317,7 +310,7 @@ def test_without_user_properties_a_message_keeps_its_id_at_all_others(echoes: bo
     broker.run(1.0)
     for node in (one, two, three):
         by_number = {born.number: message_id for born, message_id in node.identified}
-        assert by_number.pop(10).origin == one.stamps.identity
+        assert by_number.pop(10).origin == one.stamps.attendance.identity
         assert all(sent[number] == message_id for number, message_id in by_number.items())
         heard = 10 if echoes else 10 - sum(each is node for each in [one, two, three, two, one] * 2)
         assert len(by_number) == heard
@@ -331,7 +324,7 @@ def test_alone_at_such_a_broker_its_own_message_that_comes_back_is_known() -> No
     broker.run(0.3)
     broker.bear("a", b"x")
     broker.run(0.3)
-    assert [each.origin for each in ids(one)] == ["node", one.stamps.identity]
+    assert [each.origin for each in ids(one)] == ["node", one.stamps.attendance.identity]
     assert said(broker, STAMPS_TOPIC) == []
     assert one.stamps.next_id(broker.now) is None
 
@@ -342,7 +335,7 @@ def test_where_it_does_not_come_back_the_short_way_is_open() -> None:
     one.send(Message("a", b"x", id=MessageId("node", 1, 1)))
     broker.bear("a", b"x")
     broker.run(0.3)
-    assert [each.origin for each in ids(one)] == [one.stamps.identity]
+    assert [each.origin for each in ids(one)] == [one.stamps.attendance.identity]
     assert one.stamps.next_id(broker.now) is not None
 
 
@@ -468,7 +461,7 @@ def test_what_is_not_understood_is_counted() -> None:
         if "answer" not in topic:
             one.stamps.receive_control(topic, b"\x07garbage", broker.now)
     assert one.stamps.counters.malformed == len(CONTROL_TOPICS) - 1
-    assert one.stamps.is_alone
+    assert one.stamps.attendance.is_alone
 
 
 def test_a_flood_of_carriers_is_bounded_and_not_answered_each_time() -> None:
@@ -479,20 +472,20 @@ def test_a_flood_of_carriers_is_bounded_and_not_answered_each_time() -> None:
     for number in range(1_000):
         broker.publish(Message(f"{CARRIER_TOPIC}{number}", payload), None)
     broker.run(0.2)
-    assert one.stamps.counters.refused == 1_000 - carriers.MAX_CARRIERS
+    assert one.stamps.attendance.refused == 1_000 - carriers.MAX_CARRIERS
     assert len(said(broker, CARRIER_TOPIC + "one")) - before <= 5
     broker.run(3.0)
-    assert one.stamps.is_alone
+    assert one.stamps.attendance.is_alone
 
 
 def test_one_with_our_own_id_is_refused() -> None:
     broker = foreign()
     [one] = broker.join("one")
     broker.publish(Message(CARRIER_TOPIC + "one", encode_presence(Presence(5, 1, True, ("#",)))), None)
-    broker.publish(one.stamps.will, None)
+    broker.publish(one.stamps.attendance.will, None)
     broker.run(0.1)
-    assert one.stamps.counters.refused == 1
-    assert one.stamps.is_alone
+    assert one.stamps.attendance.refused == 1
+    assert one.stamps.attendance.is_alone
 
 
 def test_stamps_that_match_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

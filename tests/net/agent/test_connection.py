@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hedgerow.net.agent.broker_list import read_words
 from hedgerow.net.agent.connection import BrokerConnection
-from hedgerow.net.agent.entries import read_words
 from hedgerow.net.client.connect import connect
 from tests.conftest import StartMosquitto, StartNode
 from tests.programs import free_port

@@ -13,8 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from hedgerow.errors import ConfigError
+from hedgerow.net.agent.broker_list import read_words
 from hedgerow.net.agent.drivers import BridgeState, Broker, DriverContext, choose_driver, read_version
-from hedgerow.net.agent.entries import read_words
 from hedgerow.net.agent.events import CommandRefused
 from hedgerow.net.agent.mosquitto import MosquittoDriver, find_process
 from hedgerow.net.agent.sections import DEFAULT_TOPICS, BridgeSettings

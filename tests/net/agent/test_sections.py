@@ -6,7 +6,7 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.topic_line import TopicLine, read_topic_line
-from hedgerow.net.agent.entries import read_words
+from hedgerow.net.agent.broker_list import read_words
 from hedgerow.net.agent.sections import (
     BridgeSettings,
     bridge_name,

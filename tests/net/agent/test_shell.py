@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock, Mock
 from hedgerow.fabric.bridges.topic_line import TopicLine
 from hedgerow.fabric.topology.events import ActingChanged, BrokerFound, BrokerLost
 from hedgerow.fabric.topology.plan import Ghosts, Link, Plan, parse_topology
-from hedgerow.net.agent.entries import read_words
+from hedgerow.net.agent.broker_list import read_words
 from hedgerow.net.agent.events import (
     BridgeDown,
     BridgeUp,

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.bridges.bridge import Bridge, State, carrier_id, stop_listening, waiting_for
-from hedgerow.fabric.bridges.entries import Entries
+from hedgerow.fabric.bridges.admission import Admission
+from hedgerow.fabric.bridges.bridge import Bridge, State
+from hedgerow.fabric.bridges.bridge_session import stop_listening, waiting_for
+from hedgerow.fabric.bridges.carriers import carrier_id
 from hedgerow.fabric.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.message import Message, MessageId
@@ -26,7 +28,7 @@ from hedgerow.topics import matches
 
 COUNTERS_S = 5.0  # how often the counters of a state are told when nothing else changed
 DRAIN_LOOK_S = 0.05
-MAX_ENTRIES = 256  # of bridges that are or were; a log of 4 MiB at most each
+MAX_ADMISSIONS = 256  # of bridges that are or were; a log of 4 MiB at most each
 # Of a queue whose bridge is not known any more: without, what nobody takes would be kept for ever.
 LEFT_LIMITS = QueueLimits(64 * 1024 * 1024, age_s=86_400.0, drops_oldest=True)
 MAX_LEFT = 256  # queues of deleted bridges: one for every name that was ever used would be too many
@@ -50,7 +52,7 @@ class BridgeSet:
         self._bridges: dict[str, Bridge] = {}
         self._draining: list[Bridge] = []
         self._left: dict[Session, str] = {}  # by deleted bridges, with something that waits → their names
-        self._entries: OrderedDict[tuple[tuple[Address, ...], str], Entries] = OrderedDict()
+        self._admissions: OrderedDict[tuple[tuple[Address, ...], str], Admission] = OrderedDict()
         self._gone: list[str] = []  # names whose state is to be taken away
         self._told: dict[str, dict[str, object]] = {}
         self._counters_at = 0.0
@@ -66,7 +68,12 @@ class BridgeSet:
         return name in self._bridges
 
     def __iter__(self) -> Iterator[Bridge]:
+        """Those too that are being deleted."""
         return iter([*self._bridges.values(), *self._draining])
+
+    @property
+    def kept(self) -> list[Bridge]:
+        return list(self._bridges.values())
 
     # Commands
 
@@ -95,8 +102,8 @@ class BridgeSet:
                 self._leave(leaving)
         if session is not None:
             self._left.pop(session, None)
-        entries = self._find_entries(section)
-        bridge = Bridge(self._broker, section, now, self._random, self._token, entries)
+        admission = self._find_admission(section)
+        bridge = Bridge(self._broker, section, now, self._random, self._token, admission)
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
         if known is not None:
@@ -131,14 +138,14 @@ class BridgeSet:
             stop_listening(self._broker, known.session)
             self._leave(known)
 
-    def _find_entries(self, section: Section) -> Entries:
+    def _find_admission(self, section: Section) -> Admission:
         """What this bridge, or one before it, brought to a foreign broker, which would take it again."""
         name = carrier_id(section, self._broker.node_id)
-        entries = self._entries.setdefault((section.addresses, name), Entries(name))
-        self._entries.move_to_end((section.addresses, name))
-        if len(self._entries) > MAX_ENTRIES:
-            self._entries.popitem(last=False)
-        return entries
+        admission = self._admissions.setdefault((section.addresses, name), Admission(name))
+        self._admissions.move_to_end((section.addresses, name))
+        if len(self._admissions) > MAX_ADMISSIONS:
+            self._admissions.popitem(last=False)
+        return admission
 
     def _may_take(self, session: Session, name: str) -> bool:
         """Is it this bridge's own, of an earlier life of the node or of the bridge?"""
@@ -147,6 +154,7 @@ class BridgeSet:
         return session.is_bridge
 
     def delete(self, name: str, now: float) -> None:
+        """Raises ConfigError with the reason."""
         bridge = self._bridges.pop(name, None)
         if bridge is None:
             raise ConfigError(f"there is no bridge {name}")
@@ -260,7 +268,7 @@ class BridgeSet:
             return False
         is_left = session in self._left  # Then nobody else has it: twice is better than never.
         assert message.id is not None
-        if bridge.entries.was_admitted(message.id) and not (is_left and delivery.packet_id):
+        if bridge.admission.was_admitted(message.id) and not (is_left and delivery.packet_id):
             return True
         # Since when things wait, and what the foreign broker got, is not stored.
         is_old = delivery.queued_at <= self._started_at and not is_left
@@ -301,7 +309,7 @@ class BridgeSet:
         return [(bridge, address) for bridge, address in due if address is not None]
 
     def changed(self, now: float) -> list[tuple[str, dict[str, object] | None]]:
-        """States to tell: at once what changed, the counters from time to time."""
+        """States to tell: at once what changed, the counters from time to time. None: the bridge is gone."""
         told: list[tuple[str, dict[str, object] | None]] = []
         for name in self._gone:
             if name not in self._bridges:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from hashlib import blake2b
 
+from hedgerow.fabric.bridges.section import Section
 from hedgerow.fabric.bridges.stamp_codec import Presence
 from hedgerow.topics import matches
 
+MAX_CARRIER_ID = 128  # characters; 64 KiB for each message that is remembered would be memory for the taking
 MAX_CARRIERS = 64  # Anybody at the broker may say that it is one.
 MAX_LEADERS = 10_000  # topics whose leader is remembered
+_NOT_IN_A_LEVEL = re.compile("[/+#]")
+
+
+def carrier_id(section: Section, node_id: str) -> str:
+    """Its client identifier at the far broker, or, where that is no level of a topic, what is made of it."""
+    client_id = section.remote_clientid_on(node_id)
+    if len(client_id) <= MAX_CARRIER_ID and not _NOT_IN_A_LEVEL.search(client_id):
+        return client_id
+    digest = blake2b(client_id.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{_NOT_IN_A_LEVEL.sub('.', client_id[:64])}.{digest}"
 
 
 class Carriers:

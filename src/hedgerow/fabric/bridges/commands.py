@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.fabric.bridges.options import OPTIONS
@@ -26,28 +26,14 @@ from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.broker.systopics import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.topics import validate_name
 
+if TYPE_CHECKING:
+    from hedgerow.fabric.bridges.bridge_set import BridgeSet
+
 RESULT = "$SYS/broker/bridge/result"
 
 MAX_BRIDGES = 256  # Each holds a socket, a session and a queue; a loop of commands would take all of them.
 MAX_DELETE_BYTES = 4_096
 MAX_EVENTS = 16  # between two looks at them
-
-
-class BridgeSet(Protocol):
-    """The bridges of this node."""
-
-    def __len__(self) -> int: ...
-
-    def __contains__(self, name: object, /) -> bool: ...
-
-    def create(self, section: Section, now: float) -> str:
-        """Returns "created", "replaced" or "unchanged". Raises ConfigError with the reason."""
-
-    def delete(self, name: str, now: float) -> object:
-        """Raises ConfigError with the reason."""
-
-    def changed(self, now: float) -> Iterable[tuple[str, Mapping[str, object] | None]]:
-        """(name, state) of those whose state is to be told again; None: the bridge is gone."""
 
 
 @dataclass(slots=True)

@@ -3,58 +3,48 @@
 After CONNECT and CONNACK, which go the other way round here, a link between brokers is like any other: what
 the bridge's session is to get leaves with the outbox's packet identifiers and is sent again after a loss, and
 what comes is acknowledged when it is stored. This class adds what is different: the names of topics on the
-other side (the section's topic lines), the subscriptions there, the ids of messages, and the probes.
-
-A probe is a PINGREQ, which the far broker itself must answer: `probe_misses` of them without a word and the
-link is dead, whatever the socket says. As long as earlier bytes are still being taken by the far host the
-probe is on its way, and a slow link is not taken for a dead one.
+other side (the section's topic lines), the subscriptions there, the ids of messages, and the probes
+(`probe.py`). What each packet of the far broker means is in `far_packets.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.fabric.bridges.far_packets import (
+    FAR_HANDLERS,
+    FOREIGN_SHORT_PATH,
+    OTHER_SHORT_PATH,
+    handle_connack,
+)
 from hedgerow.fabric.bridges.foreign import Foreign
+from hedgerow.fabric.bridges.probe import Probe
 from hedgerow.fabric.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.broker.connection import HANDLERS, MUST_WAIT, Connection, State
+from hedgerow.mqtt.broker.connection import Connection, State
 from hedgerow.mqtt.broker.handle_connect import become_peer, set_wire_form
 from hedgerow.mqtt.broker.handle_publish import accept
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY, Inbound, identify_from, node_of
-from hedgerow.mqtt.broker.peers import publish_identified
+from hedgerow.mqtt.broker.ids import NODE_PROPERTY, Inbound
 from hedgerow.mqtt.broker.routes import Route, WireForm
-from hedgerow.mqtt.broker.short_path import SHORT_PATH
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
     CONNACK,
-    DISCONNECT,
     MQTT_3_1_1,
     MQTT_5,
     NEVER_EXPIRES,
-    PINGRESP,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    UNSUBACK,
     Connack,
     Connect,
     Disconnect,
-    Packet,
-    Pingreq,
     Publish,
-    Suback,
     Subscribe,
     Subscription,
     Unsubscribe,
     Will,
 )
-from hedgerow.mqtt.reasons import FAILURE, Reason, describe
+from hedgerow.mqtt.reasons import Reason, describe
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBREC_HEAD
 from hedgerow.topics import validate_name
 
@@ -65,27 +55,22 @@ if TYPE_CHECKING:
 MQTT_3_IN_FLIGHT = 20
 MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 CONNACK_S = 5.0  # A link that was cut before its first answer has no probes yet.
-MAX_REASON = 200  # characters of what the far broker says
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
 class FarConnection(Connection):
     __slots__ = (
-        "_acknowledged_before",
-        "_due_at",
-        "_names",
-        "_probe_mark",
-        "_probed_at",
         "_subscribing",
         "bridge",
         "far_node",
         "foreign",
         "is_first",
+        "probe",
         "retains",
-        "written",
     )
 
     opening_packet = CONNACK
+    handlers = FAR_HANDLERS
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         broker = bridge.broker
@@ -97,13 +82,8 @@ class FarConnection(Connection):
         self.is_first = False  # The far broker knew nothing of this bridge.
         self.retains = bridge.section.bridge_outgoing_retain
         self.foreign: Foreign | None = None  # where the far broker gives no ids
-        self.written = 0
-        self._names: dict[str, bytes | None] = {}
+        self.probe = Probe(self, now)
         self._subscribing: dict[int, list[Subscription]] = {}
-        self._probed_at = now
-        self._probe_mark = 0
-        self._acknowledged_before = 0
-        self._due_at = now  # when `check_time` is to be called
         broker.add(self)
         broker.arm(now + CONNACK_S, self)
         self.send_packet(self._connect_packet())
@@ -143,7 +123,7 @@ class FarConnection(Connection):
         if is_short and self.state is State.NEW and body[1]:
             # A broker that knows no MQTT 5 refuses it in the words of 3.1.1 (3.1.1 §3.2).
             packet = codec.decode(first, body, MQTT_3_1_1)
-            _handle_connack(self, packet)
+            handle_connack(self, packet)
         else:
             super()._handle(first, body)
 
@@ -179,8 +159,7 @@ class FarConnection(Connection):
             self._forget_received()
         broker.attach(self)
         broker.durability.store_session(session)
-        self._probed_at = broker.now
-        self._arm()
+        self.probe.begin()
 
     def _forget_received(self) -> None:
         """A far broker that begins anew uses packet identifiers that we know for other messages (§4.1)."""
@@ -248,22 +227,15 @@ class FarConnection(Connection):
     def name_on_wire(self, topic: str) -> bytes | None:
         if self.foreign is not None and not self.foreign.is_simple:
             return None  # Each message has to be asked about.
-        return self._name_there(topic)
+        name = self.bridge.name_there(topic)
+        return name.encode() if name is not None else None
 
     def has_name_for(self, topic: str) -> bool:
-        return self._name_there(topic) is not None
+        return self.bridge.name_there(topic) is not None
 
     def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
         if self.foreign is not None:
             self.foreign.note_run(origin, epoch, sequences)
-
-    def _name_there(self, topic: str) -> bytes | None:
-        if topic not in self._names:
-            if len(self._names) >= MAX_CACHED_NAMES:
-                self._names.clear()
-            name = self.bridge.name_there(topic)
-            self._names[topic] = name.encode() if name is not None else None
-        return self._names[topic]
 
     def route_for(self, topic_bytes: bytes) -> Route | None:
         topics = self.topics
@@ -302,10 +274,10 @@ class FarConnection(Connection):
         dup: bool = False,
         may_alias: bool = True,
     ) -> bytes | None:
-        name = self._name_there(message.topic)
-        if name is None:
+        """`HELD`: it counts as sent, and leaves later (`send_later`) if the far broker needs it."""
+        topic = self.bridge.name_there(message.topic)
+        if topic is None:
             return None
-        topic = name.decode()
         retain = retain and self.retains
         if self.carries_ids:
             data = self._encode_identified(message, qos, retain, (), packet_id, dup, topic)
@@ -326,8 +298,8 @@ class FarConnection(Connection):
 
     def publish_there(self, message: Message) -> None:
         """A message of the bridge itself, which no session gets."""
-        # At QoS 0 whatever it asks for: at QoS 1 it is overtaken at Mosquitto by the messages that it is about,
-        # where these are at QoS 0 and 20 others are in flight.
+        # At QoS 0 whatever it asks for: at QoS 1 it is overtaken at Mosquitto by the messages that it is
+        # about, where these are at QoS 0 and 20 others are in flight.
         self.send_packet(Publish(message.topic, message.payload, 0, message.retain))
 
     def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
@@ -360,50 +332,14 @@ class FarConnection(Connection):
     # Time
 
     def check_time(self) -> None:
-        now = self.broker.now
         if self.state is State.NEW:
             self.end(f"no CONNACK in {CONNACK_S:g} s")
-            return
-        if self.state is not State.CONNECTED:
-            return
-        section = self.bridge.section
-        # It may be we who do not listen: what has come since is read after this.
-        stood_still = now > self._due_at + section.probe_interval_s
-        if stood_still or self.pauses & MUST_WAIT or self._is_taking_bytes():
-            self.heard_at = now
-        if self._probed_at > self.heard_at and now >= self._dead_at:
-            count = section.probe_misses
-            self.end(f"no answer to {count} probes, {section.probe_interval_s:g} s apart")
-            return
-        if now >= self._probed_at + section.probe_interval_s:
-            self._probed_at = now
-            self._probe_mark = self.written
-            self.send_packet(Pingreq())
-        self._arm()
-
-    @property
-    def _dead_at(self) -> float:
-        section = self.bridge.section
-        return self.heard_at + section.probe_interval_s * section.probe_misses
-
-    def _arm(self) -> None:
-        due = self._probed_at + self.bridge.section.probe_interval_s
-        if self._probed_at > self.heard_at:
-            due = min(due, max(self._dead_at, self.broker.now + 0.001))
-        self._due_at = due
-        self.broker.arm(due, self)
-
-    def _is_taking_bytes(self) -> bool:
-        """Is the last probe still behind bytes of which the far host has got more since the last look?"""
-        if self.link is None:
-            return False
-        acknowledged = self.written - self.link.unacknowledged_bytes()
-        before, self._acknowledged_before = self._acknowledged_before, acknowledged
-        return bool(before < acknowledged < self._probe_mark)
+        elif self.state is State.CONNECTED:
+            self.probe.check()
 
     def take_output(self) -> bytes:
         data = super().take_output()
-        self.written += len(data)
+        self.probe.written += len(data)
         return data
 
     # The end
@@ -422,7 +358,7 @@ class FarConnection(Connection):
         if self.is_connected:
             self.bridge.notify_there(b"0")
             if self.foreign is not None:
-                self.publish_there(self.foreign.stamps.will)
+                self.publish_there(self.foreign.stamps.attendance.will)
             properties: Properties = {}
             if is_for_good and self.protocol_version == MQTT_5 and not self.bridge.section.cleansession:
                 properties["session_expiry_interval"] = 0
@@ -437,107 +373,3 @@ class FarConnection(Connection):
 
     def report_end(self, reason: str) -> None:
         """The bridge tells of it, with its own name."""
-
-
-def _handle_connack(connection: FarConnection, packet: Packet) -> None:
-    assert isinstance(packet, Connack)
-    if packet.reason_code:
-        connection.bridge.handle_refused(connection, packet.reason_code, _reason_of(packet))
-        return
-    connection.far_node = node_of(packet.properties)
-    if connection.far_node == connection.broker.node_id:
-        connection.bridge.handle_self(connection)
-        return
-    connection.establish(packet)
-    connection.subscribe()
-    connection.bridge.handle_connected(connection)
-
-
-def _handle_publish(connection: FarConnection, packet: Packet) -> None:
-    assert isinstance(packet, Publish)
-    broker = connection.broker
-    broker.stats.publish_bytes_received += len(packet.payload) + len(packet.topic)
-    if not packet.topic or "topic_alias" in packet.properties:
-        raise ProtocolError(
-            Reason.TOPIC_ALIAS_INVALID, "a topic alias, of which we allow none", "MQTT-3.1.2-27"
-        )
-    if connection.foreign is not None and is_control(packet.topic):
-        connection.receive_control(packet)
-        return
-    properties = packet.properties
-    properties.pop("subscription_identifier", None)
-    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
-    if connection.carries_ids:
-        identify_from(message)
-    message.expire_from(broker.now)
-    connection.receive_message(message, packet.topic.encode(), packet.packet_id)
-
-
-def _handle_suback(connection: FarConnection, packet: Packet) -> None:
-    assert isinstance(packet, Suback)
-    wanted = connection.take_subscribing(packet.packet_id)
-    answers = zip(wanted, packet.reason_codes, strict=False)
-    refused = [each.topic_filter for each, code in answers if code >= FAILURE]
-    connection.bridge.handle_subscribed(connection, wanted, refused)
-
-
-def _handle_pingresp(connection: FarConnection, packet: Packet) -> None:
-    """That it came is all: `heard_at` is set for any packet."""
-
-
-def _handle_disconnect(connection: FarConnection, packet: Packet) -> None:
-    assert isinstance(packet, Disconnect)
-    if connection.protocol_version < MQTT_5:
-        raise ProtocolError(Reason.PROTOCOL_ERROR, "DISCONNECT from a server", "§3.14")
-    connection.end(f"the far broker disconnected: {_reason_of(packet)}")
-
-
-def _reason_of(packet: Connack | Disconnect) -> str:
-    """For the log and the bridge's state: a stranger's 64 KiB, with line ends, have no place there."""
-    reason = packet.properties.get("reason_string", "")[:MAX_REASON]
-    return "".join(each if each.isprintable() else "?" for each in reason) or describe(packet.reason_code)
-
-
-def _handle_unsuback(connection: FarConnection, packet: Packet) -> None:
-    """Nothing hangs on it."""
-
-
-_FAR: dict[int, Any] = {
-    CONNACK: (_handle_connack, State.NEW),
-    PUBLISH: (_handle_publish, State.CONNECTED),
-    SUBACK: (_handle_suback, State.CONNECTED),
-    UNSUBACK: (_handle_unsuback, State.CONNECTED),
-    PINGRESP: (_handle_pingresp, State.CONNECTED),
-    DISCONNECT: (_handle_disconnect, State.CONNECTED),
-}
-_AS_FROM_CLIENTS = (PUBACK, PUBREC, PUBREL, PUBCOMP)
-FarConnection.handlers = {each: HANDLERS[each] for each in _AS_FROM_CLIENTS} | _FAR
-
-# What needs the codec comes the long way; acknowledgements are the same in all.
-OTHER_SHORT_PATH = {first: short for first, short in SHORT_PATH.items() if first >> 4 != PUBLISH}
-
-
-def publish_born(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
-    """PUBLISH at QoS 0 from a broker that gives no ids, while this is the only bridge there."""
-    assert isinstance(connection, FarConnection)
-    foreign = connection.foreign
-    if foreign is None or not foreign.is_simple:
-        return 0
-    found = publish_identified(connection, data, position, body, stop)
-    if found or stop - body < 3:
-        return found
-    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-    if topic_end >= stop or data[topic_end]:
-        return 0
-    route = connection.route_for(data[body + 2 : topic_end])
-    if route is None:
-        return 0
-    message_id = foreign.stamps.next_id(connection.broker.now)
-    if message_id is None:
-        return 0
-    connection.broker.stats.packets_received += 1
-    accept(connection, Message(route.topic, data[topic_end + 1 : stop], id=message_id), route, 0)
-    return stop
-
-
-FOREIGN_SHORT_PATH = OTHER_SHORT_PATH | {0x30: publish_born}

@@ -1,7 +1,7 @@
 """A bridge's dealings with a foreign broker, which gives no ids and knows none.
 
 What begins there gets one id, whichever bridges carry it away (`stamps.py`); what is brought there is brought
-once, whichever bridges have it (`entries.py`). Both are settled by publications under `hedgerow/bridge/` at
+once, whichever bridges have it (`admission.py`). Both are settled by publications under `hedgerow/bridge/` at
 that broker. A bridge that is the only one there pays next to nothing for it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from hedgerow.fabric.bridges.entries import Entries
+from hedgerow.fabric.bridges.admission import Admission
 from hedgerow.fabric.bridges.stamps import Stamps
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.handle_publish import accept, handle_puback, handle_pubcomp
@@ -20,6 +20,7 @@ from hedgerow.mqtt.broker.routes import Route
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.far_connection import FarConnection
 
+HELD = b""  # what leaves now of a packet that is held, or of one at QoS 0 that the foreign broker has
 MAX_HELD_BYTES = 4 * 1024 * 1024  # of QoS 0 that waits to be admitted
 
 
@@ -37,10 +38,10 @@ class Foreign:
     """Outlives the connections of its bridge. `connection` is the one that is open."""
 
     def __init__(
-        self, entries: Entries, life: int, carries_ids: bool, identity: str, filters: Iterable[str]
+        self, admission: Admission, life: int, carries_ids: bool, identity: str, filters: Iterable[str]
     ) -> None:
-        self.stamps = Stamps(entries.carrier_id, life, carries_ids, identity, filters)
-        self.entries = entries
+        self.stamps = Stamps(admission.carrier_id, life, carries_ids, identity, filters)
+        self.admission = admission
         self.connection: FarConnection | None = None
         self._held: dict[MessageId, _Held] = {}
         self._held_bytes = 0
@@ -50,7 +51,7 @@ class Foreign:
     @property
     def is_simple(self) -> bool:
         """May a run of packets be sent as it is?"""
-        return self.entries.is_alone and not self.stamps.wants_sent
+        return self.admission.is_alone and not self.stamps.wants_sent
 
     # The connection
 
@@ -61,7 +62,7 @@ class Foreign:
     def disconnected(self, keeps_session: bool) -> None:
         connection, self.connection = self.connection, None
         self.stamps.disconnected()
-        self.entries.disconnected()
+        self.admission.disconnected()
         self._held.clear()
         self._held_bytes = 0
         self._is_due = False
@@ -73,50 +74,50 @@ class Foreign:
 
     @property
     def deadline(self) -> float:
-        return float("-inf") if self._is_due else min(self.stamps.deadline, self.entries.deadline)
+        return float("-inf") if self._is_due else min(self.stamps.deadline, self.admission.deadline)
 
     def handle_timer(self, now: float) -> None:
         if self.stamps.deadline <= now:
             self.stamps.handle_timer(now)
-        if self.entries.deadline <= now:
-            self.entries.handle_timer(now)
+        if self.admission.deadline <= now:
+            self.admission.handle_timer(now)
         self.serve()
 
     # Out
 
     def send(self, message: Message, topic: str, data: bytes, qos: int, packet_id: int) -> bytes:
-        """What of a packet for the foreign broker leaves now: all, or nothing yet."""
+        """What of a packet for the foreign broker leaves now: all, or `HELD`."""
         connection = self.connection
         assert connection is not None
         now = connection.broker.now
         message_id = connection.broker.identify_late(message)
         held = _Held(message, topic, data, qos, packet_id)
-        may = self.entries.enter(message_id, now)
+        may = self.admission.enter(message_id, now)
         if may:
             self._note_sent(held, now)
             self.serve()
             return data
         if not qos and (may is False or self._held_bytes + len(data) > MAX_HELD_BYTES):
-            return b""
+            return HELD
         self._held[message_id] = held
         self._held_bytes += len(data)
         if may is False:
             # Not at once: whoever puts it in flight is not done with it.
-            self.entries.refuse(message_id)
+            self.admission.refuse(message_id)
         self._is_due = True
         connection.bridge.on_change()
-        return b""
+        return HELD
 
     def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
         """Messages that were sent as a run: whoever comes now and has them too is told so."""
-        self.entries.note_run(origin, epoch, sequences)
+        self.admission.note_run(origin, epoch, sequences)
 
     def _note_sent(self, held: _Held, now: float) -> None:
         if self.stamps.wants_sent:
             self.stamps.note_sent(Message(held.topic, held.message.payload, id=held.message.id), now)
 
     def _release(self, connection: FarConnection) -> None:
-        for message_id, may in self.entries.take_answers():
+        for message_id, may in self.admission.take_answers():
             held = self._held.pop(message_id, None)
             if held is None:
                 continue
@@ -146,13 +147,13 @@ class Foreign:
         connection = self.connection
         assert connection is not None
         now = connection.broker.now
-        if not self.entries.receive(topic, payload, now):
+        if not self.admission.receive(topic, payload, now):
             self.stamps.receive_control(topic, payload, now)
         self.serve()
 
     def _pass_on(self, connection: FarConnection, message: Message, route: Route, packet_id: int) -> None:
         if message.id is not None:
-            self.entries.note_heard(message.id)
+            self.admission.note_heard(message.id)
         message.topic = route.topic
         if route.stale:
             route = connection.broker.find_route(message.topic)
@@ -181,9 +182,9 @@ class Foreign:
         self._is_due = False
         self._is_serving = True  # Passing on makes this broker send, here too.
         connection.bridge.on_change()  # of the next deadline
-        stamps = self.stamps
-        connection.bridge.session.far_origin = stamps.identity
-        self.entries.set_leader(stamps.first_carrier, stamps.is_alone, connection.broker.now)
+        stamps, attendance = self.stamps, self.stamps.attendance
+        connection.bridge.session.far_origin = attendance.identity
+        self.admission.set_leader(attendance.first_carrier, attendance.is_alone, connection.broker.now)
         self._publish(connection)
         for message, context in stamps.take_identified():
             self._pass_on(connection, message, *cast(tuple[Route, int], context))
@@ -192,5 +193,5 @@ class Foreign:
         self._is_serving = False
 
     def _publish(self, connection: FarConnection) -> None:
-        for message in (*self.stamps.take_publications(), *self.entries.take_publications()):
+        for message in (*self.stamps.take_publications(), *self.admission.take_publications()):
             connection.publish_there(message)

@@ -1,5 +1,5 @@
 """What carriers at a foreign broker write to each other: payloads to values and back, for `stamps.py` and
-`entries.py`.
+`admission.py`.
 
 All numbers are big-endian, and each payload begins with the version. A reader raises ValueError for what it
 does not know, and reads no more than its bounds.

@@ -35,20 +35,16 @@ right is for carriers alone. Memory is bounded whatever they write.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hedgerow.fabric.bridges.carriers import Carriers
+from hedgerow.fabric.bridges.attendance import CARRIER_TOPIC, IDENTITY_TOPIC, INTERVAL_S, PREFIX, Attendance
 from hedgerow.fabric.bridges.stamp_codec import (
     MAX_STAMPS,
-    Presence,
     Stamp,
-    decode_presence,
     decode_question,
     decode_stamps,
-    encode_presence,
     encode_question,
     encode_stamps,
     fingerprint,
@@ -56,25 +52,14 @@ from hedgerow.fabric.bridges.stamp_codec import (
 )
 from hedgerow.fabric.bridges.stamp_tables import MAX_VALUES, Held, HeldMessages, LastValues, UnmatchedStamps
 from hedgerow.message import Message, MessageId
-from hedgerow.topics import validate_name
 
-PREFIX = "hedgerow/bridge/"
 CONTROL_FILTER = PREFIX + "#"
-IDENTITY_TOPIC = PREFIX + "identity"
-CARRIER_TOPIC = PREFIX + "carrier/"
 STAMPS_TOPIC = PREFIX + "stamps"
 QUESTION_TOPIC = PREFIX + "question/"
 ANSWER_TOPIC = PREFIX + "answer/"
 
-INTERVAL_S = 0.5
-MISSES = 3  # Intervals without a word, after which a carrier is gone or has no stamp for us.
-SETTLE_S = 0.25  # for the others to answer a newcomer; twice what F took to answer, where that is longer
-MAX_SETTLE_S = 2.0
-ANSWER_GAP_S = 0.05  # A flood of newcomers does not make every carrier speak each time.
 ECHO_S = 10.0  # How late F may hand our own message back.
-MAX_RANK = 2**32 - 1
 MAX_RECENT = 200  # of what was sent: for a newcomer whose first word crossed it
-_IDENTITY = re.compile(rb"[0-9a-f]{24}")
 _NEVER = float("inf")
 
 
@@ -96,8 +81,6 @@ class StampCounters:
     dropped: int = 0
     """Held at QoS 0 when the connection ended."""
     malformed: int = 0
-    refused: int = 0
-    """Words of more carriers than there may be, or of one with our own id."""
     unmatched: int = 0
     """Stamps whose message did not come."""
 
@@ -126,36 +109,19 @@ class Stamps:
         filters: Iterable[str] = ("#",),
         interval_s: float = INTERVAL_S,
     ) -> None:
-        validate_name(CARRIER_TOPIC + carrier_id)
-        if not _IDENTITY.fullmatch(random_identity.encode()):
-            raise ValueError("an identity has 24 hex digits")
-        self.carrier_id = carrier_id
-        self.identity = random_identity
+        self.attendance = Attendance(carrier_id, life, carries_ids, random_identity, filters, interval_s)
         self.counters = StampCounters()
+        self._carriers = self.attendance.carriers
         self._life = life
         self._carries_ids = carries_ids
-        self._presence = Presence(life, 0, carries_ids, tuple(filters))
-        self._interval_s = interval_s
-        self._patience_s = MISSES * interval_s
         self._sequence = 0
-        self._others = Carriers(carrier_id)
-        self._is_connected = False
-        self._is_settled = False
-        self._has_identity = False  # heard on this connection
-        self._hears_itself: bool | None = None
-        self._heard_itself_before = False
-        self._alive_at = self._connected_at = 0.0
-        self._settle_at = self._rank_at = self._presence_at = _NEVER
-        self._said_at = -_NEVER
         self._told_until = -_NEVER  # F may still tell what it retains,
         self._told: set[bytes] = set()  # of each topic once
         self._held = HeldMessages()
-        self._unmatched = UnmatchedStamps(self._patience_s)
+        self._unmatched = UnmatchedStamps(self.attendance.patience_s)
         self._echoes = UnmatchedStamps(ECHO_S)
         self._recent: deque[tuple[float, Stamp]] = deque(maxlen=MAX_RECENT)
-        self._newcomers: set[str] = set()
         self._values = LastValues()
-        self._publications: list[Message] = []
         self._new_stamps: list[Stamp] = []
         self._sent_stamps: list[Stamp] = []
         self._questions: list[tuple[bytes, bytes]] = []
@@ -163,39 +129,20 @@ class Stamps:
     # What the bridge asks
 
     @property
-    def is_alone(self) -> bool:
-        return self._may_lead and not self._others
-
-    @property
-    def first_carrier(self) -> str | None:
-        """Who decides what enters F (`entries.py`); None while that is not settled."""
-        return self._others.first if self._may_lead or self._others.first != self.carrier_id else None
-
-    @property
     def held_count(self) -> int:
         return len(self._held)
 
     @property
-    def will(self) -> Message:
-        """Says that this carrier is gone, sooner than its silence does: in CONNECT, or before DISCONNECT."""
-        return Message(CARRIER_TOPIC + self.carrier_id, b"", 1)
-
-    @property
     def wants_sent(self) -> bool:
         """Does `note_sent` do anything at present?"""
-        return not (self._carries_ids and self._others.carry_ids)
+        return not (self._carries_ids and self._carriers.carry_ids)
 
     def next_id(self, now: float) -> MessageId | None:
         """For a message without id and RETAIN, the short way; None: give it to `receive_message`."""
-        # Each message of a bridge that is alone passes here: `is_alone` and the like would double its cost.
-        others = self._others
-        if not others.own_rank or others.heard or self._rank_at != _NEVER or self._held.count:
+        if self._held.count or not self.attendance.is_alone_and_awake(now):
             return None
-        if now - self._alive_at > 2 * self._interval_s:
-            return None
-        if not self._carries_ids and self._hears_itself:
+        if not self._carries_ids and self.attendance.hears_itself:
             return None  # It may be our own.
-        self._alive_at = now
         self.counters.alone += 1
         return self._new_id()
 
@@ -205,7 +152,8 @@ class Stamps:
 
     def take_publications(self) -> list[Message]:
         """What to publish at F, before anything that `note_sent` was called for."""
-        publications, self._publications = self._publications, []
+        attendance = self.attendance
+        publications, attendance.publications = attendance.publications, []
         stamps, self._new_stamps = self._new_stamps, []
         sent, self._sent_stamps = self._sent_stamps, []
         questions, self._questions = self._questions, []
@@ -213,32 +161,24 @@ class Stamps:
         publications += [Message(STAMPS_TOPIC, each, 1) for each in payloads]
         for start in range(0, len(questions), MAX_STAMPS):
             payload = encode_question(self._life, questions[start : start + MAX_STAMPS])
-            publications.append(Message(QUESTION_TOPIC + self.carrier_id, payload, 1))
+            publications.append(Message(QUESTION_TOPIC + attendance.carrier_id, payload, 1))
         return publications
 
     # The connection
 
     def connected(self, now: float) -> None:
-        self._is_connected = True
-        self._has_identity = False
-        self._heard_itself_before = bool(self._hears_itself)
-        self._hears_itself = None
-        self._connected_at = now
         self._told.clear()
-        self._begin(now)
-        self._settle_at = _NEVER  # until F has answered
+        self.attendance.connected(now)
+        self._answer_newcomers(now)
 
     def receive_subscribed(self, now: float) -> None:
         """F has answered the subscription to `CONTROL_FILTER`."""
-        if self._is_connected and not self._is_settled:
-            self._settle_at = now + min(max(SETTLE_S, 2 * (now - self._connected_at)), MAX_SETTLE_S)
-            self._told_until = now + self._patience_s
+        if self.attendance.is_connected and not self.attendance.is_settled:
+            self.attendance.receive_subscribed(now)
+            self._told_until = now + self.attendance.patience_s
 
     def disconnected(self) -> None:
-        self._is_connected = self._is_settled = False
-        self._others.clear()
-        self._others.take_rank(0)
-        self._settle_at = self._rank_at = self._presence_at = _NEVER
+        self.attendance.disconnected()
         for held in self._held.waiting():
             if held.message.qos:
                 self.counters.timed_out += 1
@@ -249,78 +189,38 @@ class Stamps:
         # Not the echoes: F may keep them for us.
         self._unmatched.clear()
         self._recent.clear()
-        self._newcomers.clear()
-        for waiting in self._publications, self._new_stamps, self._sent_stamps, self._questions:
+        for waiting in self._new_stamps, self._sent_stamps, self._questions:
             waiting.clear()
 
-    def _begin(self, now: float) -> None:
-        """As a newcomer."""
-        self._is_settled = False
-        self._alive_at = now
-        self._others.take_rank(0)
-        self._presence = self._presence._replace(rank=0)
-        self._settle_at = now + SETTLE_S
-        self._rank_at = _NEVER
-        self._say_presence(now)
-
-    def _settle(self, now: float) -> None:
-        """Whoever is there has answered."""
-        self._is_settled = True
-        self._settle_at = _NEVER
-        if not self._has_identity:
-            self._publications.append(Message(IDENTITY_TOPIC, self.identity.encode(), 1, retain=True))
-        self._presence = self._presence._replace(rank=min(self._others.highest_rank + 1, MAX_RANK))
-        self._say_presence(now)
-        self._hears_itself = bool(self._hears_itself)
-        if self._hears_itself:
-            self._rank_at = now + self._interval_s  # or when this comes back
-            return
-        # It will not, as our first word did not. Another who says the same rank now must hear of ours first.
-        self._others.take_rank(self._presence.rank)
-        self._rank_at = now + SETTLE_S if self._others else now
-        self._reassign(now)
-
-    def _take_rank(self, now: float) -> None:
-        self._rank_at = _NEVER
-        self._others.take_rank(self._presence.rank)
-        self._reassign(now)
-
-    @property
-    def _may_lead(self) -> bool:
-        return self._others.own_rank > 0 and self._rank_at == _NEVER
-
-    def _has_stood_still(self, now: float) -> bool:
-        return now - self._alive_at > 2 * self._interval_s
-
     def _wake(self, now: float) -> None:
-        if self._is_settled and self._has_stood_still(now):
-            self._others.excuse_silence(now)  # What they said meanwhile waits to be read.
-            self._begin(now)
-        self._alive_at = now
+        self.attendance.wake(now)
+        self._answer_newcomers(now)
+
+    def _answer_newcomers(self, now: float) -> None:
+        """What we sent before we heard of one may have come to it, and the stamps not."""
+        for newcomer in self.attendance.take_newcomers():
+            since = now - self.attendance.interval_s
+            self._answer(newcomer, [stamp for sent_at, stamp in self._recent if sent_at >= since])
 
     # Time
 
     @property
     def deadline(self) -> float:
         """When `handle_timer` is next needed."""
-        if not self._is_connected:
-            return _NEVER
-        gone_at = self._others.first_heard_at + self._patience_s
-        return min(self._settle_at, self._rank_at, self._presence_at, gone_at, self._held.due_at)
+        attendance = self.attendance
+        return min(attendance.deadline, self._held.due_at) if attendance.is_connected else _NEVER
 
     def handle_timer(self, now: float) -> None:
-        if not self._is_connected:
+        attendance = self.attendance
+        if not attendance.is_connected:
             return
         self._wake(now)
-        for carrier_id in self._others.silent_since(now - self._patience_s):
-            self._others.forget(carrier_id)
+        for carrier_id in attendance.silent(now):
+            self._carriers.forget(carrier_id)
             self._reassign(now)
-        if self._settle_at <= now:
-            self._settle(now)
-        if self._rank_at <= now:
-            self._take_rank(now)
-        if self._presence_at <= now:
-            self._say_presence(now)
+        if attendance.handle_timer(now):
+            self._reassign(now)
+        self._answer_newcomers(now)
         while self._held.due_at <= now:
             self._pass_on(self._held.first_waiting(), now)
         self.counters.unmatched += self._unmatched.expire(now)
@@ -338,8 +238,8 @@ class Stamps:
             self.counters.matched += 1
             self._identify(held, message_id)
         elif not self._recall(held, now):
-            held.owner = self._others.leader(message.topic)
-            if held.owner == self.carrier_id and self._may_lead:
+            held.owner = self._carriers.leader(message.topic)
+            if held.owner == self.attendance.carrier_id and self.attendance.may_lead:
                 self._lead(held)
         while self._held.is_too_full:
             self.counters.overflowed += 1
@@ -348,7 +248,10 @@ class Stamps:
     def _take_echo(self, print_: bytes, now: float) -> MessageId | None:
         # Our first word here comes back before any message of ours does: until then what is alike is
         # another's, unless it waited at F since our last connection.
-        hears_itself = self._heard_itself_before if self._hears_itself is None else self._hears_itself
+        attendance = self.attendance
+        hears_itself = attendance.hears_itself
+        if hears_itself is None:
+            hears_itself = attendance.heard_itself_before
         return self._echoes.take(print_, now) if hears_itself else None
 
     def _recall(self, held: Held, now: float) -> bool:
@@ -369,7 +272,7 @@ class Stamps:
 
     def _lead(self, held: Held) -> None:
         message_id = self._new_id()
-        if self._others:
+        if self._carriers:
             self.counters.stamped += 1
             self._new_stamps.append((message_id, held.print))
         else:
@@ -379,17 +282,17 @@ class Stamps:
     def _reassign(self, now: float) -> None:
         """Others are there than before. What belongs to one who is still there waits for its stamp."""
         for held in self._held.waiting():
-            if not self._others.has_rank(held.owner):
-                held.owner = self._others.leader(held.message.topic)
-                if held.owner != self.carrier_id:
+            if not self._carriers.has_rank(held.owner):
+                held.owner = self._carriers.leader(held.message.topic)
+                if held.owner != self.attendance.carrier_id:
                     self._held.wait_again(held, self._due_at(now))
-                elif self._may_lead:
+                elif self.attendance.may_lead:
                     self._lead(held)
 
     def _pass_on(self, held: Held, now: float) -> None:
         """Its owner is there, and has no stamp for it: it may not have got the message."""
-        held.owner = self._others.next_leader(held.message.topic, held.owner) or self.carrier_id
-        if held.owner == self.carrier_id:
+        held.owner = self._carriers.next_leader(held.message.topic, held.owner) or self.attendance.carrier_id
+        if held.owner == self.attendance.carrier_id:
             self.counters.timed_out += 1
             self._lead(held)
         else:
@@ -397,7 +300,7 @@ class Stamps:
 
     def _due_at(self, now: float) -> float:
         """A newcomer waits longer: it may not know of one whom the others wait for, and who is dead."""
-        return now + self._patience_s * (1 if self._others.own_rank else 2)
+        return now + self.attendance.patience_s * (1 if self._carriers.own_rank else 2)
 
     def _identify(self, held: Held, message_id: MessageId) -> None:
         message = held.message
@@ -409,93 +312,43 @@ class Stamps:
 
     def _new_id(self) -> MessageId:
         self._sequence += 1
-        return MessageId(self.identity, self._life, self._sequence)
+        return MessageId(self.attendance.identity, self._life, self._sequence)
 
     def note_sent(self, message: Message, now: float) -> None:
         """A message with its id leaves for F, for the first time or again: after `take_publications`."""
         if message.id is None or not self.wants_sent:
             return
         stamp = message.id, fingerprint(message)
-        if not self._carries_ids and self._hears_itself is not False:
+        if not self._carries_ids and self.attendance.hears_itself is not False:
             self._echoes.add(stamp, now)
         self._recent.append((now, stamp))
-        if not self.is_alone:
+        if not self.attendance.is_alone:
             self._sent_stamps.append(stamp)
 
     # What others publish under hedgerow/bridge/
 
     def receive_control(self, topic: str, payload: bytes, now: float) -> None:
-        if not self._is_connected:
+        attendance = self.attendance
+        if not attendance.is_connected:
             return
         self._wake(now)
         try:
             if topic == STAMPS_TOPIC:
                 self._receive_stamps(payload, now)
             elif topic == IDENTITY_TOPIC:
-                self._receive_identity(payload)
-            elif topic == CARRIER_TOPIC + self.carrier_id:
-                self._receive_own_presence(payload, now)
+                if attendance.receive_identity(payload):
+                    self._values.clear()  # They may be those of another broker at the same address.
             elif topic.startswith(CARRIER_TOPIC):
-                self._receive_presence(topic.removeprefix(CARRIER_TOPIC), payload, now)
+                if attendance.receive_presence(topic.removeprefix(CARRIER_TOPIC), payload, now):
+                    self._reassign(now)
             elif topic.startswith(QUESTION_TOPIC):
                 self._receive_question(topic.removeprefix(QUESTION_TOPIC), payload)
-            elif topic == ANSWER_TOPIC + self.carrier_id:
+            elif topic == ANSWER_TOPIC + attendance.carrier_id:
                 self._receive_answer(payload)
             elif not topic.startswith(ANSWER_TOPIC):
                 raise ValueError("nothing that carriers say")
         except ValueError:
             self.counters.malformed += 1
-
-    def _receive_identity(self, payload: bytes) -> None:
-        if not _IDENTITY.fullmatch(payload):
-            raise ValueError("not an identity")
-        self._has_identity = True
-        if self.identity != payload.decode():
-            self.identity = payload.decode()
-            self._values.clear()  # They may be those of another broker at the same address.
-
-    def _say_presence(self, now: float) -> None:
-        self._publications.append(Message(CARRIER_TOPIC + self.carrier_id, encode_presence(self._presence)))
-        self._said_at = now
-        self._presence_at = now + self._interval_s
-        since = now - self._interval_s
-        while self._recent and self._recent[0][0] < since:
-            self._recent.popleft()
-        for newcomer in self._newcomers:
-            # What we sent before we heard of it may have come to it, and the stamps not.
-            self._answer(newcomer, [stamp for _, stamp in self._recent])
-        self._newcomers.clear()
-
-    def _receive_presence(self, carrier_id: str, payload: bytes, now: float) -> None:
-        if not payload:
-            self._newcomers.discard(carrier_id)
-            if self._others.forget(carrier_id):
-                self._reassign(now)
-            return
-        presence = decode_presence(payload)
-        is_new = carrier_id not in self._others
-        if is_new and self._others.is_full:
-            self.counters.refused += 1
-            return
-        if is_new or not presence.rank:
-            # It may be back before it was missed, and then says what it said before.
-            self._presence_at = min(self._presence_at, max(now, self._said_at + ANSWER_GAP_S))
-            self._newcomers.add(carrier_id)
-        if self._others.hear(carrier_id, presence, now):
-            self._reassign(now)
-
-    def _receive_own_presence(self, payload: bytes, now: float) -> None:
-        """F handed our own words back: from the same place on the others know them."""
-        if not payload:
-            self._presence_at = now  # The will of a connection before this one.
-            return
-        presence = decode_presence(payload)
-        if presence.life != self._life:
-            self.counters.refused += 1
-            return
-        self._hears_itself = True
-        if self._rank_at != _NEVER and presence.rank == self._presence.rank:
-            self._take_rank(now)
 
     def _receive_stamps(self, payload: bytes, now: float) -> None:
         life, stamps, goes_before = decode_stamps(payload)
@@ -506,7 +359,7 @@ class Stamps:
             if held is not None:
                 self.counters.matched += 1
                 self._identify(held, message_id)
-            elif goes_before or self._is_settled:
+            elif goes_before or self.attendance.is_settled:
                 self.counters.unmatched += self._unmatched.add((message_id, print_), now)
             else:
                 self.counters.unmatched += 1  # of a message from before our subscriptions
@@ -521,7 +374,7 @@ class Stamps:
 
     def _answer(self, carrier_id: str, stamps: list[Stamp]) -> None:
         for each in encode_stamps(self._life, stamps):
-            self._publications.append(Message(ANSWER_TOPIC + carrier_id, each, 1))
+            self.attendance.publications.append(Message(ANSWER_TOPIC + carrier_id, each, 1))
 
     def _receive_answer(self, payload: bytes) -> None:
         """Only for who asked: with others it would wait for the next message that is alike."""

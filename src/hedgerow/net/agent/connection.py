@@ -30,7 +30,7 @@ from hedgerow.mqtt.client.events import (
 )
 from hedgerow.mqtt.packets import MQTT_5, Subscription
 from hedgerow.mqtt.reasons import FAILURE, Reason, describe
-from hedgerow.net.agent.entries import BrokerEntry
+from hedgerow.net.agent.broker_list import BrokerEntry
 from hedgerow.net.client.driver import ClientDriver, DriverOptions
 
 PREFIXES = ("$hedgerow", "hedgerow")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError, reason_of
-from hedgerow.net.agent.entries import BrokerEntry, make_id
+from hedgerow.net.agent.broker_list import BrokerEntry, make_id
 from hedgerow.net.authority import authority
 from hedgerow.net.client.urls import parse_url
 from hedgerow.net.mdns_services import SERVICES

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.topic_line import TopicLine
+from hedgerow.net.agent.broker_list import BrokerEntry
 from hedgerow.net.agent.connection import BRIDGE_TOPICS, BrokerConnection
-from hedgerow.net.agent.entries import BrokerEntry
 from hedgerow.net.agent.events import CommandRefused, ShellEvent
 from hedgerow.net.agent.sections import BridgeSettings, bridge_name, far_of, make_section
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.fabric.bridges.topic_line import TopicLine
+from hedgerow.net.agent.broker_list import BrokerEntry
 from hedgerow.net.agent.connection import CONNECTION_TOPICS
 from hedgerow.net.agent.drivers import MAX_BRIDGES, BridgeState, Broker, DriverContext, level_between
-from hedgerow.net.agent.entries import BrokerEntry
 from hedgerow.net.agent.events import CommandRefused
 from hedgerow.net.agent.sections import bridge_name, make_section
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.section import Section, read_section
 from hedgerow.fabric.bridges.topic_line import TopicLine
-from hedgerow.net.agent.entries import BrokerEntry, Option
+from hedgerow.net.agent.broker_list import BrokerEntry, Option
 
 NAME_PREFIX = "agent."
 """Of the names of bridges: what begins with it is the agents', everything else is somebody else's."""

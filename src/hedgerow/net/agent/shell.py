@@ -16,6 +16,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.fabric.topology.agent import Action, Agent, Command
 from hedgerow.fabric.topology.events import AgentEvent, BrokerLost
 from hedgerow.fabric.topology.plan import Ghosts, Link, Plan, Topology, link_between, plan
+from hedgerow.net.agent.broker_list import BrokerEntry
 from hedgerow.net.agent.connection import VERSION_TOPIC, BrokerConnection
 from hedgerow.net.agent.drivers import (
     BridgeState,
@@ -25,7 +26,6 @@ from hedgerow.net.agent.drivers import (
     choose_driver,
     read_version,
 )
-from hedgerow.net.agent.entries import BrokerEntry
 from hedgerow.net.agent.events import (
     BridgeDown,
     BridgeGone,

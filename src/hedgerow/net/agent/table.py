@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hedgerow.net.agent.carriers import CarrierDriver
+from hedgerow.net.agent.carrier_driver import CarrierDriver
 from hedgerow.net.agent.drivers import Driver, DriverContext, HedgerowDriver
 from hedgerow.net.agent.mosquitto import MosquittoDriver
 

@@ -1,9 +1,9 @@
-"""The driver for brokers that cannot be told to have a bridge: a process of ours carries it (`carrier.py`).
+"""The driver for brokers that cannot be told to have a bridge: a process of ours carries it.
 
-One process carries all of them, and is started as soon as two such brokers are known, so that a bridge is a
-matter of milliseconds. A bridge is up when the node between the brokers is connected with both. The node's
-name follows from its two brokers: the brokers keep their sessions for it, and so what they queued goes on
-with the next process, whichever agent started it.
+One process (`carrier_process.py`) carries all of them, and is started as soon as two such brokers are known,
+so that a bridge is a matter of milliseconds. A bridge is up when the node between the brokers is connected
+with both. The node's name follows from its two brokers: the brokers keep their sessions for it, and so what
+they queued goes on with the next process, whichever agent started it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from hedgerow.errors import reason_of
 from hedgerow.fabric.bridges.topic_line import TopicLine
-from hedgerow.net.agent.carrier import MAX_LINE_BYTES
+from hedgerow.net.agent.carrier_process import MAX_LINE_BYTES
 from hedgerow.net.agent.drivers import BridgeState, Broker, DriverContext, read_state
 from hedgerow.net.agent.events import CarrierEnded, CommandRefused
 from hedgerow.net.agent.sections import bridge_name, from_local_side, make_section
@@ -73,7 +73,7 @@ class CarrierDriver:
                 self._start()
 
     def create(self, near: Broker, far: Broker, topics: Sequence[TopicLine]) -> None:
-        node_id = carrier_id(near.id, far.id)
+        node_id = node_id_between(near.id, far.id)
         settings, data = self._context.settings, self._context.data
         inner = make_section(bridge_name(near.id), near.entry, map(from_local_side, topics), settings)
         outer = make_section(bridge_name(far.id), far.entry, topics, settings)
@@ -91,7 +91,7 @@ class CarrierDriver:
             self._tell(self._carried[node_id])
 
     def delete(self, near: Broker, far_id: str) -> None:
-        self._end(carrier_id(near.id, far_id), True)
+        self._end(node_id_between(near.id, far_id), True)
 
     def bridges(self, near: Broker) -> Mapping[str, BridgeState]:
         """It is told of at both ends: one of them may be gone."""
@@ -167,7 +167,7 @@ class CarrierDriver:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "hedgerow.net.agent.carrier",
+            "hedgerow.net.agent.carrier_process",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE_BYTES,
@@ -221,7 +221,7 @@ class CarrierDriver:
         self._tell(carried)
 
 
-def carrier_id(near_id: str, far_id: str) -> str:
+def node_id_between(near_id: str, far_id: str) -> str:
     """The same whichever end is named first, and short enough for the id of a node."""
     ends = sorted((near_id, far_id))
     name = "carrier." + ".".join(ends)

@@ -1,4 +1,4 @@
-"""Entries: of several carriers at a foreign broker, one brings each message, whoever leads."""
+"""Admission: of several carriers at a foreign broker, one brings each message, whoever leads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from hedgerow.fabric.bridges import entries
-from hedgerow.fabric.bridges.entries import ADMITTED_TOPIC, ASK_TOPIC, PATIENCE_S, PREFERENCE_S, Entries
+from hedgerow.fabric.bridges import admission
+from hedgerow.fabric.bridges.admission import ADMITTED_TOPIC, ASK_TOPIC, PATIENCE_S, PREFERENCE_S, Admission
 from hedgerow.fabric.bridges.stamp_codec import encode_ids
 from hedgerow.message import MessageId
 
@@ -18,14 +18,14 @@ def some_id(sequence: int, origin: str = "o") -> MessageId:
     return MessageId(origin, 1, sequence)
 
 
-def carriers(*names: str, leader: str | None) -> list[Entries]:
-    made = [Entries(name) for name in names]
+def carriers(*names: str, leader: str | None) -> list[Admission]:
+    made = [Admission(name) for name in names]
     for each in made:
         each.set_leader(leader, False, NOW)
     return made
 
 
-def talk(members: Sequence[Entries], now: float = NOW) -> None:
+def talk(members: Sequence[Admission], now: float = NOW) -> None:
     """Everyone hears what everyone says, itself too, until nobody has more to say."""
     while said := [message for each in members for message in each.take_publications()]:
         for message in said:
@@ -34,7 +34,7 @@ def talk(members: Sequence[Entries], now: float = NOW) -> None:
 
 
 def test_alone_it_enters_once_and_nothing_is_said() -> None:
-    one = Entries("one")
+    one = Admission("one")
     one.set_leader("one", True, NOW)
     assert one.enter(some_id(1), NOW) is True
     one.note_heard(some_id(2))
@@ -144,9 +144,9 @@ def test_what_cannot_be_read_is_counted_and_changes_nothing() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "MAX_ADMITTED", 10)
-    monkeypatch.setattr(entries, "MAX_PREFERRED", 10)
-    monkeypatch.setattr(entries, "MAX_WAITING", 10)
+    monkeypatch.setattr(admission, "MAX_ADMITTED", 10)
+    monkeypatch.setattr(admission, "MAX_PREFERRED", 10)
+    monkeypatch.setattr(admission, "MAX_WAITING", 10)
     one, two = carriers("one", "two", leader="one")
     for number in range(50):
         (payload,) = encode_ids([some_id(1, f"origin{number}")])

@@ -1,4 +1,4 @@
-"""Entries: of several bridges at one foreign broker, one brings each message there, once.
+"""Admission: of several bridges at one foreign broker, one brings each message there, once.
 
 A broker F that knows no ids cannot tell that a message came to it by two bridges, so its clients would get it
 twice. Where several carriers are at F (`stamps.py` says who they are), the one of the lowest rank decides for
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from hedgerow.duplicates import DuplicateLog
+from hedgerow.fabric.bridges.carriers import MAX_CARRIER_ID
 from hedgerow.fabric.bridges.stamp_codec import decode_ids, encode_ids, is_usable
 from hedgerow.message import Message, MessageId
 
@@ -35,11 +36,10 @@ PREFERENCE_S = 0.1  # How long the others wait for who brought the last one of t
 MAX_PREFERRED = 1_000  # origins
 MAX_WAITING = 10_000  # messages that wait for an answer
 MAX_ADMITTED = 10_000  # of which it is remembered who brought them
-MAX_CARRIER_ID = 128  # characters; 64 KiB for each message that is remembered would be memory for the taking
 LOG_BYTES = 4 * 1024 * 1024
 
 
-class Entries:
+class Admission:
     """One carrier's part in it. `set_leader` is told who leads; until then everything waits."""
 
     def __init__(self, carrier_id: str) -> None:
@@ -150,7 +150,7 @@ class Entries:
             for message_id in ids:
                 self._settle(message_id, False)
 
-    _HANDLERS: ClassVar[dict[str, Callable[[Entries, str, Sequence[MessageId], float], None]]] = {
+    _HANDLERS: ClassVar[dict[str, Callable[[Admission, str, Sequence[MessageId], float], None]]] = {
         ASK_TOPIC: _receive_ask,
         ADMITTED_TOPIC: _receive_admitted,
         KNOWN_TOPIC: _receive_known,

@@ -47,7 +47,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        return self.stamps.carrier_id
+        return self.stamps.attendance.carrier_id
 
     def connect(self) -> None:
         foreign = self.foreign
@@ -64,7 +64,7 @@ class Node:
     def cut(self, has_will: bool = False, knows: bool = True) -> None:
         """The connection is gone, with all that was under way on it."""
         if has_will:
-            self.foreign.after(0.01, lambda: self.foreign.publish(self.stamps.will, None))
+            self.foreign.after(0.01, lambda: self.foreign.publish(self.stamps.attendance.will, None))
         self.connection = ""
         if knows:
             self.stamps.disconnected()

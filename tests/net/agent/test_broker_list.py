@@ -8,7 +8,7 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.topology.agent import MAX_BROKERS
-from hedgerow.net.agent.entries import BrokerEntry, check_entries, read_entries, read_option, read_words
+from hedgerow.net.agent.broker_list import BrokerEntry, check_entries, read_entries, read_option, read_words
 
 
 def test_words() -> None:

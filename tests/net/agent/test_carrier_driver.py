@@ -15,10 +15,10 @@ from unittest.mock import Mock
 import pytest
 
 from hedgerow.message import Message
-from hedgerow.net.agent import carrier, carriers
-from hedgerow.net.agent.carriers import CarrierDriver, carrier_id
+from hedgerow.net.agent import carrier_driver, carrier_process
+from hedgerow.net.agent.broker_list import read_words
+from hedgerow.net.agent.carrier_driver import CarrierDriver, node_id_between
 from hedgerow.net.agent.drivers import Broker, DriverContext
-from hedgerow.net.agent.entries import read_words
 from hedgerow.net.agent.events import CarrierEnded
 from hedgerow.net.agent.sections import DEFAULT_TOPICS, BridgeSettings
 from hedgerow.net.client.connect import connect
@@ -76,7 +76,7 @@ async def test_messages_pass_both_ways(mosquitto: StartMosquitto, tmp_path: Path
         assert [message.payload for message in await take(at_two, 1)] == [b"there"]
         assert [message.payload for message in await take(at_one, 1)] == [b"back"]
         assert scene.changed == {"1", "2"}
-        assert (tmp_path / carrier_id("1", "2")).is_dir()
+        assert (tmp_path / node_id_between("1", "2")).is_dir()
 
 
 async def test_a_deleted_bridge_is_gone_and_can_be_made_again(mosquitto: StartMosquitto) -> None:
@@ -123,7 +123,7 @@ async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew
 async def test_a_process_that_hangs_is_ended_and_its_bridges_are_told_gone(
     mosquitto: StartMosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carriers, "ASK_S", 0.1)
+    monkeypatch.setattr(carrier_driver, "ASK_S", 0.1)
     async with carrying(mosquitto) as scene:
         os.kill(scene.process, signal.SIGSTOP)
         await until(lambda: scene.driver.bridges(scene.one) == {}, "it to be noticed")
@@ -159,8 +159,8 @@ async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> Non
 
 def test_counters_alone_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[dict[str, object]] = []
-    monkeypatch.setattr(carrier, "say", said.append)
-    bridge = carrier.CarriedBridge("carrier.a.b", None)
+    monkeypatch.setattr(carrier_process, "say", said.append)
+    bridge = carrier_process.CarriedBridge("carrier.a.b", None)
     states: list[dict[str, object]] = [
         {"state": "up", "queued": 0},
         {"state": "up", "queued": 5},
@@ -172,7 +172,7 @@ def test_counters_alone_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pair_has_one_name() -> None:
-    assert carrier_id("b", "a") == carrier_id("a", "b") == "carrier.a.b"
-    names = {carrier_id("a.b", "c"), carrier_id("a", "b.c"), carrier_id("x" * 64, "y" * 64)}
+    assert node_id_between("b", "a") == node_id_between("a", "b") == "carrier.a.b"
+    names = {node_id_between("a.b", "c"), node_id_between("a", "b.c"), node_id_between("x" * 64, "y" * 64)}
     assert len(names) == 3
     assert all(len(name) <= 64 for name in names)

@@ -1,0 +1,97 @@
+"""The session of a bridge at this node's own broker.
+
+It holds the bridge's subscriptions at this broker and, at QoS 1 and 2, what the far broker has yet to
+acknowledge: it is stored like any durable session, so that a bridge goes on after a restart where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hedgerow.fabric.bridges.section import Section
+from hedgerow.message import MessageId
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.changes import SubscriptionRecord
+from hedgerow.mqtt.broker.ids import Outbound
+from hedgerow.mqtt.broker.limits import QueueLimits
+from hedgerow.mqtt.broker.recent import send_recent
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
+from hedgerow.mqtt.packets import Subscription
+
+
+def take_session(broker: Broker, section: Section, token: Callable[[], int]) -> Session:
+    """The one of an earlier life, if there is one; `subscribe` is next."""
+    client_id = section.local_clientid_on(broker.node_id)
+    session = broker.sessions.get(client_id)
+    if session is None:
+        session = broker.create_session(client_id, section.local_username)
+        # The far broker may remember packet identifiers of a session that was lost here, and would take
+        # a new message for the old one (QoS 2).
+        session.outbox = Outbox(broker.limits.in_flight)
+        session.outbox.next_packet_id = 1 + token() % MAX_PACKET_ID
+    for delivery in waiting_for(session):
+        delivery.queued_at = delivery.queued_at or broker.now  # Since when is not stored.
+    session.username = section.local_username
+    session.is_bridge = session.is_peer = True
+    session.ledger = session.ledger or Outbound(published=len(session.outbox or ()))
+    session.queue_limits = QueueLimits(
+        section.queue_bytes, section.queue_age_s, section.queue_overflow == "drop-oldest"
+    )
+    session.expiry_s = session.expires_at = float("inf")
+    session.durable = session.durable or (broker.durability.enabled and not section.is_local_session_clean)
+    broker.durability.store_session(session)
+    return session
+
+
+def subscribe(
+    broker: Broker, session: Session, section: Section, was_admitted: Callable[[MessageId], bool]
+) -> set[str]:
+    """The session's subscriptions are those of the lines that go out, and no others.
+
+    Returns those of their filters that it had before. `was_admitted`: has the far broker got it already?
+    """
+    retain = section.bridge_outgoing_retain
+    wanted: dict[str, Subscription] = {}
+    for line in section.topics:
+        if line.is_out:
+            known = wanted.get(line.local_filter)
+            qos = max(line.qos, known.qos) if known is not None else line.qos
+            wanted[line.local_filter] = Subscription(line.local_filter, qos, True, retain)
+    held = session.subscriptions or {}
+    for topic_filter in held.keys() - wanted.keys():
+        unsubscribe(broker, session, topic_filter)
+    session.subscriptions = {}
+    for topic_filter, subscription in wanted.items():
+        if topic_filter not in held:
+            send_recent(broker, session, subscription, was_admitted)
+        record = SubscriptionRecord(subscription)
+        session.subscriptions[topic_filter] = record
+        broker.subscriptions.add(session, subscription, None)
+        broker.durability.store_subscription(session, topic_filter, record)
+    return held.keys() & wanted.keys()
+
+
+def unsubscribe(broker: Broker, session: Session, topic_filter: str) -> None:
+    broker.subscriptions.remove(session, topic_filter)
+    broker.durability.store_subscription(session, topic_filter, None)
+
+
+def stop_listening(broker: Broker, session: Session) -> None:
+    """Nothing more is taken from this broker."""
+    for topic_filter in session.subscriptions or ():
+        unsubscribe(broker, session, topic_filter)
+    session.subscriptions = {}
+
+
+def waiting_for(session: Session) -> list[Delivery]:
+    """What its far side has yet to acknowledge, in order."""
+    outbox = session.outbox
+    return [] if outbox is None else [*outbox.in_flight.values(), *outbox.queue]
+
+
+def drop_queue(broker: Broker, session: Session, ledger: Outbound) -> None:
+    for delivery in waiting_for(session):
+        ledger.discarded += 1
+        broker.durability.finish_delivery(session, delivery)
+    session.outbox = None
