@@ -58,6 +58,11 @@ class Changes:
     """By name: the text of the section, passwords and all."""
 
     def __bool__(self) -> bool:
+        return self.must_precede or bool(self.seen)
+
+    @property
+    def must_precede(self) -> bool:
+        """Is there anything that packets wait for? Which messages were seen is not."""
         return bool(
             self.deliveries
             or self.messages
@@ -66,7 +71,6 @@ class Changes:
             or self.subscriptions
             or self.sessions
             or self.bridges
-            or self.seen
         )
 
 

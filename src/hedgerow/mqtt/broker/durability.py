@@ -49,7 +49,7 @@ class Durability:
     @property
     def is_behind(self) -> bool:
         """Is there anything that is not stored yet?"""
-        return bool(self.changes or self._held or self._committing is not None)
+        return self.changes.must_precede or bool(self._held) or self._committing is not None
 
     # What the shell calls, through the broker
 
