@@ -33,7 +33,10 @@ def test_every_row_has_ours_beside_its_peer() -> None:
     for row in result.rows:
         assert row.ours > 0
         assert all(value > 0 for value in row.peers.values())
-    assert result.about["notes"] == []  # nothing was lost
+    # A busy machine may lose datagrams; nothing else goes wrong.
+    notes = result.about["notes"]
+    assert isinstance(notes, list)
+    assert all(" lost " in note for note in notes)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
