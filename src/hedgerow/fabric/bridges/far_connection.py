@@ -70,6 +70,7 @@ class FarConnection(Connection):
     )
 
     opening_packet = CONNACK
+    opening_name = "CONNACK"
     handlers = FAR_HANDLERS
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:

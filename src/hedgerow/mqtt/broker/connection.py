@@ -153,6 +153,7 @@ class Connection:
 
     handlers = HANDLERS
     opening_packet = CONNECT
+    opening_name = "CONNECT"
 
     def __init__(
         self,
@@ -263,7 +264,9 @@ class Connection:
         if not connected:
             max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
             if data and data[0] >> 4 != self.opening_packet:
-                raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is another", "MQTT-3.1.0-1")
+                raise ProtocolError(
+                    Reason.PROTOCOL_ERROR, f"the first packet is not {self.opening_name}", "MQTT-3.1.0-1"
+                )
         position = 0
         end = len(data)
         self.wanted = 2
@@ -313,7 +316,7 @@ class Connection:
             reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
             raise ProtocolError(reason_code, f"packet type {first >> 4} is not sent this way", "§2.1.2")
         if legal_in is not self.state:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet came again", "MQTT-3.1.0-2")
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"a second {self.opening_name}", "MQTT-3.1.0-2")
         if first >> 4 == CONNECT:
             # A version that we do not know is told so in the words of 3.1.1, which all clients read.
             claimed = codec.peek_version(body)

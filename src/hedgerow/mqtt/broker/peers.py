@@ -130,7 +130,7 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     if topic_end + 1 > stop or data[topic_end] >= 0x80:
         return 0
-    head = data[body : topic_end + 1]  # topic and property length: those of the next are likely the same
+    head_size = topic_end + 1 - body  # of topic and property length
     found = _read_id(data, topic_end, stop)
     if found is None:
         return 0
@@ -144,9 +144,8 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
     count = 0
     largest = 0
     limit = connection.broker.limits.packet_bytes
-    block_size = data[topic_end]
-    digits_at = topic_end - body + 1 + len(ID_HEAD) + 2 + len(prefix)
-    payload_at = topic_end - body + 1 + block_size
+    digits_at = head_size + len(ID_HEAD) + 2 + len(prefix)
+    payload_at = head_size + data[topic_end]
     expected = data[body : body + digits_at]
     while True:
         digits = data[body + digits_at : body + payload_at]
@@ -181,7 +180,7 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
         connection.inbound.published += count
         connection.inbound.duplicates += count - len(sequences)
     if sequences:
-        run = IdentifiedRun(*life.key, sequences, payloads, largest - len(head))
+        run = IdentifiedRun(*life.key, sequences, payloads, largest - head_size)
         _pass_on(connection, route, run)
     return position
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.events import PublicationRefused
+from hedgerow.mqtt.broker.ids import is_duplicate
 from hedgerow.topics import split_shared, validate_filter, validate_name
 
 if TYPE_CHECKING:
@@ -84,10 +85,7 @@ class Port:
 
     def is_duplicate(self, message: Message) -> bool:
         """Has the message been at this node before, by whatever way? From now on it has."""
-        message_id = message.id
-        if message_id is None:
-            return False
-        return message_id.origin == self._broker.node_id or self._broker.duplicates.seen(message_id)
+        return message.id is not None and is_duplicate(self._broker, message.id)
 
     def close(self) -> None:
         """Nothing is delivered from now on, not even of a publication that is being passed on."""
