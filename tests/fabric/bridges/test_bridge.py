@@ -9,7 +9,7 @@ import pytest
 from hedgerow.fabric.bridges.bridge import State
 from hedgerow.fabric.bridges.dialling import FIRST_ADDRESS_S
 from hedgerow.fabric.bridges.events import BridgeDown, BridgeNotUp, BridgeUp
-from hedgerow.fabric.bridges.far_connection import CONNACK_S
+from hedgerow.mqtt.broker.dialled import CONNACK_S
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Connack, Publish, Suback, Subscribe
 from hedgerow.mqtt.reasons import Reason
 from tests.fabric.bridges.harness import Network, Node

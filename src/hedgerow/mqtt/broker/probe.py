@@ -1,6 +1,6 @@
 """Whether the far broker of a connection still lives.
 
-A probe is a PINGREQ, which the far broker itself must answer: `probe_misses` of them without a word and the
+A probe is a PINGREQ, which the far broker itself must answer: so many of them without a word and the
 link is dead, whatever the socket says. As long as earlier bytes are still being taken by the far host the
 probe is on its way, and a slow link is not taken for a dead one.
 """
@@ -13,7 +13,7 @@ from hedgerow.mqtt.broker.connection import MUST_WAIT
 from hedgerow.mqtt.packets import Pingreq
 
 if TYPE_CHECKING:
-    from hedgerow.fabric.bridges.far_connection import FarConnection
+    from hedgerow.mqtt.broker.dialled import DialledConnection
 
 
 class Probe:
@@ -30,12 +30,11 @@ class Probe:
         "written",
     )
 
-    def __init__(self, connection: FarConnection, now: float) -> None:
-        section = connection.bridge.section
+    def __init__(self, connection: DialledConnection, now: float, interval_s: float, misses: int) -> None:
         self.written = 0  # bytes, on this connection
         self._connection = connection
-        self._interval_s = section.probe_interval_s
-        self._misses = section.probe_misses
+        self._interval_s = interval_s
+        self._misses = misses
         self._probed_at = now
         self._probe_mark = 0  # what was written before the last probe
         self._acknowledged_before = 0
