@@ -32,6 +32,7 @@ from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.neighbours import Neighbourhood
 from hedgerow.mqtt.broker.peers import MAX_ID_BYTES, IdentifiedRun, send_run
 from hedgerow.mqtt.broker.port import Port, deliver_to_ports
 from hedgerow.mqtt.broker.recent import Recent
@@ -79,6 +80,7 @@ class Broker:
         self.duplicates = DuplicateLog()  # what has come to this node by any link
         self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()
+        self.neighbourhood: Neighbourhood | None = None  # where the node is part of a federation
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
         self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
         self.sequence = 0  # of the fabric-wide message ids that begin here
@@ -313,6 +315,8 @@ class Broker:
             return
         session.connection = None
         self.client_count -= 1
+        if session.is_neighbour and self.neighbourhood is not None:
+            self.neighbourhood.ended(connection)
         if not with_will:
             session.will = None
         delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0

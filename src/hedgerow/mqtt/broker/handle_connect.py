@@ -13,6 +13,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
 from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY, RIGHT_TOPIC, Inbound, node_of
+from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.mqtt.broker.peers import PEER_SHORT_PATH
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
@@ -92,7 +93,14 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         reason = f"the session of {client_id!r} is that of a bridge of this broker"
         connection.refuse_connect(Reason.CLIENT_IDENTIFIER_NOT_VALID, reason, client_id)
         return
-    if owner is not None and owner.username is not None and owner.username != username:
+    is_peer = bool(client_id) and _is_peer(broker, packet, client_id, username)
+    is_neighbour = client_id.startswith(NEIGHBOUR_PREFIX)
+    if is_neighbour:
+        refusal = _neighbour_refusal(broker, packet, is_peer)
+        if refusal is not None:
+            connection.refuse_connect(Reason.NOT_AUTHORIZED, refusal, client_id)
+            return
+    elif owner is not None and owner.username is not None and owner.username != username:
         # Nobody ends, or reads, the session of another user by guessing its client identifier.
         reason = f"the session of {client_id!r} belongs to another user"
         connection.refuse_connect(Reason.NOT_AUTHORIZED, reason, client_id)
@@ -102,7 +110,6 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         client_id = broker.assign_client_id()
         if packet.protocol_version == MQTT_5:
             answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
-    is_peer = _is_peer(broker, packet, client_id, username)
     if is_peer:
         answer["user_property"] = ((NODE_PROPERTY, broker.node_id),)
     if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
@@ -136,6 +143,20 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     elif broker.durability.discards != discards:
         # If a crash brought the old session back, its received identifiers would swallow new messages.
         broker.durability.hold_back(connection)
+    if is_neighbour and broker.neighbourhood is not None:
+        broker.neighbourhood.accepted(connection)
+
+
+def _neighbour_refusal(broker: Broker, packet: Connect, is_peer: bool) -> str | None:
+    """A session of this name is that of a federated node, and of the one that it names."""
+    node_id = packet.client_id.removeprefix(NEIGHBOUR_PREFIX)
+    if broker.neighbourhood is None:
+        return "this node is in no federation"
+    if not is_peer:
+        return f"no neighbour without the right to write {RIGHT_TOPIC}"
+    if node_of(packet.properties) != node_id or packet.clean_start:
+        return "not as a federated node connects"
+    return broker.neighbourhood.refusal(node_id)
 
 
 def _take_session(
@@ -150,6 +171,8 @@ def _take_session(
         # session ends with it (§3.1.2.5).
         session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
         session = broker.sessions.get(client_id)
+    if session is not None and session.is_neighbour:
+        session.username = username  # It is the node's, whoever dialled last.
     # A session that was made without a user is not handed to one who has a name.
     if session is not None and (packet.clean_start or session.username != username):
         broker.discard(session)

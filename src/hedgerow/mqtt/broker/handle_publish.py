@@ -15,6 +15,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
 from hedgerow.mqtt.broker.ids import identify_from, is_duplicate, is_outdated
+from hedgerow.mqtt.broker.neighbours import CONTROL_PREFIX
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.outbox import Delivery
@@ -51,6 +52,8 @@ def may_publish(broker: Broker, session: Session, topic: str) -> bool:
             return _may_command(broker, session, topic)
         if not _BRIDGE_STATE.fullmatch(topic):
             return False  # The broker alone speaks there, except that bridges say whether they are up.
+    if topic.startswith(CONTROL_PREFIX):
+        return False
     return broker.access.may_write(session.username, session.client_id, topic)
 
 
@@ -74,6 +77,8 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     if "subscription_identifier" in properties:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
     properties.pop("topic_alias", None)
+    if packet.topic.startswith(CONTROL_PREFIX) and _is_control(connection, packet):
+        return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     if connection.carries_ids:
         identify_from(message)
@@ -87,6 +92,15 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     route = broker.find_route(packet.topic)
     accept(connection, message, route, packet.packet_id)
+
+
+def _is_control(connection: Connection, packet: Publish) -> bool:
+    """From one federation to another: for no client, and worth no acknowledgement."""
+    broker = connection.broker
+    if packet.qos or not connection.connected_session().is_neighbour or broker.neighbourhood is None:
+        return False
+    broker.neighbourhood.receive_control(connection, packet.topic, packet.payload)
+    return True
 
 
 def _resolve_alias(connection: Connection, packet: Publish) -> None:

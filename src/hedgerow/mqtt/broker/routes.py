@@ -8,6 +8,8 @@ either of the two wire forms, and those who need a packet of their own.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -177,6 +179,8 @@ class SubscriptionTable:
         self._entries: TopicTree[Session, Entry] = TopicTree()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
         self._ports: TopicTree[Port, None] = TopicTree()
+        self._wanted: Counter[str] = Counter()  # by filter: its subscribers here, without neighbours
+        self._on_interest: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
         self._routes: dict[str, Route] = {}
         self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
@@ -193,34 +197,59 @@ class SubscriptionTable:
         name, topic_filter = split_shared(subscription.topic_filter)
         entry = Entry(session, subscription, identifier)
         if name is None:
-            self._entries.set(topic_filter, session, entry)
+            if self._entries.set(topic_filter, session, entry) and not session.is_neighbour:
+                self._note_interest(topic_filter, 1)
         else:
             group = self._groups.get(topic_filter, name)
             if group is None:
                 group = SharedGroup()
                 self._groups.set(topic_filter, name, group)
-            self.shared_count += group.join(Recipient(session, [entry]))
+            if group.join(Recipient(session, [entry])):
+                self.shared_count += 1
+                self._note_interest(topic_filter, 1)
         self.forget_routes(topic_filter)
 
     def remove(self, session: Session, topic_filter: str) -> None:
         name, topic_filter = split_shared(topic_filter)
         if name is None:
-            self._entries.remove(topic_filter, session)
+            if self._entries.remove(topic_filter, session) is not None and not session.is_neighbour:
+                self._note_interest(topic_filter, -1)
         else:
             group = self._groups.get(topic_filter, name)
             if group is not None and group.leave(session):
                 self.shared_count -= 1
+                self._note_interest(topic_filter, -1)
                 if not group.members:
                     self._groups.remove(topic_filter, name)
         self.forget_routes(topic_filter)
 
     def add_port(self, port: Port, topic_filter: str) -> None:
-        self._ports.set(topic_filter, port, None)
+        if self._ports.set(topic_filter, port, None):
+            self._note_interest(topic_filter, 1)
         self.forget_routes(topic_filter)
 
     def remove_port(self, port: Port, topic_filter: str) -> None:
         self._ports.remove(topic_filter, port)
+        self._note_interest(topic_filter, -1)
         self.forget_routes(topic_filter)
+
+    def watch_interests(self, on_interest: Callable[[str, bool], None]) -> None:
+        """Be told of each filter that has subscribers here, now and when it has its first or no more.
+
+        Neighbours do not count: what they want is known, and is not wanted here.
+        """
+        self._on_interest = on_interest
+        for topic_filter in list(self._wanted):
+            on_interest(topic_filter, True)
+
+    def _note_interest(self, topic_filter: str, step: int) -> None:
+        self._wanted[topic_filter] += step
+        count = self._wanted[topic_filter]
+        if not count:
+            del self._wanted[topic_filter]
+            self._on_interest(topic_filter, False)
+        elif count == 1 and step == 1:
+            self._on_interest(topic_filter, True)
 
     def forget_routes(self, topic_filter: str) -> None:
         """The answer may differ now for the topics that `topic_filter` matches."""

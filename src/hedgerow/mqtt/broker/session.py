@@ -12,6 +12,7 @@ from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.mqtt.broker.ids import Outbound
 from hedgerow.mqtt.broker.limits import QueueLimits
+from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import Will
@@ -30,6 +31,7 @@ class Session:
         "expiry_s",
         "far_origin",
         "is_bridge",
+        "is_neighbour",
         "is_peer",
         "key",
         "ledger",
@@ -67,12 +69,13 @@ class Session:
         self.far_origin: str | None = None  # the broker at the other end: what began there is not sent back
         self.is_peer = False  # of another broker, here or there: what waits for it may go another way too
         self.is_bridge = False  # of a bridge of this node: no client may take it
-        self.ledger: Outbound | None = None  # of such a bridge
+        self.is_neighbour = client_id.startswith(NEIGHBOUR_PREFIX)  # of a federated node
+        self.ledger: Outbound | None = None  # of such a bridge, or neighbour
         self.queue_limits: QueueLimits | None = None  # where they are not the broker's
 
     def may_read(self, access: Access, topic: str) -> bool:
-        """Rights are asked of who has a name; a bridge without a local user is a part of the node."""
-        if self.is_bridge and self.username is None:
+        """Rights are asked of who has a name; a bridge or neighbour without one is a part of the node."""
+        if self.username is None and (self.is_bridge or self.is_neighbour):
             return True
         return access.may_read(self.username, self.client_id, topic)
 

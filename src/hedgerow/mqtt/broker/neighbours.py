@@ -1,0 +1,31 @@
+"""What a broker that is part of a federation asks of it, about its neighbours.
+
+A neighbour is another node that connected here, or that this node dialled. Either way its session at this
+broker has the client id `$federation/NODE`, is durable, and is not subscribed to by the other side: which
+filters it has is decided here (`node/federation.py`). On its connection, publications under
+`$hedgerow/federation/` are from federation to federation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.connection import Connection
+
+NEIGHBOUR_PREFIX = "$federation/"  # of the client ids of their sessions
+CONTROL_PREFIX = "$hedgerow/federation/"
+
+
+class Neighbourhood(Protocol):
+    def refusal(self, node_id: str) -> str | None:
+        """Why this node may not connect now; None: it may."""
+
+    def accepted(self, connection: Connection) -> None:
+        """It is connected, and has been told so."""
+
+    def ended(self, connection: Connection) -> None:
+        """A connection of a neighbour's session is over, whoever dialled."""
+
+    def receive_control(self, connection: Connection, topic: str, payload: bytes) -> None:
+        """Something that its federation says to this one."""
