@@ -236,10 +236,11 @@ def test_a_newer_format_that_stands_only_in_the_log_is_refused(filled: Path, tmp
 
 @pytest.fixture
 def older(filled: Path) -> Path:
-    """The same store as format 2, which had no bridges and no duplicate log."""
+    """The same store as format 2, which had no bridges, no duplicate log and no times of what waits."""
     with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as connection:
         connection.execute("DROP TABLE bridges")
         connection.execute("DROP TABLE seen")
+        connection.execute("ALTER TABLE messages DROP COLUMN published_at")
         connection.execute("PRAGMA user_version = 2")
     return filled
 
@@ -259,6 +260,15 @@ def test_an_older_format_is_taken_up_with_all_that_it_holds(older: Path) -> None
         assert loaded.seen == [(("barn", 1, 0), b"\x01" * 256)]
     with closing(sqlite3.connect(older / FILE_NAME)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+
+
+def test_what_belongs_to_nothing_in_an_older_format_is_removed(older: Path) -> None:
+    with closing(sqlite3.connect(older / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM deliveries WHERE message_key <= 3")
+    with closing(Store.open(older)) as store:
+        assert min(store.load().messages) == 4
+    with closing(sqlite3.connect(older / FILE_NAME)) as connection:
+        assert connection.execute("SELECT min(key) FROM messages").fetchone() == (4,)
 
 
 def test_a_damaged_file_of_an_older_format_is_left_as_it_is(older: Path) -> None:

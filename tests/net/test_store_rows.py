@@ -78,6 +78,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         "user_property": (("unit", "°C"), ("unit", "K")),
     }
     rich = Message("field/1", b"\0" * 100, 2, True, properties, MessageId("näher", 7, 2**62), 1.7e9 + 0.25)
+    rich.published_at = 1.7e9 + 1e-6
     plain = Message("field/2", b"")
     changes = Changes(
         sessions={
@@ -257,6 +258,7 @@ messages = st.builds(
     id=st.none()
     | st.builds(MessageId, text.filter(bool), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
     expires_at=st.none() | st.floats(0, 1e11),
+    published_at=st.none() | st.floats(1e-6, 1e11),
 )
 
 

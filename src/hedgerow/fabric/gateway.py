@@ -240,7 +240,7 @@ class Gateway:
 
     def _is_outdated(self, message: Message) -> bool:
         """Does the broker have this value, or a newer one? As members decide it: by time, then by origin."""
-        kept = self._broker.retained.get(message.topic)
+        kept = self._broker.retained.newest(message.topic, self._broker.now)
         return kept is not None and _age_key(kept) >= _age_key(message)
 
 

@@ -82,12 +82,13 @@ class Store:
 
     def _begin_epoch(self, loose: Changes) -> None:
         """The next life of this node begins, durably, before anyone can hear of it."""
-        self.write(loose)
         with self._failing_whole():
+            self._connection.execute("BEGIN IMMEDIATE")
             (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
             for older in range(found_format, FORMAT):
                 self._connection.execute(store_rows.UPGRADES[older])
                 self._connection.execute(f"PRAGMA user_version = {older + 1}")
+            store_rows.remove(self._connection, loose)
             self._connection.execute("UPDATE node SET epoch = epoch + 1")
             (self.epoch,) = self._connection.execute("SELECT epoch FROM node").fetchone()
         self.commit()

@@ -45,7 +45,7 @@ TABLES = """
     CREATE TABLE messages (
         key INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, flags INTEGER NOT NULL,
         properties BLOB NOT NULL, origin TEXT NOT NULL, epoch INTEGER NOT NULL,
-        sequence INTEGER NOT NULL, expires_at REAL NOT NULL
+        sequence INTEGER NOT NULL, expires_at REAL NOT NULL, published_at REAL NOT NULL DEFAULT 0
     ) STRICT;
     CREATE TABLE deliveries (
         session_key INTEGER NOT NULL, message_key INTEGER NOT NULL, packet_id INTEGER NOT NULL,
@@ -66,9 +66,10 @@ SEEN = """
     ) STRICT, WITHOUT ROWID;
 """
 SCHEMA = TABLES + BRIDGES + SEEN
+MESSAGE_TIMES = "ALTER TABLE messages ADD COLUMN published_at REAL NOT NULL DEFAULT 0"
 
-FORMAT = 4
-UPGRADES = {2: BRIDGES, 3: SEEN}
+FORMAT = 5
+UPGRADES = {2: BRIDGES, 3: SEEN, 4: MESSAGE_TIMES}
 """By format: the statement that makes the next one of it."""
 
 _RETAIN_BIT = 2
@@ -97,7 +98,7 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
         )
     if changes.messages:
         connection.executemany(
-            "INSERT OR REPLACE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (key, *_message_columns(message))
                 for key, message in changes.messages.items()
@@ -127,11 +128,7 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
     if changes.retained:
         connection.executemany(
             "INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                (*_message_columns(message), message.published_at)
-                for message in changes.retained.values()
-                if message is not None
-            ),
+            (_message_columns(message) for message in changes.retained.values() if message is not None),
         )
     if changes.seen:
         connection.executemany(
@@ -260,6 +257,7 @@ def _message_columns(message: Message) -> tuple[object, ...]:
         bytearray(properties.encode(message.properties, PUBLISH)) if message.properties else _NO_BYTES,
         *(message.id or _NO_ID),
         _NEVER if message.expires_at is None else message.expires_at,
+        message.published_at or 0.0,
     )
 
 
@@ -364,7 +362,7 @@ def _message(
         properties.decode(encoded, 0, PUBLISH)[0] if encoded else {},
         MessageId(origin, epoch, sequence) if origin else None,
         None if expires_at == _NEVER else expires_at,
-        published_at,
+        published_at or None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.limits import Limits
-from hedgerow.mqtt.broker.retained import cost
+from hedgerow.mqtt.broker.retained import TOMBSTONE_SHARE, cost
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Pingreq, Pingresp, Puback, Publish
 from tests.mqtt.broker.harness import Client, World
 
@@ -97,6 +97,8 @@ class Siege:
                 assert all(packet_id == each.packet_id for packet_id, each in outbox.in_flight.items())
         retained = self.world.broker.retained
         assert retained.bytes == sum(map(cost, retained)) <= LIMITS.retained_bytes
+        tombstones = retained.tombstones
+        assert tombstones.bytes == sum(map(cost, tombstones)) <= LIMITS.retained_bytes // TOMBSTONE_SHARE
 
     def finish(self) -> None:
         """The two who mind their own business are served as ever."""

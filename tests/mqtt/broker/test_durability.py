@@ -112,8 +112,13 @@ def test_a_retained_message_is_stored_before_it_is_acknowledged() -> None:
     assert client.take() == [Publish("r", b"x", 1, True, packet_id=1)]
     publisher = world.connect("publisher")
     publisher.publish("r", b"", 1, 1, retain=True)
+    assert publisher.take() == []
     commit(world)
-    assert world.store.retained == {}
+    assert publisher.take_one(Puback).packet_id == 1
+    world.crash()
+    client = world.connect("a")
+    client.subscribe("r", 1)
+    assert client.take() == []
 
 
 def test_subscribing_and_unsubscribing_wait_until_they_are_stored() -> None:

@@ -12,6 +12,7 @@ deadlines come out; it has no socket, clock or thread. Three rules carry it.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from heapq import heapify, heappop, heappush
 
 from hedgerow.duplicates import DuplicateLog
@@ -38,6 +39,7 @@ from hedgerow.mqtt.broker.port import Port, deliver_to_ports
 from hedgerow.mqtt.broker.recent import Recent
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
+from hedgerow.mqtt.broker.retaining import queue_retained, retain
 from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable, WireForm
 from hedgerow.mqtt.broker.runs import Run, deliver_run
 from hedgerow.mqtt.broker.session import Session
@@ -90,6 +92,7 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self.subscriptions = SubscriptionTable(self.access)
         self.retained = Retained(self.limits.retained_bytes)
+        self.retained.tombstones.on_forget = partial(self.durability.store_retained, message=None)
         self.dirty: list[Connection] = []
         self.events: list[Event] = []
         self._logins: list[handle_connect.Login] = []
@@ -190,9 +193,7 @@ class Broker:
             else:
                 self._check_session(subject)
         if self._purge_at <= now:
-            for topic in self.retained.expired(now):
-                self._forget_retained(topic)
-            self._purge_at = now + PURGE_S if self.retained.expiring else float("inf")
+            self._purge(now)
         if self._sys.next_at <= now:
             self._sys.publish(now)
 
@@ -407,7 +408,7 @@ class Broker:
         """Pass a publication on; how many recipients it had."""
         self.sequence += 1
         if message.retain:
-            self._retain(message)
+            retain(self, message, route, publisher)
         if message.qos and (route.peers or (publisher is not None and publisher.is_peer)):
             self.identify(message)
             self.recent.add(message, self.now)
@@ -504,38 +505,34 @@ class Broker:
 
     # Retained messages
 
-    def _retain(self, message: Message) -> None:
-        if message.published_at is None:
-            message.published_at = self.now
-        if not message.payload:
-            self._forget_retained(message.topic)  # MQTT-3.3.1-6
-        elif self.retained.set(message):
-            if message.expires_at is not None:
-                self._purge_at = min(self._purge_at, self.now + PURGE_S)
-                self._wake_at(self._purge_at)
-            self.durability.store_retained(message.topic, message)
+    def merge(self, message: Message, route: Route, publisher: Session | None) -> None:
+        """A retained value that is the newest, and no news here: keep it, and tell other brokers alone."""
+        self.identify_late(message)
+        retain(self, message, route, publisher)
+        kept = self.retained.newest(message.topic, self.now)
+        if kept is None or kept.id != message.id:
+            return
+        for recipient in route.recipients:
+            connection = recipient.session.connection
+            # One that is away is told of all that is retained when it comes back.
+            if connection is not None and connection.compares_ages and recipient.retain_as_published:
+                self._deliver(recipient, kept, publisher)
 
-    def _forget_retained(self, topic: str) -> None:
-        if self.retained.remove(topic):
+    def _purge(self, now: float) -> None:
+        for topic in self.retained.expired(now):
+            self.retained.remove(topic)
             self.durability.store_retained(topic, None)
+        self.retained.tombstones.purge(now)
+        next_at = now if self.retained.expiring else self.retained.tombstones.ends_at
+        self._purge_at = max(now + PURGE_S, next_at)
+
+    def purge_later(self, at: float) -> None:
+        """Something that is retained is over then."""
+        self._purge_at = min(self._purge_at, max(at, self.now + PURGE_S))
+        self._wake_at(self._purge_at)
 
     def queue_retained(
         self, connection: Connection, subscription: Subscription, identifier: int | None
     ) -> None:
         """What a subscription gets first, for `pump` to send behind the SUBACK."""
-        session = connection.session
-        visited = self.retained.visited
-        messages = self.retained.match(subscription.topic_filter, self.now)
-        self.work += self.retained.visited - visited + len(messages)
-        if session is None or not messages:
-            return
-        if connection.backlog is None:
-            connection.backlog = deque()
-        identifiers = () if identifier is None else (identifier,)
-        # Subscribing again and again must not pile up more than there is to send.
-        room = max(0, max(self.limits.queue_messages, len(self.retained)) - len(connection.backlog))
-        for message in messages[:room]:
-            if session.may_read(self.access, message.topic):
-                qos = min(message.qos, subscription.qos)
-                connection.backlog.append(Delivery(message, qos, True, identifiers))
-        self.stats.publish_dropped += max(0, len(messages) - room)
+        queue_retained(self, connection, subscription, identifier)

@@ -427,6 +427,11 @@ class Connection:
         return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
 
     @property
+    def compares_ages(self) -> bool:
+        """Is the other side a broker that keeps the newest of retained values, not the one that came last?"""
+        return self.carries_ids
+
+    @property
     def takes_runs(self) -> bool:
         """May packets at QoS 1 leave many at a time, each as all the others are?"""
         return True

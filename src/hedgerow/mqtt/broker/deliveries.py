@@ -218,7 +218,7 @@ def pump(connection: Connection) -> None:
     while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
         delivery = backlog.popleft()
         message = delivery.message
-        if broker.retained.get(message.topic) is not message:
+        if not broker.retained.holds(message):
             continue  # The client has been sent the newer one, as any live message.
         budget -= message.size
         if delivery.qos:

@@ -42,6 +42,7 @@ from hedgerow.mqtt.packets import (
     Suback,
     Subscribe,
     Subscription,
+    Unsuback,
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason, describe
@@ -95,6 +96,9 @@ class DialledConnection(Connection):
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         raise NotImplementedError
 
+    def handle_unsubscribed(self, packet_id: int) -> None:
+        """UNSUBACK came."""
+
     def handle_control(self, packet: Publish) -> bool:
         """Whether it was meant for this end of the link rather than for the broker's clients."""
         return False
@@ -102,6 +106,10 @@ class DialledConnection(Connection):
     def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
         """A PUBLISH from the far broker, with the topic's name there."""
         raise NotImplementedError
+
+    @property
+    def compares_ages(self) -> bool:
+        return self.far_node is not None
 
     # CONNECT and CONNACK
 
@@ -149,13 +157,27 @@ class DialledConnection(Connection):
 
     # Subscriptions there
 
-    def subscribe_there(self, wanted: list[Subscription]) -> None:
+    def subscribe_there(self, wanted: list[Subscription], identifier: int = 0) -> None:
         packet_id = self.take_packet_id()
         self._subscribing[packet_id] = wanted
-        self.send_packet(Subscribe(packet_id, wanted))
+        properties: Properties = {"subscription_identifier": (identifier,)} if identifier else {}
+        self.send_packet(Subscribe(packet_id, wanted, properties))
 
-    def unsubscribe_there(self, filters: list[str]) -> None:
-        self.send_packet(Unsubscribe(self.take_packet_id(), filters))
+    def unsubscribe_there(self, filters: list[str]) -> int:
+        """The packet identifier, for `handle_unsubscribed`."""
+        packet_id = self.take_packet_id()
+        self.send_packet(Unsubscribe(packet_id, filters))
+        return packet_id
+
+    @property
+    def is_hurried(self) -> bool:
+        """Is the far broker to get TCP's acknowledgements at once?
+
+        Mosquitto answers two SUBSCRIBEs with two small writes, and its kernel holds the second back until
+        ours acknowledges the first, which ours delays by 40 ms. So for messages too, but then an
+        acknowledgement of its own for each chunk is the price.
+        """
+        return not (self.is_connected and self.is_subscribed)
 
     @property
     def is_subscribed(self) -> bool:
@@ -225,10 +247,10 @@ class DialledConnection(Connection):
 
 def _handle_connack(connection: DialledConnection, packet: Packet) -> None:
     assert isinstance(packet, Connack)
+    connection.far_node = node_of(packet.properties)
     if packet.reason_code:
         connection.handle_refused(packet.reason_code, _reason_of(packet))
         return
-    connection.far_node = node_of(packet.properties)
     connection.handle_accepted(packet)
 
 
@@ -259,7 +281,8 @@ def _handle_suback(connection: DialledConnection, packet: Packet) -> None:
 
 
 def _handle_unsuback(connection: DialledConnection, packet: Packet) -> None:
-    """Nothing hangs on it."""
+    assert isinstance(packet, Unsuback)
+    connection.handle_unsubscribed(packet.packet_id)
 
 
 def _handle_pingresp(connection: DialledConnection, packet: Packet) -> None:

@@ -13,7 +13,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
 from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY, RIGHT_TOPIC, Inbound, node_of
-from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX
 from hedgerow.mqtt.broker.peers import PEER_SHORT_PATH
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
@@ -97,6 +97,11 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     is_neighbour = client_id.startswith(NEIGHBOUR_PREFIX)
     if is_neighbour:
         refusal = _neighbour_refusal(broker, packet, is_peer)
+        if refusal == ALREADY_LINKED:
+            name: Properties = {"user_property": ((NODE_PROPERTY, broker.node_id),)}
+            connection.send_packet(Connack(False, Reason.USE_ANOTHER_SERVER, name))
+            connection.end(refusal)
+            return
         if refusal is not None:
             connection.refuse_connect(Reason.NOT_AUTHORIZED, refusal, client_id)
             return
@@ -122,7 +127,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     _negotiate(connection, session, packet)
     session.connection = connection
     connection.session = session
-    session.will = packet.will
+    session.will = None if is_neighbour else packet.will  # It is for a broker that is not ours.
     session.will_at = None
     session.timer_at = None
     broker.attach(connection)

@@ -14,7 +14,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
-from hedgerow.mqtt.broker.ids import identify_from, is_duplicate, is_outdated
+from hedgerow.mqtt.broker.ids import has_age, identify_from, is_again, is_known, is_outdated
 from hedgerow.mqtt.broker.neighbours import CONTROL_PREFIX
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.codec import encode
@@ -210,10 +210,14 @@ def _publish_once(connection: Connection, message: Message, route: Route) -> int
     inbound = connection.inbound
     if inbound is not None:
         inbound.published += 1
-        is_again = message.id is not None and is_duplicate(broker, message.id)
-        if is_again or is_outdated(broker, message):
-            inbound.duplicates += is_again
-            inbound.outdated += not is_again
+        was_here = is_again(broker, message)
+        is_value = has_age(message)
+        is_old = is_value and is_outdated(broker, message)
+        if was_here or is_old or (is_value and is_known(broker, message)):
+            inbound.duplicates += was_here
+            inbound.outdated += not was_here
+            if is_value and not is_old:
+                broker.merge(message, route, connection.session)
             # The first may not be stored yet, and whoever hears that this was taken forgets it.
             broker.durability.change_count += broker.durability.is_behind
             return 1

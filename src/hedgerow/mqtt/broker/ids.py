@@ -3,8 +3,12 @@
 Between brokers the id of a message travels as the user property `hedgerow-id`, the first property of its
 PUBLISH. A broker that connects to another says `hedgerow-node` in its CONNECT, with its own name, and is told
 the other's in CONNACK. From then on each message has its id on this connection, both ways (`peers.py`), and a
-retained one the time of its publication, `hedgerow-time`, by which an older value does not replace a newer
-one; other clients never see them.
+retained one the time of its publication, `hedgerow-time`; other clients never see them.
+
+What is retained goes by age (`age_key`) alone: an older value does not replace a newer one, by whichever way
+and however often they come. Whether anybody hears of it also goes by its id: what was here before is kept, if
+it is the newest, but not published again. `hedgerow-held` marks a deletion of some time ago that is told to a
+broker which may have missed it: where there was nothing to delete, nobody hears of it.
 
 Who may claim an id can make a later message of that id be dropped. With an ACL, ids are therefore taken only
 from who may write `$hedgerow/bridge`.
@@ -25,8 +29,10 @@ if TYPE_CHECKING:
 ID_PROPERTY = "hedgerow-id"
 NODE_PROPERTY = "hedgerow-node"
 TIME_PROPERTY = "hedgerow-time"
+HELD = ("hedgerow-held", "1")
 RIGHT_TOPIC = "$hedgerow/bridge"
-MAX_TIME = 1e11  # A time that never comes would keep its value for ever.
+# The year 2106. Up to it a microsecond more is another number, so that a later publication has a later time.
+MAX_TIME = 2.0**32
 MAX_PREFIXES = 4_096  # A stranger may invent an origin for every message.
 MAX_ORIGIN = 256  # characters; 64 KiB in each of so many prefixes would be memory for the taking
 MAX_NUMBER = 2**63 - 1  # The store has 64 bits and a sign: a larger one could never be written.
@@ -84,9 +90,12 @@ def identify_from(message: Message) -> None:
                 message.published_at = _read_time(value)
         except ValueError:
             continue
-    rest = tuple(pair for pair in pairs if pair[0] not in (ID_PROPERTY, TIME_PROPERTY))
-    if rest:
-        message.properties["user_property"] = rest
+    _keep_pairs(message, [pair for pair in pairs if pair[0] not in (ID_PROPERTY, TIME_PROPERTY)])
+
+
+def _keep_pairs(message: Message, pairs: list[tuple[str, str]]) -> None:
+    if pairs:
+        message.properties["user_property"] = tuple(pairs)
     else:
         message.properties.pop("user_property", None)
 
@@ -104,7 +113,7 @@ def _read_time(text: str) -> float:
     at = float(text)
     if not 0 < at < MAX_TIME:
         raise ValueError(text)
-    return at
+    return round(at, 6)
 
 
 def encode_id(broker: Broker, message: Message) -> bytes:
@@ -127,16 +136,44 @@ def is_duplicate(broker: Broker, message_id: MessageId) -> bool:
     return message_id.origin == broker.node_id or broker.duplicates.seen(message_id)
 
 
+def is_again(broker: Broker, message: Message) -> bool:
+    """As `is_duplicate`, but a value of this node's former life, which it may have forgotten, goes by age."""
+    message_id = message.id
+    if message_id is None:
+        return False
+    if message_id.origin == broker.node_id:
+        return message_id.epoch == broker.epoch or not has_age(message)
+    return broker.duplicates.seen(message_id)
+
+
+def has_age(message: Message) -> bool:
+    return message.retain and message.published_at is not None
+
+
 def is_outdated(broker: Broker, message: Message) -> bool:
-    """Is it a retained value older than the one that is kept? By time, then by origin."""
-    if not message.retain or message.published_at is None:
-        return False
-    kept = broker.retained.get(message.topic)
-    if kept is None:
-        return False
-    # The very same comes again when a link comes up, and after a restart nothing else remembers it.
-    return age_key(kept) > age_key(message) or (message.id is not None and kept.id == message.id)
+    """Is a retained value, or a deletion, no newer than what is kept of its topic?"""
+    kept = broker.retained.newest(message.topic, broker.now)
+    return kept is not None and age_key(kept) >= age_key(message)
+
+
+def is_known(broker: Broker, message: Message) -> bool:
+    """Is it the value that is kept, with another time, or a deletion that is told where there is no value?
+
+    What begins at a foreign broker has no time until it comes to a node, and it may come to several.
+    """
+    kept = broker.retained.newest(message.topic, broker.now)
+    if kept is not None and (kept.payload or kept.id == message.id):
+        return kept.id == message.id
+    return not message.payload and HELD in message.properties.get("user_property", ())
 
 
 def age_key(message: Message) -> tuple[float, MessageId]:
+    """The newer of two values has the greater one, wherever they are compared."""
     return message.published_at or 0.0, message.id or _NO_ID
+
+
+def remove_mark(message: Message) -> None:
+    """It is a deletion like any other from here on."""
+    pairs = message.properties.get("user_property", ())
+    if HELD in pairs:
+        _keep_pairs(message, [pair for pair in pairs if pair != HELD])

@@ -1,8 +1,8 @@
 """What a broker that is part of a federation asks of it, about its neighbours.
 
 A neighbour is another node that connected here, or that this node dialled. Either way its session at this
-broker has the client id `$federation/NODE`, is durable, and is not subscribed to by the other side: which
-filters it has is decided here (`node/federation.py`). On its connection, publications under
+broker has the client id `hedgerow-federation-NODE`, is durable, and is not subscribed to by the other side:
+which filters it has is decided here (`node/federation.py`). On its connection, publications under
 `$hedgerow/federation/` are from federation to federation.
 """
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.connection import Connection
 
-NEIGHBOUR_PREFIX = "$federation/"  # of the client ids of their sessions
+NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
 CONTROL_PREFIX = "$hedgerow/federation/"
+ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
 
 
 class Neighbourhood(Protocol):

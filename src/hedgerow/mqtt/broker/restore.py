@@ -30,7 +30,10 @@ def restore(broker: Broker, snapshot: Snapshot) -> None:
     if snapshot.messages:
         broker.durability.next_message_key = max(snapshot.messages) + 1
     for message in snapshot.retained:
-        broker.retained.set(message)
+        if message.payload:
+            broker.retained.set(message)
+        elif not broker.retained.tombstones.set(message, broker.now):
+            broker.durability.store_retained(message.topic, None)
     broker.stored_bridges = snapshot.bridges
     for page, bits in snapshot.seen:
         broker.duplicates.restore(page, bits)

@@ -172,6 +172,31 @@ class Route:
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
 
 
+class Interest:
+    """Which filters have subscribers, for who watches it: what neighbours are to get is not wanted here."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
+
+    def watch(self, changed: Callable[[str, bool], None]) -> None:
+        """Be told of each filter: now, and when it has its first subscriber or none any more."""
+        self._changed = changed
+        for topic_filter in list(self._counts):
+            changed(topic_filter, True)
+
+    def grow(self, topic_filter: str) -> None:
+        self._counts[topic_filter] += 1
+        if self._counts[topic_filter] == 1:
+            self._changed(topic_filter, True)
+
+    def shrink(self, topic_filter: str) -> None:
+        self._counts[topic_filter] -= 1
+        if not self._counts[topic_filter]:
+            del self._counts[topic_filter]
+            self._changed(topic_filter, False)
+
+
 class SubscriptionTable:
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -179,8 +204,8 @@ class SubscriptionTable:
         self._entries: TopicTree[Session, Entry] = TopicTree()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
         self._ports: TopicTree[Port, None] = TopicTree()
-        self._wanted: Counter[str] = Counter()  # by filter: its subscribers here, without neighbours
-        self._on_interest: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
+        self.local = Interest()
+        self.of_neighbours = Interest()
         self._routes: dict[str, Route] = {}
         self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
@@ -197,8 +222,8 @@ class SubscriptionTable:
         name, topic_filter = split_shared(subscription.topic_filter)
         entry = Entry(session, subscription, identifier)
         if name is None:
-            if self._entries.set(topic_filter, session, entry) and not session.is_neighbour:
-                self._note_interest(topic_filter, 1)
+            if self._entries.set(topic_filter, session, entry):
+                self._interest_of(session).grow(topic_filter)
         else:
             group = self._groups.get(topic_filter, name)
             if group is None:
@@ -206,50 +231,35 @@ class SubscriptionTable:
                 self._groups.set(topic_filter, name, group)
             if group.join(Recipient(session, [entry])):
                 self.shared_count += 1
-                self._note_interest(topic_filter, 1)
+                self.local.grow(topic_filter)
         self.forget_routes(topic_filter)
 
     def remove(self, session: Session, topic_filter: str) -> None:
         name, topic_filter = split_shared(topic_filter)
         if name is None:
-            if self._entries.remove(topic_filter, session) is not None and not session.is_neighbour:
-                self._note_interest(topic_filter, -1)
+            if self._entries.remove(topic_filter, session) is not None:
+                self._interest_of(session).shrink(topic_filter)
         else:
             group = self._groups.get(topic_filter, name)
             if group is not None and group.leave(session):
                 self.shared_count -= 1
-                self._note_interest(topic_filter, -1)
+                self.local.shrink(topic_filter)
                 if not group.members:
                     self._groups.remove(topic_filter, name)
         self.forget_routes(topic_filter)
 
     def add_port(self, port: Port, topic_filter: str) -> None:
         if self._ports.set(topic_filter, port, None):
-            self._note_interest(topic_filter, 1)
+            self.local.grow(topic_filter)
         self.forget_routes(topic_filter)
 
     def remove_port(self, port: Port, topic_filter: str) -> None:
         self._ports.remove(topic_filter, port)
-        self._note_interest(topic_filter, -1)
+        self.local.shrink(topic_filter)
         self.forget_routes(topic_filter)
 
-    def watch_interests(self, on_interest: Callable[[str, bool], None]) -> None:
-        """Be told of each filter that has subscribers here, now and when it has its first or no more.
-
-        Neighbours do not count: what they want is known, and is not wanted here.
-        """
-        self._on_interest = on_interest
-        for topic_filter in list(self._wanted):
-            on_interest(topic_filter, True)
-
-    def _note_interest(self, topic_filter: str, step: int) -> None:
-        self._wanted[topic_filter] += step
-        count = self._wanted[topic_filter]
-        if not count:
-            del self._wanted[topic_filter]
-            self._on_interest(topic_filter, False)
-        elif count == 1 and step == 1:
-            self._on_interest(topic_filter, True)
+    def _interest_of(self, session: Session) -> Interest:
+        return self.of_neighbours if session.is_neighbour else self.local
 
     def forget_routes(self, topic_filter: str) -> None:
         """The answer may differ now for the topics that `topic_filter` matches."""
