@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.fabric.federation import subscription_log
-from hedgerow.fabric.federation.subscription_log import (
+from hedgerow.fabric.federation.log_lines import (
     DEPARTURES,
     NOTICE_TOPIC,
     SUBSCRIBE_TOPIC,
     UNSUBSCRIBE_TOPIC,
-    SubscriptionLog,
 )
+from hedgerow.fabric.federation.subscription_log import SubscriptionLog
 
 OWN = "hedgerow-7f3a"
 TIME = "1700000000: "
@@ -263,17 +263,104 @@ def test_cut_and_unreadable_lines_are_counted() -> None:
     assert (lines.log.stats.cut, lines.log.stats.unreadable) == (1, 5)
 
 
-def test_after_a_restart_of_the_broker_only_persistent_sessions_are_left() -> None:
+def test_after_a_connection_whoever_was_not_heard_again_is_in_doubt() -> None:
     lines = Lines()
     lines.connect("clean")
+    lines.connect("back")
     lines.connect("kept", "p2, c0, k60")
-    lines.subscribe("clean 1 a")
-    lines.subscribe("kept 1 b")
-    lines.log.connected(broker_restarted=False)
+    lines.connect("new", "p5, c1, k60")
+    for client_id in ("clean", "back", "kept", "new"):
+        lines.subscribe(f"{client_id} 1 of/{client_id}")
+    assert lines.log.in_doubt(with_sessions=True) == []
+    lines.log.connected(is_new_session=True)
     assert not lines.log.is_live
+    lines.subscribe(f"{OWN} 1 {SUBSCRIBE_TOPIC}")
+    lines.connect("back")
+    assert lines.log.in_doubt(with_sessions=False) == ["clean", "new"]
+    assert lines.log.in_doubt(with_sessions=True) == ["clean", "kept", "new"]
+    assert lines.log.filters == {"of/clean", "of/kept", "of/new"}
+    assert lines.log.count_of(["clean", "new"]) == 2
+    lines.subscribe("new 1 of/new")
+    lines.log.forget(lines.log.in_doubt(with_sessions=False))
+    assert lines.log.filters == {"of/kept", "of/new"}
+
+
+def test_known_is_what_the_broker_counts() -> None:
+    lines = Lines()
+    assert lines.log.known == 1
+    lines.connect("dev", "p5, c1, k60")
+    for topic_filter in ("a", "a", "$SYS/#", "hedgerow/federation/#", "$share/group/a"):
+        lines.subscribe(f"dev 1 {topic_filter}")
+    lines.subscribe("hedgerow-other 1 b")
+    assert lines.log.known == 5
+    assert lines.log.filters == {"a"}
+    lines.unsubscribe("dev $SYS/#")
+    lines.unsubscribe("dev $share/group/a")
+    assert lines.log.known == 4
+    lines.disconnect("dev")
+    lines.log.handle_timer(1e9)
+    assert lines.log.known == 2
+    assert lines.log.count_of(["dev"]) == 0
+    lines.connect("dev", "p5, c0, k60")
+    assert lines.log.known == 4
+    lines.log.connected(is_new_session=True)  # Our own subscriptions are gone with our session.
+    assert lines.log.known == 3
+
+
+def test_our_own_ids_may_be_any() -> None:
+    log = SubscriptionLog("reader", "hedgerow-", own_ids=["tunnel 7"])
+    log.receive(SUBSCRIBE_TOPIC, f"reader 1 {SUBSCRIBE_TOPIC}".encode(), 0.0)
+    for client_id in ("reader", "tunnel 7", "hedgerow-x"):
+        log.receive(SUBSCRIBE_TOPIC, f"{client_id} 1 of/{client_id}".encode(), 0.0)
+    assert log.filters == set()
+    for client_id in ("readers", "tunnel", "hedgerow"):
+        log.receive(SUBSCRIBE_TOPIC, f"{client_id} 1 of/{client_id}".encode(), 0.0)
+    assert log.filters == {"of/readers", "of/tunnel", "of/hedgerow"}
+
+
+def test_a_session_that_was_kept_brings_the_lines_of_the_gap() -> None:
+    lines = Lines()
+    lines.log.connected(is_new_session=False)
+    lines.subscribe("dev 1 a")
+    lines.subscribe(f"x: {OWN} 1 {SUBSCRIBE_TOPIC}")  # An imitation must not teach us its name as a time.
+    assert lines.log.filters == {"a"}
+    assert not lines.log.is_live
+    lines.subscribe(f"{OWN} 1 {SUBSCRIBE_TOPIC}")
+    assert lines.log.is_live
+    lines.subscribe("dev 1 b")
     assert lines.log.filters == {"a", "b"}
-    lines.log.connected(broker_restarted=True)
-    assert lines.log.filters == {"b"}
+
+
+def test_the_time_before_lines_may_be_another_after_a_restart() -> None:
+    lines = Lines("1700000000: ")
+    lines.log.connected(is_new_session=False)
+    lines.time = "2026-11-15T14:20:01: "
+    lines.subscribe("dev 1 lost")
+    lines.subscribe(f"{OWN} 1 {SUBSCRIBE_TOPIC}")
+    lines.subscribe("dev 1 a")
+    assert lines.log.filters == {"a"}
+
+
+def test_what_we_were_subscribed_to_before_is_known() -> None:
+    log = SubscriptionLog(OWN, own_filters=["hedgerow/bridge/#", "a"])
+    for _ in range(2):
+        log.connected(is_new_session=True)
+        assert log.known == 0
+        log.receive(SUBSCRIBE_TOPIC, f"{OWN} 1 {SUBSCRIBE_TOPIC}".encode(), 0.0)
+        log.receive(SUBSCRIBE_TOPIC, f"{OWN} 1 a".encode(), 0.0)
+        assert log.known == 3
+        assert log.filters == set()
+
+
+def test_federators_take_no_room_from_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_log, "MAX_SUBSCRIPTIONS", 20)
+    lines = Lines()
+    for number in range(50):
+        lines.subscribe(f"{OWN} 1 {number}")
+    assert lines.log.known == 20
+    for number in range(50):
+        lines.subscribe(f"dev 1 {number}")
+    assert len(lines.log.filters) == 20
 
 
 def test_what_clients_can_make_grow_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +374,8 @@ def test_what_clients_can_make_grow_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     for client in range(20):
         lines.connect(f"c{client}", "p5, c1, k60")
         lines.subscribe(f"c{client} 0 f/{client}")
-    assert len(lines.log.filters) == 14
-    assert lines.log.stats.overflowed == 45 + 11 * 2
+    assert len(lines.log.filters) == 13  # Of ten clients one is the reader itself.
+    assert lines.log.stats.overflowed == 45 + 12 * 2
     lines.disconnect("c0")
     lines.log.handle_timer(0.0)  # It sleeps now, and its place is the first that is given away.
     lines.subscribe("new 0 n")

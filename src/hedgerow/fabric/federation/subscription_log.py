@@ -6,6 +6,9 @@ when the first client of a filter has come and the last one has gone. The first 
 is our own: it shows what stands before each line (Unix time, a format of the administrator's, nothing), and
 that the broker does publish its log. Until then `is_live` is False.
 
+Federators are clients too. Their subscriptions, and those to local topics, are known of and are no interest
+of anybody: `known` is to be compared with what the broker counts.
+
 Client ids and filters are free text and may hold blanks, so a line can have several readings. The one that
 names a client we know of counts, and among several of those the one with the longest name, since a filter
 seldom holds a blank. An unsubscription with several readings takes nothing away: to hear too much loses no
@@ -20,60 +23,42 @@ What the log does not say:
   connection only, and return with c0 to a session that still has them.
 - Lines are cut at 999 bytes. Such a line is not used: what it was cut to could be another's name.
 - Clients on WebSocket leave without a line (2.0.11).
+- What the broker's own bridges take out of it.
 - What was subscribed before we came.
+- After a restart of the broker, who was back before us. So whoever was there before the last connection and
+  has not been heard since is in doubt, and not forgotten until someone knows better.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from hedgerow.errors import TopicError
-from hedgerow.topics import split_shared, validate_filter
-
-SUBSCRIBE_TOPIC = "$SYS/broker/log/M/subscribe"
-UNSUBSCRIBE_TOPIC = "$SYS/broker/log/M/unsubscribe"
-NOTICE_TOPIC = "$SYS/broker/log/N"
-TOPICS = (SUBSCRIBE_TOPIC, UNSUBSCRIBE_TOPIC, NOTICE_TOPIC)
-"""In the order in which to subscribe to them: our own line comes on the first."""
-
-CUT_LINE_BYTES = 999
-MAX_TIMESTAMP = 64  # characters; a format of the administrator's
+from hedgerow.fabric.federation.log_lines import (
+    CUT_LINE_BYTES,
+    MAX_TIMESTAMP,
+    NOTICE_TOPIC,
+    SUBSCRIBE_TOPIC,
+    TOPICS,
+    Connected,
+    Departed,
+    read_notice,
+    read_subscription,
+    read_unsubscription,
+    timestamp_like,
+)
+from hedgerow.fabric.federation.regular import regular_filter
 
 MAX_CLIENTS = 20_000
-MAX_SUBSCRIPTIONS = 100_000
-MAX_SUBSCRIPTIONS_PER_CLIENT = (
-    10_000  # One client that subscribes to everything one by one is not all of them.
-)
+MAX_SUBSCRIPTIONS = 100_000  # of clients; and of federators, who must not take the place of clients, as many
+# One client that subscribes to everything one by one is not all of them.
+MAX_SUBSCRIPTIONS_PER_CLIENT = 10_000
 
-# A refused CONNECT may leave ", not authorised." with the id of a client that is still there.
-DEPARTURES = (
-    " disconnected.",
-    " closed its connection.",
-    " has exceeded timeout, disconnecting.",
-    " disconnected due to malformed packet.",
-    " disconnected due to protocol error.",
-    " disconnected due to oversize packet.",
-    " disconnected due to oversize payload.",
-    " disconnected due to out of memory.",
-    " disconnected due to QoS too high or retain not supported.",
-    " disconnected due to using not allowed feature"
-    " (QoS too high, retain not supported, or bad AUTH method).",
-    " been disconnected by administrative action.",
-)
+SHARED = "$share/"
 NOBODY = "<unknown>"  # how the broker calls whoever did not get as far as to have an id
-
-# The last "(p…)" is the broker's own: greedy, so that one inside of the id stays there.
-_CONNECTED = re.compile(
-    r"New (?:client|bridge) connected from \S*:\d+ as (?P<client_id>.*)"
-    r" \(p(?P<protocol>\d+), c(?P<clean>[01]), k\d+(?:, u'.*')?\)\.",
-    re.DOTALL,
-)
-_QOS = re.compile(r"(?= [012] )")  # of no width: in "a 0 1 b" there are two places
-_MQTT_5 = "5"
-_SAME_KIND = re.compile(r"\s+|\d+|[^\W\d_]+|.", re.DOTALL)
 
 
 class AtDeparture(Enum):
@@ -85,11 +70,14 @@ class AtDeparture(Enum):
 
 
 class _Client:
-    __slots__ = ("at_departure", "filters", "is_asleep")
+    __slots__ = ("at_departure", "connection", "filters", "is_asleep", "is_own")
 
-    def __init__(self, at_departure: AtDeparture) -> None:
+    def __init__(self, at_departure: AtDeparture, connection: int, is_own: bool) -> None:
         self.at_departure = at_departure
-        self.filters: dict[str, str] = {}  # as subscribed, with $share → without
+        self.connection = connection
+        """The one of ours on which it was last heard of."""
+        self.is_own = is_own
+        self.filters: dict[str, str | None] = {}  # as subscribed → what is of interest
         self.is_asleep = False
         """Its subscriptions are remembered, and do not count."""
 
@@ -99,6 +87,8 @@ class SubscriptionLogStats:
     lines: int = 0
     notices: int = 0
     """Lines about connections. None at all: the broker lacks `log_type notice` or `connection_messages`."""
+    unseen: int = 0
+    """Clients that subscribed and were not seen to connect."""
     early: int = 0
     """Before our own subscription was seen."""
     cut: int = 0
@@ -110,47 +100,91 @@ class SubscriptionLogStats:
 
 
 class SubscriptionLog:
-    def __init__(self, client_id: str, own_prefix: str | None = None, *, uncertain_s: float = 60.0) -> None:
-        """`client_id` reads the log. Ids that begin with `own_prefix` are ours, and not looked at."""
+    def __init__(
+        self,
+        client_id: str,
+        own_prefix: str | None = None,
+        *,
+        own_ids: Collection[str] = (),
+        own_filters: Collection[str] = (),
+        uncertain_s: float = 60.0,
+    ) -> None:
+        """`client_id` reads the log. It, `own_ids`, and ids that begin with `own_prefix` are federators'.
+        It is subscribed to `own_filters` before it is to the log, so that no line tells of them."""
         self.stats = SubscriptionLogStats()
+        self.known = 0
+        """Subscriptions of anyone, as Mosquitto counts them: shared ones are not among them."""
+        self._client_id = client_id
         self._own_line = re.compile(
             rf"(?P<timestamp>.*){re.escape(client_id)} [012] {re.escape(SUBSCRIBE_TOPIC)}", re.DOTALL
         )
+        self._own_filters = own_filters
+        self._own_ids = {client_id, *own_ids}
         self._own_prefix = client_id if own_prefix is None else own_prefix
         self._uncertain_s = uncertain_s
         self._timestamp: re.Pattern[str] | None = None
+        self._is_live = False
+        self._connection = 0
         self._clients: dict[str, _Client] = {}
         self._asleep: dict[str, None] = {}
         self._sleep_at: dict[str, float] = {}  # in the order of time, since all wait equally long
-        self._subscriptions = 0
+        self._subscriptions = {False: 0, True: 0}  # is it a federator's?
         self._counts: dict[str, int] = {}  # filter → subscriptions that count
         self._told: set[str] = set()
         self._changed: dict[str, None] = {}
 
     @property
     def is_live(self) -> bool:
-        """Has the broker published our own subscription?"""
-        return self._timestamp is not None
+        """Has the broker published our own subscription, on this connection?"""
+        return self._is_live
 
     @property
     def filters(self) -> set[str]:
         return set(self._counts)
 
+    def __contains__(self, topic_filter: str) -> bool:
+        return topic_filter in self._counts
+
     @property
     def deadline(self) -> float:
         return next(iter(self._sleep_at.values()), float("inf"))
 
-    def connected(self, *, broker_restarted: bool) -> None:
+    def connected(self, *, is_new_session: bool) -> None:
         """Our client has a new connection, and is about to subscribe to `TOPICS`.
 
-        If the same broker ran on, what we knew is still the best guess. Otherwise only sessions that outlive
-        a connection can have outlived the broker.
+        A session that was kept brings lines from before that, which begin as those did that we know.
         """
-        self._timestamp = None
-        if broker_restarted:
-            ended = [name for name, it in self._clients.items() if it.at_departure is AtDeparture.END]
-            for client_id in ended:
-                self._forget(client_id)
+        self._is_live = False
+        self._connection += 1
+        if is_new_session:
+            self._timestamp = None
+            self._forget(self._client_id)
+
+    def in_doubt(self, *, with_sessions: bool) -> list[str]:
+        """Clients not heard of on this connection, if the broker restarted before it.
+
+        Those whose session ends with their connection; `with_sessions`: all, the broker has kept none.
+        """
+        return [
+            client_id
+            for client_id, client in self._clients.items()
+            if client.connection != self._connection
+            and (with_sessions or client.at_departure is not AtDeparture.STAY)
+        ]
+
+    def count_of(self, client_ids: Iterable[str]) -> int:
+        """How many of `known` are theirs."""
+        clients = [self._clients[client_id] for client_id in client_ids]
+        return sum(
+            not topic_filter.startswith(SHARED)
+            for client in clients
+            if not client.is_asleep
+            for topic_filter in client.filters
+        )
+
+    def forget(self, client_ids: Iterable[str]) -> None:
+        for client_id in client_ids:
+            self._forget(client_id)
 
     def receive(self, topic: str, payload: bytes, now: float) -> None:
         """One publication on one of `TOPICS`."""
@@ -165,10 +199,14 @@ class SubscriptionLog:
         except UnicodeDecodeError:
             self.stats.unreadable += 1
             return
-        if self._timestamp is None and not (topic == SUBSCRIBE_TOPIC and self._learn_timestamp(line)):
+        if not self._is_live and topic == SUBSCRIBE_TOPIC:
+            self._look_for_own(line)
+            if self._is_live:
+                for topic_filter in self._own_filters:
+                    self._add(self._client_id, topic_filter)
+        if self._timestamp is None:
             self.stats.early += 1
             return
-        assert self._timestamp is not None
         timestamp = self._timestamp.match(line)
         if timestamp is None:
             self.stats.unreadable += 1
@@ -176,8 +214,6 @@ class SubscriptionLog:
         body = line[timestamp.end() :]
         if topic == NOTICE_TOPIC:
             self._handle_notice(body, now)
-        elif body.startswith(self._own_prefix):
-            pass
         elif topic == SUBSCRIBE_TOPIC:
             self._handle_subscribe(body)
         else:
@@ -190,8 +226,7 @@ class SubscriptionLog:
             client = self._clients[client_id]
             client.is_asleep = True
             self._asleep[client_id] = None
-            for topic_filter in client.filters.values():
-                self._count(topic_filter, -1)
+            self._count_all(client, -1)
 
     def take_changes(self) -> list[tuple[str, bool]]:
         """(filter, has it subscribers now), for each that changed since this was last called."""
@@ -204,21 +239,20 @@ class SubscriptionLog:
         self._changed.clear()
         return changes
 
-    def _learn_timestamp(self, line: str) -> bool:
-        """From our own line: digits stand for digits, letters for letters, blanks for blanks."""
+    def _look_for_own(self, line: str) -> None:
         own = self._own_line.fullmatch(line)
         if own is None or len(own["timestamp"]) > MAX_TIMESTAMP:
-            return False
-        # The separator is as it is: a blank after it begins a client id.
-        time, separator, _ = own["timestamp"].rpartition(": ")
-        self._timestamp = re.compile(_SAME_KIND.sub(lambda run: _any_like(run[0]), time) + separator)
-        return True
+            return
+        if self._timestamp is not None and (known := self._timestamp.match(line)):
+            # Lines of others may come first in a session that was kept. One whose name ends as ours teaches
+            # nothing.
+            self._is_live = known.end() == own.end("timestamp")
+            return
+        self._timestamp = timestamp_like(own["timestamp"])
+        self._is_live = True
 
     def _handle_subscribe(self, body: str) -> None:
-        readings = [
-            (body[: place.start()], body[place.start() + len(" 0 ") :]) for place in _QOS.finditer(body)
-        ]
-        readings = [reading for reading in readings if reading[0] and reading[1]]
+        readings = read_subscription(body)
         if not readings:
             self.stats.unreadable += 1
             return
@@ -229,38 +263,33 @@ class SubscriptionLog:
     def _handle_unsubscribe(self, body: str) -> None:
         readings = [
             (client, topic_filter)
-            for client_id, topic_filter in _split_at_blanks(body)
+            for client_id, topic_filter in read_unsubscription(body)
             if (client := self._clients.get(client_id)) is not None and topic_filter in client.filters
         ]
         if len(readings) > 1:
             self.stats.ambiguous += 1
             return
         for client, topic_filter in readings:
-            self._subscriptions -= 1
-            self._drop(client, client.filters.pop(topic_filter))
+            self._subscriptions[client.is_own] -= 1
+            interest = client.filters.pop(topic_filter)
+            if not client.is_asleep:
+                self._count(topic_filter, interest, -1)
 
     def _handle_notice(self, body: str, now: float) -> None:
-        connected = _CONNECTED.fullmatch(body)
-        if connected is not None:
-            self.stats.notices += 1
-            self._handle_connected(connected["client_id"], connected["protocol"], connected["clean"] == "1")
-        elif body.startswith("Client "):
-            for ending in DEPARTURES:
-                if body.endswith(ending):
-                    self.stats.notices += 1
-                    self._handle_departure(body.removeprefix("Client ").removesuffix(ending), now)
-                    return
-            client_id, separator, _ = body.removeprefix("Client ").rpartition(" disconnected: ")
-            if separator:  # The rest is the system's name for an error, which no client chooses.
-                self._handle_departure(client_id, now)
-        elif body.startswith("Bad socket read/write on client "):
-            client_id, _, _ = body.removeprefix("Bad socket read/write on client ").rpartition(": ")
-            self._handle_departure(client_id, now)
-        elif body.startswith("Expiring client ") and body.endswith(" due to timeout."):
-            self._forget(body.removeprefix("Expiring client ").removesuffix(" due to timeout."))
+        notice = read_notice(body)
+        if notice is None:
+            return
+        self.stats.notices += 1
+        if isinstance(notice, Connected):
+            self._handle_connected(notice)
+        elif isinstance(notice, Departed):
+            self._handle_departure(notice.client_id, now)
+        else:
+            self._forget(notice.client_id)
 
-    def _handle_connected(self, client_id: str, protocol: str, is_clean: bool) -> None:
-        if client_id.startswith(self._own_prefix) or client_id == NOBODY:
+    def _handle_connected(self, notice: Connected) -> None:
+        client_id, is_mqtt_5, is_clean = notice
+        if client_id == NOBODY:
             return
         old = self._clients.get(client_id)
         if old is not None and (is_clean or old.at_departure is AtDeparture.END):
@@ -268,16 +297,16 @@ class SubscriptionLog:
         client = self._client(client_id)
         if client is None:
             return
+        client.connection = self._connection
         self._sleep_at.pop(client_id, None)
         if client.is_asleep:
             client.is_asleep = False
             del self._asleep[client_id]
-            for topic_filter in client.filters.values():
-                self._count(topic_filter, +1)
+            self._count_all(client, +1)
         if not is_clean:
             client.at_departure = AtDeparture.STAY
         else:
-            client.at_departure = AtDeparture.UNCERTAIN if protocol == _MQTT_5 else AtDeparture.END
+            client.at_departure = AtDeparture.UNCERTAIN if is_mqtt_5 else AtDeparture.END
 
     def _handle_departure(self, client_id: str, now: float) -> None:
         client = self._clients.get(client_id)
@@ -299,33 +328,35 @@ class SubscriptionLog:
                 return None
             self._forget(next(iter(self._asleep)))
         # Until its connection is seen nothing tells, and to stay is what loses no message.
-        client = self._clients[client_id] = _Client(AtDeparture.STAY)
+        client = self._clients[client_id] = _Client(
+            AtDeparture.STAY, self._connection, is_own=self._is_own(client_id)
+        )
         return client
+
+    def _is_own(self, client_id: str) -> bool:
+        return client_id in self._own_ids or client_id.startswith(self._own_prefix)
 
     def _add(self, client_id: str, topic_filter: str) -> None:
         try:
-            _, inner = split_shared(topic_filter)
-            validate_filter(inner)
+            interest = regular_filter(topic_filter)
         except TopicError:
             self.stats.unreadable += 1
             return
-        if inner.startswith("$"):
-            return  # The broker's own affairs: each broker has its own.
+        self.stats.unseen += client_id not in self._clients and not self._is_own(client_id)
         client = self._client(client_id)
-        if client is None or topic_filter in client.filters:
+        if client is None:
             return
-        is_full = self._subscriptions >= MAX_SUBSCRIPTIONS
-        if is_full or len(client.filters) >= MAX_SUBSCRIPTIONS_PER_CLIENT:
+        client.connection = self._connection
+        if topic_filter in client.filters:
+            return
+        is_greedy = not client.is_own and len(client.filters) >= MAX_SUBSCRIPTIONS_PER_CLIENT
+        if is_greedy or self._subscriptions[client.is_own] >= MAX_SUBSCRIPTIONS:
             self.stats.overflowed += 1
             return
-        client.filters[topic_filter] = inner
-        self._subscriptions += 1
+        client.filters[topic_filter] = interest = None if client.is_own else interest
+        self._subscriptions[client.is_own] += 1
         if not client.is_asleep:
-            self._count(inner, +1)
-
-    def _drop(self, client: _Client, topic_filter: str) -> None:
-        if not client.is_asleep:
-            self._count(topic_filter, -1)
+            self._count(topic_filter, interest, +1)
 
     def _forget(self, client_id: str) -> None:
         client = self._clients.pop(client_id, None)
@@ -333,30 +364,22 @@ class SubscriptionLog:
             return
         self._asleep.pop(client_id, None)
         self._sleep_at.pop(client_id, None)
-        self._subscriptions -= len(client.filters)
-        for topic_filter in client.filters.values():
-            self._drop(client, topic_filter)
+        self._subscriptions[client.is_own] -= len(client.filters)
+        if not client.is_asleep:
+            self._count_all(client, -1)
 
-    def _count(self, topic_filter: str, change: int) -> None:
-        count = self._counts.get(topic_filter, 0) + change
+    def _count_all(self, client: _Client, change: int) -> None:
+        for topic_filter, interest in client.filters.items():
+            self._count(topic_filter, interest, change)
+
+    def _count(self, topic_filter: str, interest: str | None, change: int) -> None:
+        if not topic_filter.startswith(SHARED):
+            self.known += change
+        if interest is None:
+            return
+        count = self._counts.get(interest, 0) + change
         if count:
-            self._counts[topic_filter] = count
+            self._counts[interest] = count
         else:
-            del self._counts[topic_filter]
-        self._changed[topic_filter] = None
-
-
-def _any_like(run: str) -> str:
-    """The pattern of what a run of digits, letters or blanks in a timestamp can be at another time."""
-    if run.isspace():
-        return r"\s+"
-    if run.isdecimal():
-        return r"\d+"
-    return r"[^\W\d_]+" if run.isalpha() else re.escape(run)
-
-
-def _split_at_blanks(text: str) -> Iterator[tuple[str, str]]:
-    at = text.find(" ")
-    while at >= 0:
-        yield text[:at], text[at + 1 :]
-        at = text.find(" ", at + 1)
+            del self._counts[interest]
+        self._changed[interest] = None
