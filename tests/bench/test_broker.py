@@ -78,14 +78,14 @@ def test_a_peer_that_is_missing_or_fails_leaves_a_note(capsys: pytest.CaptureFix
     result = measure(OURS, [ENDS_AT_ONCE, ABSENT, CEILING], MOMENT, ["qos0-1to1"])
     assert result.about["notes"] == [
         "nats-server: not installed",
-        "mosquitto: ended with status 1 when started: out of hedges",
+        "mosquitto: ended with status 1: out of hedges",
     ]
     assert [row.peers.keys() for row in result.rows] == [{"ceiling"}]
     assert "nats-server: not installed" in capsys.readouterr().err
 
 
 def test_ours_failing_ends_the_bench() -> None:
-    with pytest.raises(BenchError, match="ours: ended with status 1 when started: out of hedges"):
+    with pytest.raises(BenchError, match="ours: ended with status 1: out of hedges"):
         measure(replace(ENDS_AT_ONCE, name="ours"), [CEILING], MOMENT, ["qos0-1to1"])
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from hedgerow.bench import BenchError, peers
 from hedgerow.bench.peers import BROKERS, Broker, Child, running
+from hedgerow.net import programs
 from tests.programs import wait_until
 
 CEILING = BROKERS["ceiling"]
@@ -58,7 +59,7 @@ def test_it_is_ended_when_the_block_fails(tmp_path: Path) -> None:
 
 
 def test_it_is_ended_though_it_ignores_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "_STOP_S", 0.2)
+    monkeypatch.setattr(programs, "STOP_S", 0.2)
     stubborn = starting(
         "import runpy, signal",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
@@ -88,7 +89,7 @@ def test_it_is_ended_when_the_bench_is_killed(tmp_path: Path) -> None:
 def test_one_that_ends_at_once_says_why(tmp_path: Path) -> None:
     broken = starting("import sys; sys.exit('no such option: --hedge')")
     with (
-        pytest.raises(BenchError, match="ended with status 1 when started: no such option: --hedge"),
+        pytest.raises(BenchError, match="ended with status 1: no such option: --hedge"),
         running(broken, tmp_path / "broker"),
     ):
         pass
@@ -124,8 +125,9 @@ def test_ours_says_which_port_it_got(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_has_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(peers, "_SBIN", ())
-    monkeypatch.setattr(peers, "_FETCHED", (tmp_path,))
+    monkeypatch.setattr(programs, "SBIN", ())
+    for module in (peers, programs):
+        monkeypatch.setattr(module, "FETCHED", (tmp_path,))
     assert {name for name in BROKERS if BROKERS[name].version() is None} >= {
         "mosquitto",
         "nats-server",

@@ -16,6 +16,7 @@ from hedgerow.bench.peers import Child
 from hedgerow.bench.rounds import Plan
 from hedgerow.bench.sensors import CHUNK, PACKET, ROW_NAMES, SENSOR_BROKERS, Load, measure
 from hedgerow.cli import main
+from hedgerow.net.programs import Program
 
 PLAN = Plan(rounds=1, warm_up_s=0.02, round_s=0.05, starts=1)
 
@@ -76,7 +77,7 @@ def impostor(answer: Callable[[int, bytes], bytes | None]) -> Iterator[Child]:
         serving = threading.Thread(target=serve)
         serving.start()
         try:
-            yield Child(SENSOR_BROKERS["echo"], port, 0, 0.0)
+            yield Child(SENSOR_BROKERS["echo"], Program("impostor", Path.cwd()), port, 0.0)
         finally:
             with socket.socket(type=socket.SOCK_DGRAM) as ending:
                 ending.sendto(b"end", ("127.0.0.1", port))

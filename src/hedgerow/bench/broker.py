@@ -115,7 +115,8 @@ def _rate(bench: Bench, row: str, broker: Broker, child: Child, loaded: Load, de
     """Deliveries a second in one round."""
     before = child.processor_s()
     measured = loaded.run(bench.plan.round_s)
-    bench.saw(row, broker, measured.busy, (child.processor_s() - before) / measured.seconds)
+    share = (child.processor_s() - before) / measured.seconds
+    bench.saw(row, broker, loader=measured.busy, broker=share)
     return measured.messages * deliveries / measured.seconds
 
 

@@ -1,38 +1,32 @@
 """The brokers under measurement, as child processes on free loopback ports.
 
 `BROKERS` says for each how it is started and spoken to; `running` starts one, waits until it has
-answered a client, and ends it however the block is left. Should this process itself be killed, the
-kernel ends its children (Linux; elsewhere an interrupt or SIGTERM does).
+answered a client, and ends it however the block is left (`net/programs.py`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import json
 import os
 import re
 import resource
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hedgerow.bench import BenchError
 from hedgerow.bench.wire import Dialect, Mqtt, Nats
+from hedgerow.net.programs import FETCHED, Program, find_program, free_port
 
 OURS = "hedgerow"
 READY_S = 20.0
-_STOP_S = 5.0
 _POLL_S = 0.002
 _ATTEMPTS = 3
-_PR_SET_PDEATHSIG = 1
 _LISTENING = re.compile(rb"^listening mqtt://127\.0\.0\.1:(\d+)\s", re.MULTILINE)
 _PAGE_BYTES = resource.getpagesize()
 
@@ -81,19 +75,8 @@ class Broker:
     """It chooses a port itself and says which, on a line of its standard output."""
 
 
-# Debian puts brokers where a user's PATH does not lead.
-_SBIN = ("/usr/local/sbin", "/usr/sbin")
-# What the system lacks may have been fetched here (`tools/install-strangers`).
-_FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
-
-
-def _program(name: str) -> str | None:
-    fetched = (str(cache / "strangers/bin") for cache in _FETCHED)
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN, *fetched)))
-
-
 def _program_version(name: str, option: str) -> str | None:
-    program = _program(name)
+    program = find_program(name)
     if program is None:
         return None
     answer = subprocess.run([program, option], capture_output=True, text=True, timeout=READY_S, check=False)
@@ -109,12 +92,12 @@ def _package_version(name: str) -> str | None:
 
 
 def _aedes_directory() -> Path | None:
-    return next((cache / "node" for cache in _FETCHED if (cache / "node/node_modules/aedes").is_dir()), None)
+    return next((cache / "node" for cache in FETCHED if (cache / "node/node_modules/aedes").is_dir()), None)
 
 
 def _aedes_version() -> str | None:
     directory = _aedes_directory()
-    if directory is None or _program("node") is None:
+    if directory is None or find_program("node") is None:
         return None
     return str(json.loads((directory / "node_modules/aedes/package.json").read_text())["version"])
 
@@ -126,11 +109,11 @@ def _hedgerow_command(port: int, directory: Path) -> list[str]:
 
 def _mosquitto_command(port: int, directory: Path) -> list[str]:
     (directory / "mosquitto.conf").write_text(_MOSQUITTO.format(port=port))
-    return [_program("mosquitto") or "", "-c", str(directory / "mosquitto.conf")]
+    return [find_program("mosquitto") or "", "-c", str(directory / "mosquitto.conf")]
 
 
 def _nats_command(port: int, directory: Path) -> list[str]:
-    return [_program("nats-server") or "", "-a", "127.0.0.1", "-p", str(port)]
+    return [find_program("nats-server") or "", "-a", "127.0.0.1", "-p", str(port)]
 
 
 def _amqtt_command(port: int, directory: Path) -> list[str]:
@@ -140,7 +123,7 @@ def _amqtt_command(port: int, directory: Path) -> list[str]:
 
 
 def _aedes_command(port: int, directory: Path) -> list[str]:
-    return [_program("node") or "", "--input-type=module", "-e", _AEDES, "--", str(port)]
+    return [find_program("node") or "", "--input-type=module", "-e", _AEDES, "--", str(port)]
 
 
 def _ceiling_command(port: int, directory: Path) -> list[str]:
@@ -166,17 +149,38 @@ BROKERS = {
 }
 
 
-class Child:
-    """A broker that runs. `ready_s` is the time from its start to its first answer to a client."""
+def configured(mosquitto: Broker, lines: str) -> Broker:
+    """It with more lines in its configuration."""
 
-    def __init__(self, broker: Broker, port: int, pid: int, ready_s: float) -> None:
-        self.dialect = broker.dialect
-        self.port = port
-        self.pid = pid
-        self.ready_s = ready_s
+    def command(port: int, directory: Path) -> list[str]:
+        words = mosquitto.command(port, directory)
+        with (directory / "mosquitto.conf").open("a") as configuration:
+            configuration.write(lines)
+        return words
+
+    return replace(mosquitto, command=command)
+
+
+class Process:
+    """A program under measurement, with its descendants."""
+
+    def __init__(self, program: Program) -> None:
+        self.name = program.name
+        self._program = program
+
+    @property
+    def pid(self) -> int:
+        assert self._program.process is not None
+        return self._program.process.pid
+
+    def how_it_ended(self) -> str | None:
+        """None: it runs."""
+        process = self._program.process
+        if process is None or process.poll() is None:
+            return None
+        return f"ended with status {process.returncode}: {self._program.last_words()}"
 
     def resident_bytes(self) -> int:
-        """Of the process and its descendants."""
         pages = [Path(f"/proc/{pid}/statm").read_text().split()[1] for pid in _tree(self.pid)]
         return sum(map(int, pages)) * _PAGE_BYTES
 
@@ -188,6 +192,16 @@ class Child:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Child(Process):
+    """A broker that runs. `ready_s` is the time from its start to its first answer to a client."""
+
+    def __init__(self, broker: Broker, program: Program, port: int, ready_s: float) -> None:
+        super().__init__(program)
+        self.dialect = broker.dialect
+        self.port = port
+        self.ready_s = ready_s
 
 
 def _tree(pid: int) -> Iterator[int]:
@@ -207,58 +221,40 @@ def raise_open_files() -> int:
 @contextmanager
 def running(broker: Broker, directory: Path, arguments: Sequence[str] = ()) -> Iterator[Child]:
     """The broker, ready, started in an empty `directory` that this makes; `arguments` follow its own."""
-    directory.mkdir(parents=True)
-    for attempt in range(_ATTEMPTS):
-        # Another process may take the port between our choice and the broker's bind: then once more.
-        port = 0 if broker.announces_port else _free_port()
-        command = [*broker.command(port, directory), *arguments]
-        started_at = time.perf_counter()
-        with _process(command, directory, broker.directory()) as process:
+    with Program(broker.name, directory) as program:
+        for attempt in range(_ATTEMPTS):
+            # Another process may take the port between our choice and the broker's bind: then once more.
+            port = 0 if broker.announces_port else free_port()
+            command = [*broker.command(port, directory), *arguments]
+            started_at = time.perf_counter()
+            program.launch(command, broker.directory())
             try:
-                port = _wait_until_ready(broker, port, process, directory)
+                port = _wait_until_ready(broker, port, program)
             except BenchError:
-                if attempt + 1 < _ATTEMPTS and process.poll() is not None:
-                    continue
-                raise
-            yield Child(broker, port, process.pid, time.perf_counter() - started_at)
-            return
+                if attempt + 1 == _ATTEMPTS or not program.has_ended:
+                    raise
+                program.end()
+            else:
+                yield Child(broker, program, port, time.perf_counter() - started_at)
+                return
 
 
 @contextmanager
-def _process(command: list[str], directory: Path, start_in: Path | None) -> Iterator[subprocess.Popen[bytes]]:
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-    def end_with_parent() -> None:  # safe after fork: this program has one thread
-        if libc is not None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    with (directory / "output").open("wb") as output, (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=start_in,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=log,
-            preexec_fn=end_with_parent,  # noqa: PLW1509
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def running_beside(name: str, command: Sequence[str], directory: Path) -> Iterator[Process]:
+    """A program that listens nowhere, so that only its work shows whether it is ready."""
+    with Program(name, directory) as program:
+        program.launch(command)
+        yield Process(program)
 
 
-def _wait_until_ready(broker: Broker, port: int, process: subprocess.Popen[bytes], directory: Path) -> int:
+def _wait_until_ready(broker: Broker, port: int, program: Program) -> int:
     """Until a client has been let in; the port."""
+    process = Process(program)
     give_up_at = time.perf_counter() + READY_S
     while time.perf_counter() < give_up_at:
-        if process.poll() is not None:
-            raise BenchError(f"ended with status {process.returncode} when started: {_last_line(directory)}")
-        if port == 0 and (found := _LISTENING.search((directory / "output").read_bytes())):
+        if ended := process.how_it_ended():
+            raise BenchError(ended)
+        if port == 0 and (found := _LISTENING.search(program.output.read_bytes())):
             port = int(found[1])
         if port != 0:
             try:
@@ -268,16 +264,4 @@ def _wait_until_ready(broker: Broker, port: int, process: subprocess.Popen[bytes
             else:
                 return port
         time.sleep(_POLL_S)
-    raise BenchError(f"not ready within {READY_S:g} s: {_last_line(directory)}")
-
-
-def _last_line(directory: Path) -> str:
-    said = [(directory / name).read_text(errors="replace").strip() for name in ("output", "log")]
-    lines = "\n".join(said).strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    raise BenchError(f"not ready within {READY_S:g} s: {program.last_words()}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from hedgerow.bench import BenchError
-from hedgerow.bench.peers import OURS, Broker, Child, running
+from hedgerow.bench.peers import OURS, Broker, Child, Process, running, running_beside
 from hedgerow.bench.report import Progress
 
 Subject = TypeVar("Subject")
@@ -104,16 +104,25 @@ class Processes(Rounds[AnyContender]):
     @contextmanager
     def running(self, broker: Broker, arguments: Sequence[str] = ()) -> Iterator[Child]:
         """A fresh process of the broker; `arguments` are hedgerow's alone."""
-        self._started += 1
-        directory = self._directory / str(self._started)
-        with running(broker, directory, arguments if broker.name == OURS else ()) as child:
+        own = arguments if broker.name == OURS else ()
+        with running(broker, self._next_directory(), own) as child:
             yield child
 
-    def saw(self, row: str, contender: AnyContender, loader: float, server: float, **others: float) -> None:
+    @contextmanager
+    def running_beside(self, name: str, command: Sequence[str]) -> Iterator[Process]:
+        """A program that is no broker."""
+        with running_beside(name, command, self._next_directory()) as process:
+            yield process
+
+    def saw(self, row: str, contender: AnyContender, **shares: float) -> None:
         """How much of one core the loader, the broker and any others took, at most, over the rounds."""
         seen = self.busy.setdefault(row, {}).setdefault(contender.name, {})
-        for name, share in {"loader": loader, "broker": server, **others}.items():
+        for name, share in shares.items():
             seen[name] = round(max(seen.get(name, 0.0), share), 2)
+
+    def _next_directory(self) -> Path:
+        self._started += 1
+        return self._directory / str(self._started)
 
 
 class Bench(Processes[Broker]):

@@ -184,7 +184,7 @@ def throughput(bench: Bench, row: str, brokers: Sequence[Broker], subscribers: i
         child, load = subject
         before = child.processor_s()
         delivered, took_s, busy = load.run(bench.plan.round_s)
-        bench.saw(row, broker, busy, (child.processor_s() - before) / took_s)
+        bench.saw(row, broker, loader=busy, broker=(child.processor_s() - before) / took_s)
         sent_and_lost[broker.name][0] += delivered
         sent_and_lost[broker.name][1] = load.lost
         return delivered / took_s

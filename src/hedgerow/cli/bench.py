@@ -12,6 +12,10 @@ from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": ("hedgerow.bench.broker", "throughput, latency and memory beside Mosquitto and others"),
     "bridge": ("hedgerow.bench.bridge", "messages through a bridge, beside Mosquitto's own bridge"),
+    "federation": (
+        "hedgerow.bench.federation",
+        "messages along a line of brokers, beside Mosquitto's bridges",
+    ),
     "multicast": ("hedgerow.bench.multicast", "messages without a broker, beside bare sockets and Zenoh"),
     "sensors": ("hedgerow.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }
@@ -20,7 +24,7 @@ BENCHES: dict[str, tuple[str, str]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "benches:\n" + "\n".join(f"  {name:<10}{text}" for name, (_, text) in BENCHES.items())
+    parser.epilog = "benches:\n" + "\n".join(f"  {name:<12}{text}" for name, (_, text) in BENCHES.items())
     parser.add_argument("name", metavar="NAME", choices=BENCHES, help=f"one of: {', '.join(BENCHES)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument(

@@ -1,0 +1,128 @@
+"""Programs that are run beside this one: where they are, a free port, and a process that is always ended.
+
+A `Program` has a directory of its own, with what it says in files there. It is ended however the block that
+holds it is left, and should this process itself be killed, the kernel ends it (Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+STOP_S = 5.0
+# Debian puts brokers where a user's PATH does not lead.
+SBIN = ("/usr/local/sbin", "/usr/sbin")
+# What the system lacks may have been fetched here (`tools/install-strangers`).
+FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
+_PR_SET_PDEATHSIG = 1
+
+_library = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def find_program(name: str) -> str | None:
+    """Its path; None where it is not installed."""
+    fetched = (str(cache / "strangers/bin") for cache in FETCHED)
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN, *fetched)))
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of loopback that nobody listens on now. Another may take it before it is used."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def ending_with_parent() -> Callable[[], None]:
+    """What is to run in a child, between fork and exec."""
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        if _library is not None:
+            _library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before we could ask
+                os._exit(1)
+
+    return end_with_parent
+
+
+class Program:
+    """A process that may be started again. `name` is for people."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.directory = directory
+        self.process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def output(self) -> Path:
+        """Its standard output since it was last started."""
+        return self.directory / "output"
+
+    @property
+    def log(self) -> Path:
+        """Its standard error, of all starts."""
+        return self.directory / "log"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def launch(self, command: Sequence[str], start_in: Path | None = None) -> None:
+        """Start it, in its own directory unless told otherwise."""
+        assert self.process is None, f"{self.name} runs already"
+        with self.output.open("wb") as output, self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                cwd=start_in or self.directory,
+                preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it makes two system calls
+            )
+
+    def last_words(self) -> str:
+        for file in (self.log, self.output):
+            lines = file.read_text(errors="replace").strip().splitlines() if file.exists() else []
+            if lines:
+                return lines[-1]
+        return "it said nothing"
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a power cut would: it gets to do nothing more."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def end(self) -> None:
+        """In order where it can; a stopped process cannot hear of it."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_S)
+        self.kill()
