@@ -186,6 +186,17 @@ class Attendance:
             self._say_presence(now)
         return has_rank
 
+    def set_filters(self, filters: Iterable[str], now: float) -> None:
+        """Others from now on: said before a SUBSCRIBE for more of them, and behind an UNSUBSCRIBE.
+
+        So whoever waits for our stamp waits for one that comes, but for what F takes between the two packets.
+        """
+        said = tuple(filters)
+        if said != self._presence.filters:
+            self._presence = self._presence._replace(filters=said)
+            if self.is_connected:
+                self._say_presence(now)
+
     # What carriers say. Each raises ValueError for what cannot be read.
 
     def receive_identity(self, payload: bytes) -> bool:

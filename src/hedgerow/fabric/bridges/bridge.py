@@ -12,7 +12,7 @@ The shell opens a link where `take_dial` says, answers with `open` or `handle_di
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import Enum
 
@@ -30,6 +30,7 @@ from hedgerow.mqtt.broker.deliveries import drop_aged, pump
 from hedgerow.mqtt.broker.ids import Inbound, Outbound
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import matches
 
 VERSIONS = {None: MQTT_5, "mqttv31": MQTT_3_1, "mqttv311": MQTT_3_1_1, "mqttv50": MQTT_5}
 
@@ -80,7 +81,7 @@ class Bridge:
         self._token = token
         self.session = take_session(broker, section, token)
         # To these filters, in an earlier life of the node.
-        self.listened_before = subscribe(broker, self.session, section, admission.was_admitted)
+        self.listened_before = self._subscribe_here()
         assert self.session.ledger is not None
         self.ledger: Outbound = self.session.ledger
         self._names: dict[str, str | None] = {}
@@ -93,6 +94,9 @@ class Bridge:
         self._drain_until = float("inf")
         self._active_at = now
         self._active_count = 0
+
+    def _subscribe_here(self) -> set[str]:
+        return subscribe(self.broker, self.session, self.section, self.admission.was_admitted)
 
     # Topics
 
@@ -108,6 +112,19 @@ class Bridge:
     def name_here(self, topic: str) -> str | None:
         names = (line.to_local(topic) for line in self.section.topics if line.is_in)
         return next((name for name in names if name is not None), None)
+
+    def carries(self, topic: str) -> bool:
+        """May what is published there go this way?"""
+        return self.name_there(topic) is not None
+
+    def listens(self, topic: str) -> bool:
+        """Does what is published there wait for this bridge, if need be?"""
+        lines = self.section.topics
+        return any(line.is_out and line.qos and matches(line.local_filter, topic) for line in lines)
+
+    def filters_there(self) -> Sequence[str]:
+        """What is subscribed to at the far broker."""
+        return [line.remote_filter for line in self.section.topics if line.is_in]
 
     # Connecting
 
@@ -132,7 +149,7 @@ class Bridge:
         if old is not None:
             old.leave("back to the first address", is_for_good=False)
             self.connection = None
-        connection = FarConnection(self, now, str(address))
+        connection = self._connect(address, now)
         if self.is_draining:  # It was deleted while the link was on its way.
             connection.out.clear()
             connection.end("the bridge is deleted")
@@ -142,6 +159,9 @@ class Bridge:
         self.connection = connection
         self._become(State.CONNECTING, self.reason, now)
         return connection
+
+    def _connect(self, address: Address, now: float) -> FarConnection:
+        return FarConnection(self, now, str(address))
 
     def handle_dial_failed(self, address: Address, reason: str, now: float) -> None:
         if self.state is State.CONNECTING and self.connection is None and address == self.address:
@@ -212,11 +232,16 @@ class Bridge:
         self.events.append(BridgeUp(self.section.name, str(self.address), connection.far_node))
         self.notify_there(b"1")
         self._notify_here(b"1")
-        if connection.is_first or connection.far_node is not None:
-            for record in (self.session.subscriptions or {}).values():
-                self.broker.queue_retained(connection, record.subscription, None)
-            pump(connection)
+        for subscription in self._untold(connection):
+            self.broker.queue_retained(connection, subscription, None)
+        pump(connection)
         self.on_up(self)
+
+    def _untold(self, connection: FarConnection) -> list[Subscription]:
+        """Those of our subscriptions here whose retained values the far broker is to get."""
+        if not connection.is_first and connection.far_node is None:
+            return []
+        return [record.subscription for record in (self.session.subscriptions or {}).values()]
 
     def handle_end(self, connection: FarConnection, reason: str) -> None:
         if connection is not self.connection:
@@ -246,8 +271,9 @@ class Bridge:
         """What this bridge has to agree on with others at a broker that gives no ids."""
         if self._foreign is None:
             identity = f"{self._token():012x}{self._token():012x}"
-            filters = [line.remote_filter for line in self.section.topics if line.is_in]
-            self._foreign = Foreign(self.admission, self._token(), carries_ids, identity, filters)
+            self._foreign = Foreign(
+                self.admission, self._token(), carries_ids, identity, self.filters_there()
+            )
         return self._foreign
 
     # Notifications
@@ -367,6 +393,9 @@ class Bridge:
             "protocol": self.version if is_up else None,
             "queued": len(outbox or ()),
             "queued_bytes": outbox.bytes if outbox is not None else 0,
-            "topics": [str(line) for line in self.section.topics],
+            "topics": self.topics(),
             **self.ledgers(),
         }
+
+    def topics(self) -> list[str]:
+        return [str(line) for line in self.section.topics]

@@ -65,11 +65,17 @@ def subscribe(
     for topic_filter, subscription in wanted.items():
         if topic_filter not in held:
             send_recent(broker, session, subscription, was_admitted)
-        record = SubscriptionRecord(subscription)
-        session.subscriptions[topic_filter] = record
-        broker.subscriptions.add(session, subscription, None)
-        broker.durability.store_subscription(session, topic_filter, record)
+        add_subscription(broker, session, subscription)
     return held.keys() & wanted.keys()
+
+
+def add_subscription(broker: Broker, session: Session, subscription: Subscription) -> None:
+    record = SubscriptionRecord(subscription)
+    if session.subscriptions is None:
+        session.subscriptions = {}
+    session.subscriptions[subscription.topic_filter] = record
+    broker.subscriptions.add(session, subscription, None)
+    broker.durability.store_subscription(session, subscription.topic_filter, record)
 
 
 def unsubscribe(broker: Broker, session: Session, topic_filter: str) -> None:

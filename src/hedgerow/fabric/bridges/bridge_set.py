@@ -17,6 +17,7 @@ from hedgerow.fabric.bridges.bridge import Bridge, State
 from hedgerow.fabric.bridges.bridge_session import stop_listening, waiting_for
 from hedgerow.fabric.bridges.carriers import carrier_id
 from hedgerow.fabric.bridges.events import BridgeEvent, QueueTaken
+from hedgerow.fabric.bridges.following import FollowingBridge
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.broker import Broker
@@ -67,6 +68,9 @@ class BridgeSet:
     def __contains__(self, name: object) -> bool:
         return name in self._bridges
 
+    def __getitem__(self, name: str) -> Bridge:
+        return self._bridges[name]
+
     def __iter__(self) -> Iterator[Bridge]:
         """Those too that are being deleted."""
         return iter([*self._bridges.values(), *self._draining])
@@ -82,6 +86,8 @@ class BridgeSet:
         known = self._bridges.get(section.name)
         if known is not None and not section.replace:
             raise ConfigError(f"there is a bridge {section.name} already; replace true takes its place")
+        if known is not None and known.section.follows and not section.follows:
+            raise ConfigError(f"the bridge {section.name} is the node's own")
         for address in section.addresses:
             if self._is_own(address):
                 raise ConfigError(f"{address} is this node itself")
@@ -103,9 +109,12 @@ class BridgeSet:
         if session is not None:
             self._left.pop(session, None)
         admission = self._find_admission(section)
-        bridge = Bridge(self._broker, section, now, self._random, self._token, admission)
+        kind = FollowingBridge if section.follows else Bridge
+        bridge = kind(self._broker, section, now, self._random, self._token, admission)
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
+        if isinstance(known, FollowingBridge) and isinstance(bridge, FollowingBridge):
+            bridge.take_over(known)
         if known is not None:
             bridge.listened_before &= known.listened_before
         bridge.on_up = self._take_along
@@ -114,6 +123,13 @@ class BridgeSet:
         self.is_stirred = True
         self._bridges[section.name] = bridge
         return "created" if known is None else "replaced"
+
+    def follow(self, section: Section, now: float) -> FollowingBridge:
+        """As `create`, of one that follows."""
+        self.create(section, now)
+        bridge = self._bridges[section.name]
+        assert isinstance(bridge, FollowingBridge)
+        return bridge
 
     def _check_client_id(self, section: Section) -> None:
         """Two with one client identifier would take the link from each other, for ever."""
@@ -130,7 +146,9 @@ class BridgeSet:
     def _take_away(self, known: Bridge, section: Section, client_id: str) -> None:
         """Another takes its place, and its session where that has the same name."""
         if known.connection is not None:
-            known.connection.unsubscribe({line.remote_filter for line in section.topics if line.is_in})
+            is_kept = known.section.follows  # by another that follows
+            lines = {line.remote_filter for line in section.topics if line.is_in}
+            known.connection.unsubscribe(known.filters_there() if is_kept else lines)
         known.close("another takes its place", is_for_good=False)
         self._events += known.events
         del self._bridges[section.name]
@@ -262,7 +280,7 @@ class BridgeSet:
 
     def _had(self, bridge: Bridge, session: Session, delivery: Delivery) -> bool:
         message = delivery.message
-        if delivery.queued_at > bridge.listening_since and _listens(bridge, message.topic):
+        if delivery.queued_at > bridge.listening_since and bridge.listens(message.topic):
             return True
         if bridge.connection is None or bridge.connection.foreign is None:
             return False
@@ -351,6 +369,8 @@ def _is_same(one: Section, other: Section) -> bool:
 
 
 def _hears_the_same(one: Section, other: Section) -> bool:
+    if one.follows or other.follows:
+        return one.follows and other.follows  # The session keeps its filters.
     filters = [{line.local_filter for line in each.topics if line.is_out} for each in (one, other)]
     return filters[0] == filters[1]
 
@@ -360,13 +380,6 @@ def _carries(bridge: Bridge, delivery: Delivery) -> bool:
     topic = delivery.message.topic
     return (
         delivery.stage != Stage.RELEASED
-        and bridge.name_there(topic) is not None
+        and bridge.carries(topic)
         and bridge.session.may_read(bridge.broker.access, topic)
-    )
-
-
-def _listens(bridge: Bridge, topic: str) -> bool:
-    """Does what is published there wait for this bridge, if need be?"""
-    return any(
-        line.is_out and line.qos and matches(line.local_filter, topic) for line in bridge.section.topics
     )

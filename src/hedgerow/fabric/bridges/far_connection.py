@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import TopicError
+from hedgerow.fabric.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.fabric.bridges.foreign import Foreign
 from hedgerow.fabric.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.fabric.bridges.stamps import CONTROL_FILTER, is_control
@@ -42,7 +43,7 @@ LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
 class FarConnection(DialledConnection):
-    __slots__ = ("bridge", "foreign", "retains")
+    __slots__ = ("bridge", "foreign", "has_identifiers", "may_be_told", "retains")
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -53,6 +54,8 @@ class FarConnection(DialledConnection):
         self.protocol_version = bridge.version
         self.retains = section.bridge_outgoing_retain
         self.foreign: Foreign | None = None  # where the far broker gives no ids
+        self.has_identifiers = False  # of subscriptions
+        self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
         self.open()
 
     # CONNECT and CONNACK
@@ -107,6 +110,10 @@ class FarConnection(DialledConnection):
             self.short_path = OTHER_SHORT_PATH
         self.foreign = self.bridge.find_foreign(self.carries_ids) if self.far_node is None else None
         self.retains = self.retains and bool(packet.properties.get("retain_available", 1))
+        available = packet.properties.get("subscription_identifier_available", 1)
+        self.has_identifiers = (
+            self.protocol_version == MQTT_5 and self.foreign is not None and bool(available)
+        )
         self.bind(self.bridge.session, packet, section.bridge_max_packet_size)
 
     def subscribe(self) -> None:
@@ -115,7 +122,8 @@ class FarConnection(DialledConnection):
             # First, and with a word of ours behind it: the others stamp for us what comes from here on.
             self.foreign.connected(self)
             is_mqtt_5 = self.protocol_version == MQTT_5
-            self.subscribe_there([Subscription(CONTROL_FILTER, 1, retain_as_published=is_mqtt_5)])
+            control = Subscription(CONTROL_FILTER, 1, retain_as_published=is_mqtt_5)
+            self.subscribe_there([control], CONTROL_IDENTIFIER if self.has_identifiers else 0)
             self.foreign.serve()
         lines = self.bridge.section.topics
         wanted = [self._subscription(line.remote_filter, line.qos) for line in lines if line.is_in]
@@ -133,8 +141,7 @@ class FarConnection(DialledConnection):
 
     def unsubscribe(self, kept: Collection[str] = ()) -> None:
         """Nothing more is to come in but what is kept: the bridge is about to end."""
-        filters = [line.remote_filter for line in self.bridge.section.topics if line.is_in]
-        unwanted = [each for each in filters if each not in kept]
+        unwanted = [each for each in self.bridge.filters_there() if each not in kept]
         if unwanted and self.is_connected:
             self.unsubscribe_there(unwanted)
 
@@ -235,7 +242,7 @@ class FarConnection(DialledConnection):
             self.acknowledge(message.qos, packet_id)
             return
         if self.foreign is not None:
-            self.foreign.receive_message(message, route, packet_id)
+            self.foreign.receive_message(message, route, packet_id, self.may_be_told)
         else:
             message.topic = route.topic
             accept(self, message, route, packet_id)
@@ -244,7 +251,11 @@ class FarConnection(DialledConnection):
         """What bridges at this broker tell each other."""
         if self.foreign is None or not is_control(packet.topic):
             return False
-        self.foreign.receive_control(packet.topic, packet.payload)
+        # Mosquitto sends it again for each other filter that matches, such as "#". A stamp that came twice
+        # would wait for the next message that is alike, and give it the id of the first.
+        identifiers = packet.properties.get("subscription_identifier", ())
+        if not self.has_identifiers or CONTROL_IDENTIFIER in identifiers:
+            self.foreign.receive_control(packet.topic, packet.payload)
         return True
 
     # The end

@@ -72,6 +72,12 @@ class Foreign:
             if connection is not None and not keeps_session:
                 self._pass_on_unanswered(connection, message, *cast(tuple[Route, int], context))
 
+    def claim(self, filters: Sequence[str], now: float) -> None:
+        """Tell the other carriers at once which filters are ours from here on."""
+        self.stamps.attendance.set_filters(filters, now)
+        if self.connection is not None and self.connection.is_connected:
+            self._publish(self.connection)
+
     @property
     def deadline(self) -> float:
         return float("-inf") if self._is_due else min(self.stamps.deadline, self.admission.deadline)
@@ -133,12 +139,14 @@ class Foreign:
 
     # In
 
-    def receive_message(self, message: Message, route: Route, packet_id: int) -> None:
+    def receive_message(
+        self, message: Message, route: Route, packet_id: int, may_be_told: bool = True
+    ) -> None:
         """One that came from the foreign broker, under its name there."""
         connection = self.connection
         assert connection is not None
         if message.id is None:
-            self.stamps.receive_message(message, (route, packet_id), connection.broker.now)
+            self.stamps.receive_message(message, (route, packet_id), connection.broker.now, may_be_told)
         else:
             self._pass_on(connection, message, route, packet_id)
         self.serve()

@@ -2,7 +2,8 @@
 
 `read_section` turns what a command carries into a `Section`, or raises ConfigError, whose text names the line
 and the word that are wrong. A Section has Mosquitto's defaults, and checks itself when it is made, from a
-text or by a program: whatever exists can be written, and reads back as the same (`to_text`, `to_json`).
+text or by a program: whatever exists can be written, and reads back as the same (`to_text`, `to_json`), but
+for a bridge of the node's own that `follows`.
 
 In JSON an option is a member of one object. Its value is a string that says what the line would, or a number
 or a boolean that such a string would spell; `address` and `topic` may be lists, and a topic an object with
@@ -94,6 +95,8 @@ class Section:
     probe_interval_s: float = 0.5
     probe_misses: int = 3
     replace: bool = False
+    follows: bool = False
+    """Its filters are set while it runs (`following.py`), by the node itself: no text says it."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -284,7 +287,10 @@ def _check(section: Section) -> None:
     """Raises OptionError for a value that cannot be written and read back, and for a contradiction."""
     for option, value in _settings(section):
         if option.kind is TOPIC:
-            if not 1 <= len(value) <= MAX_TOPICS:
+            if section.follows:
+                if value:
+                    raise OptionError(option.word, "its filters are set while it runs")
+            elif not 1 <= len(value) <= MAX_TOPICS:
                 raise OptionError(option.word, f"{len(value)} topics are not from 1 to {MAX_TOPICS}")
             read = tuple(_read(option, option.word, option.kind.write(line)) for line in value)
         else:

@@ -177,6 +177,11 @@ class Stamps:
             self.attendance.receive_subscribed(now)
             self._told_until = now + self.attendance.patience_s
 
+    def subscribing(self, now: float) -> None:
+        """To one more filter, on the same connection: F may tell again what it retains."""
+        self._told.clear()
+        self._told_until = max(self._told_until, now + self.attendance.patience_s)
+
     def disconnected(self) -> None:
         self.attendance.disconnected()
         for held in self._held.waiting():
@@ -228,8 +233,13 @@ class Stamps:
 
     # Messages
 
-    def receive_message(self, message: Message, context: object, now: float) -> None:
-        """One that came from F without an id, under its name there. `context` comes back with it."""
+    def receive_message(
+        self, message: Message, context: object, now: float, may_be_told: bool = True
+    ) -> None:
+        """One that came from F without an id, under its name there. `context` comes back with it.
+
+        `may_be_told`: if it has RETAIN, it may be a last value that F tells those who subscribe.
+        """
         self._wake(now)
         held = Held(message, context, fingerprint(message), self._due_at(now))
         self._held.add(held)
@@ -237,7 +247,7 @@ class Stamps:
         if message_id is not None:
             self.counters.matched += 1
             self._identify(held, message_id)
-        elif not self._recall(held, now):
+        elif not (may_be_told and self._recall(held, now)):
             held.owner = self._carriers.leader(message.topic)
             if held.owner == self.attendance.carrier_id and self.attendance.may_lead:
                 self._lead(held)
