@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("hedgerow.cli.up", "run a node"),
     "pub": ("hedgerow.cli.pub", "publish messages"),
     "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
+    "federate": ("hedgerow.cli.federate", "federate a broker that is not ours, from beside it"),
     "agent": ("hedgerow.cli.agent", "keep brokers connected by bridges"),
     "bridge": ("hedgerow.cli.bridge", "create, delete and list the bridges of a running node"),
     "passwd": ("hedgerow.cli.passwd", "set, change or delete a user's password"),

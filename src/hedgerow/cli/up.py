@@ -2,7 +2,7 @@
 
 On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
 connections. The log goes to standard error. SIGTERM and SIGINT stop the node in order, the second one
-at once; SIGHUP reads the passwords, the access rules and the multicast keys again.
+at once; SIGHUP reads the passwords, the access rules, the multicast keys and the file of neighbours again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from hedgerow.errors import ConfigError
@@ -34,6 +35,10 @@ SWITCH_INTERVAL_S = 0.0005
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     config.add_arguments(parser)
+    add_shared_arguments(parser)
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--loop",
         choices=("uvloop", "asyncio"),
@@ -45,14 +50,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     refuse_words(arguments)
+    return run_node(arguments, config.NODE, listening_lines)
+
+
+def run_node(
+    arguments: argparse.Namespace, kind: config.Kind, describe: Callable[[Server], list[str]]
+) -> int:
+    """Run what was asked for until it is told to stop; `describe` says what is printed when it serves."""
     # Its default action would end a node whose files are being changed, and reloaded, while it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    configuration = config.from_arguments(arguments)
+    configuration = config.from_arguments(arguments, kind)
     logs.set_up(configuration.log_format, configuration.log_level)
     raise_file_limit()
     with asyncio.Runner(loop_factory=loop_factory(arguments.loop)) as runner:
-        runner.run(serve(configuration))
+        runner.run(serve(configuration, describe))
     return 0
+
+
+def listening_lines(server: Server) -> list[str]:
+    return [f"listening {url}" for url in server.urls]
 
 
 def refuse_words(arguments: argparse.Namespace) -> None:
@@ -72,7 +88,9 @@ def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-async def serve(configuration: config.Config) -> None:
+async def serve(
+    configuration: config.Config, describe: Callable[[Server], list[str]] = listening_lines
+) -> None:
     server = Server(configuration)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -85,15 +103,26 @@ async def serve(configuration: config.Config) -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    for url in server.urls:
-        print(f"listening {url}")
+    for line in describe(server):
+        print(line)
     sys.stdout.flush()
     kept = f"in {configuration.data}" if configuration.data else "in memory only"
     logger.info("node %s is up; what it keeps is kept %s", server.node_id, kept)
+    warn_of_passing_name(configuration)
     await stop.wait()
     logger.info("node %s is stopping", server.node_id)
     await server.stop()
     logger.info("node %s has stopped", server.node_id)
+
+
+def warn_of_passing_name(configuration: config.Config) -> None:
+    """Neighbours keep what waits for a node under its name."""
+    federation = configuration.federation
+    if (federation.is_enabled or federation.home) and configuration.id is None and configuration.data is None:
+        logger.warning(
+            "this node has another name after each start, and gets nothing that waited for it; "
+            "give it one (--id NAME), or let it keep one (--data DIR)"
+        )
 
 
 def on_stop_signal(stop: asyncio.Event) -> None:

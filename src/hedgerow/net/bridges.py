@@ -1,31 +1,26 @@
-"""The bridges of a node on real sockets: links to far brokers, opened when their machines ask for it.
-
-A `FarLink` is like the link of a client that connected here, once it is open: bytes go to its machine, and
-what the machine has to say is written when the server flushes.
-"""
+"""The bridges of a node on real sockets: links to far brokers, opened when their machines ask for it."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import ipaddress
 import random
 import secrets
 import socket
 import ssl
-import struct
-import termios
-from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError, ConnectError
-from hedgerow.fabric.bridges.bridge import Bridge, State
+from hedgerow.fabric.bridges.bridge import Bridge
 from hedgerow.fabric.bridges.bridge_set import BridgeSet
 from hedgerow.fabric.bridges.commands import Commands
+from hedgerow.fabric.bridges.following import FollowingBridge
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.net.bridge_files import read_bridge_files
 from hedgerow.net.client.link import explain
-from hedgerow.net.link import WRITE_HIGH_WATER, WRITE_LOW_WATER, Link
+from hedgerow.net.deadline import DeadlineTimer
+from hedgerow.net.far_link import FarLink
 from hedgerow.net.lookups import Lookups
 from hedgerow.rates import is_loopback
 
@@ -34,57 +29,7 @@ if TYPE_CHECKING:
 
 DIAL_TIMEOUT_S = 5.0
 
-# A kernel takes megabytes for a slow link. Behind them a live message waited for the whole of a backlog of
-# 1.4 MB; what the kernel does not take waits in the session, and what is live goes before it.
-UNSENT_BYTES = 128 * 1024
-UNSENT_BYTES_OPTION: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-TCP_QUICKACK = getattr(socket, "TCP_QUICKACK", 12)  # Linux; elsewhere setting it fails, and costs 40 ms
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
-
-
-class FarLink(Link):
-    """The link of a bridge, dialled from here."""
-
-    __slots__ = ("bridge", "far")
-
-    def __init__(self, server: Server, bridge: Bridge, far: Address) -> None:
-        self.server = server
-        self.bridge = bridge
-        self.far = far
-        self.address = str(far)
-        self.paused = False
-        self.resting = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
-        if UNSENT_BYTES_OPTION is not None:
-            opened = transport.get_extra_info("socket")
-            opened.setsockopt(socket.IPPROTO_TCP, UNSENT_BYTES_OPTION, UNSENT_BYTES)
-        self.server.socket_opened()
-        self.connection = self.bridge.open(self.far, self.server.clock())
-        self.connection.link = self
-        self.server.flush()
-
-    def unacknowledged_bytes(self) -> int:
-        """What was written and the far host's kernel has not taken yet."""
-        waiting = self.transport.get_write_buffer_size()
-        opened = self.transport.get_extra_info("socket")
-        try:
-            answer = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, b"\0" * 4)
-        except (OSError, AttributeError, ValueError):  # closed in this very moment
-            return waiting
-        (unsent,) = struct.unpack("i", answer)
-        return waiting + int(unsent)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.bridge.state is not State.UP:
-            # Mosquitto answers two SUBSCRIBEs with two small writes, and its kernel holds the second back
-            # until ours acknowledges the first, which ours delays by 40 ms.
-            with suppress(OSError):
-                opened = self.transport.get_extra_info("socket")
-                opened.setsockopt(socket.IPPROTO_TCP, TCP_QUICKACK, 1)
 
 
 class Bridges:
@@ -92,14 +37,14 @@ class Bridges:
 
     bridges: BridgeSet
     commands: Commands
+    home: FollowingBridge | None = None  # of a sidecar, to the broker that it stands beside
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._sections = read_bridge_files(server.config.bridges)
         self._dialling: set[asyncio.Task[None]] = set()
         self._lookups = Lookups()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
+        self._timer = DeadlineTimer(server.clock, self._handle_timer)
         self._is_running = False
 
     def start(self) -> None:
@@ -109,6 +54,12 @@ class Bridges:
         self.bridges = BridgeSet(server.broker, random.random, token, self._is_own)
         for section in self._sections:
             self.bridges.create(section, now)
+        federation = server.config.federation
+        if federation.home is not None:
+            from hedgerow.net.federation.home_section import home_section
+
+            section = home_section(federation, federation.home, server.node_id)
+            self.home = self.bridges.follow(section, now)
         self.commands = Commands(server.broker, self.bridges, now)
         self.commands.restore(now)
         self.bridges.leave_unclaimed()
@@ -137,8 +88,7 @@ class Bridges:
         self.bridges.close(self._server.clock())
         self.commands.publish_states(self._server.clock())
         self.commands.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._server.flush()
 
     @property
@@ -158,21 +108,9 @@ class Bridges:
         self.commands.publish_states(now)
         for event in (*bridges.take_events(), *self.commands.take_events()):
             server.event_log.write(event, now)
-        deadline = bridges.deadline
-        if deadline != self._timer_at:
-            self._set_timer(deadline, now)
-
-    def _set_timer(self, deadline: float, now: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = deadline
-        if deadline != float("inf"):
-            delay_s = max(deadline - now, 0.001)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._handle_timer)
+        self._timer.set(bridges.deadline)
 
     def _handle_timer(self) -> None:
-        self._timer, self._timer_at = None, float("inf")
         self.bridges.handle_timer(self._server.clock())
         self.bridges.is_stirred = True
         self._server.flush()
@@ -188,7 +126,7 @@ class Bridges:
                 for host in await self._lookups.find(address.host):
                     try:
                         await loop.create_connection(
-                            lambda: FarLink(self._server, bridge, address),
+                            lambda: FarLink(self._server, str(address), partial(bridge.open, address)),
                             host,
                             address.port,
                             ssl=context,

@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.federation.keys import FEDERATION_KEYS, SIDECAR_KEYS, make_federation
 from hedgerow.net.multicast.config import MULTICAST_KEYS, Multicast, make_multicast
 from hedgerow.net.sensor_config import (
     SENSOR_KEYS,
@@ -75,6 +77,7 @@ class Config:
     sys_interval_s: float = 10.0
     sensors: SensorSettings = field(default_factory=SensorSettings)
     multicast: Multicast = field(default_factory=Multicast)
+    federation: FederationConfig = field(default_factory=FederationConfig)
     mdns: bool = False
 
 
@@ -169,19 +172,43 @@ KEYS: tuple[Key, ...] = (
     ),
     *SENSOR_KEYS,
     *MULTICAST_KEYS,
+    *FEDERATION_KEYS,
     *(Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)),
 )
 
+ALL_KEYS = (*KEYS, *SIDECAR_KEYS)
 SECTIONS = {key.name.split(".")[0] for key in KEYS if "." in key.name}
 FIELDS = {"log.format": "log_format", "log.level": "log_level", "sys.interval": "sys_interval_s"}
 
 
-def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
+class Kind(NamedTuple):
+    """A kind of node: what can be configured of it, and what holds for it otherwise."""
+
+    command: str
+    keys: tuple[Key, ...]
+    defaults: Config
+
+
+NODE = Kind("hedgerow up", KEYS, Config())
+# It has no clients of its own: whatever it serves, it serves through the broker that it stands beside.
+SIDECAR = Kind(
+    "hedgerow federate",
+    tuple(
+        key
+        for key in ALL_KEYS
+        if key.name in ("id", "data", "http")
+        or (key.name.startswith(("log.", "limits.", "federation.")) and key.name != "federation.enabled")
+    ),
+    Config(mqtt=(), ws=(), http=()),
+)
+
+
+def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind = NODE) -> Config:
     """The configuration in `path`, if any, with `overrides` by key ("tls.key"). Raises ConfigError."""
     given = _read_file(path) if path is not None else {}
     for name, value in overrides.items():
         given[name] = _Given(value, _flag_of(name), Path())
-    return _Loader(given).config()
+    return _Loader(given, kind).config()
 
 
 def load_access(config: Config) -> Access:
@@ -191,11 +218,10 @@ def load_access(config: Config) -> Access:
     return Access(Acl.parse(read_utf8(config.acl), str(config.acl)))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
     """Add `--config` and the flag of every key. A flag that was not given leaves no attribute."""
     parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; flags override it")
-    defaults = Config()
-    for key in KEYS:
+    for key in kind.keys:
         if key.flag == "--limit":
             continue
         options: dict[str, Any] = {"dest": key.name, "default": argparse.SUPPRESS, "help": key.help}
@@ -206,7 +232,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if key.repeated:
             options["action"] = "append"
         if key.name in (*LISTENERS, "udp"):
-            default = ", ".join(map(str, getattr(defaults, key.name))) or "off"
+            default = ", ".join(map(str, getattr(kind.defaults, key.name))) or "off"
             options["help"] = f"{key.help}; may be repeated (default: {default})"
         parser.add_argument(key.flag, **options)
     parser.add_argument(
@@ -218,16 +244,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def from_arguments(namespace: argparse.Namespace) -> Config:
+def from_arguments(namespace: argparse.Namespace, kind: Kind = NODE) -> Config:
     """The configuration that the flags of `add_arguments` ask for. Raises ConfigError."""
     given = vars(namespace)
-    overrides = {key.name: given[key.name] for key in KEYS if key.name in given}
+    overrides = {key.name: given[key.name] for key in kind.keys if key.name in given}
     for text in namespace.limit:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f'--limit {text}: not NAME=VALUE, such as --limit "queue_bytes=16 MiB"')
         overrides[f"limits.{name.strip()}"] = value.strip()
-    return load_config(namespace.config, overrides)
+    return load_config(namespace.config, overrides, kind)
 
 
 class _Given(NamedTuple):
@@ -239,20 +265,21 @@ class _Given(NamedTuple):
 def _flag_of(name: str) -> str:
     if name.startswith("limits."):
         return f"--limit {name.removeprefix('limits.')}"
-    return next((key.flag for key in KEYS if key.name == name), name)
+    return next((key.flag for key in ALL_KEYS if key.name == name), name)
 
 
 class _Loader:
     """From what was given, by key, to a Config: reads each value, then checks them together."""
 
-    def __init__(self, given: dict[str, _Given]) -> None:
+    def __init__(self, given: dict[str, _Given], kind: Kind) -> None:
         self.given = given
+        self.kind = kind
         self.values: dict[str, Any] = {}
         for name, (value, where, base) in given.items():
-            key = next((key for key in KEYS if key.name == name), None)
+            key = next((key for key in kind.keys if key.name == name), None)
             try:
                 if key is None:
-                    raise ConfigError(_unknown(name))
+                    raise ConfigError(_unknown(name, kind))
                 self.values[name] = key.read(value, base)
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error}") from None
@@ -270,7 +297,8 @@ class _Loader:
         tls = self.tls()
         passwords = values.get("access.passwords")
         anonymous = values.get("access.anonymous")
-        config = Config(
+        config = replace(
+            self.kind.defaults,
             **plain,
             tls=tls,
             passwords=passwords,
@@ -280,12 +308,16 @@ class _Loader:
             limits=Limits(**self.section("limits")),
             sensors=self.sensors(),
             multicast=self.multicast(),
+            federation=make_federation(self.section("federation"), self.where),
         )
+        if self.kind is SIDECAR and config.federation.home is None:
+            raise ConfigError("federation.broker: which broker is it to stand beside? (--broker URL)")
         self.check_tls_listeners(config)
         self.check_same_ports(config, LISTENERS)
         self.check_same_ports(config, ("udp",))
         self.check_open_sensors(config, anonymous is True)
         self.check_administrators(config)
+        self.check_neighbours(config)
         if anonymous is None:
             self.check_open_listeners(config)
         elif not anonymous and passwords is None and not (tls and tls.use_identity_as_username):
@@ -376,17 +408,32 @@ class _Loader:
                 "tls.use_identity_as_username: a name that nobody verifies gives no rights"
             )
 
+    def check_neighbours(self, config: Config) -> None:
+        for _, address in _listeners(config, ("mqtt", "mqtts")):
+            own = [NeighbourUrl(host, address.port) for host in _reached_hosts(address)]
+            for name in ("neighbours", "join"):
+                for url in getattr(config.federation, name):
+                    if any(url.is_same_place(each) for each in own):
+                        where = self.where(f"federation.{name}")
+                        raise ConfigError(f"{where}: {url} is this node itself")
+
+
+def _reached_hosts(address: Address) -> tuple[str, ...]:
+    return ("localhost",) if address.host in ("*", "0.0.0.0", "::") else (address.host,)
+
 
 def _listeners(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Address]]:
     return ((name, address) for name in names for address in getattr(config, name))
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, kind: Kind) -> str:
     import difflib
 
     if name in SECTIONS:
         return f"is a table: [{name}], with its keys below"
-    names = [key.name for key in KEYS]
+    if any(key.name == name for key in ALL_KEYS):
+        return f"is no key of {kind.command}"
+    names = [key.name for key in kind.keys]
     last = name.rpartition(".")[2]
     nearest = [known for known in names if known.rpartition(".")[2] == last]
     nearest += difflib.get_close_matches(name, [*names, *SECTIONS], 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -30,11 +30,20 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class MdnsServices:
-    """Announces the node from `start` to `stop`. Of `urls`, those of MQTT count."""
+    """Announces the node from `start` to `stop`. Of `urls`, those of MQTT count. `properties` are told beside
+    the id."""
 
-    def __init__(self, node_id: str, urls: Iterable[str]) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        urls: Iterable[str],
+        kinds: Sequence[str] = SERVICES,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         self._node_id = node_id
         self._urls = list(urls)
+        self._kinds = kinds
+        self._properties = {"id": node_id, **(properties or {})}
         self._zeroconf: AsyncZeroconf | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +79,7 @@ class MdnsServices:
         is_local = all(address.is_loopback for address in addresses)
         self._zeroconf = AsyncZeroconf(["127.0.0.1"] if is_local else InterfaceChoice.All)
         await self._zeroconf.zeroconf.async_wait_for_start()
-        for service in make_services(self._node_id, port, addresses):
+        for service in make_services(self._node_id, port, addresses, self._kinds, self._properties):
             # Two nodes of one name are a mistake, and the second is found under another name.
             sending = await self._zeroconf.async_register_service(service, allow_name_change=True)
             await sending
@@ -100,7 +109,13 @@ def own_addresses(version: int) -> list[IpAddress]:
     return [address for address in found if address.version == version]
 
 
-def make_services(node_id: str, port: int, addresses: Iterable[IpAddress]) -> list[ServiceInfo]:
+def make_services(
+    node_id: str,
+    port: int,
+    addresses: Iterable[IpAddress],
+    kinds: Sequence[str] = SERVICES,
+    properties: Mapping[str, str] | None = None,
+) -> list[ServiceInfo]:
     from zeroconf import ServiceInfo
 
     packed = [address.packed for address in addresses]
@@ -111,9 +126,9 @@ def make_services(node_id: str, port: int, addresses: Iterable[IpAddress]) -> li
             kind,
             f"{node_id.replace('.', '-')[:63]}.{kind}",
             port,
-            properties={"id": node_id},
+            properties={"id": node_id} if properties is None else dict(properties),
             server=server,
             addresses=packed,
         )
-        for kind in SERVICES
+        for kind in kinds
     ]

@@ -13,12 +13,14 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from hedgerow.net.http import Handler, Request, Response
+from hedgerow.node.state import ledgers_of
 
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
     from hedgerow.fabric.sensors.exchange import Exchange
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.server import Server
+    from hedgerow.node.federation import Federation
 
 # Counter of `Stats` → name and help. Prometheus adds "_total" to the names of counters.
 COUNTERS = {
@@ -87,7 +89,7 @@ MULTICAST_COUNTERS = {
 }
 
 # What is passed on, or waits, is no drop.
-BRIDGE_DROPS = {
+LEDGER_DROPS = {
     "out": ("away", "overflowed", "expired", "too_large", "refused", "discarded"),
     "in": ("duplicates", "outdated", "refused"),
 }
@@ -141,6 +143,8 @@ class BrokerCollector(Collector):
         )
         if server.bridges is not None:
             yield from _bridge_metrics(server.bridges.bridges.kept)
+        if server.federation is not None:
+            yield from _federation_metrics(server.federation.machine)
         if server.sensors is not None:
             yield from _sensor_metrics(server.sensors.exchange)
         if server.multicast is not None:
@@ -187,32 +191,89 @@ def _bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     queued_bytes = GaugeMetricFamily(
         "hedgerow_bridge_queued_bytes", "Bytes of messages that wait for the far broker.", labels=["bridge"]
     )
-    published = CounterMetricFamily(
-        "hedgerow_bridge_messages_published",
-        "Messages for the far broker (out) and from it (in).",
-        labels=["bridge", "direction"],
-    )
-    relayed = CounterMetricFamily(
-        "hedgerow_bridge_messages_relayed",
-        "Messages that the bridge passed on.",
-        labels=["bridge", "direction"],
-    )
-    dropped = CounterMetricFamily(
-        "hedgerow_bridge_messages_dropped",
-        "Messages that the bridge did not pass on, by reason.",
-        labels=["bridge", "direction", "reason"],
-    )
+    ledger = Ledger("bridge", "bridge", "the far broker", "the bridge")
     for bridge in bridges:
         name, outbox = bridge.section.name, bridge.session.outbox
         up.add_metric([name], bridge.state.value == "up")
         queued.add_metric([name], len(outbox or ()))
         queued_bytes.add_metric([name], outbox.bytes if outbox is not None else 0)
         for direction, counts in bridge.ledgers().items():
-            published.add_metric([name, direction], counts["published"])
-            relayed.add_metric([name, direction], counts["relayed"])
-            for reason in BRIDGE_DROPS[direction]:
-                dropped.add_metric([name, direction, reason], counts[reason])
-    yield from (up, queued, queued_bytes, published, relayed, dropped)
+            ledger.add(name, direction, counts)
+    yield from (up, queued, queued_bytes, *ledger.families)
+
+
+class Ledger:
+    """What became of messages between this broker and others."""
+
+    def __init__(self, prefix: str, label: str, far: str, carrier: str) -> None:
+        labels = [label, "direction"]
+        self._published = CounterMetricFamily(
+            f"hedgerow_{prefix}_messages_published",
+            f"Messages for {far} (out) and from it (in).",
+            labels=labels,
+        )
+        self._relayed = CounterMetricFamily(
+            f"hedgerow_{prefix}_messages_relayed", f"Messages that {carrier} passed on.", labels=labels
+        )
+        self._dropped = CounterMetricFamily(
+            f"hedgerow_{prefix}_messages_dropped",
+            f"Messages that {carrier} did not pass on, by reason.",
+            labels=[*labels, "reason"],
+        )
+        self.families = (self._published, self._relayed, self._dropped)
+
+    def add(self, name: str, direction: str, counts: dict[str, int]) -> None:
+        self._published.add_metric([name, direction], counts["published"])
+        self._relayed.add_metric([name, direction], counts["relayed"])
+        for reason in LEDGER_DROPS[direction]:
+            self._dropped.add_metric([name, direction, reason], counts[reason])
+
+
+def _federation_metrics(federation: Federation) -> Iterator[Metric]:
+    """Of every neighbour for which something may wait, also while it is away."""
+    label = ["neighbour"]
+    round_trips = GaugeMetricFamily(
+        "hedgerow_federation_round_trip_seconds", "How far away each neighbour is.", labels=label
+    )
+    for name, round_trip_s in federation.overlay.round_trips.items():
+        round_trips.add_metric([name], round_trip_s)
+    queued = GaugeMetricFamily(
+        "hedgerow_federation_queued_messages", "Messages that wait for the neighbour.", labels=label
+    )
+    queued_bytes = GaugeMetricFamily(
+        "hedgerow_federation_queued_bytes", "Bytes of messages that wait for the neighbour.", labels=label
+    )
+    ledger = Ledger("federation", "neighbour", "the neighbour", "this node")
+    for name, session in federation.neighbour_sessions():
+        queued.add_metric([name], len(session.outbox or ()))
+        queued_bytes.add_metric([name], session.outbox.bytes if session.outbox is not None else 0)
+        for direction, counts in ledgers_of(session).items():
+            ledger.add(name, direction, counts)
+    yield GaugeMetricFamily(
+        "hedgerow_federation_neighbours", "Neighbours.", len(federation.overlay.round_trips)
+    )
+    yield from (round_trips, queued, queued_bytes, *ledger.families)
+    packets = CounterMetricFamily(
+        "hedgerow_federation_packets", "Packets between federators.", labels=["direction", "kind"]
+    )
+    stats = federation.federator.stats
+    for direction, kinds in (("out", stats.sent), ("in", stats.received)):
+        for kind, count in kinds.items():
+            packets.add_metric([direction, kind], count)
+    yield packets
+    for what, reasons in (
+        ("packets", stats.ignored),
+        ("overlay_packets", federation.overlay.stats.ignored()),
+        ("tunnel_frames", federation.ignored_frames),
+    ):
+        ignored = CounterMetricFamily(
+            f"hedgerow_federation_{what}_ignored",
+            "What neighbours, or strangers, sent that was passed over, by reason.",
+            labels=["reason"],
+        )
+        for reason, count in reasons.items():
+            ignored.add_metric([reason], count)
+        yield ignored
 
 
 def metrics(server: Server) -> Handler:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hedgerow.net.bridges import Bridges
+    from hedgerow.net.federation.shell import Federation
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.http import Handler, HttpLink
     from hedgerow.net.mdns_services import MdnsServices
@@ -84,6 +85,8 @@ class Server:
         self.sensors: Sensors | None = None
         self.multicast: MulticastGateway | None = None
         self.bridges: Bridges | None = None
+        self.federation: Federation | None = None
+        self._links_of: list[Bridges | Federation] = []  # what dials, and is to be served when it is stirred
         self._mdns: MdnsServices | None = None
         self._listeners: list[Listener] = []
         self._logins: Logins | None = None
@@ -140,6 +143,13 @@ class Server:
 
             self.bridges = Bridges(self)
             self.bridges.start()
+            self._links_of.append(self.bridges)
+            if self.config.federation.is_enabled or self.config.federation.home is not None:
+                from hedgerow.net.federation.shell import Federation
+
+                self.federation = Federation(self)
+                self.federation.start()
+                self._links_of.append(self.federation)
             if self.config.multicast.topics:
                 from hedgerow.net.gateway import MulticastGateway
 
@@ -152,6 +162,8 @@ class Server:
                 self.sensors.stop()
             if self.multicast is not None:
                 await self.multicast.stop()
+            if self.federation is not None:
+                await self.federation.stop()
             if self.bridges is not None:
                 await self.bridges.stop()
             await self._close_files()
@@ -236,10 +248,12 @@ class Server:
         )
 
     def reload(self) -> None:
-        """Read passwords, access rules and multicast keys again. What is wrong leaves the old in force."""
+        """Read passwords, access rules, neighbours and multicast keys again. What is wrong leaves the old in
+        force."""
         try:
             passwords = Passwords.load(self.config.passwords) if self.config.passwords else None
             access = load_access(self.config)
+            neighbours = self.config.federation.read_neighbours()
             if self.multicast is not None:
                 self.multicast.reload_keys()  # last: it takes effect at once
         except ConfigError as error:
@@ -251,7 +265,9 @@ class Server:
         if self._logins is not None and passwords is not None:
             self._logins.passwords = passwords
             self._disconnect_users_not_in(passwords)
-        logger.info("passwords, access rules and keys reloaded")
+        if self.federation is not None:
+            self.federation.set_neighbours(neighbours)
+        logger.info("passwords, access rules, keys and neighbours reloaded")
 
     def _disconnect_users_not_in(self, passwords: Passwords) -> None:
         self.broker.now = self.clock()
@@ -273,6 +289,8 @@ class Server:
             await listener.stop()
         if self.sensors is not None:
             self.sensors.stop()
+        if self.federation is not None:
+            await self.federation.stop()
         if self.bridges is not None:
             await self.bridges.stop()
         if self._committer is not None:
@@ -349,10 +367,11 @@ class Server:
         if self._flushing:  # a write called back; the loop below will come to it
             return
         self._flushing = True
-        broker, bridges = self.broker, self.bridges
-        while broker.dirty or (bridges is not None and bridges.is_stirred):
-            if bridges is not None and bridges.is_stirred:
-                bridges.serve()
+        broker, dialling = self.broker, self._links_of
+        while broker.dirty or any(each.is_stirred for each in dialling):
+            for each in dialling:
+                if each.is_stirred:
+                    each.serve()
             for connection in broker.take_dirty():
                 link = connection.link
                 if link is not None:

@@ -95,12 +95,19 @@ class Network:
 
     def cut(self, one: str, other: str) -> None:
         """What was on its way is lost, and both ends notice."""
+        self.interrupt(one, other)
+        self.notice(one, other)
+        self.notice(other, one)
+
+    def interrupt(self, one: str, other: str) -> None:
+        """What was on its way is lost, and all that is sent until both ends have noticed (`notice`)."""
         del self.links[frozenset((one, other))]
         self._lives[frozenset((one, other))] += 1
-        for node, neighbour in ((one, other), (other, one)):
-            if node in self.nodes:
-                self.nodes[node].remove_neighbour(neighbour, self.now)
-                self._collect(node)
+
+    def notice(self, node: str, neighbour: str) -> None:
+        if node in self.nodes:
+            self.nodes[node].remove_neighbour(neighbour, self.now)
+            self._collect(node)
 
     def kill(self, node: str) -> list[tuple[str, str]]:
         """Returns the links that it had."""

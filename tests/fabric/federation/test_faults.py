@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -143,6 +144,88 @@ def test_a_partition_has_a_core_on_both_sides_and_heals_to_one() -> None:
     network.run(SETTLED_S)
     assert_all_reached(network)
     assert network.cores("t") == {"1"}
+
+
+def ring(size: int) -> list[tuple[str, str]]:
+    return [(str(node), str((node + 1) % size)) for node in range(size)]
+
+
+def assert_every_part_has_its_core(network: Network) -> None:
+    """Every part with subscribers: the smallest of them."""
+    for node, federator in network.nodes.items():
+        inside = network.subscribers("t") & set(network.distances(node))
+        assert not inside or federator.core_of("t") == min(inside, key=int), f"at {node}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.integers(5, 16), st.booleans(), st.integers(1, 3))
+def test_a_lost_core_is_replaced_at_once_however_the_ends_notice(
+    seed: int, size: int, is_ring: bool, redundancy: int
+) -> None:
+    """Links are interrupted one soon after the other, and some come up again; each end notices on its own."""
+    random = Random(seed)
+    links = ring(size) if is_ring else random_graph(random, size, size // 2)
+    network = Network(links, seed=seed, redundancy=redundancy, delay_s=lambda: random.uniform(0.001, 0.01))
+    for node in random.sample(sorted(network.nodes), random.randint(2, 4)):
+        network.subscribe(node, "t")
+    network.run(random.uniform(10, 16))
+    steps: list[tuple[float, Callable[..., None], str, str]] = []
+    for one, other in random.sample(links, random.randint(1, 3)):
+        at = network.now + random.choice([0.02, 0.3, 1]) * random.random()
+        steps.append((at, network.interrupt, one, other))
+        steps.append((at + 0.3 * random.random(), network.notice, one, other))
+        steps.append((at + 0.3 * random.random(), network.notice, other, one))
+        if random.random() < 0.3:
+            steps.append((at + random.uniform(0.3, 0.8), network.join, one, other))
+    for at, step, one, other in sorted(steps, key=lambda each: each[0]):
+        network.run(max(at - network.now, 0))
+        step(one, other)
+    network.run(0.7)
+    assert_every_part_has_its_core(network)
+
+
+def test_who_loses_the_next_parent_before_the_last_one_is_forgotten_asks_for_a_repair() -> None:
+    """
+    0 1 2 … 12 0 is a ring, with subscribers at 2 and 12. The link 0 - 1 is lost, so that the way from 12 to
+    the core turns round. While the parent of before is still one, the new way is lost as well, at 11 - 12.
+    """
+    network = Network(ring(13), redundancy=1)
+    network.subscribe("2", "t")
+    network.subscribe("12", "t")
+    network.run(SETTLED_S)
+    network.cut("0", "1")
+    network.run(0.15)
+    assert network.nodes["12"]._cores.by_id["2"].heard["11"][0] == network.nodes["2"]._own.sequence
+    assert network.nodes["12"].parents_of("t") == ["0"]
+    network.cut("11", "12")
+    network.run(1)
+    assert_every_part_has_its_core(network)
+
+
+def test_who_comes_while_a_core_is_suspected_does_not_follow_it_for_its_lifetime() -> None:
+    network = Network([("1", "3"), ("3", "4"), ("4", "6"), ("7", "8")])
+    for node in ("1", "4", "8"):
+        network.subscribe(node, "t")
+    network.run(SETTLED_S)
+    network.cut("1", "3")
+    network.run(0.1)
+    assert network.nodes["4"].core_of("t") == "1"  # Nobody has given up yet.
+    network.join("6", "7")
+    network.run(1)
+    assert_every_part_has_its_core(network)
+
+
+def test_a_core_that_was_given_up_is_followed_again_as_soon_as_there_is_a_way() -> None:
+    network = started()
+    network.cut("10", "11")
+    for link in (("7", "11"), ("14", "15")):
+        network.cut(*link)
+    network.run(1)
+    assert network.nodes["11"].core_of("t") == "11"
+    network.join("7", "11")
+    network.run(0.3)
+    assert network.cores("t") == {"1"}
+    assert_all_reached(network)
 
 
 def test_the_last_way_is_used_until_the_next_core_has_its_mesh() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from hedgerow.errors import TopicError
 from hedgerow.fabric.federation.federator import Federator
+from hedgerow.fabric.federation.meshes import FilterState
 from hedgerow.fabric.federation.wire import Kind, kind_of
 
 
@@ -94,6 +95,31 @@ def test_filters_that_are_subscribed_to_together_share_an_announcement() -> None
     one.handle_timer(one.deadline)
     assert deliver(one, other, 0.1) == [Kind.CORE_ANN]
     assert all(other.core_of(f"t{number}") == "1" for number in range(50))
+
+
+def test_it_describes_each_mesh_for_people() -> None:
+    one, other = pair()
+    one.subscribe("t", 0.0)
+    other.subscribe("t", 0.0)
+    other.subscribe("u/#", 0.0)
+    other.subscribe("u/v", 0.0)  # covered: it has no mesh
+    for now in (0.0, 0.1, 2.0):
+        for machine in (one, other):
+            machine.handle_timer(now)
+        deliver(one, other, now)
+        deliver(other, one, now)
+    assert sorted(one.describe()) == [
+        FilterState("t", "1", 0, (), ("2",), is_member=True, is_local=True),
+        FilterState("u/#", "2", 1, ("2",), (), is_member=False, is_local=False),
+    ]
+    assert sorted(other.describe()) == [
+        FilterState("t", "1", 1, ("1",), (), is_member=True, is_local=True),
+        FilterState("u/#", "2", 0, (), (), is_member=True, is_local=True),
+    ]
+    assert sorted(one.filters_of("2")) == ["t", "u/#"]
+    assert other.filters_of("1") == ["t"]
+    one.remove_neighbour("2", 3.0)
+    assert one.filters_of("2") == []
 
 
 def test_a_neighbour_that_is_gone_gets_nothing() -> None:

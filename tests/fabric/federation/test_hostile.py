@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count, islice
 from random import Random
 
 import pytest
@@ -112,6 +113,18 @@ def test_invented_cores_push_out_none_of_another_neighbour(monkeypatch: pytest.M
     assert len(machine._cores.by_id) == 100
 
 
+def test_a_flood_pushes_out_itself_before_what_came_by_the_same_neighbour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CORES", 100)
+    machine = federator("bad", "other")
+    machine.receive("bad", core_ann(announcement("true", changes=whole("t"))), 1.0)
+    machine.receive("bad", core_ann(*(announcement(f"x{number}") for number in range(150))), 1.0)
+    machine.receive("other", core_ann(*(announcement(f"y{number}") for number in range(30))), 1.0)
+    assert machine.stats.evicted == 30
+    assert machine.core_of("t") == "true"
+
+
 def test_invented_filters_push_out_none_of_another_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_FILTERS", 1_000)
     machine = federator("good", "bad")
@@ -190,6 +203,55 @@ def test_a_forged_core_is_forgotten_and_the_true_one_heard_again() -> None:
     assert network.cores("x") == {None}
     for publisher in network.nodes:
         assert "2" in network.publish(publisher, "t")
+
+
+def test_the_federation_goes_on_beside_a_neighbour_that_does_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Node 8 of the grid, and a liar that is its neighbour: what it invents floods everyone, and fills tables
+    in which what was there before it, or is told by others, has its place."""
+    monkeypatch.setattr(limits, "MAX_CORES", 100)
+    monkeypatch.setattr(limits, "MAX_FILTERS", 1_000)
+    monkeypatch.setattr(limits, "MAX_MEMBERSHIPS", 1_000)
+    network = Network([*grid(3, 3), ("8", "liar")])
+    for node in ("2", "7"):
+        network.subscribe(node, "t")
+    network.run(2)
+    names = (f"x{number}" for number in count())
+    for _ in range(20):
+        cores = list(islice(names, 30))
+        invented = whole(*(f"{core}/{number}" for core in cores for number in range(20)))
+        for payload in (
+            b"\x02\x01" + announcement("7"),
+            b"\x01\x01\xff\xff",
+            core_ann(announcement("2", distance=0, sequence=1 << 50, changes=whole("u"))),
+            core_ann(announcement("liar", distance=5)),
+            core_ann(*(announcement(core, changes=whole(f"{core}/#")) for core in cores)),
+            core_ann(announcement("liar", int(network.now * 1_000), 0, changes=invented)),
+            encode_packet(
+                Kind.MESH_MEMB_ANN,
+                [wire.encode_membership(MembershipAnnouncement(core, 1, invented)) for core in cores],
+            ),
+        ):
+            network.inject("liar", "8", payload)
+        network.run(0.5)
+        for publisher in network.nodes:
+            assert {"2", "7"} <= set(network.publish(publisher, "t"))
+    ignored = network.nodes["8"].stats.ignored
+    assert ignored["version"] == ignored["malformed"] == 20
+    assert ignored["impossible distance"] == 40
+    assert ignored["too many cores"] > 0
+    assert ignored["too many filters"] > 0
+    for federator in network.nodes.values():
+        assert len(federator._cores.by_id) <= 100
+        assert len(federator._meshes.by_filter) <= 2_000
+    network.subscribe("0", "new")
+    network.run(1)
+    assert "0" in network.publish("6", "new")
+    network.cut("8", "liar")
+    network.run(20)
+    assert network.cores("t") - {None} == {"2"}
+    assert all(len(network.nodes[str(node)]._meshes.by_filter) == 2 for node in range(9))
 
 
 @settings(max_examples=25, deadline=None)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.fabric.federation import wire
-from hedgerow.fabric.federation.data import decode_data, encode_data
 from hedgerow.fabric.federation.limits import MAX_PACKET_BYTES, MAX_SEQUENCE, PART_BYTES
 from hedgerow.fabric.federation.wire import (
     About,
@@ -27,7 +26,6 @@ from hedgerow.fabric.federation.wire import (
     decode,
     encode_packet,
 )
-from hedgerow.message import Message, MessageId
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 numbers = st.integers(0, MAX_SEQUENCE)
@@ -83,9 +81,8 @@ def test_what_is_cut_short_is_refused_or_has_fewer_entries(
 @settings(max_examples=500)
 @given(st.one_of(st.binary(max_size=60), st.binary(max_size=60).map(lambda rest: b"\x01\x01" + rest)))
 def test_any_bytes(payload: bytes) -> None:
-    for read in (decode, decode_data):
-        with suppress(WireError):
-            read(payload)
+    with suppress(WireError):
+        decode(payload)
 
 
 @given(packets, st.data())
@@ -153,42 +150,3 @@ def test_parts_are_all_of_it_and_each_fits(row: list[str]) -> None:
         decode(encode(Kind.LIST, [FilterList("a", 1, True, True, 0, part)]))
     longest = "ü" * 32_767
     assert wire.parts([longest, longest], PART_BYTES) == [(longest,), (longest,)]
-
-
-messages = st.builds(
-    Message,
-    topic=st.sampled_from(["a", "a/b", "ü/😀"]),
-    payload=st.binary(max_size=50),
-    qos=st.integers(0, 2),
-    retain=st.booleans(),
-    properties=st.sampled_from([{}, {"content_type": "text"}, {"user_property": (("a", "b"), ("a", "c"))}]),
-    id=st.builds(MessageId, names.filter(lambda name: "\0" not in name), numbers, numbers),
-    published_at=st.none() | st.integers(0, 2**50).map(lambda number: number / 1_000_000),
-)
-
-
-@given(messages)
-def test_a_publication_there_and_back(message: Message) -> None:
-    assert decode_data(encode_data(message)) == message
-
-
-def test_a_publication_needs_an_id() -> None:
-    with pytest.raises(ValueError, match="id"):
-        encode_data(Message("a", b""))
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (lambda data: b"\x02" + data[1:], "version"),
-        (lambda data: data[:2] + b"\x03" + data[3:], "malformed"),  # QoS 3
-        (lambda data: data[:2] + b"\x80" + data[3:], "malformed"),
-        (lambda data: data.replace(b"topic", b"to#ic"), "malformed"),
-        (lambda data: data.replace(b"topic", b"$SYS/"), "local topic"),
-        (lambda data: data[:6], "malformed"),
-    ],
-)
-def test_a_publication_is_refused_with_the_reason(damage: Callable[[bytes], bytes], reason: str) -> None:
-    whole = encode_data(Message("topic", b"payload", id=MessageId("node", 1, 2)))
-    with pytest.raises(WireError, match=f"^{reason}$"):
-        decode_data(damage(whole))

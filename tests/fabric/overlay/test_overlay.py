@@ -6,6 +6,7 @@ import pytest
 
 from hedgerow.fabric.overlay.events import NeighbourGained, NeighbourLost, PeerRefused
 from hedgerow.fabric.overlay.limits import Settings
+from hedgerow.fabric.overlay.overlay import Overlay
 from hedgerow.fabric.overlay.wire import Peer
 from tests.fabric.overlay.network import Network, joined, kill_some, names, peer
 
@@ -166,6 +167,37 @@ def test_static_neighbours_are_kept_whatever_comes() -> None:
     network.run(15)
     assert far in network.neighbours(hub)
     assert hub in network.neighbours(far)
+
+
+def test_a_static_neighbour_that_is_listed_no_longer() -> None:
+    """Who has no other reason to be a neighbour is left; where the overlay chooses, it is as others are."""
+    network = Network(0)
+    given = network.nodes["given"] = Overlay(Peer("given", ()), network.now, epoch=1, random=lambda: 0.5)
+    network.places["given"] = (0.0, 0.0)
+    for name in ("stays", "goes", "away", "chooser"):
+        network.add(name)
+    for node, far in ((given, "stays"), (given, "goes"), (network.nodes["chooser"], "stays")):
+        node.add_static(Peer("", peer(far).addresses), network.now)
+    network.serve("given")
+    network.serve("chooser")
+    network.run(2)
+    assert network.neighbours("given") == {"stays", "goes"}
+
+    given.add_static(peer("away"), network.now)
+    network.kill("away")
+    network.run(1)
+    given.take_events()
+    for far in ("goes", "away"):
+        given.remove_static(Peer("", peer(far).addresses), network.now)
+    network.nodes["chooser"].remove_static(Peer("", peer("stays").addresses), network.now)
+    network.serve("given")
+    network.serve("chooser")
+    network.add("away")
+    network.run(30)
+    assert network.neighbours("given") == {"stays"}
+    assert "given" not in network.neighbours("goes")
+    assert given.take_events() == [NeighbourLost("goes", "it is listed no longer")]
+    assert "stays" in network.neighbours("chooser")
 
 
 def test_a_closed_overlay_refuses_and_names_who_has_not_the_key() -> None:

@@ -112,6 +112,11 @@ class Core:
         return is_fresh
 
     @property
+    def has_way(self) -> bool:
+        """Has a parent passed on the last announcement? Those of the one before may lead nowhere."""
+        return any(self._is_current(parent) for parent in self.parents)
+
+    @property
     def is_settled(self) -> bool:
         """Has every parent passed on the last announcement?"""
         return all(self._is_current(parent) for parent in self.parents)

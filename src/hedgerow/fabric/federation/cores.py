@@ -49,7 +49,9 @@ class Cores:
             payer, _ = self._cores_by.most_common(1)[0]
             if payer == neighbour.id:
                 return None
-            self._evict(next(core for core in self.by_id.values() if core.introduced_by == payer), now)
+            # The last of them: what was there before a flood is not part of it.
+            last = next(core for core in reversed(self.by_id.values()) if core.introduced_by == payer)
+            self._evict(last, now)
         core = self.by_id[core_id] = Core(core_id, neighbour.id)
         self._cores_by[neighbour.id] += 1
         return core

@@ -10,7 +10,8 @@ remains; members tell their parents, up to the core. What the document leaves op
   announced.
 - A lost neighbour: the other parents carry on at once. A member, or a node without any parent left, floods a
   REPAIR that names the core and its last announcement; each node passes it on once for each announcement, and
-  the core answers with a fresh one. Where none comes for a moment, the core is lost too.
+  the core answers with a fresh one. Where none comes for a moment, the core is lost too. A link that comes up
+  meanwhile carries the REPAIR as well, and one that comes up later the question whether there is a way again.
 - A lost core (that, or silence for its lifetime) is replaced by those who have subscribers, of whom the
   smallest id remains. Until then its ways are still used.
 - A core that restarts goes on from the sequence that its neighbours tell it, should its epoch not be larger.
@@ -27,10 +28,10 @@ from hedgerow.fabric.federation import limits, wire
 from hedgerow.fabric.federation.core import NEVER, Core
 from hedgerow.fabric.federation.cores import Cores
 from hedgerow.fabric.federation.local_filters import LocalFilters
-from hedgerow.fabric.federation.meshes import Change, Meshes
+from hedgerow.fabric.federation.memberships import Memberships
+from hedgerow.fabric.federation.meshes import Change, FilterState, Meshes
 from hedgerow.fabric.federation.neighbour import Neighbour
 from hedgerow.fabric.federation.outgoing import Outgoing
-from hedgerow.fabric.federation.roster import chain
 from hedgerow.fabric.federation.stats import Stats
 from hedgerow.fabric.federation.wire import (
     About,
@@ -79,6 +80,7 @@ class Federator:
         self._meshes = Meshes(self._own)
         self._out = Outgoing(self.stats.sent)
         self._cores = Cores(self._own, self._meshes, self._neighbours, self._out, self.stats)
+        self._memberships = Memberships(self._meshes, self._out, self.stats)
         self._timers: list[tuple[float, str]] = []
         self._announce_at = NEVER
         self._announced_at = -NEVER
@@ -113,6 +115,14 @@ class Federator:
     def targets(self, topic: str, sender: str | None) -> list[str]:
         """Whom a publication goes to that came from `sender`; None is a client of this broker."""
         return self._meshes.targets(topic, sender)
+
+    def filters_of(self, neighbour_id: str) -> list[str]:
+        """What the neighbour is to get now."""
+        meshes = self._meshes.by_filter.values()
+        return [mesh.topic_filter for mesh in meshes if neighbour_id in mesh.receivers]
+
+    def describe(self) -> list[FilterState]:
+        return self._meshes.describe()
 
     def take_changes(self) -> list[Change]:
         """(neighbour, filter, whether it is to get it from now on); of a neighbour that is gone too."""
@@ -152,6 +162,9 @@ class Federator:
         for core in (*own, *self._cores.by_id.values()):
             if not core.is_lost:
                 self._send_announcement([neighbour_id], core, self._cores.whole(core), now)
+            if core.suspected_until != NEVER:
+                # Or it would follow a core that everyone else gives up in a moment, for its lifetime.
+                self._send_repair([neighbour_id], core)
         self._finish(now)
 
     def remove_neighbour(self, neighbour_id: str, now: float) -> None:
@@ -166,7 +179,7 @@ class Federator:
         for core in self._cores.by_id.values():
             if core.lose(neighbour_id, self.redundancy):
                 self._parents_changed(core, now)
-                if core.members or (core.roster.filters and not core.parents):
+                if core.members or (core.roster.filters and not core.has_way):
                     self._ask_repair(core, None, now)
         self._meshes.forget_neighbour(neighbour_id, now)
         self._finish(now)
@@ -192,7 +205,7 @@ class Federator:
                 case CoreAnnouncement():
                     self._receive_core_announcement(neighbour, entry, now)
                 case MembershipAnnouncement():
-                    self._receive_membership(neighbour, entry, now)
+                    self._memberships.receive(neighbour, entry, now)
                 case Question():
                     self._receive_question(neighbour, entry, now)
                 case FilterList():
@@ -228,6 +241,9 @@ class Federator:
             passed_on = entry._replace(distance=core.distance)
             self._out.put(others, Kind.CORE_ANN, wire.encode_core_announcement(passed_on))
             self._schedule(core)
+        elif core.is_lost:
+            # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
+            self._send_repair([neighbour.id], core)
         self._cores.follow(core, neighbour, entry.changes, now)
         if core.is_settled:
             core.settle(self.redundancy)
@@ -247,30 +263,6 @@ class Federator:
             self._own.roster.version = 0
             self._announce_early(now)
 
-    def _receive_membership(self, neighbour: Neighbour, entry: MembershipAnnouncement, now: float) -> None:
-        membership = neighbour.membership(entry.core)
-        if membership is None:
-            self._ignore("too many cores")
-            return
-        difference = membership.roster.difference(entry.changes)
-        if difference is None:
-            question = wire.encode_question(Question(About.MEMBERSHIP, entry.core))
-            self._out.put([neighbour.id], Kind.ASK, question)
-            return
-        new, gone = difference
-        if neighbour.filters + len(new) - len(gone) > limits.MAX_MEMBERSHIPS:
-            self._ignore("too many filters")
-            return
-        neighbour.filters += len(new) - len(gone)
-        membership.sequence = max(membership.sequence, entry.sequence)
-        membership.roster.follow(entry.changes.version, new, gone)
-        for topic_filter in new:
-            self._meshes.add_child(topic_filter, entry.core, neighbour.id, now)
-        for topic_filter in gone:
-            self._meshes.remove_child(topic_filter, entry.core, neighbour.id, now)
-        if not membership.roster.filters:
-            del neighbour.memberships[entry.core]
-
     def _receive_question(self, neighbour: Neighbour, entry: Question, now: float) -> None:
         core = self._cores.find(entry.core)
         if core is None:
@@ -278,8 +270,7 @@ class Federator:
         elif not neighbour.may_ask(entry, now):
             self._ignore("asked too often")
         elif entry.about == About.MEMBERSHIP:
-            core.told.pop(neighbour.id, None)
-            self._meshes.dirty[core] = None
+            self._memberships.tell_again(core, neighbour)
         else:
             self._cores.answer(core, neighbour)
 
@@ -287,11 +278,10 @@ class Federator:
         core = self._cores.find(entry.core)
         if core is None or core.is_lost or entry.sequence > core.sequence:
             self._ignore("unknown core")
-        elif core is self._own:
-            if entry.sequence == core.sequence:
-                self._announce_early(now)
         elif entry.sequence < core.sequence:
-            self._send_announcement([neighbour.id], core, self._cores.whole(core), now)
+            pass  # The answer is on its way already; a second one would cross the link in vain (Theorem 1).
+        elif core is self._own:
+            self._announce_early(now)
         else:
             self._ask_repair(core, neighbour.id, now)
 
@@ -305,7 +295,10 @@ class Federator:
         core.suspected_until = now + (grace_s if self._neighbours else 0.0)
         self._schedule(core)
         others = [neighbour for neighbour in self._neighbours if neighbour != asked_by]
-        self._out.put(others, Kind.REPAIR, wire.encode_repair(Repair(core.id, core.sequence)))
+        self._send_repair(others, core)
+
+    def _send_repair(self, to: Iterable[str], core: Core) -> None:
+        self._out.put(to, Kind.REPAIR, wire.encode_repair(Repair(core.id, core.sequence)))
 
     def _parents_changed(self, core: Core, now: float) -> None:
         self._meshes.refresh_core(core, now)
@@ -336,29 +329,6 @@ class Federator:
         lifetime_s = self._lifetime_s if core is self._own else max(core.expires_at - now, 0.1)
         entry = CoreAnnouncement(core.id, core.sequence, core.distance, lifetime_s, changes)
         self._out.put(to, Kind.CORE_ANN, wire.encode_core_announcement(entry))
-
-    # Memberships of this node
-
-    def _tell_parents(self, core: Core) -> None:
-        """Once for each parent and announcement (§5), and when the meshes that this node is in change."""
-        pending, count = core.pending, len(core.members)
-        core.told = {parent: told for parent, told in core.told.items() if parent in core.parents}
-        before = count - len(pending.added) + len(pending.removed)
-        for parent in core.parents:
-            version, sequence = core.told.get(parent, (0, -1))
-            if not version:
-                steps = list(chain(0, 0, core.members)) if count else []
-            elif pending:
-                steps = list(chain(version, before, pending.added, pending.removed))
-            else:
-                steps = [Changes(version, version, count)] if sequence < core.sequence else []
-            for changes in steps:
-                entry = MembershipAnnouncement(core.id, core.sequence, changes)
-                self._out.put([parent], Kind.MESH_MEMB_ANN, wire.encode_membership(entry))
-                core.told[parent] = [changes.version, core.sequence]
-        if not count:
-            core.told.clear()
-        pending.clear()
 
     # Time
 
@@ -395,10 +365,10 @@ class Federator:
             core.settle(self.redundancy)
             if parents != core.parents:
                 self._parents_changed(core, now)
-        for neighbour in self._neighbours.values():
-            membership = neighbour.memberships.get(core.id)
-            if membership is not None and membership.sequence < core.previous_sequence:
-                self._meshes.end_membership(neighbour, core.id, now)
+            if not core.parents and core.roster.filters:
+                # Who passed on the last announcement was lost before it had become a parent.
+                self._ask_repair(core, None, now)
+        self._memberships.end_silent(core, self._neighbours.values(), now)
 
     def _schedule(self, core: Core) -> None:
         if core.due_at < core.timer_at:
@@ -411,9 +381,7 @@ class Federator:
             self._announce_early(now)
         if self._announce_at <= now:
             self._announce(now)
-        for core in self._meshes.dirty:
-            self._tell_parents(core)
-        self._meshes.dirty.clear()
+        self._memberships.tell_parents()
         if self._meshes.unclaimed and self._claim_at == NEVER:
             self._claim_at = now + self._random() * limits.CLAIM_WITHIN_S
 

@@ -7,7 +7,9 @@ of the gap come too. A filter is wanted if
 
 - a client is subscribed to it, by the broker's log (`subscription_log.py`),
 - a client announces it by NEW_REGULAR_TOPIC (`announcements.py`),
-- or it is assumed, which covers narrower ones for good.
+- it is assumed, which covers narrower ones for good,
+- or it is remembered from an earlier life of this sidecar, and the broker counts subscriptions that we do not
+  know: no log tells of those that were made before.
 
 A filter that nobody wants any more stays for `linger_s`, so that a client that connects anew loses nothing
 and one that comes and goes costs nothing. While the broker is away all stays. If it was restarted meanwhile
@@ -81,6 +83,7 @@ class Interests:
         own_filters: Collection[str] = (),
         broker: str,
         user: str | None = None,
+        remembered: Iterable[str] = (),
         linger_s: float = LINGER_S,
         grace_s: float = GRACE_S,
         live_within_s: float = LIVE_WITHIN_S,
@@ -95,7 +98,8 @@ class Interests:
         self._linger_s, self._grace_s, self._live_within_s = linger_s, grace_s, live_within_s
         self._now = now
         self._assumed = _widest(_assumable(topic_filter) for topic_filter in assume)
-        self._told: set[str] = set()
+        self._remembered = set(remembered)
+        self._told = set(self._remembered)
         self._new: dict[str, None] = dict.fromkeys(self._assumed)
         self._leave_at: dict[str, float] = {}  # in the order of time, since all linger equally long
         self._gone: dict[str, None] = {}
@@ -221,7 +225,7 @@ class Interests:
         for topic_filter in changed + self.announcements.take_changed():
             if any(covers(wide, topic_filter) for wide in self._assumed):
                 continue
-            if topic_filter in self.log or topic_filter in self.announcements:
+            if self._is_wanted(topic_filter):
                 self._leave_at.pop(topic_filter, None)
                 if topic_filter in self._gone:
                     del self._gone[topic_filter]
@@ -232,6 +236,15 @@ class Interests:
                 self._leave_at.setdefault(topic_filter, self._now + self._linger_s)
             else:
                 self._new.pop(topic_filter, None)
+
+    def _is_wanted(self, topic_filter: str) -> bool:
+        return any(topic_filter in source for source in (self.log, self.announcements, self._remembered))
+
+    def _forget_remembered(self) -> None:
+        remembered, self._remembered = self._remembered, set()
+        for topic_filter in remembered & self._told:
+            if topic_filter not in self._assumed and not self._is_wanted(topic_filter):
+                self._leave_at.setdefault(topic_filter, self._now + self._linger_s)
 
     def _look_at_log(self) -> None:
         self._hears_system = True
@@ -254,6 +267,8 @@ class Interests:
         if self._counts_heard == 1:
             return
         self.unknown = max(0, count - self.log.known)
+        if not self.unknown:
+            self._forget_remembered()
         if self.unknown > self._unknown_told and self._now >= self._tell_unknown_at and not self._wants_all:
             self._unknown_told = self.unknown
             self._tell_unknown_at = self._now + TELL_UNKNOWN_AGAIN_S

@@ -9,14 +9,29 @@ are told of memberships).
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
-from hedgerow.fabric.federation.core import NEVER, Core
+from hedgerow.fabric.federation.core import NEVER, Core, order
 from hedgerow.fabric.federation.limits import MAX_FILTERS, OVERLAP_S
 from hedgerow.fabric.federation.mesh import Mesh
 from hedgerow.fabric.federation.neighbour import Neighbour
 from hedgerow.topics import TopicTree
 
 Change = tuple[str, str, bool]
+
+
+class FilterState(NamedTuple):
+    """The mesh of a filter, for people."""
+
+    topic_filter: str
+    core: str | None
+    distance: int | None
+    """From the core, in links; None without one."""
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    is_member: bool
+    is_local: bool
+    """Has this broker subscribers of it?"""
 
 
 class Meshes:
@@ -40,6 +55,9 @@ class Meshes:
         if sender is not None:
             found.pop(sender, None)
         return list(found)
+
+    def describe(self) -> list[FilterState]:
+        return [_state_of(mesh) for mesh in self.by_filter.values()]
 
     def take_changes(self) -> list[Change]:
         changes = [(neighbour, name, is_wanted) for (neighbour, name), is_wanted in self._changes.items()]
@@ -200,3 +218,19 @@ class Meshes:
             mesh = self.by_filter[topic_filter] = Mesh(topic_filter)
             self._tree.set(topic_filter, topic_filter, mesh)
         return mesh
+
+
+def _state_of(mesh: Mesh) -> FilterState:
+    core = mesh.core
+    if core is None:
+        return FilterState(mesh.topic_filter, None, None, (), (), False, mesh.is_local)
+    children = tuple(sorted(mesh.children.get(core.id, ()), key=order))
+    return FilterState(
+        mesh.topic_filter,
+        core.id,
+        core.distance,
+        tuple(core.parents),
+        children,
+        mesh.is_member(core),
+        mesh.is_local,
+    )

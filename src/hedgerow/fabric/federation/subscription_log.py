@@ -186,6 +186,11 @@ class SubscriptionLog:
         for client_id in client_ids:
             self._forget(client_id)
 
+    def note(self, client_id: str, topic_filters: Iterable[str]) -> None:
+        """Subscriptions of a federator of which somebody else tells, since no line may have."""
+        for topic_filter in topic_filters:
+            self._add(client_id, topic_filter)
+
     def receive(self, topic: str, payload: bytes, now: float) -> None:
         """One publication on one of `TOPICS`."""
         if topic not in TOPICS:

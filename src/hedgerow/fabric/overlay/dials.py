@@ -70,6 +70,14 @@ class Statics:
             raise ValueError("a static neighbour needs an address")
         self._statics.append(Static(check_peer(peer), now))
 
+    def remove(self, peer: Peer) -> Peer:
+        """Gives it back with the id of the node that answered there, if one did."""
+        for static in self._statics:
+            if static.peer.addresses == peer.addresses:
+                self._statics.remove(static)
+                return static.peer
+        return peer
+
     def learn(self, dialled: Peer, node_id: str) -> None:
         """Who answered there. An address that a packet claims to have says nothing."""
         for static in self._statics:

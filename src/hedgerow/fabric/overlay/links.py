@@ -63,3 +63,8 @@ class OverlayStats:
     evicted: int = 0
     swapped: int = 0
     """Neighbours let go because nearer ones had come."""
+
+    def ignored(self) -> dict[str, int]:
+        """Packets by the reason for which they were passed over."""
+        names = ("malformed", "other_version", "forged", "replayed", "flooded", "strangers")
+        return {name: getattr(self, name) for name in names}

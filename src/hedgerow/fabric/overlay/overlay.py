@@ -51,7 +51,9 @@ class Overlay:
         key: bytes | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """`epoch` grows with every start of this node: a count that it stores, or the time in seconds.
+        """`me` without addresses cannot be dialled by who hears of it, and looks for nobody either: it has
+        the neighbours that it was given, and those that come to it.
+        `epoch` grows with every start of this node: a count that it stores, or the time in seconds.
         `key` closes the membership: 16 to 64 bytes that all members share."""
         if key is not None and not 16 <= len(key) <= 64:
             raise ValueError(f"a key has 16 to 64 bytes, not {len(key)}")
@@ -111,6 +113,22 @@ class Overlay:
     def add_static(self, peer: Peer, now: float) -> None:
         """A neighbour that is never dropped, and connected to again whenever it was lost."""
         self._statics.add(peer, now)
+
+    def remove_static(self, peer: Peer, now: float) -> None:
+        """It is one like others now, if the overlay chooses among others and has room; else it is left."""
+        removed = self._statics.remove(peer)
+        self._dials.take(removed)
+        link = self.links.get(removed.node_id)
+        if link is None or removed.node_id in self._statics:
+            return
+        link.is_static = False
+        if self.me.addresses and self.room >= 0:
+            return
+        if link.state is State.ACTIVE:
+            self.send(removed.node_id, Packet(Kind.DISCONNECT))
+            self.drop(link, "it is listed no longer", now)
+        else:
+            self.close(link, now)
 
     def connected(self, peer: Peer, round_trip_s: float, now: float) -> None:
         """A link is open. `peer` has the node id that the other end told, and the address if we dialled."""
@@ -262,6 +280,8 @@ class Overlay:
 
     def want(self, peer: Peer, purpose: Purpose, now: float) -> bool:
         """Have a link opened, and used for `purpose`. False if that cannot be."""
+        if not self.me.addresses and purpose not in (Purpose.STATIC, Purpose.JOIN):
+            return False
         link = self.links.get(peer.node_id)
         if link is not None:
             if link.state is not State.IDLE:
@@ -306,6 +326,8 @@ class Overlay:
             self._failed(purpose, now)
 
     def remember(self, peers: Iterable[Peer]) -> None:
+        if not self.me.addresses:
+            return
         for peer in peers:
             link = self.links.get(peer.node_id)
             is_active = link is not None and link.state is State.ACTIVE

@@ -6,25 +6,18 @@ that takes its announcement back stays in the list: whether it lives is for the 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hedgerow.errors import ConfigError, reason_of
+from hedgerow.errors import ConfigError
 from hedgerow.net.agent.broker_list import BrokerEntry, make_id
 from hedgerow.net.authority import authority
 from hedgerow.net.client.urls import parse_url
+from hedgerow.net.mdns_browser import MdnsBrowser, addresses_of
 from hedgerow.net.mdns_services import SERVICES
 
 if TYPE_CHECKING:
-    from zeroconf import ServiceInfo, Zeroconf
-    from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
-
-logger = logging.getLogger(__name__)
-
-LOOKUP_MS = 3_000
-MAX_LOOKUPS = 64  # at once: anyone can announce services, and each is looked up
+    from zeroconf import ServiceInfo
 
 
 class Browser:
@@ -33,60 +26,27 @@ class Browser:
 
     def __init__(self, discover: Callable[[BrokerEntry], None], interfaces: list[str] | None = None) -> None:
         self._discover = discover
-        self._interfaces = interfaces
-        self._zeroconf: AsyncZeroconf | None = None
-        self._browser: AsyncServiceBrowser | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._browser = MdnsBrowser(SERVICES, self._found, interfaces)
 
     async def start(self) -> None:
         """Raises ConfigError where multicast DNS does not work."""
-        from zeroconf import InterfaceChoice
-        from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
-
         try:
-            self._zeroconf = AsyncZeroconf(self._interfaces or InterfaceChoice.All)
-            await self._zeroconf.zeroconf.async_wait_for_start()
-        except Exception as error:  # The library raises whatever the system gave it.
-            raise ConfigError(f"--mdns: multicast DNS does not work here: {reason_of(error)}") from None
-        self._browser = AsyncServiceBrowser(
-            self._zeroconf.zeroconf, list(SERVICES), handlers=[self._service_changed]
-        )
+            await self._browser.start()
+        except ConfigError as error:
+            raise ConfigError(f"--mdns: {error}") from None
 
     async def stop(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._browser is not None:
-            await self._browser.async_cancel()
-        if self._zeroconf is not None:
-            await self._zeroconf.async_close()
+        await self._browser.stop()
 
-    def _service_changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: Any) -> None:
-        from zeroconf import ServiceStateChange
-
-        if state_change is not ServiceStateChange.Removed and len(self._tasks) < MAX_LOOKUPS:
-            task = asyncio.get_running_loop().create_task(self._look_up(zeroconf, service_type, name))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _look_up(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
-        from zeroconf import Error
-        from zeroconf.asyncio import AsyncServiceInfo
-
-        try:
-            info = AsyncServiceInfo(service_type, name)
-            found = await info.async_request(zeroconf, LOOKUP_MS)
-        except (Error, OSError, ValueError) as error:
-            logger.info("multicast DNS: %s could not be looked up: %s", name, reason_of(error))
-            return
-        entry = read_service(info) if found else None
+    def _found(self, info: ServiceInfo) -> None:
+        entry = read_service(info)
         if entry is not None:
             self._discover(entry)
 
 
 def read_service(info: ServiceInfo) -> BrokerEntry | None:
     """The broker that a service announces; None when it lacks an address."""
-    addresses = sorted(info.parsed_addresses(), key=lambda address: ":" in address)  # IPv4 first
+    addresses = addresses_of(info)
     if not addresses or not info.port:
         return None
     said = (info.properties or {}).get(b"id") or b""

@@ -1,0 +1,42 @@
+"""`hedgerow federate`: federate a broker that is not ours, from beside it, until it is told to stop.
+
+It is a node without listeners, which needs a client's rights at the broker that it stands beside and at those
+of its neighbours. On standard output, one line when it runs: `federating mqtt://localhost:1883 as barn with
+mqtt://house:1883`; if it serves metrics, another for each address. Log and signals are as for `hedgerow up`.
+A broker that is not there, or refuses, is tried again for ever, and the log says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from hedgerow.cli import up
+from hedgerow.errors import ConfigError
+from hedgerow.net import config
+from hedgerow.net.federation.config import FederationConfig
+from hedgerow.net.server import Server
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    config.add_arguments(parser, config.SIDECAR)
+    up.add_shared_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.words:
+        raise ConfigError(f'what is "{arguments.words[0]}"? There are options alone')
+    return up.run_node(arguments, config.SIDECAR, describe)
+
+
+def describe(server: Server) -> list[str]:
+    federation = server.config.federation
+    first = f"federating {federation.home} as {server.node_id} {_with_whom(federation)}"
+    return [first, *up.listening_lines(server)]
+
+
+def _with_whom(federation: FederationConfig) -> str:
+    links = [str(url) for url in federation.read_neighbours()]
+    links += [f"whom {url} knows" for url in federation.join]
+    if federation.discover:
+        links.append("whom multicast DNS finds")
+    return f"with {', '.join(links)}" if links else "with whoever links to it"

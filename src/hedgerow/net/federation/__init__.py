@@ -1,0 +1,1 @@
+"""Federation on real sockets: what people configure, how nodes find each other, and their links."""

@@ -1,0 +1,53 @@
+"""Whether a sidecar may write and read its own topics at the broker that it stands beside.
+
+Mosquitto's acl_file refuses neither a subscription nor a publication at QoS 0: what it forbids is withheld.
+So the sidecar says something to itself after each connection, and people are told when it does not hear it.
+"""
+
+from __future__ import annotations
+
+from hedgerow.fabric.bridges.following import FollowingBridge
+from hedgerow.fabric.tunnel.frames import quote_node_id
+from hedgerow.message import Message
+from hedgerow.node.events import RightMissing
+
+ECHO_TOPIC = "hedgerow/federation/echo/"
+SAY_AGAIN_S = 0.2  # when the bridge is not up yet
+HEAR_S = 5.0
+NEVER = float("inf")
+
+
+class RightsCheck:
+    """`begin` when the broker has answered the subscription to `topic`; `handle_timer` at `deadline`."""
+
+    def __init__(self, bridge: FollowingBridge, node_id: str) -> None:
+        self.topic = ECHO_TOPIC + quote_node_id(node_id)
+        self.deadline = NEVER
+        self._bridge = bridge
+        self._is_said = False
+        self._events: list[RightMissing] = []
+        bridge.watch(self.topic, self._heard, with_own=True)
+
+    def begin(self, now: float) -> None:
+        self._is_said = False
+        self.deadline = now
+
+    def end(self) -> None:
+        """The connection is lost."""
+        self.deadline = NEVER
+
+    def handle_timer(self, now: float) -> None:
+        if self._is_said:
+            self.deadline = NEVER
+            section = self._bridge.section
+            self._events.append(RightMissing(str(section.addresses[0]), section.remote_username))
+        else:
+            self._is_said = self._bridge.publish_there(Message(self.topic, b""))
+            self.deadline = now + (HEAR_S if self._is_said else SAY_AGAIN_S)
+
+    def _heard(self, topic: str, payload: bytes, retain: bool) -> None:
+        self.deadline = NEVER
+
+    def take_events(self) -> list[RightMissing]:
+        events, self._events = self._events, []
+        return events

@@ -1,0 +1,96 @@
+"""What people see of a federation: its state as JSON, retained, told again when it has changed.
+
+A node says it at its own broker, `$SYS/broker/federation/state`; a sidecar at the broker that it stands
+beside, `hedgerow/federation/state/NODE`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from hedgerow.fabric.tunnel.frames import quote_node_id
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.ids import Inbound, Outbound
+from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.mqtt.broker.port import Port
+from hedgerow.mqtt.broker.session import Session
+
+if TYPE_CHECKING:
+    from hedgerow.node.federation import Federation
+
+STATE_TOPIC = "$SYS/broker/federation/state"
+HOME_STATE_TOPIC = "hedgerow/federation/state/"
+TELL_S = 0.25
+MAX_FILTERS = 200
+
+
+class StateTeller:
+    """`look` whenever something may have changed, `handle_timer` at `deadline`."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+        self._port = Port(federation.broker, "the federation", lambda message: None)
+        self._told = b""
+        self._told_at = float("-inf")
+        self.deadline = float("inf")
+
+    def look(self, now: float) -> None:
+        self.deadline = min(self.deadline, max(now, self._told_at + TELL_S))
+
+    def tell_again(self) -> None:
+        """Nobody has heard what was told: the broker beside is a new one, or has forgotten it."""
+        self._told = b""
+
+    def handle_timer(self, now: float) -> None:
+        self.deadline = float("inf")
+        self._told_at = now
+        payload = json.dumps(describe(self._federation), separators=(",", ":")).encode()
+        if payload == self._told:
+            return
+        home = self._federation.home
+        if home is None:
+            self._port.publish(Message(STATE_TOPIC, payload, 1, True), now)
+        elif not home.publish(
+            Message(HOME_STATE_TOPIC + quote_node_id(self._federation.broker.node_id), payload, 0, True)
+        ):
+            return
+        self._told = payload
+
+
+def ledgers_of(session: Session) -> dict[str, dict[str, int]]:
+    """What became of messages for this neighbour, and of those from it since it was linked; by direction."""
+    outward = asdict(session.ledger or Outbound())
+    inward = asdict((session.connection and session.connection.inbound) or Inbound())
+    inward["relayed"] = inward["published"] - inward["duplicates"] - inward["outdated"] - inward["refused"]
+    return {"out": outward, "in": inward}
+
+
+def describe(federation: Federation) -> dict[str, object]:
+    filters = federation.federator.describe()
+    sessions = federation.broker.sessions
+    return {
+        "node": federation.broker.node_id,
+        "neighbours": {
+            name: {
+                "round_trip_ms": round(round_trip_s * 1000, 3),
+                "queued": len(sessions[NEIGHBOUR_PREFIX + name].outbox or ()),
+            }
+            for name, round_trip_s in federation.overlay.round_trips.items()
+            if NEIGHBOUR_PREFIX + name in sessions
+        },
+        "filters": {
+            each.topic_filter: {
+                "core": each.core,
+                "distance": each.distance,
+                "parents": each.parents,
+                "children": each.children,
+                "member": each.is_member,
+                "local": each.is_local,
+            }
+            for each in filters[:MAX_FILTERS]
+        },
+        "more_filters": max(0, len(filters) - MAX_FILTERS),
+        "ignored": dict(federation.federator.stats.ignored),
+    }

@@ -1,0 +1,157 @@
+"""`hedgerow federate`, as its user and the system's service manager see it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.conftest import StartNode
+from tests.programs import end, free_port, wait_until
+
+
+class Sidecar:
+    """A `hedgerow federate` process that runs, and what it has printed."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self._output, self._log = directory / "output", directory / "log"
+        command = [sys.executable, "-m", "hedgerow", "federate", *arguments]
+        with self._output.open("wb") as output, self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=output, stderr=log, cwd=directory)
+
+    def wait(self) -> None:
+        wait_until(lambda: self.output.endswith("\n") or self.process.poll() is not None, "its line")
+        assert self.process.poll() is None, self.log
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            assert end(self.process) == 0
+        assert "Traceback" not in self.log
+
+
+StartSidecar = Callable[..., Sidecar]
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[StartSidecar]:
+    with ExitStack() as running:
+
+        def start(*arguments: str) -> Sidecar:
+            started = Sidecar(tmp_path, *arguments)
+            running.callback(started.end)
+            started.wait()
+            return started
+
+        yield start
+
+
+def refuse(*arguments: str, cwd: Path) -> str:
+    """The one line in which a command is refused."""
+    command = [sys.executable, "-m", "hedgerow", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=cwd, check=False)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    return line
+
+
+def test_it_says_what_it_stands_beside_and_whom_it_links_to(sidecar: StartSidecar) -> None:
+    home, house, barn = free_port(), free_port(), free_port()
+    links = ("--neighbour", f"mqtt://127.0.0.1:{house}", "--join", f"mqtt://u:pw@127.0.0.1:{barn}")
+    running = sidecar("--broker", f"mqtt://me:secret@127.0.0.1:{home}", "--id", "field", *links)
+    assert running.output == (
+        f"federating mqtt://127.0.0.1:{home} as field "
+        f"with mqtt://127.0.0.1:{house}, whom mqtt://127.0.0.1:{barn} knows\n"
+    )
+    wait_until(lambda: "node field is up" in running.log, "the log")
+    assert "secret" not in running.log
+    assert "another name after each start" not in running.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_without_a_broker_it_goes_on_and_a_signal_stops_it(
+    sidecar: StartSidecar, number: signal.Signals
+) -> None:
+    running = sidecar("--broker", f"mqtt://127.0.0.1:{free_port()}")
+    assert running.output.endswith(" with whoever links to it\n")
+    wait_until(lambda: "another name after each start" in running.log, "the warning")
+    running.process.send_signal(number)
+    assert running.process.wait(15) == 0
+    assert running.log.splitlines()[-1].endswith("has stopped")
+
+
+def test_it_serves_metrics_and_nothing_else_when_asked(sidecar: StartSidecar, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(
+        f'id = "field"\nhttp = "127.0.0.1:0"\nfederation.broker = "mqtt://127.0.0.1:{free_port()}"\n'
+    )
+    running = sidecar("--config", "federation.toml")
+    wait_until(lambda: running.output.count("\n") == 2, "both lines")
+    _, listening = running.output.splitlines()
+    assert listening.startswith("listening http://127.0.0.1:")
+    with urlopen(f"{listening.split()[1]}/health") as answer:
+        assert answer.status == 200
+
+
+def test_sighup_does_not_end_it(sidecar: StartSidecar, tmp_path: Path) -> None:
+    (tmp_path / "neighbours").touch()
+    running = sidecar("--broker", f"mqtt://127.0.0.1:{free_port()}", "--neighbours", "neighbours")
+    os.kill(running.process.pid, signal.SIGHUP)
+    wait_until(lambda: "reloaded" in running.log, "the reload")
+    assert running.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "federation.broker: which broker is it to stand beside? (--broker URL)"),
+        (["--broker", "localhost:1883"], '--broker: "localhost:1883" is not a URL such as mqtt://'),
+        (
+            ["--broker", "mqtt://a", "--neighbour", "mqtt://a"],
+            "--neighbour: mqtt://a:1883 is the broker that th",
+        ),
+        (
+            ["--broker", "mqtt://a", "--federation-key", "short"],
+            "--federation-key: short: a key has 16 to 64 by",
+        ),
+        (["--broker", "mqtt://a", "--assume", "a#"], "--assume: "),
+        (["--broker", "mqtt://a", "mqtt://b"], 'what is "mqtt://b"? There are options alone'),
+    ],
+)
+def test_what_can_never_work_is_one_line_and_a_status(
+    arguments: list[str], line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "short").write_text("short")
+    assert refuse("federate", *arguments, cwd=tmp_path).startswith(f"hedgerow federate: {line}")
+
+
+def test_up_takes_the_options_of_federation_but_stands_beside_nobody(
+    hedgerow_node: StartNode, tmp_path: Path
+) -> None:
+    node = hedgerow_node("--neighbour", f"mqtt://127.0.0.1:{free_port()}", "--redundancy", "3")
+    wait_until(lambda: "another name after each start" in node.log, "the warning")
+    (tmp_path / "node.toml").write_text("federation.broker = 'mqtt://a'\n")
+    line = refuse("up", "--config", "node.toml", cwd=tmp_path)
+    assert line == "hedgerow up: node.toml:1: federation.broker: is no key of hedgerow up"
+
+
+def test_secrets_that_others_can_read_are_named_in_the_log(sidecar: StartSidecar, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("00" * 32)
+    key.chmod(0o644)
+    running = sidecar("--broker", f"mqtt://127.0.0.1:{free_port()}", "--federation-key", "key")
+    wait_until(lambda: "chmod 600 key" in running.log, "the warning")
