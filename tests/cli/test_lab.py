@@ -156,7 +156,7 @@ def run(*words: str) -> int:
     [
         ([], "run takes the NAME of an experiment, not 0 words"),
         (["schmitt", "spohn"], "run takes the NAME of an experiment, not 2 words"),
-        (["smith"], 'no experiment "smith"; there are schmitt, scale'),
+        (["smith"], 'no experiment "smith"; there are schmitt, scale, spohn'),
         (["schmitt", "--broker", "emqx"], "no broker emqx; there are hedgerow, mosquitto"),
         (["schmitt", "--timeline", "/no/such.toml"], "timeline /no/such.toml: No such file or directory"),
         (["schmitt", "--json", "/no/such/x.json"], "--json /no/such/x.json: there is no such directory"),

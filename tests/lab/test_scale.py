@@ -12,6 +12,7 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.lab import scale
 from hedgerow.lab.experiments import EXPERIMENTS, Request
+from hedgerow.sim.filters import PLACINGS, FilterParameters, FilterTraffic, Traffic
 from hedgerow.sim.simulation import Measured, Parameters
 from hedgerow.sim.topologies import TOPOLOGIES
 
@@ -28,7 +29,7 @@ MEASURED = Measured(
     control_bytes=9_000,
     stretch_mean=1.5,
     stretch_max=2.0,
-    deliveries={"whole": 1.0, "k1/unnoticed": 0.75, "k1/repaired": 1.0},
+    deliveries={"whole": 1.0, "k1/unnoticed": 0.75, "k1/recovered": 1.0, "k1/repaired": 1.0},
     repaired_after_s={1: 1.6},
 )
 
@@ -49,16 +50,36 @@ def test_the_sweep_has_every_topology_size_redundancy_and_churn() -> None:
     assert max(each.size for each in scale.choose_configurations(fast=True)) == 1_000
 
 
+def test_the_sweep_has_many_filters_everywhere() -> None:
+    chosen = {(each.placing, each.count) for each in scale.choose_filters(fast=False)}
+    assert chosen == {(placing, count) for placing in PLACINGS for count in (1, 100, 10_000)}
+    assert max(each.count for each in scale.choose_filters(fast=True)) == 100
+
+
+def test_rows_of_filters_say_what_an_occasion_costs() -> None:
+    traffic = FilterTraffic(FilterParameters("one", 7), Traffic(9, 900), Traffic(2, 33), Traffic(5, 200))
+    assert {row.name: row.ours for row in scale.filter_rows(traffic)} == {
+        "filters/one/7/beginning/packets": 9,
+        "filters/one/7/beginning/bytes": 900,
+        "filters/one/7/announcement/packets": 2,
+        "filters/one/7/announcement/bytes": 33,
+        "filters/one/7/change/packets": 5,
+        "filters/one/7/change/bytes": 200,
+    }
+
+
 def test_rows_name_what_was_measured_and_of_what() -> None:
     assert rows(MEASURED) == {
         "messages/worst": 1.25,
         "delivery/worst/whole": 100,
+        "delivery/worst/k1/recovered": 100,
         "delivery/worst/k1/repaired": 100,
         "convergence/ring/100/r2": 0.5,
         "stretch/ring/100/r2": 1.5,
         "messages/ring/100/r2": 1.25,
         "delivery/ring/100/r2/whole": 100,
         "delivery/ring/100/r2/k1/unnoticed": 75,
+        "delivery/ring/100/r2/k1/recovered": 100,
         "delivery/ring/100/r2/k1/repaired": 100,
         "compute/ring/100/r2": 3,
     }
@@ -109,6 +130,7 @@ def test_a_run_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     sweep = [SMALL, replace(SMALL, redundancy=1), replace(SMALL, failures=(), churn=0.5, churn_s=5)]
     monkeypatch.setattr(scale, "choose_configurations", lambda fast: iter(sweep))
+    monkeypatch.setattr(scale, "choose_filters", lambda fast: iter([FilterParameters("covered", 5)]))
     result = scale.run(Request(out=tmp_path / "out"))
     assert result.report == tmp_path / "out" / "report.html"
     text = result.report.read_text()
@@ -118,7 +140,11 @@ def test_a_run_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (tmp_path / "out" / picture).stat().st_size > 1_000
     records = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [record["parameters"]["redundancy"] for record in records] == [2, 1, 2]
-    assert {row.name for row in result.rows} >= {"messages/worst", "convergence/grid/20/r1"}
+    assert {row.name for row in result.rows} >= {
+        "messages/worst",
+        "convergence/grid/20/r1",
+        "filters/covered/5/announcement/bytes",
+    }
 
 
 @pytest.mark.parametrize("request_", [Request(broker="mosquitto"), Request(timeline=Path("t.toml"))])

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.lab import brokers
 from hedgerow.lab.experiments import LabError
-from hedgerow.lab.schmitt import brokers, measure
+from hedgerow.lab.schmitt import measure
+from hedgerow.lab.schmitt.brokers import Fleet
 from hedgerow.lab.schmitt.clients import read_state
 from hedgerow.lab.schmitt.record import Departure, Mode, Record, Spec
 from hedgerow.lab.schmitt.run import Run
@@ -82,7 +84,7 @@ async def test_stock_brokers_with_their_own_bridges(tmp_path: Path) -> None:
 
 
 async def test_a_broker_that_ends_by_itself_is_named(tmp_path: Path) -> None:
-    async with brokers.Fleet("hedgerow", ["1", "2"], tmp_path) as fleet:
+    async with Fleet("hedgerow", ["1", "2"], tmp_path) as fleet:
         await fleet.start(is_static=True)
         fleet.check()
         process = fleet.brokers["2"].process

@@ -16,6 +16,7 @@ from hedgerow.errors import HedgerowError
 EXPERIMENTS: dict[str, tuple[str, str]] = {
     "schmitt": ("hedgerow.lab.schmitt.experiment", "bridges that come and go: five brokers, three leave"),
     "scale": ("hedgerow.lab.scale", "the federation as it grows: simulated, up to 10,000 brokers"),
+    "spohn": ("hedgerow.lab.spohn.experiment", "brokers that federate: a grid of nine, whole and failing"),
 }
 
 

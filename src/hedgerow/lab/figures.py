@@ -102,7 +102,7 @@ def html_page(title: str, parts: Iterable[str]) -> str:
 # Pictures
 
 
-def _axes(size: tuple[float, float], box: tuple[float, float, float, float]) -> tuple[Figure, Axes]:
+def open_axes(size: tuple[float, float], box: tuple[float, float, float, float]) -> tuple[Figure, Axes]:
     """A figure of its own, on no screen and with nothing to be closed, and axes in a box of it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -126,7 +126,7 @@ def plot_curves(
     marks: Mapping[str, float],
 ) -> None:
     """Curves over time; `marks` are named moments."""
-    figure, axes = _axes((9, 5), (0.09, 0.11, 0.89, 0.77))
+    figure, axes = open_axes((9, 5), (0.09, 0.11, 0.89, 0.77))
     for index, curve in enumerate(curves):
         axes.plot(
             [x for x, _ in curve.points],
@@ -156,7 +156,7 @@ class Network:
 
 def draw_networks(path: Path, networks: Sequence[Network]) -> None:
     """Side by side: links as lines, ghosts dotted, the dead grey."""
-    figure, axes = _axes((2.4 * len(networks), 2.8), (0, 0, 1, 1))
+    figure, axes = open_axes((2.4 * len(networks), 2.8), (0, 0, 1, 1))
     for index, network in enumerate(networks):
         places = {name: (3 * index + x, y) for name, (x, y) in _places(list(network.nodes)).items()}
         for pairs, style, colour in ((network.ghosts, ":", "#999"), (network.links, "-", COLOURS[0])):

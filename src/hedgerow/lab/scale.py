@@ -1,8 +1,8 @@
 """`hedgerow lab run scale`: how the federation does as it grows, on the simulator.
 
-Sizes are swept for every topology, then redundancy, then churn, each around the same middle. One process a
-core; each configuration is a pure function of its parameters, and only the time that it took to compute is
-not.
+Sizes are swept for every topology, then redundancy, then churn, each around the same middle; then, on the
+document's grid, the number of filters. One process a core; each configuration is a pure function of its
+parameters, and only the time that it took to compute is not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,17 @@ from hedgerow.lab.figures import (
     row_cells,
 )
 from hedgerow.sim.configuration import run_configuration
-from hedgerow.sim.simulation import CHURN, REPAIRED, UNNOTICED, WHOLE, Measured, Parameters, failed
+from hedgerow.sim.filters import PLACINGS, FilterParameters, FilterTraffic, measure_filters
+from hedgerow.sim.simulation import (
+    CHURN,
+    RECOVERED,
+    REPAIRED,
+    UNNOTICED,
+    WHOLE,
+    Measured,
+    Parameters,
+    failed,
+)
 from hedgerow.sim.topologies import TOPOLOGIES
 
 MOST_PER_LINK = 2.0  # Theorem 1 of the document
@@ -39,6 +49,7 @@ REDUNDANCY = 2
 REDUNDANCIES = (1, 2, 3, 4)
 CHURNS = (0.1, 0.5)
 LARGE = 10_000  # from here on one number of failures is enough
+FILTERS = (1, 100, 10_000)
 TITLE = "The federation as it grows"
 INTRODUCTION = (
     "Virtual brokers on links of 5 ms, ten of them with subscribers of one filter. All start at once. "
@@ -46,9 +57,10 @@ INTRODUCTION = (
     "five random brokers would reach every subscriber, from then on. Then brokers of the mesh fall silent "
     "(k of them): publications at random brokers are sent at once, before anybody can have noticed, and "
     "after the repair. What is delivered is counted at all brokers with subscribers that live and can be "
-    "reached; nothing is stored and sent again. Stretch is the number of links that a publication "
-    "travelled, over that of the shortest way. With churn, a share of all brokers dies each minute, half "
-    "of them silently, and returns after ten seconds."
+    "reached: before the failure was noticed, and when it was repaired and what had waited was sent again. "
+    "Stretch is the number of links that a publication travelled, over that of the shortest way. With "
+    "churn, a share of all brokers dies each minute, half of them silently, and returns after ten seconds. "
+    "What filters cost is measured on the document's grid, where each has subscribers at two brokers."
 )
 
 Timed = tuple[Measured, float]
@@ -64,6 +76,10 @@ def run(request: Request) -> Result:
     configurations = list(choose_configurations(request.fast))
     done = compute(configurations, request.say)
     rows = make_rows(done)
+    for parameters in choose_filters(request.fast):
+        traffic = measure_filters(parameters)
+        request.say(f"{parameters.count} filters, {parameters.placing}")
+        rows += filter_rows(traffic)
     notes = list(make_notes(done))
     page = None if request.out is None else write_report(request.out, done, rows, notes)
     return Result(rows, notes, page)
@@ -83,6 +99,11 @@ def choose_configurations(fast: bool) -> Iterator[Parameters]:
             if size == middle:
                 yield from (replace(whole, redundancy=r) for r in REDUNDANCIES if r != REDUNDANCY)
                 yield from (replace(whole, failures=(), churn=churn) for churn in CHURNS)
+
+
+def choose_filters(fast: bool) -> Iterator[FilterParameters]:
+    for placing in PLACINGS:
+        yield from (FilterParameters(placing, count) for count in (FILTERS[:-1] if fast else FILTERS))
 
 
 def compute(configurations: Sequence[Parameters], say: Callable[[str], None]) -> list[Timed]:
@@ -133,7 +154,7 @@ def make_rows(done: Iterable[Timed]) -> list[Row]:
     done = sorted(done, key=lambda timed: _order(timed[0].parameters))
     every = [measured for measured, _ in done]
     rows = [Row("messages/worst", "per link", max(one.messages_per_link for one in every), MOST_PER_LINK)]
-    for kind in (WHOLE, failed(1, REPAIRED)):
+    for kind in (WHOLE, failed(1, RECOVERED), failed(1, REPAIRED)):
         ratios = [
             ratio
             for one in every
@@ -155,6 +176,18 @@ def _rows_of(measured: Measured, seconds: float) -> Iterator[Row]:
         if kind != WHOLE or not measured.parameters.churn:
             yield Row(f"delivery/{name}" + ("" if kind == CHURN else f"/{kind}"), "%", _percent(ratio))
     yield Row(f"compute/{name}", "s", seconds)
+
+
+def filter_rows(measured: FilterTraffic) -> Iterator[Row]:
+    name = f"filters/{measured.parameters.placing}/{measured.parameters.count}"
+    occasions = {
+        "beginning": measured.beginning,
+        "announcement": measured.announcement,
+        "change": measured.change,
+    }
+    for occasion, traffic in occasions.items():
+        yield Row(f"{name}/{occasion}/packets", "per link", traffic.packets)
+        yield Row(f"{name}/{occasion}/bytes", "per link", traffic.size)
 
 
 def make_notes(done: Iterable[Timed]) -> Iterator[str]:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hedgerow.lab.processes import Program
 from hedgerow.lab.schmitt.brokers import Fleet
-from hedgerow.lab.schmitt.processes import Program
 from hedgerow.lab.schmitt.record import BridgeState, Mode
 
 GHOSTS = {Mode.GHOST: "keep", Mode.PURE: "delete"}
@@ -36,7 +36,7 @@ class Agent(Program):
 
 def _entry(fleet: Fleet, name: str) -> str:
     host, port = fleet.far_address(name)
-    return f'[[broker]]\nid = "{name}"\nurl = "mqtt://{host}:{port}"\nbind = "{fleet.brokers[name].bind}"\n'
+    return f'[[broker]]\nid = "{name}"\nurl = "mqtt://{host}:{port}"\nbind = "{fleet.binds[name]}"\n'
 
 
 def bridge_states(events: list[dict[str, Any]]) -> list[BridgeState]:

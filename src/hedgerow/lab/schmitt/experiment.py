@@ -13,14 +13,14 @@ from pathlib import Path
 from statistics import median
 
 from hedgerow.errors import ConfigError
+from hedgerow.lab.brokers import KINDS
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.figures import need_matplotlib
 from hedgerow.lab.schmitt import measure, report
-from hedgerow.lab.schmitt.brokers import KINDS
-from hedgerow.lab.schmitt.processes import find_program
 from hedgerow.lab.schmitt.record import Departure, Mode, Record, Spec
 from hedgerow.lab.schmitt.side_by_side import run_all
 from hedgerow.lab.schmitt.timeline import TIMELINE, read_timeline
+from hedgerow.net.programs import find_program
 
 OURS, STOCK = "hedgerow", "mosquitto"
 DYNAMIC = (Mode.GHOST, Mode.PURE)

@@ -77,7 +77,7 @@ class Run:
             *others, hub = self._timeline.brokers
             address = self._fleet.far_address(hub)
             for name in others:
-                bind = f"bridge_bind_address {self._fleet.brokers[name].bind}\n"
+                bind = f"bridge_bind_address {self._fleet.binds[name]}\n"
                 await self._clients.command(name, static_section(name, hub, address) + bind)
 
     def _check(self) -> None:

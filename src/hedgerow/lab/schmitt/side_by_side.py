@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from hedgerow.lab.experiments import LabError
-from hedgerow.lab.schmitt.processes import ending_with_parent
 from hedgerow.lab.schmitt.record import Record, Spec, read_record
+from hedgerow.net.programs import ending_with_parent
 
 SIDE_BY_SIDE = 4  # of some seven processes each; on 2 cores they are busy for two thirds of the time
 APART_S = 0.4
