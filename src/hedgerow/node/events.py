@@ -30,6 +30,6 @@ class RightMissing:
     def __str__(self) -> str:
         who = f"the user {self.user}" if self.user is not None else "clients without a user name"
         return (
-            f"the broker at {self.address} does not let us write and read hedgerow/federation/#, so that no"
+            f"the broker at {self.address} does not let us write and read hedgerow/#, so that no"
             f" other federator can link to it: give {who} the right `topic readwrite hedgerow/#`"
         )

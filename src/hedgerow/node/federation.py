@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 OVERLAY_TOPIC = CONTROL_PREFIX + "overlay"
 MESH_TOPIC = CONTROL_PREFIX + "mesh"
 HEALTHY_S = 1.0  # without a word: twice what probes take
+MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
+MAX_TOLD = 256  # addresses of which the log says why there is no link
 
 FederationEvent = OverlayEvent | LinkNotOpen | RightMissing | InterestEvent
 
@@ -122,6 +124,8 @@ class Federation:
     def dial_failed(self, peer: Peer, reason: str) -> None:
         where = peer.addresses[0] if peer.addresses else peer.node_id
         if reason not in (ALREADY_LINKED, self._told.get(where)):
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
             self._told[where] = reason
             self._events.append(LinkNotOpen(where, reason))
         self.overlay.lost(peer, self.broker.now)
@@ -187,6 +191,9 @@ class Federation:
             # It took that one, and did not know that it would dial the same node.
             is_healthy = self.broker.now < link.heard_at + HEALTHY_S
             return ALREADY_LINKED if is_healthy else None
+        sessions = self.neighbour_sessions()
+        if len(sessions) >= MAX_SESSIONS and node_id not in dict(sessions):
+            return f"{MAX_SESSIONS} nodes are neighbours, or were and may come back"
         return None
 
     def accepted(self, connection: Connection) -> None:
@@ -275,7 +282,12 @@ class Federation:
         for node_id, connection in ended:
             if self._links.get(node_id) is connection:
                 del self._links[node_id]
-                self._absences.gone(node_id, now)
+                session = connection.connected_session()
+                waits = bool(session.subscriptions or len(session.outbox or ()))
+                if waits and node_id in self.overlay.links:
+                    self._absences.gone(node_id, now)
+                else:
+                    self._absences.left(node_id)
                 self.overlay.lost(Peer(node_id, ()), now)
 
     def _set_filter(self, node_id: str, topic_filter: str, is_wanted: bool) -> None:

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from hedgerow.node.federation import Federation
 
 
+# A filter that moves from one neighbour to another stays: to unsubscribe and subscribe anew would miss
+# what is published in between.
+LINGER_S = 5.0
+
+
 class Home:
     """`bridge` is not up yet."""
 
@@ -37,6 +42,7 @@ class Home:
         self._broker = federation.broker
         self._bridge = bridge
         self._interests = interests
+        self._leave_at: dict[str, float] = {}  # filters that no neighbour has now, the first to go first
         self._tunnels = TunnelSet(
             federation.make_tunnels(is_federator=True),
             bridge.publish_there,
@@ -61,10 +67,11 @@ class Home:
 
     def _set_asked(self, topic_filter: str, is_asked: bool) -> None:
         """Whether what is published at home is to come here."""
-        if is_asked:
+        if not is_asked:
+            self._leave_at[topic_filter] = self._broker.now + LINGER_S
+            self._federation.is_stirred = True  # of the next deadline
+        elif self._leave_at.pop(topic_filter, None) is None:
             self._bridge.ask_for(topic_filter)
-        else:
-            self._bridge.no_longer_ask_for(topic_filter)
 
     # What the bridge tells
 
@@ -79,7 +86,7 @@ class Home:
 
     def _disconnected(self) -> None:
         self._interests.disconnected(self._broker.now)
-        self._rights.end()
+        self._rights.connection_lost()
         self._tunnels.close_all("the connection to the broker beside was lost")
         self._federation.is_stirred = True
 
@@ -108,10 +115,12 @@ class Home:
 
     @property
     def deadline(self) -> float:
-        return min(self._interests.deadline, self._rights.deadline)
+        return min(self._interests.deadline, next(iter(self._leave_at.values()), float("inf")))
 
     def handle_timer(self, now: float) -> None:
         if self._interests.deadline <= now:
             self._interests.handle_timer(now)
-        if self._rights.deadline <= now:
-            self._rights.handle_timer(now)
+        while next(iter(self._leave_at.values()), float("inf")) <= now:
+            topic_filter = next(iter(self._leave_at))
+            del self._leave_at[topic_filter]
+            self._bridge.no_longer_ask_for(topic_filter)
