@@ -110,13 +110,16 @@ class DocumentFederator:
         children = [name for name, seen in self._children.items() if seen >= self.sequence - 1]
         return [name for name in dict.fromkeys(self.parents() + children) if name != sender]
 
+    def filters_of(self, neighbour_id: str) -> list[str]:
+        return ["#"] if neighbour_id in self._ways else []
+
     def take_packets(self) -> list[tuple[str, bytes]]:
         packets, self._packets = self._packets, []
         return packets
 
     def take_changes(self) -> list[tuple[str, str, bool]]:
         ways = set(self.targets("", None))
-        changes = [(name, "", name in ways) for name in sorted(ways ^ self._ways)]
+        changes = [(name, "#", name in ways) for name in sorted(ways ^ self._ways)]
         self._ways = ways
         return changes
 

@@ -16,6 +16,7 @@ from hedgerow.sim.network import Network
 from hedgerow.sim.simulation import CHURN, TOPIC, WHOLE, Measured, Parameters, Simulation
 from hedgerow.sim.topologies import TOPOLOGIES, grid, tree
 from tests.sim.document import DocumentFederator, read_document
+from tests.sim.flooding import line
 
 
 def make(parameters: Parameters, name: str, now: float, chance: Callable[[], float]) -> DocumentFederator:
@@ -72,7 +73,7 @@ def test_a_federation_converges_and_delivers_all(topology: str) -> None:
 def test_failures_are_measured_before_and_after_the_repair() -> None:
     measured = simulate(topology="ring", redundancy=1, failures=(1, 2), publications=40)
     assert list(measured.deliveries) == [
-        WHOLE, "k1/unnoticed", "k1/repaired", "k2/unnoticed", "k2/repaired",
+        WHOLE, "k1/unnoticed", "k1/recovered", "k1/repaired", "k2/unnoticed", "k2/recovered", "k2/repaired",
     ]  # fmt: skip
     # On a ring with one parent there is no other way until the loss is noticed.
     assert measured.deliveries["k1/unnoticed"] is not None
@@ -114,12 +115,31 @@ def test_a_run_is_a_function_of_its_parameters_and_seed() -> None:
 
 
 def test_announcements_are_counted_one_by_one() -> None:
-    counted = Announcements(read_document)
+    network = line("1", "2")
+    network.run(1)
+    counted = Announcements(read_document, network)
     for data in (b"A 1 1 0", b"A 1 1 1", b"A 1 2 0", b"M 1 1 0", object()):
         counted.watch("1", "2", data)
     assert counted.packets == {("1", "1"): 2, ("1", "2"): 1}
     assert (counted.control_packets, counted.control_bytes) == (4, 28)
-    assert counted.worst_per_link(1) == 2
+    assert counted.worst_per_link == 2
+
+
+def test_a_link_that_comes_up_again_while_an_announcement_spreads_is_another() -> None:
+    network = line("1", "2")
+    network.run(1)
+    counted = Announcements(read_document, network)
+    counted.watch("1", "2", b"A 1 1 0")
+    network.kill("2")
+    network.run(2)
+    network.bring_back("2")
+    network.run(3)
+    for _ in range(3):
+        counted.watch("1", "2", b"A 1 1 0")
+    for _ in range(2):
+        counted.watch("1", "2", b"A 1 2 0")
+    assert counted.packets == {("1", "1"): 4, ("1", "2"): 2}
+    assert counted.worst_per_link == 2
 
 
 def test_only_subscribers_that_live_on_and_can_be_reached_are_counted() -> None:

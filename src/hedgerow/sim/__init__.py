@@ -5,5 +5,5 @@ not seeded (`chance`), events of the same moment happen in the order in which th
 and no result depends on the order of a set. `network` joins machines by `links`; `topologies` says who is
 whose neighbour, `graphs` what can be reached, `faults` what goes wrong. `broker` is a node of the federation
 with nothing but its routing, `measurements` finds out what such nodes do, `simulation` runs a network of
-them, and `configuration` one of real federators.
+them, `configuration` one of real federators, and `filters` one with many filters.
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from hedgerow.sim.broker import Broker, Publication
 from hedgerow.sim.graphs import Graph, distances
@@ -16,13 +18,21 @@ class Announcements:
     """Counts, for each core announcement, the packets that carried it (the document's Theorem 1).
 
     `read(data)` names the announcements in a packet. The same bytes go to all neighbours of a broker, so what
-    was read of them is kept for the next one."""
+    was read of them is kept for the next one.
 
-    def __init__(self, read: Callable[[bytes], Iterable[Hashable]]) -> None:
+    The theorem's links are those that an announcement found while it spread: a link that went down and came
+    up meanwhile is two, as the new connection has to be told of everything."""
+
+    def __init__(self, read: Callable[[bytes], Iterable[Hashable]], network: Network[Any]) -> None:
         self.packets: Counter[Hashable] = Counter()
         self.control_packets = 0
         self.control_bytes = 0
         self._read = read
+        self._network = network
+        self._before: dict[Hashable, int] = {}
+        """Connections that had ended before an announcement's first packet."""
+        self._until: dict[Hashable, int] = {}
+        """Connections that had begun by its last one."""
         self._last: bytes = b""
         self._names: list[Hashable] = []
 
@@ -33,11 +43,19 @@ class Announcements:
         self.control_bytes += len(data)
         if data != self._last:
             self._last, self._names = data, list(self._read(data))
+        begun = self._network.connections
         for name in self._names:
+            if name not in self._before:
+                self._before[name] = begun - self._network.up
             self.packets[name] += 1
+            self._until[name] = begun
 
-    def worst_per_link(self, links: int) -> float:
-        return max(self.packets.values(), default=0) / links if links else 0.0
+    @property
+    def worst_per_link(self) -> float:
+        return max(
+            (count / (self._until[name] - self._before[name]) for name, count in self.packets.items()),
+            default=0.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +109,12 @@ class Publications:
 
     def take_delivery(self) -> Delivery:
         """Of what was published since this was last called; to be called when it has had its time."""
+        delivery = self.delivery_by(math.inf)
+        self._sent.clear()
+        return delivery
+
+    def delivery_by(self, until_at: float) -> Delivery:
+        """What of it had arrived by then."""
         expected = delivered = 0
         stretches = []
         for sent in self._sent:
@@ -100,11 +124,10 @@ class Publications:
                     continue
                 expected += 1
                 arrived = node.machine.arrived.get(sent.number)
-                if arrived is not None:
+                if arrived is not None and arrived[0] <= until_at:
                     delivered += 1
                     if shortest:
                         stretches.append(arrived[1] / shortest)
-        self._sent.clear()
         return Delivery(expected, delivered, tuple(stretches))
 
     def dead(self) -> frozenset[int]:

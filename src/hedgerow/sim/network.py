@@ -85,6 +85,10 @@ class Network(Generic[M]):
         self.events = Events()
         self.nodes: dict[str, Node[M]] = {}
         self.packets = Packets()
+        self.connections = 0
+        """How many links have come up, each as often as it did."""
+        self.up = 0
+        """How many links are up."""
         self.watch: Callable[[str, str, Any], None] | None = None
         """Told of each packet that is sent on a link: sender, receiver, data."""
         self._make = make
@@ -201,10 +205,13 @@ class Network(Generic[M]):
         if link.is_up and (not link.works or link.lost_an_end):
             link.is_up = False
             link.connection += 1
+            self.up -= 1
             self._tell_ends(link)
         if link.works and not link.is_up:
             link.is_up = True
             link.up_at = self.now
+            self.up += 1
+            self.connections += 1
             link.lost_an_end = False
             self._tell_ends(link)
 

@@ -3,6 +3,7 @@
 All brokers start at once, some of them with subscribers of one filter. When all works (`Simulation.works`),
 publications are sent at random brokers. Then brokers of the mesh fall silent, one after the other up to each
 number asked for: publications are sent at once, before anybody can have noticed, and again after the repair.
+Of the first, it is counted what arrived before the failure was noticed, and after the repair.
 With churn, brokers come and go afterwards while publications go on.
 """
 
@@ -23,7 +24,7 @@ from hedgerow.sim.network import Network
 from hedgerow.sim.topologies import TOPOLOGIES
 
 TOPIC = "scale/topic"
-WHOLE, UNNOTICED, REPAIRED, CHURN = "whole", "unnoticed", "repaired", "churn"
+WHOLE, UNNOTICED, RECOVERED, REPAIRED, CHURN = "whole", "unnoticed", "recovered", "repaired", "churn"
 GIVE_UP_INTERVALS = 30
 RESOLUTION_S = 0.01
 PROBES = 5
@@ -64,14 +65,14 @@ class Measured:
     mesh: int
     """Brokers in the mesh, when it had converged."""
     messages_per_link: float
-    """Of the dearest announcement."""
+    """Of the dearest announcement; on links that came and went, per connection."""
     announcements: int
     control_packets: int
     control_bytes: int
     stretch_mean: float | None
     stretch_max: float | None
     deliveries: dict[str, float | None] = field(default_factory=dict)
-    """`whole`, `k1/unnoticed`, `k1/repaired`, …, `churn` → the share that was delivered."""
+    """`whole`, `k1/unnoticed`, `k1/recovered`, `k1/repaired`, …, `churn` → the share that was delivered."""
     repaired_after_s: dict[int, float | None] = field(default_factory=dict)
     """Number of dead → from the last death until all worked again; 0 when it never ceased to."""
     copies_per_arrival: float = 0.0
@@ -100,10 +101,10 @@ class Simulation:
         self.subscribers = sorted(
             stream(parameters.seed, "subscribers").sample(range(parameters.size), count)
         )
-        self.announcements = Announcements(read)
         self.network = Network(
             self._make_broker, stream(parameters.seed, "links"), detection_s=parameters.detection_s
         )
+        self.announcements = Announcements(read, self.network)
         self.network.watch = self.announcements.watch
         self._start(edges)
         self.publications = Publications(
@@ -124,9 +125,8 @@ class Simulation:
         deliveries = {WHOLE: whole.ratio}
         repaired_after_s: dict[int, float | None] = {}
         for count in parameters.failures:
-            unnoticed, repaired, repaired_after_s[count] = self._fail(count)
-            deliveries[failed(count, UNNOTICED)] = unnoticed.ratio
-            deliveries[failed(count, REPAIRED)] = repaired.ratio
+            ratios, repaired_after_s[count] = self._fail(count)
+            deliveries.update({failed(count, phase): ratio for phase, ratio in ratios.items()})
         if parameters.churn:
             deliveries[CHURN] = self._suffer_churn().ratio
         links = sum(1 for _ in self.network.links())
@@ -136,7 +136,7 @@ class Simulation:
             converged_after_s=converged_after_s,
             late_changes=late_changes,
             mesh=len(mesh),
-            messages_per_link=self.announcements.worst_per_link(links),
+            messages_per_link=self.announcements.worst_per_link,
             announcements=len(self.announcements.packets),
             control_packets=self.announcements.control_packets,
             control_bytes=self.announcements.control_bytes,
@@ -238,15 +238,18 @@ class Simulation:
     def _let_arrive(self) -> None:
         self.network.run(self.network.now + 2 * self._crossing_s() + 0.1)
 
-    def _fail(self, count: int) -> tuple[Delivery, Delivery, float | None]:
+    def _fail(self, count: int) -> tuple[dict[str, float | None], float | None]:
+        noticed_at = self.network.now + self.parameters.detection_s
         while len(self.publications.dead()) < count and (mesh := self.mesh()):
             self.network.kill(str(self._faults.choice(mesh)), silent=True)
         self.publications.publish(self.parameters.publications)
         repaired_after_s = self._settle()
-        unnoticed = self.publications.take_delivery()
+        ratios = {UNNOTICED: self.publications.delivery_by(noticed_at).ratio}
+        ratios[RECOVERED] = self.publications.take_delivery().ratio
         self.publications.publish(self.parameters.publications)
         self._let_arrive()
-        return unnoticed, self.publications.take_delivery(), repaired_after_s
+        ratios[REPAIRED] = self.publications.take_delivery().ratio
+        return ratios, repaired_after_s
 
     def _suffer_churn(self) -> Delivery:
         parameters = self.parameters
