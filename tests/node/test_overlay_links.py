@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hedgerow.fabric.overlay.events import NeighbourLost
 from hedgerow.fabric.overlay.limits import Settings
 from tests.node.fabric_of_nodes import Fabric
 
@@ -37,17 +38,18 @@ def test_nothing_is_kept_for_one_that_is_a_neighbour_no_more() -> None:
     """It made room for another, and is served by others."""
     fabric = joined()
     fabric.advance(30)
-    former = [
-        (node, other)
+    former = {
+        (node, event.node_id)
         for node in fabric.nodes
-        for other, session in node.federation.neighbour_sessions()
-        if other not in node.linked
-    ]
+        for event in node.told(NeighbourLost)
+        if event.node_id not in node.linked
+    }
     assert former
     assert not any(node.filters_of(other) for node, other in former)
     fabric["a"].publish("early", b"x")
     fabric.advance(2)
-    assert not any(node.session_of(other).outbox for node, other in former)
+    for node, other in former:
+        assert not dict(node.federation.neighbour_sessions()).get(other)
 
 
 def test_a_contact_that_is_gone_is_not_missed() -> None:

@@ -45,7 +45,7 @@ def test_a_node_without_the_key(key: bytes | None, dials: str) -> None:
     assert fabric["x"].linked == set()
     if dials == "stranger":
         assert {event.node_id for event in fabric["a"].told(PeerRefused)} == {"x"}
-    elif key is not None:  # Who dialled speaks first; it is the stranger that says no.
+    else:  # Who dialled speaks first; it is the stranger that says no.
         assert {event.node_id for event in fabric["x"].told(PeerRefused)} == {"a"}
     assert not fabric["a"].filters_of("x")
 
@@ -58,6 +58,7 @@ def test_a_node_that_others_could_take_for_this_one() -> None:
     assert event.address == "mqtt://a"
     assert "name" in event.reason
     assert fabric["a"].linked == {"b"}
+    assert "hedgerow-federation-a" not in fabric["a"].broker.sessions
 
 
 def test_two_nodes_of_one_name_at_a_third() -> None:

@@ -139,6 +139,8 @@ def decode(data: bytes, key: bytes | None, sender: str, receiver: str) -> tuple[
     for _ in range(count):
         peer, position = _decode_peer(data, position)
         peers.append(peer)
+    if key is None and position + PROOF_BYTES == len(data):
+        raise ProofError("it has a key, and this node has none")
     if position != len(data):
         raise PacketError(f"{len(data) - position} bytes too many")
     return Packet(kind, value, number, tuple(peers)), sequence

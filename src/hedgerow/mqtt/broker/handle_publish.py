@@ -52,8 +52,8 @@ def may_publish(broker: Broker, session: Session, topic: str) -> bool:
             return _may_command(broker, session, topic)
         if not _BRIDGE_STATE.fullmatch(topic):
             return False  # The broker alone speaks there, except that bridges say whether they are up.
-    if topic.startswith(CONTROL_PREFIX):
-        return False
+    if topic.startswith("$") and (session.is_neighbour or topic.startswith(CONTROL_PREFIX)):
+        return False  # Each broker's own.
     return broker.access.may_write(session.username, session.client_id, topic)
 
 
