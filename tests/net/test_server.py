@@ -56,6 +56,15 @@ async def test_a_publication_goes_from_socket_to_socket() -> None:
             assert await subscriber.receive() == Publish("field/2/wind", b"5 m/s")
 
 
+async def test_lives_within_one_second_give_different_ids() -> None:
+    """Without a store nobody counts them: ids that come again would be dropped as duplicates elsewhere."""
+    beginnings = []
+    for _ in range(3):
+        async with running() as server:
+            beginnings.append((server.broker.epoch, server.broker.sequence))
+    assert beginnings == sorted(set(beginnings))
+
+
 async def test_small_packets_leave_at_once() -> None:
     async with running() as server, connected(port_of(server), "client"):
         (connection,) = server.broker.connections

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import socket
+import ssl
 import struct
 import termios
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from hedgerow.mqtt.broker.dialled import DialledConnection
+from hedgerow.net.client.link import explain
 from hedgerow.net.link import WRITE_HIGH_WATER, WRITE_LOW_WATER, Link
 
 if TYPE_CHECKING:
@@ -71,3 +73,10 @@ class FarLink(Link):
             with suppress(OSError):
                 opened = self.transport.get_extra_info("socket")
                 opened.setsockopt(socket.IPPROTO_TCP, TCP_QUICKACK, 1)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, ssl.SSLError):
+            # TLS 1.3 tells a client that it lacks a certificate when its handshake is done already.
+            self.server.broker.now = self.server.clock()
+            self.connection.end(explain(error))
+        super().connection_lost(error)

@@ -227,12 +227,15 @@ class Server:
         default_id = f"{_host_name()}-{secrets.token_hex(3)}"
         if config.data is None:
             self.node_id, snapshot = config.id or default_id, None
-            epoch = int(time.time())  # as a new store counts: no life of this name repeats another's
+            # As a new store counts: no life of this name repeats another's, nor one that begins in the same
+            # second the ids of the one before.
+            seconds, fraction = divmod(time.time(), 1.0)
+            epoch, begun_at = int(seconds), fraction
         else:
             store = await _open_store(config.data)
             self._committer = Committer(self, store)
             self.node_id, snapshot = store.node_id(default_id, config.id), store.load()
-            epoch = store.epoch
+            epoch, begun_at = store.epoch, 0.0
         self.broker = Broker(
             self.node_id,
             epoch,
@@ -245,6 +248,7 @@ class Server:
             sys_interval_s=config.sys_interval_s,
             version=installed_version(),
             administrators=config.administrators,
+            begun_at=begun_at,
         )
 
     def reload(self) -> None:

@@ -75,7 +75,9 @@ class Federation:
         self.home: Home | None = None  # where this node stands beside a broker that is not ours
         me = Peer(broker.node_id, tuple(addresses))
         epoch = broker.epoch
-        self.overlay = Overlay(me, now, epoch=epoch, random=random, key=key, settings=settings)
+        self.overlay = Overlay(
+            me, now, epoch=epoch, begun_at=broker.begun_at, random=random, key=key, settings=settings
+        )
         intervals = {} if announce_interval_s is None else {"announce_interval_s": announce_interval_s}
         self.federator = Federator(
             broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals

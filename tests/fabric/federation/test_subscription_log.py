@@ -382,3 +382,13 @@ def test_what_clients_can_make_grow_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert "n" in lines.log.filters
     lines.connect("c0", "p5, c0, k60")
     assert "f/0" not in lines.log.filters
+
+
+def test_subscriptions_of_a_federator_that_no_line_told_of_are_known() -> None:
+    lines = Lines()
+    before = lines.log.known
+    for _ in range(2):
+        lines.log.note(f"{OWN}-dialler", ["hedgerow/federation/node/n", "hedgerow/federation/home/+"])
+    lines.subscribe(f"{OWN}-dialler 0 hedgerow/federation/home/+")
+    assert lines.log.known == before + 2
+    assert lines.log.filters == set()

@@ -236,7 +236,7 @@ async def test_the_will_is_published_when_the_link_breaks_and_not_when_the_bus_i
                 await bus.publish("flood", b"x" * 1_000)
         bus = await hedgerow.connect(url, will=Message("will/broken", b"gone", 1, True), reconnect=False)
         assert isinstance(bus, MqttBus)
-        link = bus._driver._link
+        link = bus._driver.line.link
         assert link is not None
         link.abort()
         message = await anext(stream)

@@ -368,8 +368,8 @@ async def test_publishing_goes_on_while_the_link_is_closing(url: str) -> None:
         for number in range(200):
             if number % 20 == 10:
                 assert isinstance(bus, MqttBus)
-                if bus._driver._link is not None:
-                    bus._driver._link.abort()
+                if bus._driver.line.link is not None:
+                    bus._driver.line.link.abort()
             results.append(bus.publish_nowait("a", b"%d" % number, qos=1))
             await asyncio.sleep(0)
         async with asyncio.timeout(PATIENCE_S):
@@ -410,11 +410,11 @@ async def test_a_link_that_is_slow_to_close_does_not_disturb_the_next_one() -> N
     """The server says DISCONNECT and leaves its side open; by the time we give up on it, we are back."""
     async with scripted() as server, hedgerow.connect(server.url, **QUICKLY) as bus:
         assert isinstance(bus, MqttBus)
-        first = bus._driver._link
+        first = bus._driver.line.link
         assert first is not None
         server.lingers = True
         server.send(Disconnect(Reason.SERVER_BUSY))
-        await until(lambda: bus._driver._link not in (None, first), "the next link")
+        await until(lambda: bus._driver.line.link not in (None, first), "the next link")
         await server.until_received(Connect, 2)
         server.lingers = False
         assert not first.closed.done()

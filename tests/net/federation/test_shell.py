@@ -16,13 +16,12 @@ from hedgerow.net.metrics import metrics
 from hedgerow.net.server import Server
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
+from tests.faults.federated import AT_ONCE_S, KEY, linked, neighbours
 from tests.net.certificates import Authority
 from tests.net.peers import LOOPBACK, port_of, running
 from tests.waiting import until
 
 OPEN = FederationConfig(enabled=True)
-KEY = b"k" * 32
-AT_ONCE_S = 1.0  # on a busy machine; it takes a millisecond, and without a word about two seconds
 
 
 def url_of(server: Server, scheme: str = "mqtt") -> NeighbourUrl:
@@ -31,19 +30,6 @@ def url_of(server: Server, scheme: str = "mqtt") -> NeighbourUrl:
 
 def linking(*servers: Server, **more: Any) -> FederationConfig:
     return FederationConfig(neighbours=tuple(map(url_of, servers)), **more)
-
-
-def neighbours(server: Server) -> set[str]:
-    assert server.federation is not None
-    return set(server.federation.machine.overlay.round_trips)
-
-
-async def linked(*servers: Server) -> None:
-    """In a line, and to nobody else."""
-    ids = [server.node_id for server in servers]
-    for at, server in enumerate(servers):
-        wanted = {*ids[max(0, at - 1) : at], *ids[at + 1 : at + 2]}
-        await until(lambda s=server, w=wanted: neighbours(s) == w, f"the neighbours of {server.node_id}")  # type: ignore[misc]
 
 
 async def test_the_file_of_neighbours_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,7 +122,7 @@ async def test_what_people_see(tmp_path: Path) -> None:
         async with clients(near, far):
             await until(lambda: near.is_connected and far.is_connected, "the clients")
             far.publish("field/1", b"31", 1)
-            await until(lambda: near.arrived["field/1"] == [b"31"], "a message")
+            await until(lambda: near.arrived["field/1"] == [b"31"] and not far.outgoing, "a message")
         found = read_metrics(b)
         assert found["neighbours",] == 1
         assert 0 < found["round_trip_seconds", "a"] < 1

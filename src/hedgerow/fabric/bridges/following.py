@@ -84,7 +84,9 @@ class FollowingBridge(Bridge):
         broker, connection = self.broker, self.connection
         subscription = Subscription(topic_filter, qos, True, self.section.bridge_outgoing_retain)
         if known is None:
-            send_recent(broker, self.session, subscription, self.admission.was_admitted)
+            was_admitted = self.admission.was_admitted
+            # Its values are told below; an old one would replace what the far broker's own clients have set.
+            send_recent(broker, self.session, subscription, was_admitted, with_past_values=False)
         add_subscription(broker, self.session, subscription)
         self._listening.set(topic_filter, topic_filter, qos)
         if known is None and self.state is State.UP and connection is not None:

@@ -47,13 +47,15 @@ class Overlay:
         now: float,
         *,
         epoch: int,
+        begun_at: float = 0.0,
         random: Callable[[], float],
         key: bytes | None = None,
         settings: Settings | None = None,
     ) -> None:
         """`me` without addresses cannot be dialled by who hears of it, and looks for nobody either: it has
         the neighbours that it was given, and those that come to it.
-        `epoch` grows with every start of this node: a count that it stores, or the time in seconds.
+        `epoch` grows with every start of this node: a count that it stores, or the time in seconds, of which
+        `begun_at` is the fraction.
         `key` closes the membership: 16 to 64 bytes that all members share."""
         if key is not None and not 16 <= len(key) <= 64:
             raise ValueError(f"a key has 16 to 64 bytes, not {len(key)}")
@@ -73,7 +75,7 @@ class Overlay:
         self._departed: dict[str, Peer] = {}
         self.shuffles = shuffle.Shuffles()
         self._sequences: dict[str, int] = {}
-        self._sequence = (epoch & 0xFFFF_FFFF) << 32
+        self._sequence = ((epoch & 0xFFFF_FFFF) << 32) + int(begun_at * 2**32)
         self._packets: list[tuple[str, bytes]] = []
         self._connects: list[Peer] = []
         self._disconnects: list[str] = []

@@ -70,9 +70,13 @@ class Broker:
         sys_interval_s: float = 10.0,
         version: str = "",
         administrators: frozenset[str] = frozenset(),
+        begun_at: float = 0.0,
     ) -> None:
+        """`begun_at`: how much of the epoch, from 0 to 1, was over when this life of the node began, for one
+        that has no store to count its lives in."""
         self.node_id = node_id
         self.epoch = epoch
+        self.begun_at = begun_at
         self.now = now
         self.limits = limits or Limits()
         self.access = access or Access()
@@ -83,9 +87,11 @@ class Broker:
         self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()
         self.neighbourhood: Neighbourhood | None = None  # where the node is part of a federation
+        self.speaks_renewals = False  # Does it take connections of the extension (`extension.py`)?
+        self.supporter = ""  # HOST:PORT of the broker that supports this one, as such clients are told
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
         self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
-        self.sequence = 0  # of the fabric-wide message ids that begin here
+        self.sequence = int(begun_at * 2**40)  # of the fabric-wide message ids that begin here
         self.stats = Stats()
         self.connections: set[Connection] = set()
         self.client_count = 0  # connections whose CONNECT was accepted

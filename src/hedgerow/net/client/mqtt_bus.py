@@ -18,6 +18,7 @@ from typing import Any
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import packets
+from hedgerow.mqtt.client.client import Client
 from hedgerow.mqtt.client.events import (
     Event,
     MessageReceived,
@@ -58,7 +59,6 @@ class MqttBus(Bus):
         self.address = address
         self._options = options
         self._driver = ClientDriver(address, options.driver, self._handle, self._change_state, self._finish)
-        self._client = self._driver.client
         self._clock = self._driver.clock
         self._results: dict[int, asyncio.Future[Any]] = {}
         self._changed = asyncio.Event()  # for those who wait to publish
@@ -69,6 +69,11 @@ class MqttBus(Bus):
         self._claiming: bool | None = None  # None until the first connection
 
     @property
+    def _client(self) -> Client:
+        """The machine of today: another one after a move to another server."""
+        return self._driver.client
+
+    @property
     def client_id(self) -> str:
         """Our name at the server, which may have assigned it."""
         return self._client.client_id
@@ -76,7 +81,8 @@ class MqttBus(Bus):
     @property
     def version(self) -> int:
         """The protocol version that is spoken: 5, 4 (3.1.1) or 3 (3.1)."""
-        return self._options.driver.connect.version
+        version = self._client.options.version
+        return packets.MQTT_3_1_1 if version == packets.MQTT_RENEWALS else version
 
     # From open to closed.
 
@@ -209,8 +215,8 @@ class MqttBus(Bus):
         subscription may be waiting for just that one.
         """
         full = bool(self._full)
-        self._client.hold_acknowledgements(full)
-        self.overflowing = full and self._client.unanswered
+        self._driver.hold_acknowledgements(full)
+        self.overflowing = full and self._driver.unanswered
         self._driver.set_reading(not full or self.overflowing or not self._client.connected)
         if not full:
             self._driver.flush()
@@ -332,14 +338,13 @@ class MqttBus(Bus):
     def acknowledge(self, message: Message) -> None:
         """With `manual_acknowledgement`: the application is done with a QoS 1 or 2 message."""
         if isinstance(message, MessageReceived):
-            self._client.acknowledge(message)
-            self._driver.flush_soon(4)
+            self._driver.acknowledge(message)
 
     def _keep_unclaimed(self, message: MessageReceived) -> None:
         """A message that no subscription here matches. After a restart the server's session has
         subscriptions that this process has yet to make; otherwise someone has just left."""
         if not self._claiming:
-            self._client.acknowledge(message)
+            self._driver.acknowledge(message)
             return
         if len(self._unclaimed) == MAX_UNCLAIMED:
             oldest = self._unclaimed.popleft()

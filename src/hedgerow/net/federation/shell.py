@@ -101,8 +101,8 @@ class Federation:
 
     def _found(self, node_id: str, urls: list[str]) -> None:
         overlay, peer = self.machine.overlay, Peer(node_id, tuple(urls))
-        if overlay.neighbours():
-            overlay.remember([peer])  # A member that joins everyone it sees pushes others out.
+        if len(overlay.neighbours()) >= overlay.settings.active_target:
+            overlay.remember([peer])  # Who joins everyone that it sees pushes others out.
         else:
             overlay.join(peer, self._server.clock())
         self.machine.is_stirred = True

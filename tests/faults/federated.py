@@ -1,0 +1,58 @@
+"""Federated nodes and sidecars of this process, and Mosquittos beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hedgerow.lab.brokers import Mosquitto
+from hedgerow.lab.spohn.nodes import SUBSCRIPTION_LOG
+from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.server import Server
+from tests.net.peers import NOWHERE, running
+from tests.programs import need_program
+from tests.waiting import until
+
+AT_ONCE_S = 1.0  # on a busy machine; it takes milliseconds, and without a word it would take 1.5 s
+KEY = b"k" * 32
+
+
+def url_at(port: int, username: str | None = None, password: str | None = None) -> NeighbourUrl:
+    return NeighbourUrl("127.0.0.1", port, False, username, password)
+
+
+@asynccontextmanager
+async def sidecar(
+    name: str, home: int | NeighbourUrl, *dialled: int | NeighbourUrl, **more: Any
+) -> AsyncIterator[Server]:
+    beside, *others = [each if isinstance(each, NeighbourUrl) else url_at(each) for each in (home, *dialled)]
+    config = FederationConfig(home=beside, neighbours=tuple(others), **more)
+    async with running(id=name, **NOWHERE, federation=config) as server:
+        yield server
+
+
+def neighbours(server: Server) -> set[str]:
+    assert server.federation is not None
+    return set(server.federation.machine.overlay.round_trips)
+
+
+async def linked(*servers: Server) -> None:
+    """In a line, and to nobody else."""
+    ids = [server.node_id for server in servers]
+    for at, server in enumerate(servers):
+        wanted = {*ids[max(0, at - 1) : at], *ids[at + 1 : at + 2]}
+        await until(lambda s=server, w=wanted: neighbours(s) == w, f"the neighbours of {server.node_id}")  # type: ignore[misc]
+
+
+@asynccontextmanager
+async def mosquittos(directory: Path, *names: str) -> AsyncIterator[list[Mosquitto]]:
+    need_program("mosquitto")
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(Mosquitto(name, directory / name)) for name in names]
+        for broker in brokers:
+            broker.more = SUBSCRIPTION_LOG
+        await asyncio.gather(*(broker.start() for broker in brokers))
+        yield brokers
