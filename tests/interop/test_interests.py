@@ -42,6 +42,7 @@ class Sidecar:
             linger_s=0.1,
             grace_s=GRACE_S,
             live_within_s=live_within_s,
+            unknown_s=0.1,
         )
         self.wanted: set[str] = set()
         self.events: list[InterestEvent] = []

@@ -29,10 +29,18 @@ OWN_COUNT = len(Interests.topics) + 1
 class Home:
     """A broker as its sidecar sees it: the lines that it logs, and what the sidecar makes of them."""
 
-    def __init__(self, *assume: str, now: float = 0.0) -> None:
+    def __init__(self, *assume: str, now: float = 0.0, remembered: tuple[str, ...] = ()) -> None:
         self.now = now
-        self.interests = Interests(now, assume, client_id=OWN, own_filters=["x"], broker=BROKER, user="hedge")
-        self.wanted: set[str] = set()
+        self.interests = Interests(
+            now,
+            assume,
+            client_id=OWN,
+            own_filters=["x"],
+            broker=BROKER,
+            user="hedge",
+            remembered=remembered,
+        )
+        self.wanted = set(remembered)
 
     def connect(self, is_new_session: bool = True, uptime_s: int = 1000, has_log: bool = True) -> None:
         self.interests.connected(self.now, is_new_session)
@@ -260,6 +268,8 @@ def test_subscriptions_from_before_us_are_told_and_again_if_they_grow() -> None:
     home.client("dev", "a")
     assert home.events() == []  # The one that was retained is old.
     home.count(1 + 3)
+    assert home.events() == []  # They may be federators that have yet to say so.
+    home.at(home.now + 20)
     (event,) = home.interests.take_events()
     assert isinstance(event, UnknownSubscriptions)
     assert event.count == home.interests.unknown == 3
@@ -267,13 +277,40 @@ def test_subscriptions_from_before_us_are_told_and_again_if_they_grow() -> None:
     assert "--assume FILTER" in str(event)
     home.at(1000.0).count(1 + 2)
     home.count(1 + 3)
+    home.at(1020.0)
     assert home.events() == []
     home.count(1 + 4)
     home.count(1 + 5)
+    home.at(1040.0)
     assert home.events() == [UnknownSubscriptions]  # and not with each one
-    home.at(2000.0).count(1 + 5)
+    home.count(1 + 6)
+    home.at(1060.0)
+    assert home.events() == []
+    home.at(2000.0)
     assert home.events() == [UnknownSubscriptions]
     home.count(1)
+    assert home.interests.unknown == 0
+
+
+def test_filters_of_an_earlier_life_stay_while_there_are_subscriptions_that_nobody_knows() -> None:
+    home = Home(remembered=("a", "b"))
+    home.connect()
+    home.client("dev", "b")
+    home.count(2)  # dev's, and one from before
+    home.at(home.now + 20)
+    home.wants("a", "b")
+    home.count(1)
+    home.at(home.now + 20)
+    home.wants("b")
+
+
+def test_what_is_known_in_the_end_is_not_told() -> None:
+    home = Home()
+    home.connect()
+    home.count(1)
+    home.client("hedgerow-federation-8", "a")
+    home.at(home.now + 20)
+    assert home.events() == []
     assert home.interests.unknown == 0
 
 

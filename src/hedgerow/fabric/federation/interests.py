@@ -57,6 +57,7 @@ LINGER_S = 2.0
 GRACE_S = 60.0  # Common clients wait up to that long before they connect again.
 LIVE_WITHIN_S = 10.0  # since the connection: our own line, or else the log is not published
 RESTART_SLACK_S = 2.5  # The uptime is in whole seconds, and comes once in a while.
+UNKNOWN_S = 15.0  # before it is told: federators that dial us are counted before they say who they are
 TELL_UNKNOWN_AGAIN_S = 600.0
 MIN_UNSEEN_CLIENTS = 10  # subscribed, and nobody of them was seen to connect: no line of that kind comes
 
@@ -87,6 +88,7 @@ class Interests:
         linger_s: float = LINGER_S,
         grace_s: float = GRACE_S,
         live_within_s: float = LIVE_WITHIN_S,
+        unknown_s: float = UNKNOWN_S,
     ) -> None:
         """`client_id` is subscribed to `topics`, and before that to `own_filters`; `own_ids` are further
         clients of ours at this broker. `broker` and `user` are for people."""
@@ -107,8 +109,11 @@ class Interests:
         self._tell_again_at = NEVER
         self._events: list[InterestEvent] = []
         self._complained: set[str] = set()
+        self._unknown_s = unknown_s
         self._unknown_told = 0
-        self._tell_unknown_at = now
+        self._may_tell_unknown_at = now
+        self._tell_unknown_at = NEVER
+        self._count = 0  # subscriptions, as the broker last told
         self._live_by = NEVER
         self._doubt_until = NEVER
         self._is_doubt_due = False
@@ -123,7 +128,7 @@ class Interests:
     @property
     def deadline(self) -> float:
         leaves_at = next(iter(self._leave_at.values()), NEVER)
-        own = min(leaves_at, self._tell_again_at, self._live_by, self._doubt_until)
+        own = min(leaves_at, self._tell_again_at, self._live_by, self._doubt_until, self._tell_unknown_at)
         return min(own, self.log.deadline, self.announcements.deadline)
 
     @property
@@ -148,7 +153,7 @@ class Interests:
 
     def disconnected(self, now: float) -> None:
         self._now = now
-        self._live_by = self._doubt_until = NEVER
+        self._live_by = self._doubt_until = self._tell_unknown_at = NEVER
         self._is_doubt_due = False
         self.announcements.disconnected()
 
@@ -188,6 +193,8 @@ class Interests:
         if self._live_by <= now:
             self._live_by = NEVER
             self._complain_of_silence()
+        if self._tell_unknown_at <= now:
+            self._tell_unknown()
         if self._doubt_until <= now:
             self._doubt_until = NEVER
             self._is_doubt_due = True
@@ -269,16 +276,24 @@ class Interests:
         self.unknown = max(0, count - self.log.known)
         if not self.unknown:
             self._forget_remembered()
-        if self.unknown > self._unknown_told and self._now >= self._tell_unknown_at and not self._wants_all:
-            self._unknown_told = self.unknown
-            self._tell_unknown_at = self._now + TELL_UNKNOWN_AGAIN_S
-            self._events.append(UnknownSubscriptions(self._broker, self.unknown))
+        self._count = count
+        if self.unknown > self._unknown_told and self._tell_unknown_at == NEVER:
+            self._tell_unknown_at = max(self._now + self._unknown_s, self._may_tell_unknown_at)
         if self._doubt_until == NEVER and not self._is_doubt_due:
             return
         beyond = count - self.log.known
         self._beyond_heard = beyond + self.log.count_of(self.log.in_doubt(with_sessions=True))
         self._beyond_sessions = beyond + self.log.count_of(self.log.in_doubt(with_sessions=False))
         self._resolve_doubt()
+
+    def _tell_unknown(self) -> None:
+        """If they are still unknown: what was logged since the count only makes them fewer."""
+        self._tell_unknown_at = NEVER
+        self.unknown = max(0, self._count - self.log.known)
+        if self.unknown > self._unknown_told and not self._wants_all:
+            self._unknown_told = self.unknown
+            self._may_tell_unknown_at = self._now + TELL_UNKNOWN_AGAIN_S
+            self._events.append(UnknownSubscriptions(self._broker, self.unknown))
 
     def _receive_uptime(self, payload: bytes) -> None:
         self._hears_system = True
