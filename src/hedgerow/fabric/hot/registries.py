@@ -1,0 +1,87 @@
+"""In.Registry and Out.Registry: the topics that this broker keeps, and those that it delegates.
+
+A topic is in one of them, or in none: then the broker keeps it too, as it does with every subscription
+until something else is decided. So In.Registry may forget a topic without a word, and Out.Registry may not:
+what leaves it is recovered. `take_changes` tells what is different from the last time it was asked; what
+went back and forth meanwhile is no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+MAX_REGISTERED = 16_384  # topics in each registry: whoever publishes can invent them without end
+
+# Once Out.Registry is full, so many of its silent topics make room at a time. With a flood of topics the
+# brokers would otherwise tell each other of every one of them, twice.
+MAX_FORGOTTEN = 256
+
+
+class Changes(NamedTuple):
+    delegate: Sequence[str]
+    recover: Sequence[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.delegate or self.recover)
+
+
+class Registries:
+    def __init__(self) -> None:
+        self._in: dict[str, None] = {}
+        self._out: dict[str, None] = {}
+        self._changes: dict[str, bool] = {}  # topic → is it kept now?
+
+    @property
+    def in_registry(self) -> Sequence[str]:
+        return tuple(self._in)
+
+    @property
+    def out_registry(self) -> Sequence[str]:
+        return tuple(self._out)
+
+    def keeps(self, topic: str) -> bool:
+        return topic not in self._out
+
+    def keep(self, topic: str) -> None:
+        if topic in self._in:
+            return
+        if topic in self._out:
+            del self._out[topic]
+            self._change(topic, kept=True)
+        if len(self._in) >= MAX_REGISTERED:
+            del self._in[next(iter(self._in))]
+        self._in[topic] = None
+
+    def delegate(self, topic: str) -> None:
+        """Beyond the bound it stays where it is."""
+        if topic in self._out or len(self._out) >= MAX_REGISTERED:
+            return
+        self._in.pop(topic, None)
+        self._out[topic] = None
+        self._change(topic, kept=False)
+
+    def make_room(self, wanted: int, active: Container[str]) -> None:
+        """Out.Registry is to take so many more: of those that are not active the oldest are recovered."""
+        wanted = min(wanted - (MAX_REGISTERED - len(self._out)), MAX_FORGOTTEN)
+        if wanted <= 0:
+            return
+        # Active topics that were delegated long ago stand in front: they are not looked at without end.
+        oldest = islice(self._out, 2 * MAX_FORGOTTEN)
+        for topic in [topic for topic in oldest if topic not in active][:wanted]:
+            del self._out[topic]
+            self._change(topic, kept=True)
+
+    def take_changes(self) -> Changes:
+        changes, self._changes = self._changes, {}
+        return Changes(
+            delegate=[topic for topic, kept in changes.items() if not kept],
+            recover=[topic for topic, kept in changes.items() if kept],
+        )
+
+    def _change(self, topic: str, kept: bool) -> None:
+        if topic in self._changes:
+            del self._changes[topic]
+        else:
+            self._changes[topic] = kept
