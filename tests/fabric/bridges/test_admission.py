@@ -42,6 +42,51 @@ def test_alone_it_enters_once_and_nothing_is_said() -> None:
     assert one.take_publications() == []
 
 
+def test_alone_a_run_enters_as_each_of_it_would() -> None:
+    one, two = Admission("one"), Admission("two")
+    one.set_leader("one", True, NOW)
+    ids = [some_id(number) for number in range(1, 6)]
+    assert one.enter_run(ids, NOW)
+    assert one.enter(ids[0], NOW) is True  # again, after a lost link
+    one.set_leader("one", False, NOW)
+    two.set_leader("one", False, NOW)
+    assert [two.enter(each, NOW) for each in ids] == [None] * 5
+    talk([one, two])
+    assert two.take_answers() == [(each, False) for each in ids]
+
+
+def test_a_run_of_which_something_has_entered_is_asked_for_one_by_one() -> None:
+    one = Admission("one")
+    one.set_leader("one", True, NOW)
+    one.note_heard(some_id(3))
+    ids = [some_id(number) for number in range(1, 6)]
+    assert not one.enter_run(ids, NOW)
+    assert [one.enter(each, NOW) for each in ids] == [True, True, False, True, True]
+
+
+def test_the_others_wait_for_who_brought_a_run() -> None:
+    one, two = Admission("one"), Admission("two")
+    one.set_leader("one", True, NOW)
+    assert one.enter_run([some_id(1), some_id(2)], NOW)
+    for each in (one, two):
+        each.set_leader("one", False, NOW)
+    assert two.enter(some_id(3), NOW) is None
+    talk([one, two])
+    assert two.take_answers() == []
+    one.handle_timer(NOW + PREFERENCE_S)
+    talk([one, two], NOW + PREFERENCE_S)
+    assert two.take_answers() == [(some_id(3), True)]
+
+
+def test_what_is_remembered_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "MAX_ADMITTED", 10)
+    one = Admission("one")
+    one.set_leader("one", True, NOW)
+    for start in range(0, 100, 20):
+        assert one.enter_run([some_id(start + number) for number in range(20)], NOW)
+    assert sum(one.was_admitted(some_id(number)) for number in range(100)) == 10
+
+
 def test_of_two_that_have_a_message_one_brings_it() -> None:
     one, two, three = carriers("one", "two", "three", leader="one")
     assert two.enter(some_id(1), NOW) is None

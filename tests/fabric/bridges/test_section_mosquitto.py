@@ -11,7 +11,8 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.section import read_section
-from tests.programs import free_port, need_program, run_mosquitto
+from hedgerow.net.programs import free_port
+from tests.programs import need_program, run_mosquitto
 from tests.waiting import PATIENCE_S
 
 ACCEPTED = [

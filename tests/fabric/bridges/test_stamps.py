@@ -47,17 +47,17 @@ def test_a_carrier_alone_gives_ids_itself_and_publishes_no_stamps() -> None:
     first, *others = ids(one)
     assert (first.origin, first.sequence) == (one.stamps.attendance.identity, 1)
     assert [each.sequence for each in others] == [2, 3]
-    following = one.stamps.next_id(broker.now)
-    assert following == MessageId(first.origin, first.epoch, 4)
+    assert one.stamps.next_run(3, broker.now) == (first.origin, first.epoch, range(4, 7))
+    assert one.stamps.next_run(1, broker.now) == (first.origin, first.epoch, range(7, 8))
     assert said(broker, STAMPS_TOPIC) == []
-    assert one.stamps.counters.alone == 4
+    assert one.stamps.counters.alone == 7
 
 
 def test_a_carrier_does_not_give_ids_before_it_knows_who_is_there() -> None:
     broker = foreign()
     one = broker.add("one", "#")
     one.connect()
-    assert one.stamps.next_id(broker.now) is None
+    assert one.stamps.next_run(1, broker.now) is None
     broker.run(0.12)
     broker.bear("a", b"x")
     broker.run(0.05)
@@ -210,7 +210,7 @@ def test_when_all_others_die_the_last_is_alone() -> None:
     one.cut(knows=False)
     broker.run(2.0)
     assert two.stamps.attendance.is_alone
-    assert two.stamps.next_id(broker.now) is not None
+    assert two.stamps.next_run(1, broker.now) is not None
 
 
 def test_when_the_connection_ends_what_is_held_at_qos_1_leaves() -> None:
@@ -326,7 +326,7 @@ def test_alone_at_such_a_broker_its_own_message_that_comes_back_is_known() -> No
     broker.run(0.3)
     assert [each.origin for each in ids(one)] == ["node", one.stamps.attendance.identity]
     assert said(broker, STAMPS_TOPIC) == []
-    assert one.stamps.next_id(broker.now) is None
+    assert one.stamps.next_run(1, broker.now) is None
 
 
 def test_where_it_does_not_come_back_the_short_way_is_open() -> None:
@@ -336,7 +336,7 @@ def test_where_it_does_not_come_back_the_short_way_is_open() -> None:
     broker.bear("a", b"x")
     broker.run(0.3)
     assert [each.origin for each in ids(one)] == [one.stamps.attendance.identity]
-    assert one.stamps.next_id(broker.now) is not None
+    assert one.stamps.next_run(1, broker.now) is not None
 
 
 def test_a_newcomer_gets_the_stamps_of_what_crossed_its_first_word() -> None:
@@ -352,6 +352,25 @@ def test_a_newcomer_gets_the_stamps_of_what_crossed_its_first_word() -> None:
     assert len(two.identified) > 0
     for born, message_id in two.identified:
         assert born.message.id == message_id
+
+
+def test_a_stamp_whose_message_is_yet_to_come_keeps_the_short_way_shut() -> None:
+    """Its message may wait at the broker for room in flight, while who stamped it has left."""
+    broker = foreign()
+    [one] = broker.join("one")
+    older = Stamps("older", 5, False, IDENTITY)
+    older.connected(0.0)
+    older.note_sent(Message("a", b"x", id=MessageId("node", 1, 1)), 0.0)
+    said_by_it = [*older.take_publications(), Message(CARRIER_TOPIC + "older", b"")]
+    for each in said_by_it:
+        one.stamps.receive_control(each.topic, each.payload, broker.now)
+    assert one.stamps.attendance.is_alone
+    assert one.stamps.next_run(1, broker.now) is None
+    one.stamps.receive_message(Message("a", b"x", 1), None, broker.now)
+    [(message, _)] = one.stamps.take_identified()
+    assert message.id == MessageId("node", 1, 1)
+    broker.run(2.0)
+    assert one.stamps.next_run(1, broker.now) is not None
 
 
 def test_a_carrier_with_user_properties_stamps_for_one_without() -> None:

@@ -76,6 +76,21 @@ class Admission:
             self._ask(message_id, now)
         return None
 
+    def enter_run(self, ids: Sequence[MessageId], now: float) -> bool:
+        """As `enter` for each, all of one life, while we are alone. False: ask for each, since F has some."""
+        origin, epoch, _ = ids[0]
+        life = self._entered.life(origin, epoch)
+        admitted, is_new = self._admitted, True
+        for message_id in ids:
+            if life.seen(message_id.sequence):
+                is_new = False
+                break
+            admitted[message_id] = self.carrier_id  # Ours from here on: `enter` lets it through.
+        while len(admitted) > MAX_ADMITTED:
+            admitted.popitem(last=False)
+        self._prefer(self.carrier_id, ids[0], now)
+        return is_new
+
     def _ask(self, message_id: MessageId, now: float) -> None:
         if self.leader == self.carrier_id:
             self._deferred[self.carrier_id, message_id] = now + PREFERENCE_S
@@ -175,14 +190,17 @@ class Admission:
         may = not self._entered.seen(message_id) or was_admitted
         if may:
             self._remember(carrier_id, message_id)
-            origin, epoch, _ = message_id
-            self._preferred[origin, epoch] = carrier_id, now
-            self._preferred.move_to_end((origin, epoch))
-            if len(self._preferred) > MAX_PREFERRED:
-                self._preferred.popitem(last=False)
+            self._prefer(carrier_id, message_id, now)
             if carrier_id != self.carrier_id:
                 self._settle(message_id, False)
         return may
+
+    def _prefer(self, carrier_id: str, message_id: MessageId, now: float) -> None:
+        origin, epoch, _ = message_id
+        self._preferred[origin, epoch] = carrier_id, now
+        self._preferred.move_to_end((origin, epoch))
+        if len(self._preferred) > MAX_PREFERRED:
+            self._preferred.popitem(last=False)
 
     def _announce(self, topic: str, message_id: MessageId) -> None:
         if not self._publications or self._publications[-1][0] != topic:

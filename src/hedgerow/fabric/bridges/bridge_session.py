@@ -15,6 +15,7 @@ from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.ids import Outbound
 from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.recent import send_recent
+from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 from hedgerow.mqtt.packets import Subscription
@@ -30,8 +31,6 @@ def take_session(broker: Broker, section: Section, token: Callable[[], int]) -> 
         # a new message for the old one (QoS 2).
         session.outbox = Outbox(broker.limits.in_flight)
         session.outbox.next_packet_id = 1 + token() % MAX_PACKET_ID
-    for delivery in waiting_for(session):
-        delivery.queued_at = delivery.queued_at or broker.now  # Since when is not stored.
     session.username = section.local_username
     session.is_bridge = session.is_peer = True
     session.ledger = session.ledger or Outbound(published=len(session.outbox or ()))
@@ -69,12 +68,14 @@ def subscribe(
     return held.keys() & wanted.keys()
 
 
-def add_subscription(broker: Broker, session: Session, subscription: Subscription) -> None:
+def add_subscription(
+    broker: Broker, session: Session, subscription: Subscription, since: float = ALWAYS
+) -> None:
     record = SubscriptionRecord(subscription)
     if session.subscriptions is None:
         session.subscriptions = {}
     session.subscriptions[subscription.topic_filter] = record
-    broker.subscriptions.add(session, subscription, None)
+    broker.subscriptions.add(session, subscription, None, since)
     broker.durability.store_subscription(session, subscription.topic_filter, record)
 
 

@@ -21,7 +21,7 @@ from hedgerow.fabric.bridges.following import FollowingBridge
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.broker import Broker
-from hedgerow.mqtt.broker.deliveries import drop_aged, enqueue
+from hedgerow.mqtt.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
@@ -67,9 +67,6 @@ class BridgeSet:
 
     def __contains__(self, name: object) -> bool:
         return name in self._bridges
-
-    def __getitem__(self, name: str) -> Bridge:
-        return self._bridges[name]
 
     def __iter__(self) -> Iterator[Bridge]:
         """Those too that are being deleted."""
@@ -295,6 +292,7 @@ class BridgeSet:
     def _enqueue(self, bridge: Bridge, message: Message, delivery: Delivery) -> None:
         # The message has a place in the store for the one that it waits for, not for this one.
         self._broker.durability.store_separately()
+        keep_age(delivery)
         enqueue(self._broker, bridge.session, Delivery(message, delivery.qos, delivery.retain))
 
     # What the shell asks for

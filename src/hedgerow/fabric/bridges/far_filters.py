@@ -108,10 +108,6 @@ class FarFilters:
     def asked(self) -> Iterable[str]:
         return self._asked.keys()
 
-    @property
-    def asked_count(self) -> int:
-        return len(self._asked)
-
     def claimed(self) -> tuple[str, ...]:
         """What the other carriers at the far broker are told of `asked`: more than fits is everything."""
         if len(self._asked) > MAX_FILTERS or self._asked_bytes > MAX_FILTER_BYTES:

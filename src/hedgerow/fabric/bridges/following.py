@@ -25,6 +25,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.recent import send_recent
+from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import Publish, Subscription
 from hedgerow.topics import TopicTree, validate_filter
@@ -72,9 +73,9 @@ class FollowingBridge(Bridge):
     def listened(self) -> Sequence[str]:
         return list(self.session.subscriptions or ())
 
-    def listen(self, topic_filter: str, qos: int = 2) -> bool:
-        """What is published here to this filter goes to the far broker. False: there is no room, or it is
-        nothing that leaves."""
+    def listen(self, topic_filter: str, qos: int = 2, since: float = ALWAYS) -> bool:
+        """What is published here to this filter goes to the far broker, but for what comes late and is from
+        before `since`. False: there is no room, or it is nothing that leaves."""
         held = self.session.subscriptions or {}
         known = held.get(validate_filter(topic_filter))
         if known is not None and known.subscription.qos == qos:
@@ -86,8 +87,8 @@ class FollowingBridge(Bridge):
         if known is None:
             was_admitted = self.admission.was_admitted
             # Its values are told below; an old one would replace what the far broker's own clients have set.
-            send_recent(broker, self.session, subscription, was_admitted, with_past_values=False)
-        add_subscription(broker, self.session, subscription)
+            send_recent(broker, self.session, subscription, was_admitted, with_past_values=False, since=since)
+        add_subscription(broker, self.session, subscription, since)
         self._listening.set(topic_filter, topic_filter, qos)
         if known is None and self.state is State.UP and connection is not None:
             broker.queue_retained(connection, subscription, None)

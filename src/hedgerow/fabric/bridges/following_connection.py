@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hedgerow.fabric.bridges.far_connection import MAX_CACHED_NAMES, FarConnection
 from hedgerow.fabric.bridges.far_filters import Deliver, FarFilter
-from hedgerow.fabric.bridges.short_paths import FOREIGN_SHORT_PATH
+from hedgerow.fabric.bridges.short_paths import FOREIGN_SHORT_PATH, publish_born_row, publish_born_run
 from hedgerow.fabric.bridges.stamps import is_control
-from hedgerow.message import Message
-from hedgerow.mqtt.broker.handle_publish import accept
+from hedgerow.mqtt.broker.runs import PUBLISH_AT_LEAST_ONCE
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Subscription
 from hedgerow.mqtt.properties import encode_body
 
@@ -28,7 +27,8 @@ MAX_BATCH_BYTES = 16_384
 
 
 class Way(NamedTuple):
-    """Where PUBLISH packets of a topic go at QoS 0, without RETAIN, by the identifier that they have."""
+    """Where PUBLISH packets of a topic go, without RETAIN, by the identifier that they have: at QoS 0, and at
+    QoS 1 where one filter matches."""
 
     topic: str
     is_watched: bool
@@ -225,7 +225,7 @@ def publish_followed(
         return 0
     deliver = way.copies[properties]
     if deliver is _publish_here:
-        return _publish_born_here(connection, topic_bytes, data[payload_at:stop], stop)
+        return publish_born_row(connection, data, position, body, stop, topic_end, payload_at)
     stats, inbound = connection.broker.stats, connection.inbound
     stats.packets_received += 1
     stats.publish_bytes_received += stop - position
@@ -237,18 +237,29 @@ def publish_followed(
     return stop
 
 
-def _publish_born_here(connection: FollowingConnection, topic_bytes: bytes, payload: bytes, stop: int) -> int:
-    """As `publish_born`, of a bridge with topic lines."""
-    broker, foreign = connection.broker, connection.foreign
-    route = connection.route_for(topic_bytes)
-    if route is None or foreign is None or not foreign.is_simple:
+def publish_followed_at_least_once(
+    connection: FollowingConnection, data: bytes, position: int, body: int, stop: int
+) -> int:
+    """PUBLISH at QoS 1, without DUP and RETAIN, and all that follow, by the only filter which matches.
+
+    Where several match, the copies of one message may come far from each other.
+    """
+    if stop - body < 5:
         return 0
-    message_id = foreign.stamps.next_id(broker.now)
-    if message_id is None:
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    block = topic_end + 2
+    if block >= stop or data[block] >= 0x80:
         return 0
-    broker.stats.packets_received += 1
-    accept(connection, Message(route.topic, payload, id=message_id), route, 0)
-    return stop
+    payload_at = block + 1 + data[block]
+    way = connection.find_way(data[body + 2 : topic_end])
+    if way is None or len(way.copies) != 1 or payload_at > stop:
+        return 0
+    if way.copies.get(data[block + 1 : payload_at]) is not _publish_here:
+        return 0
+    return publish_born_run(connection, data, position, body, stop, topic_end, data[block:payload_at])
 
 
-FOLLOWING_SHORT_PATH = FOREIGN_SHORT_PATH | {0x30: publish_followed}
+FOLLOWING_SHORT_PATH = FOREIGN_SHORT_PATH | {
+    0x30: publish_followed,
+    PUBLISH_AT_LEAST_ONCE: publish_followed_at_least_once,
+}

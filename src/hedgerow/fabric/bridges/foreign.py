@@ -97,8 +97,10 @@ class Foreign:
         assert connection is not None
         now = connection.broker.now
         message_id = connection.broker.identify_late(message)
-        held = _Held(message, topic, data, qos, packet_id)
         may = self.admission.enter(message_id, now)
+        if may and self.is_simple:
+            return data  # There is nobody to tell. In a profile `serve` was 47 % of what delivering it took.
+        held = _Held(message, topic, data, qos, packet_id)
         if may:
             self._note_sent(held, now)
             self.serve()
@@ -113,6 +115,13 @@ class Foreign:
         self._is_due = True
         connection.bridge.on_change()
         return HELD
+
+    def enter_run(self, messages: Sequence[Message]) -> bool:
+        """May these leave at QoS 1, as a run of one life? False: `send` each."""
+        if not self.is_simple or self.connection is None:
+            return False
+        ids = [message.id for message in messages if message.id is not None]
+        return len(ids) == len(messages) and self.admission.enter_run(ids, self.connection.broker.now)
 
     def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
         """Messages that were sent as a run: whoever comes now and has them too is told so."""

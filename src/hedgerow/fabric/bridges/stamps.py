@@ -137,14 +137,21 @@ class Stamps:
         """Does `note_sent` do anything at present?"""
         return not (self._carries_ids and self._carriers.carry_ids)
 
-    def next_id(self, now: float) -> MessageId | None:
-        """For a message without id and RETAIN, the short way; None: give it to `receive_message`."""
+    def next_run(self, count: int, now: float) -> tuple[str, int, range] | None:
+        """Ids for messages without id and RETAIN, the short way: origin, epoch and sequences.
+
+        None: give each to `receive_message`.
+        """
         if self._held.count or not self.attendance.is_alone_and_awake(now):
             return None
         if not self._carries_ids and self.attendance.hears_itself:
             return None  # It may be our own.
-        self.counters.alone += 1
-        return self._new_id()
+        if len(self._unmatched):
+            return None  # At QoS 1 a message may wait at F until its stamp is here, and who gave it is gone.
+        first = self._sequence + 1
+        self._sequence += count
+        self.counters.alone += count
+        return self.attendance.identity, self._life, range(first, first + count)
 
     def take_identified(self) -> list[tuple[Message, object]]:
         """The messages given to `receive_message`, with `id` set, and their contexts, in order."""
@@ -157,8 +164,9 @@ class Stamps:
         stamps, self._new_stamps = self._new_stamps, []
         sent, self._sent_stamps = self._sent_stamps, []
         questions, self._questions = self._questions, []
-        payloads = encode_stamps(self._life, stamps) + encode_stamps(self._life, sent, goes_before=True)
-        publications += [Message(STAMPS_TOPIC, each, 1) for each in payloads]
+        if stamps or sent:
+            payloads = encode_stamps(self._life, stamps) + encode_stamps(self._life, sent, goes_before=True)
+            publications += [Message(STAMPS_TOPIC, each, 1) for each in payloads]
         for start in range(0, len(questions), MAX_STAMPS):
             payload = encode_question(self._life, questions[start : start + MAX_STAMPS])
             publications.append(Message(QUESTION_TOPIC + attendance.carrier_id, payload, 1))

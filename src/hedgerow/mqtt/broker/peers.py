@@ -181,7 +181,7 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
         connection.inbound.duplicates += count - len(sequences)
     if sequences:
         run = IdentifiedRun(*life.key, sequences, payloads, largest - head_size)
-        _pass_on(connection, route, run)
+        pass_on_run(connection, route, run)
     return position
 
 
@@ -230,7 +230,7 @@ def _life_of(connection: Connection, prefix: bytes) -> Life | Own | None:
     return life
 
 
-def _pass_on(connection: Connection, route: Route, run: IdentifiedRun) -> None:
+def pass_on_run(connection: Connection, route: Route, run: IdentifiedRun) -> None:
     """To those who take plain packets, in one chunk for each wire form; to peers; to each of the others."""
     count = len(run.payloads)
     broker = connection.broker

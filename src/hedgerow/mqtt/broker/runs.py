@@ -216,14 +216,13 @@ def _name_for(connection: Connection, form: WireForm, run: Run) -> bytes | None:
     topic = run.messages[0].topic
     if form in (WireForm.MQTT_3, WireForm.MQTT_5):
         return topic.encode()
-    if form == WireForm.OWN or not connection.takes_runs:
+    name = connection.name_on_wire(topic) if form != WireForm.OWN else None
+    if name is None:
         return None
-    name = connection.name_on_wire(topic)
     size = connection.maximum_packet_size
-    if name is None or not size:
-        return name
-    largest = HEADER_BYTES + len(name) + max(map(len, run.id_blocks())) + run.largest
-    return name if largest <= size else None
+    if size and HEADER_BYTES + len(name) + max(map(len, run.id_blocks())) + run.largest > size:
+        return None
+    return name if connection.takes_run(run.messages) else None
 
 
 def _property_blocks(form: WireForm, run: Run) -> Iterable[bytes]:
