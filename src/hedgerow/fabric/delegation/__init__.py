@@ -1,0 +1,37 @@
+"""Topics of a mobile broker that a fixed broker matches: delegated, recovered, and each event notified once.
+
+`MobileSide` and `FixedSide` are the machines of the two brokers, `Stream` is what they write to each other,
+`codec` has topics and bytes, `bloom` the counting Bloom filter in which sets of subscribers travel.
+
+Each subscriber is notified of each event exactly once, since for each event and each topic one broker alone
+matches, and both know which. The protocol, on the two streams of `stream.py`:
+
+1. A topic is *active* (matched by the mobile broker: "here") or *delegated*. The fixed broker holds, for each
+   topic filter, either the mobile broker's own callback (`@BROKER`: it is sent the event, and matches) or
+   those of the subscribers.
+2. Delegation: DELEGATE is written as number n, and from then on events published here are not matched for
+   that topic, but written to the fixed broker behind n: it knows the topic when it reads them. Events from
+   outside are matched here until n is acknowledged, since all that the fixed broker wrote before that was
+   matched by it without the topic, and all afterwards with it. The numbers are the versions of what is
+   delegated.
+3. Recovery: RECOVER is written as n; events published here are matched here from then on, and the fixed
+   broker, reading n before them, leaves the topic out. Its answer RECOVERED stands in its stream where events
+   begin to come unmatched. A delegation that it refuses is answered by RECOVERED as well.
+4. One publication for an event, each way: EVENT says who is notified already and whom the fixed broker is to
+   notify (clients that moved there); NOTIFY says who is to be notified without matching, who is notified
+   already, and whether there is something to match too.
+5. An event published here is *unsettled* until it is acknowledged, with those who were notified of it
+   (`done`). The fixed broker's notifications for it come before that, and who is done is left out.
+   Afterwards, and for events from outside after their first coming, its id is in the `DuplicateLog` and
+   whatever comes is a duplicate: by another fixed broker, by another way, hours later.
+6. A fixed broker that is away for `takeover_after_s` is lost: everything is active, and what is unsettled is
+   matched here for all who are not done. When it comes back, it is told RECOVER, and its late notifications
+   meet 5. If one has forgotten the other, both streams begin anew: topics first, then what is unsettled.
+7. Moving: the new fixed broker is told every topic before the old one is asked for everything
+   (`delegate/deactivate/all`) and then to forget (`delegate/unsubscription/all`). Meanwhile what comes by
+   both comes whole by each, so the first counts. Clients are called back before, and sent to the new one
+   when the old one is left (`may_send_clients`).
+
+What nobody can decide: a client that was at a fixed broker when that was lost may have got what is unsettled.
+It gets it from the mobile broker when it comes back, marked `is_again`.
+"""

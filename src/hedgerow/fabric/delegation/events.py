@@ -1,0 +1,136 @@
+"""What both sides give out: deliveries for subscribers, facts for people, counts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from hedgerow.message import Message
+
+
+class Delivery(NamedTuple):
+    """Each of these subscribers is to get the message, at its QoS or the message's, whichever is lower."""
+
+    message: Message
+    callbacks: tuple[tuple[str, int], ...]
+    is_again: bool = False
+    """They were at the fixed broker when that was lost, and it cannot be asked whether they had it."""
+
+
+@dataclass(slots=True)
+class Stats:
+    ignored: int = 0
+    """Publications of the other side that came twice, too late or too early."""
+    expired: int = 0
+    refused: int = 0
+    """Publications that broke a rule."""
+    duplicates: int = 0
+    """Events that had been here."""
+    overflowed: int = 0
+    """Events that the other side did not get, because too much waited for it."""
+    unknown_callbacks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    level: ClassVar[int] = logging.WARNING
+    sender: str
+    topic: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.sender!r} is refused {self.topic!r}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """The fixed broker has acknowledged it."""
+
+    level: ClassVar[int] = logging.INFO
+    fixed_broker: str
+    topic_filter: str
+
+    def __str__(self) -> str:
+        return f"{self.topic_filter!r} is delegated to {self.fixed_broker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    level: ClassVar[int] = logging.INFO
+    fixed_broker: str
+    topic_filter: str
+
+    def __str__(self) -> str:
+        return f"{self.topic_filter!r} is recovered from {self.fixed_broker}"
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    level: ClassVar[int] = logging.WARNING
+    fixed_broker: str
+    topics: int
+    events: int
+
+    def __str__(self) -> str:
+        return f"{self.fixed_broker} is lost: {self.topics} topics and {self.events} events are taken back"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Everything is recovered from it, and it has forgotten this mobile broker."""
+
+    level: ClassVar[int] = logging.INFO
+    fixed_broker: str
+
+    def __str__(self) -> str:
+        return f"{self.fixed_broker} is left, with nothing delegated there"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMoved:
+    """It is served by the fixed broker (or again by the mobile one): what waits for it is to be handed on."""
+
+    level: ClassVar[int] = logging.INFO
+    callback: str
+    is_at_fixed: bool
+
+    def __str__(self) -> str:
+        return f"{self.callback} is {'at the fixed' if self.is_at_fixed else 'back at the mobile'} broker"
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    level: ClassVar[int] = logging.INFO
+    mobile_broker: str
+    topics: int
+
+    def __str__(self) -> str:
+        return f"{self.mobile_broker} has {self.topics} topics back"
+
+
+@dataclass(frozen=True, slots=True)
+class RenewTopics:
+    """A broker without delegation takes over: these clients are to go there and subscribe again."""
+
+    level: ClassVar[int] = logging.INFO
+    mobile_broker: str
+    callbacks: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.callbacks)} clients are to go to {self.mobile_broker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    level: ClassVar[int] = logging.WARNING
+    mobile_broker: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.mobile_broker} is forgotten: {self.why}"
+
+
+DelegationEvent = (
+    Refused | Delegated | Recovered | TakenOver | Left | ClientMoved | HandedBack | RenewTopics | Forgotten
+)

@@ -1,0 +1,25 @@
+"""Bounds on what the other side can make grow, and times."""
+
+from __future__ import annotations
+
+MAX_CALLBACK_BYTES = 255  # A client id may have 64 KiB, and each stands in every notification.
+MAX_BROKER_ID_BYTES = 255
+MAX_EVENT_BYTES = 4 * 1024 * 1024  # What is larger is matched where it was published.
+MAX_PAYLOAD_BYTES = 32 * 1024 * 1024  # of one publication: such an event, with every callback
+MAX_EPOCH = 2**32 - 1
+
+MAX_MOBILE_BROKERS = 1_000  # that one fixed broker helps
+MAX_REGISTRIES = 100_000  # topic filters of one mobile broker at a fixed one
+MAX_ENTRIES = 100_000  # subscriptions in them
+MAX_FIXED_BROKERS = (
+    4  # that a mobile broker still has dealings with: this one, and those it could not bid farewell
+)
+ENTRIES_PER_DELEGATION = 500  # so that a thousand topics are several publications and no long silence
+
+# What waits for the other side while it is away, or slow. Beyond it, what comes is not kept, and counted.
+MAX_WAITING = 100_000
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+RECORD_BYTES = 500  # what Python takes beside payload and texts
+
+TAKEOVER_AFTER_S = 3.0  # A link that comes back sooner, as after a cell hand-over, changes nothing.
+FORGET_AFTER_S = 24 * 3_600.0  # a mobile broker that never came back

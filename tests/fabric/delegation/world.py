@@ -1,0 +1,313 @@
+"""Mobile and fixed brokers on links that are cut, replayed and resumed, and who was notified of what.
+
+`World` carries the machines' publications, stores their snapshots after every input, and keeps for each event
+whom it is due to: those subscribed when it was published who stay so and, for an event from outside, are
+known to the fixed broker that handles it. It is a plain record, with no opinion about how the machines do it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from hedgerow.duplicates import DuplicateLog
+from hedgerow.fabric.delegation import callbacks, state
+from hedgerow.fabric.delegation.events import DelegationEvent, Delivery
+from hedgerow.fabric.delegation.fixed import FixedSide
+from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.message import Message, MessageId
+from hedgerow.topics import matches
+
+DOMAIN = "farm/sector1"
+TAKEOVER_AFTER_S = 3.0
+
+Wire = deque[Message]
+
+
+@dataclass
+class Link:
+    """Between a mobile and a fixed broker. What was on it when it was cut may come when it is resumed."""
+
+    up: Wire = field(default_factory=deque)
+    down: Wire = field(default_factory=deque)
+    is_connected: bool = False
+    mobile_knows: bool = False
+    """It has been told of the connection, and not yet of its end."""
+    fixed_knows: bool = False
+
+
+class World:
+    def __init__(self, mobile_ids: tuple[str, ...], fixed_ids: tuple[str, ...]) -> None:
+        self.now = 1_000.0
+        self.epochs = 0
+        self.sequence = 0
+        self.logs = {name: DuplicateLog(1 << 20) for name in mobile_ids + fixed_ids}
+        self.mobiles: dict[str, MobileSide | None] = {name: self._new_mobile(name) for name in mobile_ids}
+        self.fixed: dict[str, FixedSide | None] = {name: self._new_fixed(name) for name in fixed_ids}
+        self.stored: dict[str, str] = {}
+        self.inboxes: dict[str, deque[Message]] = {name: deque() for name in fixed_ids}
+        self.links = {(m, f): Link() for m in mobile_ids for f in fixed_ids}
+        self.subscriptions: dict[str, set[str]] = {}
+        """Callback → filters."""
+        self.ever: dict[str, set[str]] = {}
+        self.events: list[DelegationEvent] = []
+        self.due: dict[MessageId, set[str]] = {}
+        self.asked: dict[MessageId, set[str]] = {}
+        """Who was subscribed when it was published, and is so since."""
+        self.topics: dict[MessageId, str] = {}
+        self.notified: Counter[tuple[MessageId, str]] = Counter()
+        self.again: Counter[tuple[MessageId, str]] = Counter()
+        self.outside: Counter[MessageId] = Counter()
+        for name in (*mobile_ids, *fixed_ids):
+            self.settle(name)
+
+    def _new_mobile(self, name: str) -> MobileSide:
+        self.epochs += 1_000
+        return MobileSide(name, DOMAIN, self.epochs, self.logs[name], TAKEOVER_AFTER_S)
+
+    def _new_fixed(self, name: str) -> FixedSide:
+        self.epochs += 1_000
+        return FixedSide(name, DOMAIN, self.epochs, lambda mobile: mobile in self.mobiles, self.logs[name])
+
+    # After each input: what came out is on its way, and the state is stored.
+
+    def settle(self, name: str) -> None:
+        if name in self.mobiles:
+            mobile = self.mobiles[name]
+            assert mobile is not None
+            for fixed_id, publication in mobile.take_publications():
+                if self.links[name, fixed_id].is_connected:
+                    self.links[name, fixed_id].up.append(publication)
+            self._count(mobile.take_deliveries())
+            self.events += mobile.take_events()
+            self.stored[name] = state.save_mobile(mobile)
+        else:
+            fixed = self.fixed[name]
+            assert fixed is not None
+            for mobile_id, publication in fixed.take_publications():
+                if self.links[mobile_id, name].is_connected:
+                    self.links[mobile_id, name].down.append(publication)
+            self._count(fixed.take_deliveries())
+            self.events += fixed.take_events()
+            outside = fixed.take_outside()
+            self.stored[name] = state.save_fixed(fixed)
+            for message in outside:
+                assert message.id is not None
+                self.outside[message.id] += 1
+                for other in self.fixed:
+                    if other != name:
+                        self.give(other, message)
+
+    def _count(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            message_id = delivery.message.id
+            assert message_id is not None
+            for callback, _ in delivery.callbacks:
+                # An unsubscription takes its time to the fixed broker, as a subscription does.
+                asked = any(matches(wanted, delivery.message.topic) for wanted in self.ever[callback])
+                assert asked, f"{callback} never asked for {delivery.message.topic}"
+                (self.again if delivery.is_again else self.notified)[message_id, callback] += 1
+                assert self.notified[message_id, callback] <= 1, f"{callback} got {message_id} twice"
+
+    def give(self, fixed_id: str, message: Message) -> None:
+        """An event that reaches this fixed broker from outside; while it is dead, others keep it."""
+        self.inboxes[fixed_id].append(message)
+        self._drain(fixed_id)
+
+    def _drain(self, fixed_id: str) -> None:
+        fixed = self.fixed[fixed_id]
+        inbox = self.inboxes[fixed_id]
+        while fixed is not None and inbox:
+            message = inbox.popleft()
+            assert message.id is not None
+            for callback in self.asked[message.id]:
+                known = fixed.mobiles.get(callbacks.owner_of(callback) or "")
+                if message.id.origin == "outside" and known is not None:
+                    for topic_filter in self.subscriptions.get(callback, ()):
+                        entries = known.topics.get(topic_filter, {})
+                        if matches(topic_filter, message.topic) and {known.own, callback} & set(entries):
+                            self.due[message.id].add(callback)
+            fixed.publish(message, self.now)
+            self.settle(fixed_id)
+
+    # Events and subscriptions
+
+    def publish(self, origin: str, topic: str, *, qos: int = 1) -> MessageId:
+        """At a mobile broker, or "outside"."""
+        self.sequence += 1
+        message_id = MessageId(origin, 1, self.sequence)
+        asked = {
+            callback
+            for callback, filters in self.subscriptions.items()
+            if any(matches(topic_filter, topic) for topic_filter in filters)
+        }
+        self.expect(message_id, topic)
+        self.asked[message_id] = asked
+        message = Message(topic, b"%d" % self.sequence, qos, id=message_id)
+        if origin == "outside":
+            for fixed_id in self.fixed:
+                self.give(fixed_id, message)
+        else:
+            mobile = self.mobiles[origin]
+            assert mobile is not None
+            self.due[message_id] = {name for name in asked if callbacks.owner_of(name) == origin}
+            mobile.publish(message, self.now)
+            self.settle(origin)
+        return message_id
+
+    def expect(self, message_id: MessageId, topic: str, *due: str) -> None:
+        """An event that the test gives in by itself."""
+        self.topics[message_id], self.asked[message_id], self.due[message_id] = topic, set(due), set(due)
+
+    def subscribe(self, callback: str, topic_filter: str, qos: int = 1) -> None:
+        owner = callbacks.owner_of(callback)
+        assert owner is not None
+        mobile = self.mobiles[owner]
+        assert mobile is not None
+        self.subscriptions.setdefault(callback, set()).add(topic_filter)
+        self.ever.setdefault(callback, set()).add(topic_filter)
+        mobile.subscribe(callback, topic_filter, qos, self.now)
+        self.settle(owner)
+
+    def unsubscribe(self, callback: str, topic_filter: str) -> None:
+        owner = callbacks.owner_of(callback)
+        assert owner is not None
+        mobile = self.mobiles[owner]
+        assert mobile is not None
+        self.subscriptions.get(callback, set()).discard(topic_filter)
+        for message_id, topic in self.topics.items():
+            if matches(topic_filter, topic):
+                self.due[message_id].discard(callback)
+                self.asked[message_id].discard(callback)
+        mobile.unsubscribe(callback, topic_filter, self.now)
+        self.settle(owner)
+
+    # Links
+
+    def connect(self, mobile_id: str, fixed_id: str, replay: int = 0, *, is_late: bool = False) -> None:
+        """A new connection. The first `replay` publications of the last one come yet, on both ways: before
+        the new ones, or behind those with which it begins."""
+        mobile, fixed, link = self.mobiles[mobile_id], self.fixed[fixed_id], self.links[mobile_id, fixed_id]
+        assert mobile is not None
+        assert fixed is not None
+        late = deque(list(link.up)[:replay]), deque(list(link.down)[:replay])
+        self.cut(mobile_id, fixed_id)
+        self.notice(mobile_id, fixed_id)
+        link.up, link.down = (deque(), deque()) if is_late else late
+        link.is_connected = link.mobile_knows = link.fixed_knows = True
+        fixed.link_up(mobile_id, self.now)
+        self.settle(fixed_id)
+        mobile.link_up(fixed_id, self.now)
+        self.settle(mobile_id)
+        if is_late:
+            link.up += late[0]
+            link.down += late[1]
+
+    def cut(self, mobile_id: str, fixed_id: str) -> None:
+        """Nobody is told."""
+        self.links[mobile_id, fixed_id].is_connected = False
+
+    def notice(self, mobile_id: str, fixed_id: str, *, by_mobile: bool = True, by_fixed: bool = True) -> None:
+        link = self.links[mobile_id, fixed_id]
+        if link.is_connected:
+            return
+        mobile, fixed = self.mobiles[mobile_id], self.fixed[fixed_id]
+        if by_mobile and link.mobile_knows and mobile is not None:
+            link.mobile_knows = False
+            mobile.link_down(fixed_id, self.now)
+            self.settle(mobile_id)
+        if by_fixed and link.fixed_knows and fixed is not None:
+            link.fixed_knows = False
+            fixed.link_down(mobile_id, self.now)
+            self.settle(fixed_id)
+
+    def carry(self, mobile_id: str, fixed_id: str, up: int, down: int) -> None:
+        link = self.links[mobile_id, fixed_id]
+        for _ in range(up):
+            fixed = self.fixed[fixed_id]
+            if not (link.is_connected and link.up and fixed is not None):
+                break
+            publication = link.up.popleft()
+            fixed.receive_publication(mobile_id, publication.topic, publication.payload, self.now)
+            self.settle(fixed_id)
+        for _ in range(down):
+            mobile = self.mobiles[mobile_id]
+            if not (link.is_connected and link.down and mobile is not None):
+                break
+            publication = link.down.popleft()
+            mobile.receive_publication(fixed_id, publication.topic, publication.payload, self.now)
+            self.settle(mobile_id)
+
+    def run(self) -> None:
+        """Until nothing is on any link."""
+        for _ in range(10_000):
+            busy = [key for key, link in self.links.items() if link.is_connected and (link.up or link.down)]
+            if not busy:
+                return
+            for mobile_id, fixed_id in busy:
+                self.carry(mobile_id, fixed_id, 1, 1)
+        raise AssertionError("it does not come to rest")
+
+    # Misfortune
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        for name, side in (*self.mobiles.items(), *self.fixed.items()):
+            if side is not None and (due_at := side.next_deadline()) is not None and due_at <= self.now:
+                side.handle_timer(self.now)
+                self.settle(name)
+
+    def kill(self, name: str) -> None:
+        for (mobile_id, fixed_id), link in self.links.items():
+            if mobile_id == name:
+                link.is_connected = link.mobile_knows = False
+            if fixed_id == name:
+                link.is_connected = link.fixed_knows = False
+        if name in self.mobiles:
+            self.mobiles[name] = None
+        else:
+            self.fixed[name] = None
+
+    def revive(self, name: str, *, with_memory: bool = True) -> None:
+        if not with_memory:
+            self.logs[name] = DuplicateLog(1 << 20)
+        if name in self.mobiles:
+            mobile = self.mobiles[name] = self._new_mobile(name)
+            if with_memory:
+                state.restore_mobile(mobile, self.stored[name], self.now)
+        else:
+            fixed = self.fixed[name] = self._new_fixed(name)
+            if with_memory:
+                state.restore_fixed(fixed, self.stored[name], self.now)
+            else:
+                # What it had accepted from outside and not passed on, it has taken with it.
+                for message_id in self.due:
+                    if message_id.origin == "outside":
+                        self.due[message_id].clear()
+        self.settle(name)
+        if name in self.fixed:
+            self._drain(name)
+
+    def attached_at(self, fixed_id: str) -> str:
+        """The clients there, as the broker has stored it: it may be dead."""
+        return json.dumps(json.loads(self.stored[fixed_id])["attached"])
+
+    def heal(self) -> None:
+        """Everybody is alive and connected, for long enough."""
+        for name, side in (*self.mobiles.items(), *self.fixed.items()):
+            if side is None:
+                self.revive(name)
+        for mobile_id, fixed_id in self.links:
+            self.connect(mobile_id, fixed_id)
+        self.run()
+        self.tick(TAKEOVER_AFTER_S)
+        self.run()
+
+    def check(self) -> None:
+        """Everybody got what was due."""
+        for message_id, names in self.due.items():
+            assert message_id.origin == "outside" or self.outside[message_id], f"{message_id} did not get out"
+            for callback in names:
+                count = self.notified[message_id, callback] + self.again[message_id, callback]
+                assert count, f"{callback} did not get {message_id} ({self.topics[message_id]})"
