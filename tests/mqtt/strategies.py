@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hedgerow.mqtt import properties
+from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -16,6 +17,7 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
     MQTT_5,
+    MQTT_RENEWALS,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -33,10 +35,12 @@ from hedgerow.mqtt.packets import (
     Pingreq,
     Pingresp,
     Puback,
+    Pubcallback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
+    Renew,
     Suback,
     Subscribe,
     Subscription,
@@ -46,7 +50,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import CONNACK_REASONS, REASON_CODES
 
-VERSIONS = (MQTT_3_1, MQTT_3_1_1, MQTT_5)
+VERSIONS = (MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS)
 
 versions = st.sampled_from(VERSIONS)
 packet_ids = st.integers(1, 65_535)
@@ -155,6 +159,7 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         st.just(Pingresp()),
         st.builds(Disconnect, reason_codes(DISCONNECT, version), property_sets(DISCONNECT, version)),
         *([auths()] if version == MQTT_5 else []),
+        *([renews(), pubcallbacks()] if version == MQTT_RENEWALS else []),
     )
 
 
@@ -176,7 +181,7 @@ def connects(version: int) -> st.SearchStrategy[Connect]:
             password=st.just(pair[1]),
             will=st.none() | wills,
             properties=property_sets(CONNECT, version),
-            is_bridge=st.booleans() if version < MQTT_5 else st.just(False),
+            is_bridge=st.booleans() if version in (MQTT_3_1, MQTT_3_1_1) else st.just(False),
         )
     )
 
@@ -184,7 +189,7 @@ def connects(version: int) -> st.SearchStrategy[Connect]:
 def connacks(version: int) -> st.SearchStrategy[Connack]:
     accepted = st.builds(
         Connack,
-        st.booleans() if version > MQTT_3_1 else st.just(False),
+        st.booleans() if version != MQTT_3_1 else st.just(False),
         st.just(0),
         property_sets(CONNACK, version),
     )
@@ -217,3 +222,49 @@ def subscriptions(version: int) -> st.SearchStrategy[Subscription]:
 def auths() -> st.SearchStrategy[Auth]:
     with_method = property_sets(AUTH, MQTT_5, required=("authentication_method",))
     return st.just(Auth()) | st.builds(Auth, reason_codes(AUTH, MQTT_5), with_method)
+
+
+addresses = st.one_of(
+    st.tuples(st.ip_addresses(v=4).map(str), st.integers(1, 65_535)),
+    st.tuples(st.ip_addresses(v=6).map(lambda address: f"[{address}]"), st.integers(1, 65_535)),
+    st.tuples(st.from_regex(r"[a-z][a-z0-9-]{0,8}(\.[a-z]{2,4})?", fullmatch=True), st.integers(1, 65_535)),
+).map(lambda pair: f"{pair[0]}:{pair[1]}")
+callbacks = st.text(st.characters(codec="utf-8", exclude_characters='\0{"}'), min_size=1, max_size=12)
+
+
+def renews() -> st.SearchStrategy[Renew]:
+    return st.one_of(
+        st.builds(Renew, st.just(Renewal.CONNECTION), addresses, session_present=st.booleans()),
+        st.builds(
+            Renew,
+            st.just(Renewal.ACTIVE_TOPICS),
+            st.just("") | addresses,
+            st.lists(topic_filters, max_size=3),
+        ),
+        st.builds(Renew, st.just(Renewal.RENEW_TOPICS), addresses),
+    )
+
+
+def pubcallbacks() -> st.SearchStrategy[Pubcallback]:
+    named = st.lists(callbacks, unique=True, max_size=3).map(tuple)
+    at_most_once = st.builds(
+        Pubcallback,
+        topic_names,
+        blobs,
+        st.just(0),
+        st.booleans(),
+        callbacks=named,
+        message_id=texts,
+    )
+    acknowledged = st.builds(
+        Pubcallback,
+        topic_names,
+        blobs,
+        st.integers(1, 2),
+        st.booleans(),
+        st.booleans(),
+        packet_ids,
+        named,
+        texts,
+    )
+    return at_most_once | acknowledged

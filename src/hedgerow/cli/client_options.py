@@ -102,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-c", "--disable-clean-session", action="store_true", help="take up a session, and leave it")
     add("-x", "--session-expiry-interval", metavar="S", help="seconds to keep the session; -1: for ever")
     add("-V", "--protocol-version", metavar="VERSION", help="5, 311 or 31 (5, or 311 if that is refused)")
+    add("--follow", action="store_true", help="go to other servers when the server says so")
     add("--will-topic", metavar="TOPIC", help="topic of the will")
     add("--will-payload", metavar="TEXT", default="", help="payload of the will (empty)")
     add("--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will (0)")
@@ -238,6 +239,7 @@ def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[
         "cert_file": arguments.cert,
         "key_file": arguments.key,
         "insecure": arguments.insecure,
+        "follow": arguments.follow,
     }
 
 

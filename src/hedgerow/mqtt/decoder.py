@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
-from hedgerow.mqtt import properties
+from hedgerow.mqtt import extension, properties
 from hedgerow.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -23,9 +23,11 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
     MQTT_5,
+    MQTT_RENEWALS,
     PINGREQ,
     PINGRESP,
     PUBACK,
+    PUBCALLBACK,
     PUBCOMP,
     PUBLISH,
     PUBREC,
@@ -42,10 +44,12 @@ from hedgerow.mqtt.packets import (
     Pingreq,
     Pingresp,
     Puback,
+    Pubcallback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
+    Renew,
     Suback,
     Subscribe,
     Subscription,
@@ -57,6 +61,7 @@ from hedgerow.mqtt.reasons import CONNACK_REASONS, REASON_CODES, Reason
 from hedgerow.mqtt.wire import (
     BRIDGE_BIT,
     PROTOCOL_NAMES,
+    RENEWALS_BYTE,
     RETAIN_HANDLING_SHIFT,
     WILL_QOS_SHIFT,
     ConnectFlag,
@@ -128,6 +133,8 @@ def peek_version(body: bytes) -> int:
 
 def _split_version(byte: int) -> tuple[int, bool]:
     """The protocol version, and whether a bridge says so; whatever we do not know stays as it is."""
+    if byte == RENEWALS_BYTE:
+        return MQTT_RENEWALS, False
     is_bridge = byte in (BRIDGE_BIT | MQTT_3_1, BRIDGE_BIT | MQTT_3_1_1)
     return byte & ~BRIDGE_BIT if is_bridge else byte, is_bridge
 
@@ -139,7 +146,8 @@ def decode(first_byte: int, body: bytes, version: int) -> Packet:
     if packet_type == CONNECT:
         version = peek_version(body)
     try:
-        if packet_type not in _DECODERS or (packet_type == AUTH and version < MQTT_5):
+        needed = _NEEDED_VERSIONS.get(packet_type, version)
+        if packet_type not in _DECODERS or version != needed:
             raise malformed(f"packet type {packet_type} is reserved", "§2.1.2")
         read, legal_flags = _DECODERS[packet_type]
         # 3.1 does not use the flags of other packets than PUBLISH, and repeats some with DUP set.
@@ -222,7 +230,7 @@ def _decode_connect(reader: Reader, flags: int, version: int) -> Connect:
     version, is_bridge = _split_version(reader.byte())
     if PROTOCOL_NAMES.get(version) != name:
         raise ProtocolError(
-            Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name} version {version}", "MQTT-3.1.2-2"
+            Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name} version {version & 0xFF}", "MQTT-3.1.2-2"
         )
     connect_flags = _check_connect_flags(reader.byte(), version)
     packet = Connect(
@@ -265,7 +273,7 @@ def _check_connect_flags(flags: int, version: int) -> int:
     return flags
 
 
-def _decode_connack(reader: Reader, flags: int, version: int) -> Connack:
+def _decode_connack(reader: Reader, flags: int, version: int) -> Connack | Renew:
     acknowledge_flags = reader.byte()
     if version == MQTT_3_1:
         acknowledge_flags = 0  # Reserved and not used in 3.1, which has no session present.
@@ -275,6 +283,8 @@ def _decode_connack(reader: Reader, flags: int, version: int) -> Connack:
         reason_code = _read_reason_code(reader, CONNACK)
     else:
         return_code = reader.byte()
+        if version == MQTT_RENEWALS and return_code in extension.RENEWALS:
+            return extension.read_renew(reader, return_code, acknowledge_flags)
         if return_code not in CONNACK_REASONS:
             raise _broken(f"return code {return_code} in CONNACK", "MQTT-3.2.2-8")
         reason_code = CONNACK_REASONS[return_code]
@@ -302,6 +312,21 @@ def _decode_publish(reader: Reader, flags: int, version: int) -> Publish:
     elif "topic_alias" not in found:
         raise _broken("neither a topic name nor a topic alias", "§3.3.2.1")
     return Publish(topic, reader.rest(), qos, bool(flags & 1), dup, packet_id, found)
+
+
+def _decode_pubcallback(reader: Reader, flags: int, version: int) -> Pubcallback:
+    callbacks, message_id = extension.read_callbacks(reader)
+    inner = _decode_publish(reader, flags, version)
+    return Pubcallback(
+        inner.topic,
+        inner.payload,
+        inner.qos,
+        inner.retain,
+        inner.dup,
+        inner.packet_id,
+        callbacks,
+        message_id,
+    )
 
 
 Acknowledgement = TypeVar("Acknowledgement", Puback, Pubrec, Pubrel, Pubcomp)
@@ -419,4 +444,7 @@ _DECODERS: dict[int, tuple[Callable[[Reader, int, int], Packet], int | None]] = 
     PINGRESP: (lambda reader, flags, version: Pingresp(), 0),
     DISCONNECT: (_decode_disconnect, 0),
     AUTH: (_decode_auth, 0),
+    PUBCALLBACK: (_decode_pubcallback, None),
 }
+# The packets of one version only.
+_NEEDED_VERSIONS = {AUTH: MQTT_5, PUBCALLBACK: MQTT_RENEWALS}

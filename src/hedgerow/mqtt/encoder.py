@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hedgerow.message import Message, Properties
-from hedgerow.mqtt import properties
+from hedgerow.mqtt import extension, properties
 from hedgerow.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -19,6 +19,7 @@ from hedgerow.mqtt.packets import (
     DISCONNECT,
     MQTT_3_1,
     MQTT_5,
+    MQTT_RENEWALS,
     PINGREQ,
     PINGRESP,
     PUBACK,
@@ -38,10 +39,12 @@ from hedgerow.mqtt.packets import (
     Pingreq,
     Pingresp,
     Puback,
+    Pubcallback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
+    Renew,
     Suback,
     Subscribe,
     Unsuback,
@@ -132,12 +135,12 @@ def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
         payload.append(encode_binary_data(packet.password))
     if version < MQTT_5 and packet.password is not None and packet.username is None:
         raise ValueError("password without a user name [MQTT-3.1.2-22]")
-    if version == MQTT_5 and packet.is_bridge:
-        raise ValueError("MQTT 5 has no mark of a bridge")
+    if packet.is_bridge and version in (MQTT_5, MQTT_RENEWALS):
+        raise ValueError("neither MQTT 5 nor the extension has a mark of a bridge")
     return CONNECT << 4, b"".join(
         (
             encode_utf8_string(PROTOCOL_NAMES[version]),
-            bytes((version | BRIDGE_BIT if packet.is_bridge else version, flags)),
+            bytes((version & 0xFF | (BRIDGE_BIT if packet.is_bridge else 0), flags)),
             encode_two_byte_integer(packet.keep_alive),
             _write_properties(packet.properties, CONNECT, version),
             *payload,
@@ -268,6 +271,8 @@ _ENCODERS: dict[type, Callable[[Any, int], tuple[int, bytes]]] = {
     Pingresp: lambda packet, version: (PINGRESP << 4, b""),
     Disconnect: _encode_disconnect,
     Auth: _encode_auth,
+    Renew: extension.encode_renew,
+    Pubcallback: extension.encode_pubcallback,
 }
 
 

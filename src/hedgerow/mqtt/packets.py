@@ -1,4 +1,4 @@
-"""The fifteen control packets as plain data, for all three protocol versions.
+"""The fifteen control packets as plain data, for all three protocol versions, and the extension's two.
 
 Fields carry the specification's names. What a version does not have (properties in 3.1 and 3.1.1,
 reason codes in their acknowledgements) keeps its default. The codec turns these into bytes and
@@ -14,6 +14,9 @@ from hedgerow.message import Properties
 MQTT_3_1 = 3
 MQTT_3_1_1 = 4
 MQTT_5 = 5
+MQTT_RENEWALS = -1
+"""3.1.1 with the extension of `extension.py`. On the wire it is 0xFF, which is -1 as a signed byte: so it is
+below MQTT 5, as its rules are, and no other byte of a peer is mistaken for it."""
 
 NEVER_EXPIRES = 0xFFFFFFFF  # as a Session Expiry Interval (§3.1.2.11.2)
 
@@ -33,6 +36,7 @@ PINGREQ = 12
 PINGRESP = 13
 DISCONNECT = 14
 AUTH = 15
+PUBCALLBACK = 0  # the extension's number 16, modulo 16
 
 
 def _properties() -> Properties:
@@ -169,7 +173,35 @@ class Auth:
     properties: Properties = field(default_factory=_properties)
 
 
+@dataclass(slots=True)
+class Renew:
+    """A CONNACK of the extension, also in mid-session: where the client's connection is to be renewed."""
+
+    code: int
+    address: str = ""
+    """`HOST:PORT`. With Active Topics it may be empty: the one that was told last."""
+    topics: list[str] = field(default_factory=list)
+    """Filters whose subscriptions are active there already."""
+    session_present: bool = False
+
+
+@dataclass(slots=True)
+class Pubcallback:
+    """A publication that was matched before, for the subscribers that it names."""
+
+    topic: str
+    payload: bytes = b""
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    packet_id: int = 0
+    callbacks: tuple[str, ...] = ()
+    """None: it is for the client that receives it."""
+    message_id: str = ""
+
+
 Packet = (
     Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback
-    | Unsubscribe | Unsuback | Pingreq | Pingresp | Disconnect | Auth
+    | Unsubscribe | Unsuback | Pingreq | Pingresp | Disconnect | Auth | Renew
+    | Pubcallback
 )  # fmt: skip

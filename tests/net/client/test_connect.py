@@ -16,10 +16,10 @@ from hedgerow.mqtt.packets import MQTT_3_1_1, Connack, Connect, Disconnect, Pack
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.client.bus import State, StateChange
 from hedgerow.net.client.mqtt_bus import MqttBus
+from hedgerow.net.programs import free_port
 from tests.conftest import StartMosquitto
 from tests.net.certificates import Authority
 from tests.net.client.scripted import polite, scripted
-from tests.programs import free_port
 from tests.waiting import until
 
 

@@ -17,7 +17,9 @@ raises, it ends the connection with the reason code that the specification names
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
+from itertools import count
 from typing import Any
 
 from hedgerow.errors import ProtocolError
@@ -31,18 +33,22 @@ from hedgerow.mqtt.client.events import (
     Event,
     MessageReceived,
     Refused,
+    Renewed,
 )
 from hedgerow.mqtt.client.receiver import Receiver
 from hedgerow.mqtt.client.requests import Requests
 from hedgerow.mqtt.client.sender import MAX_PACKET_SIZE, PublishEncoder, Sender
+from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import (
     AUTH,
     CONNACK,
     DISCONNECT,
     MQTT_3_1_1,
     MQTT_5,
+    MQTT_RENEWALS,
     PINGRESP,
     PUBACK,
+    PUBCALLBACK,
     PUBCOMP,
     PUBLISH,
     PUBREC,
@@ -58,6 +64,7 @@ from hedgerow.mqtt.packets import (
     Pubcomp,
     Pubrec,
     Pubrel,
+    Renew,
     Suback,
     Subscription,
     Unsuback,
@@ -101,7 +108,8 @@ class Client:
             0x62: receiver.handle_pubrel,
             0x70: sender.handle_pubcomp,
         }
-        self._next_handle = 1
+        self._handles = count(1)
+        self._supporter = ""  # HOST:PORT that the server of the extension told last
         self._had_session = False
 
         self._reset(0.0)
@@ -172,6 +180,8 @@ class Client:
     def _keeps_session(self) -> bool:
         """Does the server keep the session between connections, so that it can be resumed?"""
         options = self.options
+        if options.version == MQTT_RENEWALS:
+            return True
         return options.session_expiry_s > 0 if options.version == MQTT_5 else not options.clean_start
 
     def disconnect(
@@ -322,6 +332,8 @@ class Client:
                 self._handle_packet(first_byte, data[start:stop], events)
             elif first_byte >> 4 == PUBLISH:
                 self._receiver.handle_publish(first_byte, data, start, stop, self._now, events)
+            elif first_byte >> 4 == PUBCALLBACK and self.options.version == MQTT_RENEWALS:
+                self._receiver.handle_pubcallback(first_byte, data, start, stop, self._now, events)
             elif (
                 size == 2
                 and first_byte in self._short_acknowledgements
@@ -336,7 +348,8 @@ class Client:
     def _handle_packet(self, first_byte: int, body: bytes, events: list[Event]) -> None:
         packet_type = first_byte >> 4
         handler, legal_state = _HANDLERS.get(packet_type, (None, None))
-        if handler is None or self.state is not legal_state:
+        may_renew = packet_type == CONNACK and self.options.version == MQTT_RENEWALS
+        if handler is None or (self.state is not legal_state and not may_renew):
             raise ProtocolError(
                 Reason.PROTOCOL_ERROR, f"packet type {packet_type} while {self.state.value}", "§4.13"
             )
@@ -348,7 +361,12 @@ class Client:
 
     # CONNACK, and how a session goes on.
 
-    def _handle_connack(self, packet: Connack, events: list[Event]) -> None:
+    def _handle_connack(self, packet: Connack | Renew, events: list[Event]) -> None:
+        if isinstance(packet, Renew):
+            self._handle_renew(packet, events)
+            return
+        if self.state is State.CONNECTED:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "a second CONNACK", "§3.2")
         found = packet.properties
         if packet.reason_code:
             reason = found.get("reason_string") or describe(packet.reason_code)
@@ -365,6 +383,7 @@ class Client:
         )
         self._had_session = True
         self._receiver.connected(packet.session_present)
+        self._receiver.has_asked = self._requests.has_asked
         encoder = PublishEncoder(
             options.version,
             found.get("topic_alias_maximum", 0),
@@ -376,6 +395,74 @@ class Client:
         self._sender.connected(encoder, window, packet.session_present, events)
         self._requests.connected(packet.session_present, found, events)
         self._send_requests()
+
+    def _handle_renew(self, packet: Renew, events: list[Event]) -> None:
+        address = packet.address or self._supporter
+        if not address:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "a renewal that says nowhere where", "§extension")
+        if packet.code == Renewal.CONNECTION:
+            self._supporter = address
+            if self.state is State.CONNECTING:
+                self._handle_connack(Connack(packet.session_present), events)
+        elif self.state is State.CONNECTING:
+            reason = describe(Reason.USE_ANOTHER_SERVER)
+            self._end(events, Refused(Reason.USE_ANOTHER_SERVER, reason, address))
+            return
+        events.append(Renewed(packet.code, address, packet.topics))
+
+    # From one server to another.
+
+    def successor(self, clean_start: bool, active: Sequence[str] = ()) -> Client:
+        """A machine for a connection to another server, with the same subscriptions.
+
+        When it `is_settled` it is to `take_over`: from then on the application's calls go to it, and this
+        one finishes what is in flight. When that `is_finished`, or the connection is lost, it `inherit`s
+        the rest. `active` as in `Renew.topics`. Messages that came here do not come from it again, where
+        servers tell their ids.
+        """
+        other = Client(replace(self.options, clean_start=clean_start))
+        other.client_id = self.client_id
+        other._handles = self._handles
+        other._receiver.sightings = self._receiver.sightings
+        other._requests.begin_from(self._requests, active)
+        return other
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state is State.CONNECTED and not self._requests
+
+    @property
+    def is_finished(self) -> bool:
+        """Does nothing wait for an answer, on either side?"""
+        return not self.unanswered and self._receiver.is_idle
+
+    def take_over(self, predecessor: Client, now: float) -> list[Event]:
+        self._now = now
+        events: list[Event] = []
+        self._requests.follow(predecessor._requests)
+        self._sender.follow(predecessor._sender, events)
+        self._send_requests()
+        self._sender.send_queued(now)
+        return events
+
+    def inherit(self, predecessor: Client, now: float) -> list[Event]:
+        """Do again what the predecessor, whose connection is over, was not told the end of."""
+        self._now = now
+        events: list[Event] = []
+        self._requests.inherit(predecessor._requests)
+        self._sender.inherit(predecessor._sender, events)
+        self._send_requests()
+        self._sender.send_queued(now)
+        return events
+
+    def ping(self, now: float) -> None:
+        """Ask for a sign that everything which the server sent before has come."""
+        self._now = self._ping_sent_at = now
+        self._send(Pingreq())
+
+    @property
+    def awaits_ping(self) -> bool:
+        return self._ping_sent_at is not None
 
     # Messages.
 
@@ -390,8 +477,7 @@ class Client:
         return handle
 
     def _take_handle(self) -> int:
-        self._next_handle += 1
-        return self._next_handle - 1
+        return next(self._handles)
 
     def acknowledge(self, message: MessageReceived) -> None:
         """The application is done with a message (`manual_acknowledgement`).
@@ -415,6 +501,7 @@ class Client:
         self._now = now
         handle = self._take_handle()
         self._requests.subscribe(handle, subscriptions, properties or {})
+        self._receiver.has_asked = True
         self._send_requests()
         return handle
 

@@ -89,6 +89,8 @@ class MessageReceived(Message):
     subscription_identifiers: tuple[int, ...] = ()
     receipt: Receipt | None = field(default=None, repr=False, compare=False)
     """What `Client.acknowledge` looks at; None when there is nothing to acknowledge."""
+    callbacks: tuple[str, ...] = ()
+    """The subscribers that it is for, where a server of the extension has matched it for this client."""
 
 
 @dataclass(slots=True)
@@ -130,4 +132,13 @@ class Disconnected:
     server_reference: str | None = None
 
 
-Event = Connected | Refused | MessageReceived | Published | Subscribed | Unsubscribed | Disconnected
+@dataclass(slots=True)
+class Renewed:
+    """A server of the extension tells of another one. `code`: whether to go there, as in `extension.py`."""
+
+    code: int
+    address: str
+    topics: list[str] = field(default_factory=list)
+
+
+Event = Connected | Refused | MessageReceived | Published | Subscribed | Unsubscribed | Disconnected | Renewed

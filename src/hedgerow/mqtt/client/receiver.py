@@ -9,16 +9,22 @@ everything else, and whatever is wrong, goes through the codec.
 from __future__ import annotations
 
 from collections import deque
-from typing import cast
+from dataclasses import fields
+from typing import Any, cast
 
 from hedgerow.errors import ProtocolError
-from hedgerow.message import Properties
-from hedgerow.mqtt import codec
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import codec, extension
 from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, Receipt
 from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE, MESSAGE_PROPERTIES
-from hedgerow.mqtt.packets import MQTT_5, Pubcomp, Publish
+from hedgerow.mqtt.client.sightings import Sightings, parse_id
+from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Pubcomp, Publish
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
+from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, Reader
+
+# What a `Message` has behind its properties, and a PUBLISH without any does not say. By position, since
+# a message made by names costs 415 ns, and so 330.
+_UNKNOWN: tuple[Any, ...] = (None,) * (len(fields(Message)) - 5)
 
 
 class PublishDecoder:
@@ -52,15 +58,13 @@ class PublishDecoder:
                 topic = self._topics.get(data[topic_start:topic_stop])
                 packet_id = data[topic_stop] << 8 | data[topic_stop + 1] if flags & 6 else 0
                 if topic is not None and (packet_id or not flags & 6):
-                    return MessageReceived(
+                    return MessageReceived(  # type: ignore[call-arg]  # mypy cannot count the unknown
                         topic,
                         data[payload_start:stop],
                         flags >> 1 & 3,
                         flags & 1 == 1,
                         {},
-                        None,
-                        None,
-                        None,
+                        *_UNKNOWN,
                         packet_id,
                         flags & 8 == 8,
                     )
@@ -82,12 +86,10 @@ class PublishDecoder:
             packet.qos,
             packet.retain,
             _message_properties(properties),
-            None,
-            None if expiry is None else now + expiry,
-            None,
-            packet.packet_id,
-            packet.dup,
-            properties.get("subscription_identifier", ()),
+            expires_at=None if expiry is None else now + expiry,
+            packet_id=packet.packet_id,
+            dup=packet.dup,
+            subscription_identifiers=properties.get("subscription_identifier", ()),
         )
 
     def _resolve(self, topic: str, alias: int | None) -> str:
@@ -125,11 +127,21 @@ class Receiver:
         self._receipts: dict[int, Receipt] = {}
         self._awaited: deque[Receipt] = deque()  # in the order in which the server expects its answers
         self._decoder = PublishDecoder(options.version)
+        self.sightings = Sightings()
+        self._connection = 0
+        self.has_asked = False
+        """The application has subscribed to something on this connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Are all handshakes over?"""
+        return not self._receipts
 
     def connected(self, session_present: bool) -> None:
         options = self._options
         self._decoder = PublishDecoder(options.version, options.topic_alias_maximum)
         self._awaited.clear()
+        self._connection = self.sightings.begin()
         # In a resumed session the server sends QoS 1 again; of QoS 2 the application has each already.
         kept = [receipt for receipt in self._receipts.values() if session_present and receipt.qos == 2]
         self._receipts = {receipt.packet_id: receipt for receipt in kept}
@@ -140,12 +152,29 @@ class Receiver:
         self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
     ) -> None:
         message = self._decoder.decode(first_byte, data, start, stop, now)
-        qos = message.qos
-        if qos == 1 and self._automatic and not (self._holding or self._awaited):
+        if not message.qos or self._answer(message):
+            events.append(message)
+
+    def handle_pubcallback(
+        self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
+    ) -> None:
+        reader = Reader(data, start, stop)
+        callbacks, message_id = extension.read_callbacks(reader)
+        message = self._decoder.decode(PUBLISH << 4 | first_byte, data, reader.position, stop, now)
+        message.callbacks = callbacks
+        message.id = parse_id(message_id)
+        is_new = not message.qos or self._answer(message)
+        if self.sightings.is_again(message, self._connection, self.has_asked):
+            self.acknowledge(message)
+        elif is_new:
+            events.append(message)
+
+    def _answer(self, message: MessageReceived) -> bool:
+        """Acknowledge, or owe it; False when the server sent a message again that the application has."""
+        if message.qos == 1 and self._automatic and not (self._holding or self._awaited):
             self._output.append(PUBACK_HEAD + message.packet_id.to_bytes(2, "big"))
-        elif qos and not self._note(message):
-            return
-        events.append(message)
+            return True
+        return self._note(message)
 
     def _note(self, message: MessageReceived) -> bool:
         """Owe the server an answer; False when it sent a message again that the application has."""

@@ -40,6 +40,7 @@ class Requests:
         self._unsent: list[_Request] = []
         self._standing: dict[str, _Standing] = {}
         self._server: Properties = {}  # what the server's CONNACK said it offers
+        self._active: frozenset[str] = frozenset()  # what stands in a session that another server began
 
     def __bool__(self) -> bool:
         return bool(self.sent or self._unsent)
@@ -92,8 +93,10 @@ class Requests:
 
     def connected(self, session_present: bool, server: Properties, events: list[Event]) -> None:
         self._server = server
-        if not session_present:
-            self._unsent = [*self._restore(), *self._unsent]
+        if not session_present or self._active:
+            active = self._active if session_present else frozenset[str]()
+            self._unsent = [*self._restore(active), *self._unsent]
+        self._active = frozenset()
         possible: list[_Request] = []
         for request in self._unsent:
             packet = request.packet
@@ -109,9 +112,34 @@ class Requests:
             possible.append(request)
         self._unsent = possible
 
-    def _restore(self) -> Iterator[_Request]:
+    def begin_from(self, other: Requests, active: Sequence[str]) -> None:
+        """For another server, which may have the session and then has these filters active."""
+        self._standing = other._standing.copy()
+        self._active = frozenset(active)
+
+    def follow(self, other: Requests) -> None:
+        """What was asked for at the other server since `begin_from`, which answers those who wait for it."""
+        for topic_filter in self._standing.keys() - other._standing.keys():
+            self.unsubscribe(0, [topic_filter], {})
+        for topic_filter, standing in other._standing.items():
+            mine = self._standing.get(topic_filter)
+            if mine is None or mine.subscription is not standing.subscription:
+                self.subscribe(0, [standing.subscription], standing.properties)
+
+    def inherit(self, other: Requests) -> None:
+        """What the other server has not answered, and will not."""
+        self._unsent += [*other.sent.values(), *other._unsent]
+        other.sent.clear()
+        other._unsent.clear()
+
+    @property
+    def has_asked(self) -> bool:
+        """Does the application, and not this machine alone, wait for an answer?"""
+        return any(request.handle for request in (*self.sent.values(), *self._unsent))
+
+    def _restore(self, active: frozenset[str]) -> Iterator[_Request]:
         """Subscribe again to what stands, except where an unanswered request does so anyway."""
-        asked = {
+        asked = active | {
             subscription.topic_filter
             for request in self._unsent
             if isinstance(request.packet, Subscribe)

@@ -220,6 +220,21 @@ class Sender:
         self._refuse_unsendable(events)
         self._resending.extend(self.outbox.resend())
 
+    def follow(self, other: Sender, events: list[Event]) -> None:
+        """Take over what the other, which is bound to another server, has not sent yet."""
+        for _ in range(len(other.outbox.queue)):
+            self.outbox.push(other.outbox.drop_oldest())
+        if self._encoder is not None:
+            self._refuse_unsendable(events)
+
+    def inherit(self, other: Sender, events: list[Event]) -> None:
+        """Take over what the other has sent, and will hear no more of."""
+        waiting = [self.outbox.drop_oldest() for _ in range(len(self.outbox.queue))]
+        other._restart(events)
+        self.follow(other, events)
+        for delivery in waiting:
+            self.outbox.push(delivery)
+
     def _restart(self, events: list[Event]) -> None:
         """The server knows nothing of what was in flight: all of it is sent as new.
 

@@ -97,7 +97,9 @@ class ClientDriver:
     ) -> None:
         """`on_failure` gets the error after which the driver does not connect again."""
         self.clock = SteadyClock()
-        self.line = self._make_line(Client(options.connect))
+        self.client = Client(options.connect)
+        """The machine for the application's calls. An attribute: it is asked for at every publication."""
+        self.line = self._make_line(self.client)
         self._options = options
         self._on_events = on_events
         self._on_state = on_state
@@ -124,11 +126,6 @@ class ClientDriver:
     def address(self) -> Address:
         """Where we are connected, or were last."""
         return self._where.address
-
-    @property
-    def client(self) -> Client:
-        """The machine for the application's calls."""
-        return self.line.client
 
     # Connecting, and connecting again.
 
@@ -255,7 +252,7 @@ class ClientDriver:
         while True:
             options.version = version
             outcome = await line.attempt(address, self._tls, self._options.dial_timeout_s)
-            if not older or not self._may_be_older(outcome):
+            if not older or not self._may_be_older(line, outcome):
                 break
             version = older.pop(0)
             logger.info("%s does not take this version of MQTT: trying %d", address, version)
@@ -265,11 +262,12 @@ class ClientDriver:
             self._versions = (version,)  # It is part of the session from now on.
         return outcome
 
-    def _may_be_older(self, outcome: Outcome) -> bool:
+    def _may_be_older(self, line: Line, outcome: Outcome) -> bool:
         """3.1.1 asks a server to refuse versions that it does not know, but some hang up or say nothing."""
         if isinstance(outcome, Refused):
             return outcome.reason_code == Reason.UNSUPPORTED_PROTOCOL_VERSION
-        return isinstance(outcome, Disconnected) and not self._has_connected
+        is_stranger = not self._has_connected or line is not self.line
+        return isinstance(outcome, Disconnected) and is_stranger
 
     async def close(self, properties: Properties) -> None:
         """Say DISCONNECT, with these properties, and wait until the link is closed."""
@@ -313,7 +311,7 @@ class ClientDriver:
         finally:
             self._candidate = None
         events = client.take_over(old.client, self.clock())
-        self.line = new
+        self.line, self.client = new, client
         self._on_events(events)
         new.flush()
         logger.info("moved from %s to %s", self.address, address)
@@ -348,7 +346,7 @@ class ClientDriver:
     def _handle_connection(self, line: Line, event: Outcome) -> None:
         if isinstance(event, Connected):
             spoken = f"MQTT version {event.version}" + ", session resumed" * event.session_present
-            logger.info("connected as %s (%s)", event.client_id, spoken)
+            logger.info("connected to %s as %s (%s)", line.address, event.client_id, spoken)
             if line is self.line:
                 self._on_state(StateChange(State.CONNECTED, session_present=event.session_present))
         self._news.set()
@@ -375,13 +373,6 @@ class ClientDriver:
 
     def flush(self) -> None:
         self.line.flush()
-
-    def flush_soon(self, size: int) -> None:
-        self.line.flush_soon(size)
-
-    @property
-    def writable(self) -> asyncio.Event | None:
-        return self.line.writable
 
     def set_reading(self, reading: bool) -> None:
         self.line.set_reading(reading)

@@ -36,6 +36,7 @@ class Line:
         """`on_connection` gets what begins and ends connections, before `on_events` gets all events."""
         self.client = client
         self.link: ClientLink | None = None
+        self.address: Address | None = None  # of the last attempt
         self.session_present = False
         self._clock = clock
         self._on_connection = on_connection
@@ -56,6 +57,7 @@ class Line:
         """Open a link and connect. What became of it; ConnectError when there is no link."""
         self._outcome = self._loop.create_future()
         self.ended = self._loop.create_future()
+        self.address = address
         link = await dial(address, tls, timeout_s, self._receive)
         self.link = link
         link.closed.add_done_callback(lambda closed: self._link_lost(link, closed.result()))

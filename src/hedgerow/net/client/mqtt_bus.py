@@ -224,14 +224,14 @@ class MqttBus(Bus):
     # Publishing.
 
     async def send(self, message: Message) -> None:
-        client = self._client
+        driver = self._driver
         if message.qos == 0:
-            while (writable := self._driver.writable) is None or not writable.is_set():
+            while (writable := driver.line.writable) is None or not writable.is_set():
                 await self._wait_to_publish(writable)
-            client.publish(message, self._clock())
-            self._driver.flush_soon(len(message.payload) + len(message.topic))
+            driver.client.publish(message, self._clock())
+            driver.line.flush_soon(len(message.payload) + len(message.topic))
         else:
-            while client.unacknowledged >= MAX_UNACKNOWLEDGED:
+            while driver.client.unacknowledged >= MAX_UNACKNOWLEDGED:
                 await self._wait_to_publish(None)
             await self.send_nowait(message)
         if self.is_turn_over():
@@ -239,13 +239,13 @@ class MqttBus(Bus):
 
     def send_nowait(self, message: Message) -> asyncio.Future[None]:
         self.check_open()
-        client = self._client
+        client = self._driver.client
         if message.qos == 0 and not client.connected:
             raise ConnectError(f"{self.address}: not connected, and QoS 0 does not wait")
         if client.unacknowledged >= MAX_UNACKNOWLEDGED:
             raise HedgerowError(f"{client.unacknowledged} publications wait for {self.address}: no room")
         handle = client.publish(message, self._clock())
-        self._driver.flush_soon(len(message.payload) + len(message.topic))
+        self._driver.line.flush_soon(len(message.payload) + len(message.topic))
         return self._expect(handle) if handle else self._done
 
     def _expect(self, handle: int) -> asyncio.Future[Any]:

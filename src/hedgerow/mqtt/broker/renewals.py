@@ -1,0 +1,89 @@
+"""Moving a client to another broker, by the means that it knows.
+
+A client of the extension (`mqtt/extension.py`) is told by a CONNACK of codes 6 to 8 and served until it has
+left: it connects there before it leaves here. A client of MQTT 5 is told by DISCONNECT with a Server
+Reference, which ends the connection at once. So it first gets no new publications at QoS 1 and 2 (they wait
+in its session), and what is in flight either way is finished, within `MAX_LEAVING_S`: neither side then has
+to wonder whether the other got it. Other clients cannot be told; they stay, and this broker is their gateway.
+
+Who decides that a client is to move also sees to its subscriptions and to what waits for it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hedgerow.mqtt.extension import Renewal, parse_address
+from hedgerow.mqtt.outbox import Outbox
+from hedgerow.mqtt.packets import MQTT_5, MQTT_RENEWALS, Renew
+from hedgerow.mqtt.reasons import Reason
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.connection import Connection
+
+MAX_LEAVING_S = 2.0  # A client that does not acknowledge is moved all the same.
+CHECK_S = 0.05  # What waits for a commit is not noticed by the client's next packet, but soon.
+
+# Use Another Server is for a time, Server Moved for good (§4.11).
+_REASONS = {
+    Renewal.ACTIVE_TOPICS: Reason.USE_ANOTHER_SERVER,
+    Renewal.RENEW_TOPICS: Reason.SERVER_MOVED,
+}
+
+
+@dataclass(slots=True)
+class Leaving:
+    """A client of MQTT 5 that is told to go when nothing is in flight."""
+
+    reason_code: int
+    address: str
+    until: float
+
+
+def renew(connection: Connection, code: int, address: str, topics: Sequence[str]) -> bool:
+    if address:
+        parse_address(address)
+    elif code != Renewal.ACTIVE_TOPICS or not connection.supporter:
+        raise ValueError(f"code {code} needs an address")
+    if not connection.is_connected or connection.leaving is not None:
+        return False
+    if connection.protocol_version == MQTT_RENEWALS:
+        if code == Renewal.CONNECTION:
+            connection.supporter = address
+        connection.send_packet(Renew(code, address, list(topics)))
+        return True
+    if connection.protocol_version < MQTT_5 or connection.carries_ids:
+        return False
+    if code == Renewal.CONNECTION:
+        connection.supporter = address
+        return False
+    _begin_leaving(connection, _REASONS[Renewal(code)], address or connection.supporter)
+    return True
+
+
+def _begin_leaving(connection: Connection, reason_code: int, address: str) -> None:
+    connection.leaving = Leaving(reason_code, address, connection.broker.now + MAX_LEAVING_S)
+    session = connection.connected_session()
+    if session.outbox is None:
+        session.outbox = Outbox()
+    session.outbox.window = 0  # The next connection sets it anew.
+    check_leaving(connection)
+
+
+def check_leaving(connection: Connection) -> None:
+    """Let the client go, if nothing is in flight or it has taken too long."""
+    leaving, broker = connection.leaving, connection.broker
+    if leaving is None or not connection.is_connected:
+        return
+    if _is_busy(connection) and broker.now < leaving.until:
+        broker.arm(min(leaving.until, broker.now + CHECK_S), connection)
+        return
+    connection.disconnect(leaving.reason_code, "", leaving.address)
+
+
+def _is_busy(connection: Connection) -> bool:
+    session = connection.connected_session()
+    in_flight = session.outbox is not None and session.outbox.in_flight
+    return bool(in_flight or session.received or connection.held_acknowledgements)

@@ -1,0 +1,54 @@
+"""What a client has had, by message id, over the connections that it made: for one that is handed on.
+
+Servers of the extension tell the id of every message (`mqtt/extension.py`). A message that comes by another
+connection than before is the same message once more, because two servers matched it or a hand-over came
+between it and its acknowledgement; on one connection MQTT's own rules hold. Ids of the last
+`MAX_SIGHTINGS` messages are kept: copies are seconds apart, not hours.
+"""
+
+from __future__ import annotations
+
+from hedgerow.message import MessageId
+from hedgerow.mqtt.client.events import MessageReceived, Receipt
+
+MAX_SIGHTINGS = 32_768
+MAX_ID = 300  # characters
+
+
+class Sightings:
+    def __init__(self) -> None:
+        self._connections = 0
+        self._seen: dict[MessageId, tuple[int, Receipt | None]] = {}
+
+    def begin(self) -> int:
+        """A connection begins: the number that it is known by here."""
+        self._connections += 1
+        return self._connections
+
+    def is_again(self, message: MessageReceived, connection: int, has_asked: bool) -> bool:
+        """Has the application had it, and is done with it, by another connection?
+
+        `has_asked`: the application subscribed on this connection, so what is retained is an answer to that.
+        """
+        if message.id is None or message.callbacks:
+            return False
+        seen = self._seen.get(message.id)
+        if seen is None:
+            if len(self._seen) >= MAX_SIGHTINGS:
+                del self._seen[next(iter(self._seen))]
+            self._seen[message.id] = connection, message.receipt
+            return False
+        before, receipt = seen
+        if before == connection or (message.retain and has_asked):
+            return False
+        return receipt is None or receipt.acknowledged
+
+
+def parse_id(text: str) -> MessageId | None:
+    """The id that a server told; one that cannot be read is as if it were not there."""
+    if not 0 < len(text) <= MAX_ID:
+        return None
+    try:
+        return MessageId.parse(text)
+    except ValueError:
+        return None
