@@ -92,6 +92,8 @@ class Message:
     expires_at: float | None = None
     published_at: float | None = None
     """When, by the clock of who published it; kept where it decides which of two values is the newer."""
+    first_at: float | None = field(default=None, compare=False)
+    """About when it was published, by the clock of this node; known of what comes late, or has waited."""
 
     def expire_from(self, now: float) -> None:
         """Set `expires_at`, where the message says how long it lasts and nothing did so before."""

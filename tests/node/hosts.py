@@ -12,7 +12,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.fabric.bridges.bridge_set import BridgeSet
-from hedgerow.fabric.bridges.following import FollowingBridge
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.fabric.bridges.values import Backoff
@@ -294,9 +293,7 @@ class Node(Host):
             notification_topic=PRESENCE_TOPIC + quote_node_id(self.node_id),
             try_private=False,
         )
-        self.bridges.create(section, self.now)
-        bridge = self.bridges[HOME]
-        assert isinstance(bridge, FollowingBridge)
+        bridge = self.bridges.follow(section, self.now)
         interests = Interests(
             self.now,
             self.assume,

@@ -62,7 +62,15 @@ class Carrier:
             self.tunnels.receive(packet.payload, self._connection.broker.now)
             self._connection.federation.is_stirred = True  # of the next deadline
         elif packet.topic.startswith(PRESENCE_TOPIC) and packet.payload == GONE and not packet.retain:
-            self.tunnels.peer_gone(unquote_node_id(packet.topic.removeprefix(PRESENCE_TOPIC)))
+            self._receive_absence(packet.topic.removeprefix(PRESENCE_TOPIC))
+
+    def _receive_absence(self, level: str) -> None:
+        try:
+            node_id = unquote_node_id(level)
+        except ValueError:
+            self._connection.federation.ignored_frames["presence"] += 1
+        else:
+            self.tunnels.peer_gone(node_id)
 
     def _open_inside(self, tunnel: Tunnel) -> Connection:
         return self._connection.open_inside()

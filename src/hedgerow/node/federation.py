@@ -22,6 +22,7 @@ from hedgerow.fabric.federation.federator import Federator
 from hedgerow.fabric.federation.interest_events import InterestEvent
 from hedgerow.fabric.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
 from hedgerow.fabric.overlay.limits import Settings
+from hedgerow.fabric.overlay.link_proofs import LinkProofs
 from hedgerow.fabric.overlay.overlay import Overlay
 from hedgerow.fabric.overlay.wire import Peer
 from hedgerow.fabric.tunnel.tunnels import Tunnels
@@ -78,6 +79,7 @@ class Federation:
         self.overlay = Overlay(
             me, now, epoch=epoch, begun_at=broker.begun_at, random=random, key=key, settings=settings
         )
+        self.proofs = LinkProofs(broker.node_id, key, self.overlay.take_sequence)
         intervals = {} if announce_interval_s is None else {"announce_interval_s": announce_interval_s}
         self.federator = Federator(
             broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals
@@ -92,6 +94,7 @@ class Federation:
         self._tunnel_sets: set[TunnelSet] = set()
         self.ignored_frames: Counter[str] = Counter()  # of all tunnels that there ever were, by reason
         self.state = StateTeller(self)
+        self.state.look(now)
         broker.neighbourhood = self
         for session in broker.sessions.values():
             if session.is_neighbour:
@@ -105,6 +108,7 @@ class Federation:
             self.federator.subscribe(topic_filter, self.broker.now)
         else:
             self.federator.unsubscribe(topic_filter, self.broker.now)
+        self.state.look(self.broker.now)  # Of a node without neighbours nothing else would tell.
         self.is_stirred = True
 
     # Links that this node opens
@@ -185,9 +189,13 @@ class Federation:
 
     # Links that neighbours open (`Neighbourhood`)
 
-    def refusal(self, node_id: str) -> str | None:
+    def refusal(self, node_id: str, proof: str) -> str | None:
         if node_id == self.broker.node_id:
             return "this node has that name itself"
+        unproven = self.proofs.refusal(node_id, proof)
+        if unproven is not None:
+            self.refuse(node_id, unproven)
+            return unproven
         link = self._links.get(node_id)
         if isinstance(link, NeighbourConnection):
             # It took that one, and did not know that it would dial the same node.
@@ -197,6 +205,9 @@ class Federation:
         if len(sessions) >= MAX_SESSIONS and node_id not in dict(sessions):
             return f"{MAX_SESSIONS} nodes are neighbours, or were and may come back"
         return None
+
+    def answer(self, node_id: str, proof: str) -> str:
+        return self.proofs.answer(node_id, proof)
 
     def accepted(self, connection: Connection) -> None:
         session = connection.connected_session()

@@ -42,6 +42,7 @@ class Home:
         self._broker = federation.broker
         self._bridge = bridge
         self._interests = interests
+        self.is_connected = False
         self._leave_at: dict[str, float] = {}  # filters that no neighbour has now, the first to go first
         self._tunnels = TunnelSet(
             federation.make_tunnels(is_federator=True),
@@ -76,7 +77,9 @@ class Home:
     # What the bridge tells
 
     def _connected(self, is_new_session: bool) -> None:
+        self.is_connected = True
         self._interests.connected(self._broker.now, is_new_session)
+        self._federation.state.tell_again(self._broker.now)
 
     def _subscribed(self, topic_filter: str, reason_code: int) -> None:
         self._interests.subscribed(topic_filter, reason_code < FAILURE, describe(reason_code))
@@ -85,6 +88,7 @@ class Home:
         self._federation.is_stirred = True
 
     def _disconnected(self) -> None:
+        self.is_connected = False
         self._interests.disconnected(self._broker.now)
         self._rights.connection_lost()
         self._tunnels.close_all("the connection to the broker beside was lost")
@@ -108,18 +112,21 @@ class Home:
     def serve(self) -> list[InterestEvent | RightMissing]:
         for topic_filter, is_wanted in self._interests.take_changes():
             if is_wanted:
-                self._bridge.listen(topic_filter)
+                self._bridge.listen(topic_filter, since=self._interests.since(topic_filter))
             else:
                 self._bridge.stop_listening_to(topic_filter)
         return [*self._interests.take_events(), *self._rights.take_events()]
 
     @property
     def deadline(self) -> float:
-        return min(self._interests.deadline, next(iter(self._leave_at.values()), float("inf")))
+        leave_at = next(iter(self._leave_at.values()), float("inf"))
+        return min(self._interests.deadline, self._rights.deadline, leave_at)
 
     def handle_timer(self, now: float) -> None:
         if self._interests.deadline <= now:
             self._interests.handle_timer(now)
+        if self._rights.deadline <= now:
+            self._rights.handle_timer(now)
         while next(iter(self._leave_at.values()), float("inf")) <= now:
             topic_filter = next(iter(self._leave_at))
             del self._leave_at[topic_filter]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import TopicError
+from hedgerow.fabric.overlay.link_proofs import NO_PROOF
 from hedgerow.fabric.overlay.wire import Peer
 from hedgerow.fabric.tunnel.frames import FEDERATOR_TOPIC
 from hedgerow.message import Message, Properties
@@ -18,7 +19,13 @@ from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.mqtt.broker.handle_connect import become_peer
 from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY
-from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, CONTROL_PREFIX, NEIGHBOUR_PREFIX
+from hedgerow.mqtt.broker.neighbours import (
+    ALREADY_LINKED,
+    CONTROL_PREFIX,
+    NEIGHBOUR_PREFIX,
+    proof_of,
+    with_proof,
+)
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
 from hedgerow.node.carrier import Carrier
@@ -44,6 +51,7 @@ class NeighbourConnection(DialledConnection):
         "opened_at",
         "password",
         "peer",
+        "proof",
         "tunnel_id",
         "tunnels",
         "username",
@@ -65,6 +73,7 @@ class NeighbourConnection(DialledConnection):
         self.peer = peer  # as the overlay asked for it
         self.username = username
         self.password = password
+        self.proof = federation.proofs.make()
         self.opened_at = now
         self.carrier: Carrier | None = None  # where a broker answered that is not ours
         self.tunnels = federation.make_tunnels(is_federator=False)
@@ -78,7 +87,7 @@ class NeighbourConnection(DialledConnection):
         properties: Properties = {
             "maximum_packet_size": broker.limits.packet_bytes,
             "session_expiry_interval": int(self.federation.keeping.seconds),
-            "user_property": ((NODE_PROPERTY, broker.node_id),),
+            "user_property": with_proof(((NODE_PROPERTY, broker.node_id),), self.proof),
         }
         return Connect(
             NEIGHBOUR_PREFIX + broker.node_id,
@@ -107,6 +116,9 @@ class NeighbourConnection(DialledConnection):
             self._carry(packet)
         elif self.far_node == self.broker.node_id:
             self.end("this node itself, or another of its name")
+        elif not self.federation.proofs.accepts(self.far_node, self.proof, proof_of(packet.properties)):
+            self.federation.refuse(self.far_node, NO_PROOF)
+            self.end(NO_PROOF)
         elif self.federation.yields_to_accepted(self.far_node):
             # Both dialled, and the other's link is the one to stay.
             self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hedgerow.fabric.bridges.bridge_session import waiting_for
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
-from hedgerow.mqtt.broker.deliveries import enqueue, pump
+from hedgerow.mqtt.broker.deliveries import enqueue, keep_age, pump
 from hedgerow.mqtt.broker.ids import Outbound
 from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
@@ -85,4 +85,5 @@ def _send_waiting(broker: Broker, session: Session, topic_filter: str) -> None:
             if message_id not in known and message_id.origin != session.far_origin:
                 known.add(message_id)
                 broker.durability.store_separately()
+                keep_age(delivery)
                 enqueue(broker, session, Delivery(message, delivery.qos, delivery.retain))

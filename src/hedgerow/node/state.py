@@ -39,9 +39,10 @@ class StateTeller:
     def look(self, now: float) -> None:
         self.deadline = min(self.deadline, max(now, self._told_at + TELL_S))
 
-    def tell_again(self) -> None:
-        """Nobody has heard what was told: the broker beside is a new one, or has forgotten it."""
+    def tell_again(self, now: float) -> None:
+        """The broker beside may have forgotten what was told, or be a new one."""
         self._told = b""
+        self.look(now)
 
     def handle_timer(self, now: float) -> None:
         self.deadline = float("inf")
@@ -55,6 +56,8 @@ class StateTeller:
         elif not home.publish(
             Message(HOME_STATE_TOPIC + quote_node_id(self._federation.broker.node_id), payload, 0, True)
         ):
+            if home.is_connected:  # and not up yet, or behind with its reading
+                self.look(now)
             return
         self._told = payload
 

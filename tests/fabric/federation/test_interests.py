@@ -20,6 +20,7 @@ from hedgerow.fabric.federation.interest_events import (
 )
 from hedgerow.fabric.federation.interests import COUNT_TOPIC, LINGER_S, UPTIME_TOPIC, Interests
 from hedgerow.fabric.federation.log_lines import NOTICE_TOPIC, SUBSCRIBE_TOPIC, TOPICS, UNSUBSCRIBE_TOPIC
+from hedgerow.mqtt.broker.routes import ALWAYS
 
 OWN = "hedgerow-federation-7"
 BROKER = "mqtt://127.0.0.1:1883"
@@ -421,6 +422,51 @@ def test_new_filters_are_told_at_a_bounded_rate_and_none_is_lost(monkeypatch: py
     assert len(home.at(1001.0).wanted) <= 33
     home.at(1060.0)
     assert home.wanted == {f"f/{number}" for number in range(99)}
+
+
+def test_since_when_a_filter_is_wanted() -> None:
+    """What was published before is not for its clients; unless they may have subscribed before we heard."""
+    home = Home("assumed/#", now=1000.0, remembered=("remembered",))
+    home.connect()
+    home.receive(f"{NEW_REGULAR_TOPIC}/kept", "kept", retain=True)
+    home.now = 1005.0
+    home.client("one", "logged")
+    home.receive(NEW_REGULAR_TOPIC, "announced")
+    home.at(1010.0)
+    home.client("two", "logged")
+    home.take()
+    assert home.wanted == {"assumed/#", "remembered", "kept", "logged", "announced"}
+    assert {each: home.interests.since(each) for each in home.wanted} == {
+        "assumed/#": ALWAYS,
+        "remembered": ALWAYS,
+        "kept": ALWAYS,
+        "logged": 1005.0,
+        "announced": 1005.0,
+    }
+
+
+def test_lines_of_the_gap_are_of_any_time() -> None:
+    home = Home(now=1000.0)
+    home.connect()
+    home.interests.disconnected(1001.0)
+    home.now = 1060.0
+    home.interests.connected(home.now, is_new_session=False)
+    home.client("dev", "in the gap")
+    home.line(SUBSCRIBE_TOPIC, f"{OWN} 1 {Interests.topics[0]}")
+    home.client("dev", "behind it")
+    home.take()
+    assert (home.interests.since("in the gap"), home.interests.since("behind it")) == (ALWAYS, 1060.0)
+
+
+def test_a_filter_that_has_to_wait_counts_from_when_it_was_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NEW_FILTERS_PER_S", 1.0)
+    monkeypatch.setattr(module, "NEW_FILTERS_BURST_S", 1.0)
+    home = Home(now=1000.0)
+    home.connect()
+    home.client("dev", *(f"f/{number}" for number in range(10)))
+    home.at(1060.0)
+    assert len(home.wanted) == 10
+    assert {home.interests.since(each) for each in home.wanted} == {1000.0}
 
 
 @given(

@@ -131,7 +131,7 @@ def test_an_acknowledgement_goes_alone_where_nothing_else_goes() -> None:
     carrier.settle()
     assert near.unacknowledged_bytes == 0
     assert carrier.federator.deadline == carrier.dialler.deadline == float("inf")
-    assert not carrier.federator.has_frames
+    assert not carrier.federator.take_frames()
 
 
 def test_many_bytes_are_acknowledged_at_once() -> None:
@@ -175,7 +175,7 @@ def test_a_lost_frame_closes_both_ends_and_nothing_behind_it_is_given_on(key: by
     assert carrier.closed(FEDERATOR) == carrier.closed(DIALLER) == ["4 bytes were lost on their way"]
     assert near.closed_because == far.closed_because == "4 bytes were lost on their way"
     near.write(b"five")
-    assert not carrier.dialler.has_frames
+    assert not carrier.dialler.take_frames()
 
 
 def test_a_lost_last_frame_is_noticed_by_the_next_acknowledgement() -> None:
@@ -214,7 +214,7 @@ def test_what_was_written_before_close_still_arrives() -> None:
     assert carrier.arrived[FEDERATOR, 7] == b"disconnect"
     assert carrier.closed(FEDERATOR) == ["done"]
     assert carrier.closed(DIALLER) == []  # It was its own wish.
-    assert not carrier.dialler.has_frames
+    assert not carrier.dialler.take_frames()
     assert far.closed_because == "done"
 
 

@@ -293,7 +293,7 @@ def test_a_peer_that_is_gone_has_no_tunnel(name: str) -> None:
     carrier.nodes[other].peer_gone(name)
     carrier.collect()
     assert carrier.closed(other) == ["it is no longer at the broker"]
-    assert not carrier.nodes[other].has_frames
+    assert not carrier.nodes[other].take_frames()
 
 
 def test_a_lost_connection_closes_all_at_once_and_another_begins_anew() -> None:

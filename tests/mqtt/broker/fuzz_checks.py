@@ -31,7 +31,7 @@ WITNESS_TOPIC = "witness/only/they/know"
 
 class Siege:
     def __init__(self, durable: bool) -> None:
-        self.world = World(LIMITS, durable=durable, sys_interval_s=10_000.0)
+        self.world = World(LIMITS, durable=durable, sys_interval_s=10_000.0, speaks_renewals=True)
         self.reader = self.world.connect("witness-reader", kept=True)
         self.reader.subscribe(WITNESS_TOPIC, 1)
         self.writer = self.world.connect("witness-writer", MQTT_3_1_1)

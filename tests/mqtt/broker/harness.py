@@ -119,6 +119,7 @@ class World:
         durable: bool = False,
         verifies_passwords: bool = False,
         sys_interval_s: float = 0.0,
+        speaks_renewals: bool = False,
     ) -> None:
         self.now = START
         self.epoch = 1
@@ -132,10 +133,13 @@ class World:
             "verifies_passwords": verifies_passwords,
             "sys_interval_s": sys_interval_s,
         }
+        self._speaks_renewals = speaks_renewals
         self.broker = self._start()
 
     def _start(self) -> Broker:
-        return Broker("node", self.epoch, self.now, snapshot=self.store.snapshot(), **self._options)  # type: ignore[arg-type]
+        broker = Broker("node", self.epoch, self.now, snapshot=self.store.snapshot(), **self._options)  # type: ignore[arg-type]
+        broker.speaks_renewals = self._speaks_renewals
+        return broker
 
     def crash(self, after_s: float = 0.0) -> None:
         """The broker's memory is gone, with every connection; it starts again from what was committed."""

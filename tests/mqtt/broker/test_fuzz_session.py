@@ -139,7 +139,7 @@ def test_however_the_bytes_are_cut_the_answers_are_the_same(
     cuts = sorted(data.draw(st.sets(st.integers(0, len(everything)), max_size=8)))
     answers = []
     for positions in [], cuts, list(range(len(everything))):
-        client = World(LIMITS).open()
+        client = World(LIMITS, speaks_renewals=True).open()
         for start, end in zip([0, *positions], [*positions, len(everything)], strict=True):
             client.send_bytes(everything[start:end])
         answers.append((client.take_bytes(), client.closed))

@@ -165,7 +165,7 @@ def outcome(
             for name, value in asdict(broker.stats).items()
             if name not in ("bytes_received", "publish_bytes_received")
         },
-        "recent": [(each.id, each.payload) for each in broker.recent.matching("#", world.now)],
+        "recent": [(each.id, each.payload) for _, each in broker.recent.matching("#", world.now)],
         "stored messages": len(world.store.messages),
         "stored": [
             (message.id, message.payload, delivery.packet_id, delivery.stage)

@@ -42,12 +42,10 @@ from hedgerow.fabric.federation.interest_events import (
 )
 from hedgerow.fabric.federation.regular import regular_filter
 from hedgerow.fabric.federation.subscription_log import SubscriptionLog
+from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.rates import Allowance
 from hedgerow.topics import covers
-
-FEDERATOR_PREFIX = "hedgerow-federation-"
-"""Client ids of federators at a foreign broker. Their subscriptions are nobody's interests: otherwise the
-federators of one broker would want for ever what the others want."""
 
 UPTIME_TOPIC = "$SYS/broker/uptime"
 COUNT_TOPIC = "$SYS/broker/subscriptions/count"
@@ -80,7 +78,6 @@ class Interests:
         assume: Sequence[str] = (),
         *,
         client_id: str,
-        own_ids: Collection[str] = (),
         own_filters: Collection[str] = (),
         broker: str,
         user: str | None = None,
@@ -90,9 +87,11 @@ class Interests:
         live_within_s: float = LIVE_WITHIN_S,
         unknown_s: float = UNKNOWN_S,
     ) -> None:
-        """`client_id` is subscribed to `topics`, and before that to `own_filters`; `own_ids` are further
-        clients of ours at this broker. `broker` and `user` are for people."""
-        self.log = SubscriptionLog(client_id, FEDERATOR_PREFIX, own_ids=own_ids, own_filters=own_filters)
+        """`client_id` is subscribed to `topics`, and before that to `own_filters`. `broker` and `user` are
+        for people."""
+        # What federators subscribe to is nobody's interest: those of one broker would want for ever what the
+        # others want.
+        self.log = SubscriptionLog(client_id, NEIGHBOUR_PREFIX, own_filters=own_filters)
         self.announcements = Announcements()
         self.unknown = 0
         """Subscriptions that the broker counts and we do not know."""
@@ -101,8 +100,8 @@ class Interests:
         self._now = now
         self._assumed = _widest(_assumable(topic_filter) for topic_filter in assume)
         self._remembered = set(remembered)
-        self._told = set(self._remembered)
-        self._new: dict[str, None] = dict.fromkeys(self._assumed)
+        self._told = dict.fromkeys(self._remembered, ALWAYS)  # → since when it is wanted
+        self._new: dict[str, float] = dict.fromkeys(self._assumed, ALWAYS)
         self._leave_at: dict[str, float] = {}  # in the order of time, since all linger equally long
         self._gone: dict[str, None] = {}
         self._allowance = Allowance(NEW_FILTERS_PER_S, NEW_FILTERS_BURST_S)
@@ -135,6 +134,10 @@ class Interests:
     def filters(self) -> set[str]:
         """Wanted, as told by `take_changes`."""
         return set(self._told)
+
+    def since(self, topic_filter: str) -> float:
+        """When the first of its clients subscribed; `ALWAYS` where that was before we could hear of it."""
+        return self._told.get(topic_filter, ALWAYS)
 
     def connected(self, now: float, is_new_session: bool) -> None:
         """Before we subscribe. `is_new_session`: the broker has kept nothing of an earlier connection."""
@@ -171,7 +174,10 @@ class Interests:
     def receive(self, topic: str, payload: bytes, retain: bool, now: float) -> None:
         """Any publication from the broker; those on other topics mean nothing here."""
         self._now = now
+        since = now
         if topic in log_lines.TOPICS:
+            if not self.log.is_live:
+                since = ALWAYS  # a line of the gap
             self.log.receive(topic, payload, now)
             self._look_at_log()
         elif topic == COUNT_TOPIC:
@@ -182,9 +188,11 @@ class Interests:
             announcements.NEW_REGULAR_TOPIC + "/"
         ):
             self.announcements.receive(topic, payload, retain, now)
+            if retain:
+                since = ALWAYS
         else:
             return
-        self._update()
+        self._update(since)
 
     def handle_timer(self, now: float) -> None:
         self._now = now
@@ -201,11 +209,11 @@ class Interests:
             self._resolve_doubt()
         if self._tell_again_at <= now:
             self._tell_again_at = NEVER
-        self._update()
+        self._update(now)
         while next(iter(self._leave_at.values()), NEVER) <= now:
             topic_filter = next(iter(self._leave_at))
             del self._leave_at[topic_filter]
-            self._told.remove(topic_filter)
+            del self._told[topic_filter]
             self._gone[topic_filter] = None
 
     def take_changes(self) -> list[tuple[str, bool]]:
@@ -217,8 +225,7 @@ class Interests:
                 self._tell_again_at = self._now + TELL_AGAIN_S
                 break
             topic_filter = next(iter(self._new))
-            del self._new[topic_filter]
-            self._told.add(topic_filter)
+            self._told[topic_filter] = self._new.pop(topic_filter)
             changes.append((topic_filter, True))
         return changes
 
@@ -226,7 +233,7 @@ class Interests:
         events, self._events = self._events, []
         return events
 
-    def _update(self) -> None:
+    def _update(self, since: float) -> None:
         """After any input: what came, and what is to leave."""
         changed = [topic_filter for topic_filter, _ in self.log.take_changes()]
         for topic_filter in changed + self.announcements.take_changed():
@@ -236,9 +243,9 @@ class Interests:
                 self._leave_at.pop(topic_filter, None)
                 if topic_filter in self._gone:
                     del self._gone[topic_filter]
-                    self._told.add(topic_filter)
+                    self._told[topic_filter] = since
                 elif topic_filter not in self._told:
-                    self._new[topic_filter] = None
+                    self._new.setdefault(topic_filter, since)
             elif topic_filter in self._told:
                 self._leave_at.setdefault(topic_filter, self._now + self._linger_s)
             else:
@@ -249,7 +256,7 @@ class Interests:
 
     def _forget_remembered(self) -> None:
         remembered, self._remembered = self._remembered, set()
-        for topic_filter in remembered & self._told:
+        for topic_filter in remembered & self._told.keys():
             if topic_filter not in self._assumed and not self._is_wanted(topic_filter):
                 self._leave_at.setdefault(topic_filter, self._now + self._linger_s)
 

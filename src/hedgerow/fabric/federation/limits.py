@@ -27,9 +27,8 @@ OVERLAP_S = 1.0
 
 ASK_AGAIN_S = 1.0  # a list that was asked for and did not come
 
-INLINE_BYTES = (
-    512  # What changed in a list travels with the announcement, twice over each link, if it is short.
-)
+# What changed in a list travels with the announcement, twice over each link, if it is short.
+INLINE_BYTES = 512
 PART_BYTES = 16 * 1024  # Longer lists are cut into packets of about this size.
 
 MAX_PACKET_BYTES = 256 * 1024  # A part, and in it one filter of the longest kind.

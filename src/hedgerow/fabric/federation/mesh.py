@@ -58,9 +58,8 @@ class Mesh:
         return self.is_local or core.id in self.children
 
     def find_receivers(self, now: float) -> tuple[str, ...]:
-        if self.core is None:
-            return ()
-        found = dict.fromkeys(self._receivers_with(self.core))
+        """Between a core that has withdrawn and the next one, the ways of the first still lead on."""
+        found = dict.fromkeys(self._receivers_with(self.core) if self.core is not None else ())
         if self.previous_core is not None and now < self.overlaps_until:
             found.update(dict.fromkeys(self._receivers_with(self.previous_core)))
         return tuple(found)

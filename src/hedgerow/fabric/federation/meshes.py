@@ -143,9 +143,12 @@ class Meshes:
         self._claim_or_yield(mesh, is_loss)
         core = mesh.elect()
         if core is not mesh.core:
-            if mesh.previous_core is not core:
-                self._set_member(mesh.previous_core, mesh.topic_filter, False)
-            mesh.previous_core = mesh.core
+            if mesh.core is not None:
+                if mesh.previous_core is not core:
+                    self._set_member(mesh.previous_core, mesh.topic_filter, False)
+                mesh.previous_core = mesh.core
+            elif mesh.previous_core is core:
+                mesh.previous_core = None
             mesh.core = core
             if len(self._overlaps) >= MAX_FILTERS:
                 self._set_member(mesh.previous_core, mesh.topic_filter, False)

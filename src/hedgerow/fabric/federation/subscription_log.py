@@ -105,11 +105,10 @@ class SubscriptionLog:
         client_id: str,
         own_prefix: str | None = None,
         *,
-        own_ids: Collection[str] = (),
         own_filters: Collection[str] = (),
         uncertain_s: float = 60.0,
     ) -> None:
-        """`client_id` reads the log. It, `own_ids`, and ids that begin with `own_prefix` are federators'.
+        """`client_id` reads the log. It, and ids that begin with `own_prefix`, are federators'.
         It is subscribed to `own_filters` before it is to the log, so that no line tells of them."""
         self.stats = SubscriptionLogStats()
         self.known = 0
@@ -119,7 +118,6 @@ class SubscriptionLog:
             rf"(?P<timestamp>.*){re.escape(client_id)} [012] {re.escape(SUBSCRIBE_TOPIC)}", re.DOTALL
         )
         self._own_filters = own_filters
-        self._own_ids = {client_id, *own_ids}
         self._own_prefix = client_id if own_prefix is None else own_prefix
         self._uncertain_s = uncertain_s
         self._timestamp: re.Pattern[str] | None = None
@@ -339,7 +337,7 @@ class SubscriptionLog:
         return client
 
     def _is_own(self, client_id: str) -> bool:
-        return client_id in self._own_ids or client_id.startswith(self._own_prefix)
+        return client_id == self._client_id or client_id.startswith(self._own_prefix)
 
     def _add(self, client_id: str, topic_filter: str) -> None:
         try:

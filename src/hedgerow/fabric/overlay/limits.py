@@ -34,10 +34,11 @@ class Settings:
 
 REPAIR_S = 1.0  # How often a node with too few neighbours tries another.
 REST_S = 20.0  # A node that refused, or is not nearer, is left alone for so long.
-STATIC_AGAIN_S = (0.5, 1.0, 2.0, 5.0, 10.0)  # A static neighbour that is away is tried again.
-REUNION_S = (
-    15.0  # How often one that was lost is tried: both halves of a partition have only themselves else.
-)
+# A static neighbour that is away is tried again. Not less often after a long absence: two parts of a
+# federation are to be one within seconds of a mended link, however long it was cut.
+STATIC_AGAIN_S = (0.5, 1.0, 2.0)
+# How often one that was lost is tried: both halves of a partition have only themselves else.
+REUNION_S = 15.0
 DIAL_S = 10.0  # for the shell to open a link or give up
 IDLE_S = 5.0  # A link on which nobody becomes a neighbour is closed.
 ANSWER_S = 5.0

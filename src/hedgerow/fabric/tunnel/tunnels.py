@@ -183,11 +183,6 @@ class Tunnels:
         return frames
 
     @property
-    def has_frames(self) -> bool:
-        """Is `take_frames` worth a call?"""
-        return bool(self._frames or self._dirty)
-
-    @property
     def deadline(self) -> float:
         """When `handle_timer` is to be called; infinity for never."""
         of_handshakes = (min(it.give_up_at, it.again_at) for it in self._handshakes.values())

@@ -32,6 +32,7 @@ from hedgerow.mqtt.broker.deliveries import (
 from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
+from hedgerow.mqtt.broker.ids import is_before
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.neighbours import Neighbourhood
 from hedgerow.mqtt.broker.peers import MAX_ID_BYTES, IdentifiedRun, send_run
@@ -91,7 +92,8 @@ class Broker:
         self.supporter = ""  # HOST:PORT of the broker that supports this one, as such clients are told
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
         self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
-        self.sequence = int(begun_at * 2**40)  # of the fabric-wide message ids that begin here
+        # Of the fabric-wide message ids that begin here. No node gives more in a second than there is room for.
+        self.sequence = int(begun_at * 2**24)
         self.stats = Stats()
         self.connections: set[Connection] = set()
         self.client_count = 0  # connections whose CONNECT was accepted
@@ -421,7 +423,11 @@ class Broker:
             self.durability.store_seen((message,))
         count = len(route.recipients)
         self.work += PUBLICATION_WORK + DELIVERY_WORK * count
-        for recipient in route.recipients:
+        recipients = route.recipients
+        if message.first_at is not None:
+            # It comes late: for those who were subscribed when it was published.
+            recipients = [each for each in recipients if not is_before(message, each.since)]
+        for recipient in recipients:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
             count += self._deliver_to_one(group, message, publisher)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.broker import handle_connect, handle_publish, handle_subscribe
+from hedgerow.mqtt.broker import handle_connect, handle_publish, handle_subscribe, renewals
 from hedgerow.mqtt.broker.deliveries import (
     BYTES_PER_WORK,
     encode_properties,
@@ -38,6 +38,7 @@ from hedgerow.mqtt.packets import (
     DISCONNECT,
     MQTT_3_1_1,
     MQTT_5,
+    MQTT_RENEWALS,
     PINGREQ,
     PUBACK,
     PUBCOMP,
@@ -50,6 +51,7 @@ from hedgerow.mqtt.packets import (
     Disconnect,
     Packet,
     Pingresp,
+    Pubcallback,
 )
 from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
@@ -126,6 +128,7 @@ class Connection:
         "inbound",
         "is_bridge",
         "keep_alive_s",
+        "leaving",
         "link",
         "lives",
         "maximum_packet_size",
@@ -142,6 +145,7 @@ class Connection:
         "session",
         "short_path",
         "state",
+        "supporter",
         "timer_at",
         "topics",
         "transport",
@@ -204,6 +208,8 @@ class Connection:
         self.pauses = Pause(0)
         self.paused = False  # for the shell: whether there is any
         self.closing = False
+        self.supporter = ""  # the broker that this client was told of by the last Connection Renew
+        self.leaving: renewals.Leaving | None = None  # it is being moved to another broker
 
     @property
     def is_connected(self) -> bool:
@@ -250,6 +256,8 @@ class Connection:
         if position < len(data):
             self.partial = bytearray(data[position:])
             self.repeated = None
+        if self.leaving is not None:
+            renewals.check_leaving(self)
         if self.congested:
             self.unread_answers += len(self.out) - out_before
             if self.unread_answers > MAX_UNREAD_ANSWERS:
@@ -321,6 +329,8 @@ class Connection:
             # A version that we do not know is told so in the words of 3.1.1, which all clients read.
             claimed = codec.peek_version(body)
             self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
+            if claimed == MQTT_RENEWALS and not self.broker.speaks_renewals:
+                raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
         handler(self, codec.decode(first, body, self.protocol_version))
 
     def go_on(self) -> None:
@@ -390,6 +400,10 @@ class Connection:
         topic = message.topic
         if self.carries_ids:
             data = self._encode_identified(message, qos, retain, identifiers, packet_id, dup)
+        elif self.protocol_version == MQTT_RENEWALS:
+            message_id = str(message.id or self.broker.identify_late(message))
+            packet = Pubcallback(topic, message.payload, qos, retain, dup, packet_id, (), message_id)
+            data = codec.encode(packet, MQTT_RENEWALS)
         elif self.protocol_version < MQTT_5:
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"")
         elif not message.properties and not identifiers and not self.aliases_out_maximum:
@@ -431,9 +445,8 @@ class Connection:
         """Is the other side a broker that keeps the newest of retained values, not the one that came last?"""
         return self.carries_ids
 
-    @property
-    def takes_runs(self) -> bool:
-        """May packets at QoS 1 leave many at a time, each as all the others are?"""
+    def takes_run(self, messages: Sequence[Message]) -> bool:
+        """May these leave at QoS 1, now and together, each packet as all the others are?"""
         return True
 
     def name_on_wire(self, topic: str) -> bytes | None:
@@ -513,6 +526,8 @@ class Connection:
             self.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
         elif self.state is State.LOGIN:
             self.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
+        elif self.leaving is not None:
+            renewals.check_leaving(self)
         elif self.keep_alive_s:
             if self.pauses & ~Pause.UNREAD:
                 self.heard_at = broker.now  # It is we who do not listen.
@@ -556,6 +571,10 @@ class Connection:
                 properties["server_reference"] = server_reference
             self.send_packet(Disconnect(reason_code, properties))
         self.end(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
+
+    def renew(self, code: int, address: str, topics: Sequence[str] = ()) -> bool:
+        """Tell the client to renew its connection at another broker; False where it cannot be told."""
+        return renewals.renew(self, code, address, topics)
 
     def lost(self, now: float) -> None:
         """The transport is gone."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
 PURGE_S = 10.0  # How long what has expired may still take up room.
+# So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
+# queue that is only a little behind would fall further behind by it.
+WAITED_S = 2.0
 # Units of work: see `Broker.begin_turn`.
 BYTES_PER_WORK = 16  # encoded
 PUBLICATION_WORK = 2
@@ -161,6 +164,18 @@ def drop_aged(broker: Broker, session: Session, with_in_flight: bool = False) ->
         _expire(broker, session, outbox.drop_oldest())
 
 
+def keep_age(delivery: Delivery) -> None:
+    """It goes another way than the one that it waited for."""
+    message = delivery.message
+    message.first_at = message.first_at or delivery.queued_at
+
+
+def _note_wait(broker: Broker, delivery: Delivery) -> None:
+    """What has waited for another broker says since when."""
+    if delivery.queued_at < broker.now - WAITED_S:
+        keep_age(delivery)
+
+
 def transmit(
     broker: Broker, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
 ) -> int:
@@ -213,6 +228,8 @@ def pump(connection: Connection) -> None:
         if delivery is None:
             return
         broker.durability.store_delivery(session, delivery)
+        if session.is_peer:
+            _note_wait(broker, delivery)
         budget -= transmit(broker, connection, session, delivery)
     backlog = connection.backlog
     while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
@@ -242,6 +259,8 @@ def _resend(broker: Broker, connection: Connection, session: Session, outbox: Ou
             break  # MQTT-3.3.4-9
         delivery = resending.popleft()
         if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
+            if session.is_peer:
+                _note_wait(broker, delivery)
             budget -= transmit(broker, connection, session, delivery, dup=True)
     return budget
 

@@ -269,7 +269,7 @@ def _handle_publish(connection: DialledConnection, packet: Packet) -> None:
     properties.pop("subscription_identifier", None)
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     if connection.carries_ids:
-        identify_from(message)
+        identify_from(message, broker.now)
     message.expire_from(broker.now)
     connection.receive_message(message, packet.topic.encode(), packet.packet_id)
 

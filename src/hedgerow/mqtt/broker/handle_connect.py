@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
+from hedgerow.mqtt import extension
 from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY, RIGHT_TOPIC, Inbound, node_of
-from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX
+from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, proof_of, with_proof
 from hedgerow.mqtt.broker.peers import PEER_SHORT_PATH
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
@@ -23,11 +24,13 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
     MQTT_5,
+    MQTT_RENEWALS,
     NEVER_EXPIRES,
     Connack,
     Connect,
     Disconnect,
     Packet,
+    Renew,
 )
 from hedgerow.mqtt.reasons import Reason
 
@@ -74,7 +77,7 @@ def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
     if not packet.client_id:
         if packet.protocol_version == MQTT_3_1:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
-        if packet.protocol_version == MQTT_3_1_1 and not packet.clean_start:
+        if packet.protocol_version in (MQTT_3_1_1, MQTT_RENEWALS) and not packet.clean_start:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "no client identifier for a session [MQTT-3.1.3-8]"
     broker = connection.broker
     if len(broker.connections) > limits.connections:
@@ -117,6 +120,10 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
             answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
     if is_peer:
         answer["user_property"] = ((NODE_PROPERTY, broker.node_id),)
+    if is_neighbour and broker.neighbourhood is not None:
+        node_id = client_id.removeprefix(NEIGHBOUR_PREFIX)
+        proof = broker.neighbourhood.answer(node_id, proof_of(packet.properties))
+        answer["user_property"] = with_proof(answer["user_property"], proof)
     if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
         return
@@ -142,7 +149,12 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
             session_present,
         )
     )
-    connection.send_packet(Connack(session_present, Reason.SUCCESS, answer))
+    if connection.protocol_version == MQTT_RENEWALS and broker.supporter:
+        connection.supporter = broker.supporter
+        renewal = Renew(extension.Renewal.CONNECTION, broker.supporter, session_present=session_present)
+        connection.send_packet(renewal)
+    else:
+        connection.send_packet(Connack(session_present, Reason.SUCCESS, answer))
     if session_present:
         broker.resume(connection)
     elif broker.durability.discards != discards:
@@ -161,7 +173,7 @@ def _neighbour_refusal(broker: Broker, packet: Connect, is_peer: bool) -> str | 
         return f"no neighbour without the right to write {RIGHT_TOPIC}"
     if node_of(packet.properties) != node_id or packet.clean_start:
         return "not as a federated node connects"
-    return broker.neighbourhood.refusal(node_id)
+    return broker.neighbourhood.refusal(node_id, proof_of(packet.properties))
 
 
 def _take_session(
@@ -206,6 +218,8 @@ def _answer(broker: Broker, packet: Connect) -> Properties:
 
 
 def _session_expiry_s(packet: Connect) -> float:
+    if packet.protocol_version == MQTT_RENEWALS:
+        return extension.SESSION_EXPIRY_S
     if packet.protocol_version < MQTT_5:
         return 0.0 if packet.clean_start else float("inf")
     interval = packet.properties.get("session_expiry_interval", 0)
@@ -223,7 +237,7 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
     limits = broker.limits
     asked = packet.properties
     version = packet.protocol_version
-    session.protocol_version = version
+    session.protocol_version = MQTT_3_1_1 if version == MQTT_RENEWALS else version
     connection.is_bridge = packet.is_bridge
     session.is_peer = connection.carries_ids
     session.far_origin = node_of(asked) if connection.carries_ids else None
@@ -239,7 +253,7 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
         connection.aliases_out_maximum = min(asked.get("topic_alias_maximum", 0), limits.topic_alias_maximum)
     if connection.carries_ids:
         form = WireForm.PEER
-    elif connection.aliases_out_maximum or connection.maximum_packet_size:
+    elif connection.aliases_out_maximum or connection.maximum_packet_size or version == MQTT_RENEWALS:
         form = WireForm.OWN
     else:
         form = WireForm.MQTT_5 if version == MQTT_5 else WireForm.MQTT_3
@@ -278,6 +292,8 @@ def become_peer(connection: Connection) -> None:
 def handle_disconnect(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Disconnect)
     session = connection.session
+    if session is not None and connection.protocol_version == MQTT_RENEWALS:
+        session.expiry_s = 0.0
     interval = packet.properties.get("session_expiry_interval")
     if session is not None and interval is not None:
         if session.expiry_s == 0 and interval != 0:

@@ -81,7 +81,7 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     if connection.carries_ids:
-        identify_from(message)
+        identify_from(message, broker.now)
     message.expire_from(broker.now)
     is_again = packet.qos == 2 and packet.packet_id in (connection.connected_session().received or ())
     # What was taken once is not refused when it comes again: the client would use its identifier for

@@ -9,6 +9,7 @@ from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.recent import send_recent
+from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
@@ -111,7 +112,9 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
         return Reason.QUOTA_EXCEEDED
     record = SubscriptionRecord(wanted, identifier)
     held[wanted.topic_filter] = record
-    broker.subscriptions.add(session, wanted, identifier)
+    # Behind a peer may be those who were subscribed all the time: it decides itself.
+    since = ALWAYS if session.is_peer else broker.now
+    broker.subscriptions.add(session, wanted, identifier, since)
     broker.durability.store_subscription(session, wanted.topic_filter, record)
     # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):

@@ -10,6 +10,12 @@ and however often they come. Whether anybody hears of it also goes by its id: wh
 it is the newest, but not published again. `hedgerow-held` marks a deletion of some time ago that is told to a
 broker which may have missed it: where there was nothing to delete, nobody hears of it.
 
+What comes late, since it has waited or is sent once more (`recent.py`), says for how many seconds it has been
+around, `hedgerow-age`: who has subscribed since does not get it. Each broker counts on by its own clock, and
+the time on the way is left out, so that a message is never taken for older than it is. For the same reason an
+age is not stored: if a clock was set between two lives of a node, messages would become too old for those who
+wait for them. A value that is the newest of its topic is for late subscribers too, and has no age.
+
 Who may claim an id can make a later message of that id be dropped. With an ACL, ids are therefore taken only
 from who may write `$hedgerow/bridge`.
 """
@@ -29,10 +35,15 @@ if TYPE_CHECKING:
 ID_PROPERTY = "hedgerow-id"
 NODE_PROPERTY = "hedgerow-node"
 TIME_PROPERTY = "hedgerow-time"
+AGE_PROPERTY = "hedgerow-age"
+OWN_PROPERTIES = (ID_PROPERTY, TIME_PROPERTY, AGE_PROPERTY)
 HELD = ("hedgerow-held", "1")
 RIGHT_TOPIC = "$hedgerow/bridge"
 # The year 2106. Up to it a microsecond more is another number, so that a later publication has a later time.
 MAX_TIME = 2.0**32
+MAX_AGE_S = 7 * 86_400.0
+# A publication that was under way when its subscriber came is rather delivered than lost.
+AGE_SLACK_S = 0.5
 MAX_PREFIXES = 4_096  # A stranger may invent an origin for every message.
 MAX_ORIGIN = 256  # characters; 64 KiB in each of so many prefixes would be memory for the taking
 MAX_NUMBER = 2**63 - 1  # The store has 64 bits and a sign: a larger one could never be written.
@@ -75,8 +86,8 @@ def node_of(properties: Properties) -> str | None:
     return said if 0 < len(said) <= MAX_ORIGIN and said.isprintable() else None
 
 
-def identify_from(message: Message) -> None:
-    """Set the id and the time that the message's user properties tell, and take these away.
+def identify_from(message: Message, now: float) -> None:
+    """Set the id, the time and the age that the message's user properties tell, and take these away.
 
     What cannot be read is as if it were not there.
     """
@@ -88,9 +99,11 @@ def identify_from(message: Message) -> None:
             elif name == TIME_PROPERTY and message.retain and message.published_at is None:
                 # The first, as with ids: behind it comes what a client said, who may not say it.
                 message.published_at = _read_time(value)
+            elif name == AGE_PROPERTY and message.first_at is None:
+                message.first_at = now - _read_age(value)
         except ValueError:
             continue
-    _keep_pairs(message, [pair for pair in pairs if pair[0] not in (ID_PROPERTY, TIME_PROPERTY)])
+    _keep_pairs(message, [pair for pair in pairs if pair[0] not in OWN_PROPERTIES])
 
 
 def _keep_pairs(message: Message, pairs: list[tuple[str, str]]) -> None:
@@ -116,6 +129,13 @@ def _read_time(text: str) -> float:
     return round(at, 6)
 
 
+def _read_age(text: str) -> float:
+    age_s = float(text)
+    if not 0 <= age_s <= MAX_AGE_S:
+        raise ValueError(text)
+    return age_s
+
+
 def encode_id(broker: Broker, message: Message) -> bytes:
     """These properties, without the length of the block that they begin."""
     origin, epoch, sequence = message.id or broker.identify_late(message)
@@ -128,7 +148,29 @@ def encode_id(broker: Broker, message: Message) -> bytes:
     block = b"%b%c%c%b" % (ID_HEAD, len(value) >> 8, len(value) & 0xFF, value)
     if message.retain and message.published_at is not None:
         block += encode_body({"user_property": ((TIME_PROPERTY, f"{message.published_at:.6f}"),)}, PUBLISH)
+    if message.first_at is not None or message.properties:
+        block += _encode_age(broker, message)
     return block
+
+
+def _encode_age(broker: Broker, message: Message) -> bytes:
+    age_s = 0.0
+    if message.first_at is not None and not is_newest(broker, message):
+        age_s = min(max(0.0, broker.now - message.first_at), MAX_AGE_S)
+    elif all(name != AGE_PROPERTY for name, _ in message.properties.get("user_property", ())):
+        return b""  # Else ours is said first, lest that of a client pass for it.
+    return encode_body({"user_property": ((AGE_PROPERTY, f"{age_s:.3f}"),)}, PUBLISH)
+
+
+def is_newest(broker: Broker, message: Message) -> bool:
+    """Is it the value of its topic, or the deletion that there is in its place?"""
+    kept = broker.retained.newest(message.topic, broker.now) if message.retain else None
+    return kept is not None and kept.id == message.id
+
+
+def is_before(message: Message, since: float) -> bool:
+    """Is it known to be older than a subscription of that time?"""
+    return message.first_at is not None and message.first_at + AGE_SLACK_S < since
 
 
 def is_duplicate(broker: Broker, message_id: MessageId) -> bool:

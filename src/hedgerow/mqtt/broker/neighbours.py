@@ -10,17 +10,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from hedgerow.message import Properties
+
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.connection import Connection
 
 NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
 CONTROL_PREFIX = "$hedgerow/federation/"
+PROOF_PROPERTY = "hedgerow-proof"  # a user property of CONNECT and CONNACK: who says it has the key
 ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
 
 
+def proof_of(properties: Properties) -> str:
+    pairs = properties.get("user_property", ())
+    return next((value for name, value in pairs if name == PROOF_PROPERTY), "")
+
+
+def with_proof(pairs: tuple[tuple[str, str], ...], proof: str) -> tuple[tuple[str, str], ...]:
+    return (*pairs, (PROOF_PROPERTY, proof)) if proof else pairs
+
+
 class Neighbourhood(Protocol):
-    def refusal(self, node_id: str) -> str | None:
-        """Why this node may not connect now; None: it may."""
+    def refusal(self, node_id: str, proof: str) -> str | None:
+        """Why this node, which says that proof, may not connect now; None: it may."""
+
+    def answer(self, node_id: str, proof: str) -> str:
+        """What it is told in return."""
 
     def accepted(self, connection: Connection) -> None:
         """It is connected, and has been told so."""

@@ -3,6 +3,10 @@
 When links are rearranged a message may reach a new hub before another broker has subscribed there, while the
 old way is gone already: nobody would send it again. So a broker keeps for a few seconds what came from a peer
 or went to one, and a subscription that is new gets what matches. Who has it already knows it by its id.
+
+Whether a way was lost, or somebody has just subscribed behind that peer, this broker cannot know. So what it
+sends once more says its age (`ids.py`), and whichever broker has clients for it gives it to those alone who
+were subscribed when it was published.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.deliveries import enqueue
+from hedgerow.mqtt.broker.ids import is_before, is_newest
+from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
 from hedgerow.topics import matches
@@ -51,9 +57,10 @@ class Recent:
             self._count -= len(oldest)
             self._bytes -= oldest_size
 
-    def matching(self, topic_filter: str, now: float) -> list[Message]:
+    def matching(self, topic_filter: str, now: float) -> list[tuple[float, Message]]:
+        """Each with the time at which it was here."""
         return [
-            message
+            (at, message)
             for at, messages, _ in self._runs
             if at + KEEP_S > now and matches(topic_filter, messages[0].topic)
             for message in messages
@@ -65,16 +72,29 @@ def send_recent(
     session: Session,
     subscription: Subscription,
     has_it: Callable[[MessageId], bool] = lambda message_id: False,
+    *,
+    with_past_values: bool = True,
+    since: float = ALWAYS,
 ) -> None:
-    """To a peer whose subscription is new. `has_it` knows what one has that does not look at ids."""
+    """To a peer whose subscription is new. `has_it` knows what one has that does not look at ids.
+
+    `with_past_values`: also what was retained and is the newest no more, or is told as a retained value.
+    Who does not look at ages would take the older for the newer. `since`: for one that does not look at them
+    either, when it subscribed.
+    """
     if not subscription.qos:
         return
     outbox = session.outbox
     known = {each.message.id for each in (*outbox.in_flight.values(), *outbox.queue)} if outbox else set()
     broker.work += len(broker.recent)  # A SUBSCRIBE of thousands of filters is not one turn.
-    for message in broker.recent.matching(subscription.topic_filter, broker.now):
+    for at, message in broker.recent.matching(subscription.topic_filter, broker.now):
         assert message.id is not None
         if message.id in known or message.id.origin == session.far_origin or has_it(message.id):
+            continue
+        if message.retain and not (with_past_values or (not message.payload and is_newest(broker, message))):
+            continue
+        message.first_at = message.first_at or at
+        if is_before(message, since) and not message.retain:
             continue
         if session.may_read(broker.access, message.topic):
             broker.durability.store_separately()

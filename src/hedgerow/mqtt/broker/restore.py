@@ -61,6 +61,8 @@ def _restore_session(broker: Broker, record: SessionRecord) -> Session:
 def _restore_delivery(broker: Broker, session: Session, delivery: Delivery) -> None:
     if session.outbox is None:
         session.outbox = Outbox(broker.limits.in_flight)
+    if session.is_peer:
+        delivery.queued_at = broker.now  # Since when is not stored.
     references = broker.durability.references
     references[delivery.key] = references.get(delivery.key, 0) + 1
     if delivery.packet_id:

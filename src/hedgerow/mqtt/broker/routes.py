@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_ROUTES = 65_536
 MAX_CACHED_RECIPIENTS = 500_000
 MAX_ROUTE_TOPIC = 1_024  # Longer topics are looked up each time: so many of the longest would be 4 GiB.
+ALWAYS = float("-inf")  # since when one is subscribed who may have been so before that was known
 
 
 class WireForm(IntEnum):
@@ -40,14 +41,17 @@ class WireForm(IntEnum):
 class Entry:
     """One subscription of one session."""
 
-    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session")
+    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session", "since")
 
-    def __init__(self, session: Session, subscription: Subscription, identifier: int | None) -> None:
+    def __init__(
+        self, session: Session, subscription: Subscription, identifier: int | None, since: float
+    ) -> None:
         self.session = session
         self.qos = subscription.qos
         self.no_local = subscription.no_local
         self.retain_as_published = subscription.retain_as_published
         self.identifiers = () if identifier is None else (identifier,)
+        self.since = since
 
 
 class Recipient:
@@ -56,7 +60,7 @@ class Recipient:
     Overlapping subscriptions give one copy at the highest QoS with every identifier.
     """
 
-    __slots__ = ("entries", "identifiers", "no_local", "qos", "retain_as_published", "session")
+    __slots__ = ("entries", "identifiers", "no_local", "qos", "retain_as_published", "session", "since")
 
     def __init__(self, session: Session, entries: list[Entry]) -> None:
         self.session = session
@@ -65,6 +69,7 @@ class Recipient:
         self.no_local = any(entry.no_local for entry in entries)
         self.retain_as_published = any(entry.retain_as_published for entry in entries)
         self.identifiers = tuple(number for entry in entries for number in entry.identifiers)
+        self.since = min(entry.since for entry in entries)
 
     def for_own_publication(self) -> Recipient | None:
         """What is left when the session itself published: no-local ones do not count (MQTT-3.8.3-3)."""
@@ -218,10 +223,16 @@ class SubscriptionTable:
         """What lookups have cost: see `TopicTree`."""
         return self._entries.visited + self._groups.visited + self._ports.visited
 
-    def add(self, session: Session, subscription: Subscription, identifier: int | None) -> None:
+    def add(
+        self, session: Session, subscription: Subscription, identifier: int | None, since: float = ALWAYS
+    ) -> None:
+        """`since`: what is known to be older is not for this one, unless it had the filter before."""
         name, topic_filter = split_shared(subscription.topic_filter)
-        entry = Entry(session, subscription, identifier)
+        entry = Entry(session, subscription, identifier, since)
         if name is None:
+            known = self._entries.get(topic_filter, session)
+            if known is not None:
+                entry.since = min(known.since, since)
             if self._entries.set(topic_filter, session, entry):
                 self._interest_of(session).grow(topic_filter)
         else:
