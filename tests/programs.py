@@ -7,7 +7,6 @@ started it. A program that is not installed skips the test and says so.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,22 +19,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from hedgerow.net.programs import find_program, free_port
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 FETCHED = ROOT / ".cache"  # where tools/install-strangers puts what the system lacks
 STOP_S = 15.0
-
-
-def find_program(name: str) -> str | None:
-    """Where a program is: on PATH, in the sbin folders that a plain user's PATH lacks, or fetched."""
-    places = [
-        os.environ.get("PATH", os.defpath),
-        "/usr/local/sbin",
-        "/usr/sbin",
-        str(FETCHED / "strangers/bin"),
-    ]
-    return shutil.which(name, path=os.pathsep.join(places))
 
 
 def need_program(name: str) -> str:
@@ -53,15 +42,6 @@ def need_node_package(name: str) -> dict[str, str]:
     if not (modules / name).is_dir():
         pytest.skip(f"the Node package {name} is not installed; `make test` fetches it where it can")
     return {**os.environ, "NODE_PATH": str(modules)}
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now. Our own programs listen on port 0 and say what they got;
-    this is for programs that cannot."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def free_udp_port(count: int = 2) -> int:

@@ -15,8 +15,9 @@ import pytest
 from hedgerow import cli
 from hedgerow.cli import bridge
 from hedgerow.net.passwords import set_password
+from hedgerow.net.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
-from tests.programs import free_port, wait_until
+from tests.programs import wait_until
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -13,8 +13,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from hedgerow.net.programs import free_port
 from tests.conftest import StartNode
-from tests.programs import end, free_port, wait_until
+from tests.programs import end, wait_until
 
 
 class Sidecar:

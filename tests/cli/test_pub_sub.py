@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.net.programs import free_port
 from tests.conftest import StartMosquitto
 from tests.net.certificates import Authority
-from tests.programs import free_port, need_program, wait_until
+from tests.programs import need_program, wait_until
 from tests.waiting import PATIENCE_S
 
 HEDGEROW = [sys.executable, "-m", "hedgerow"]

@@ -217,8 +217,8 @@ async def publish_everywhere(made: Fabric, rounds: int) -> Counter[tuple[str, by
 def check_order(made: Fabric) -> None:
     """What one client published to a topic at a node comes in that order to the others.
 
-    Not so where a Mosquitto stands at either end: several bridges bring messages there, or take them away, and
-    now this one, now that one is the first.
+    Not so where a Mosquitto stands at either end: several bridges bring messages there, or take them away,
+    and now this one, now that one is the first.
     """
     for client in (made.clients[name] for name in NODES):
         for publisher, qos in itertools.product(NODES, (0, 1)):

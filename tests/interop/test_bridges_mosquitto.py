@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from hedgerow.net.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho
-from tests.programs import Node, _start_mosquitto, end, free_port, need_program, wait_until
+from tests.programs import Node, _start_mosquitto, end, need_program, wait_until
 
 NOWHERE = Path()
 COUNT = 30

@@ -19,14 +19,15 @@ from hedgerow.fabric.federation.interest_events import (
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
-from hedgerow.fabric.federation.interests import FEDERATOR_PREFIX, UPTIME_TOPIC, Interests
+from hedgerow.fabric.federation.interests import UPTIME_TOPIC, Interests
+from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
 from tests.conftest import StartMosquitto
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho
 from tests.programs import need_program, run_mosquitto, wait_until
 
 GRACE_S = 2.0
-OWN = f"{FEDERATOR_PREFIX}7"
+OWN = f"{NEIGHBOUR_PREFIX}7"
 SOON = "sys_interval 1"  # how often the broker counts
 LOG = ("log_type none", *MOSQUITTO_LINES, "log_type information", SOON)  # The last but one is for the test.
 
@@ -106,7 +107,7 @@ class Sidecar:
 def test_stock_clients_are_heard_and_federators_are_not(mosquitto: StartMosquitto) -> None:
     sidecar = Sidecar("assumed/#")
     stock = need_program("mosquitto_sub")
-    with sidecar.at(mosquitto(*LOG)), sidecar.client(f"{FEDERATOR_PREFIX}8") as federator:
+    with sidecar.at(mosquitto(*LOG)), sidecar.client(f"{NEIGHBOUR_PREFIX}8") as federator:
         federator.subscribe("of/a/federator", 1)
         arguments = [stock, "-p", str(sidecar.port), "-t", "field/+/soil", "-t", "assumed/a", "-t", "$SYS/#"]
         process = subprocess.Popen(arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import math
 import socket
 import time
@@ -17,7 +18,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.lab import links
 from hedgerow.lab.conditions import Conditions
 from hedgerow.lab.links import Host, Link
-from tests.programs import free_port
+from hedgerow.net.programs import free_port
 from tests.waiting import PATIENCE_S, until
 
 ANYWHERE = ("127.0.0.1", 0)
@@ -208,6 +209,25 @@ async def test_a_reset_is_held_by_a_cut() -> None:
         assert (server.ended, server.resets) == (0, 0)
         link.restore()
         await until(lambda: server.resets == 1, "the reset")
+
+
+async def test_the_end_of_a_stream_whose_reader_has_just_reset_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket refuses that, before the loop knows of the reset: nobody else's bytes may wait for it."""
+
+    def refuse(transport: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    async with tcp(backward=Conditions(delay_s=0.01), echo=False) as (link, server), connected(link):
+        await until(lambda: len(server.writers) == 1, "the connection")
+        monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", refuse)
+        server.writers[0].close()
+        async with connected(link) as (other, _):
+            await until(lambda: len(server.writers) == 2, "the other connection")
+            server.writers[1].write(b"behind it")
+            assert await exactly(other, 9) == b"behind it"
+    assert not problems
 
 
 async def test_a_new_connection_hangs_while_the_link_is_cut_and_is_made_afterwards() -> None:

@@ -11,6 +11,7 @@ import uvloop
 ON_BOTH_LOOPS = {
     "test_connect.py",
     "test_endpoint.py",
+    "test_following.py",
     "test_multicast_bus.py",
     "test_mqtt_bus.py",
     "test_sensor_bus.py",

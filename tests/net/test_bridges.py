@@ -21,13 +21,13 @@ from hedgerow.net.config import Tls
 from hedgerow.net.http import Request
 from hedgerow.net.metrics import metrics
 from hedgerow.net.passwords import set_password
+from hedgerow.net.programs import free_port
 from hedgerow.net.server import Server
 from hedgerow.net.values import Address
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.net.certificates import Authority
 from tests.net.peers import LOOPBACK, connected, port_of, running
-from tests.programs import free_port
 from tests.waiting import until
 
 NEW, DELETE = "$SYS/broker/bridge/new", "$SYS/broker/bridge/del"

@@ -13,7 +13,8 @@ import pytest
 from hedgerow.cli import up
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.broker.limits import Limits
-from hedgerow.net.config import KEYS, Config, Tls, add_arguments, from_arguments, load_access, load_config
+from hedgerow.net.config import Config, Tls, add_arguments, from_arguments, load_access, load_config
+from hedgerow.net.keys import KEYS
 from hedgerow.net.values import LIMIT_RANGES, Address, read_limit
 
 DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs/configuration.md"

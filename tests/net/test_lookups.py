@@ -11,7 +11,6 @@ import pytest
 
 from hedgerow.errors import ConnectError
 from hedgerow.net import lookups
-from hedgerow.net.bridges import _is_of_this_machine
 from hedgerow.net.lookups import Lookups
 
 
@@ -41,11 +40,3 @@ async def test_they_are_not_without_number(monkeypatch: pytest.MonkeyPatch) -> N
         await Lookups().find("host.invalid")
     assert await Lookups().find("192.0.2.1") == ["192.0.2.1"], "which is no name"
     assert await Lookups().find("::1") == ["::1"]
-
-
-def test_whether_an_address_is_ours_is_not_asked_of_a_name_server() -> None:
-    """Everybody would wait for its answer."""
-    assert _is_of_this_machine("127.0.0.1")
-    assert not _is_of_this_machine("192.0.2.1")
-    with pytest.raises(ValueError, match="localhost"):
-        _is_of_this_machine("localhost")

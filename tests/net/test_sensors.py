@@ -15,7 +15,6 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.sensors.exchange import SensorStats
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
-from hedgerow.net import sensors
 from hedgerow.net.config import Config
 from hedgerow.net.http import Request
 from hedgerow.net.metrics import metrics
@@ -203,11 +202,6 @@ async def test_the_broker_never_forwards_to_itself() -> None:
             device.publish("01", "y")
             await until(lambda: stats_of(server).published == 2, "the next, and no other")
             assert stats_of(server).received == 3
-
-
-@pytest.mark.parametrize(("host", "ours"), [("127.0.0.53", True), ("::1", True), ("192.0.2.1", False)])
-def test_which_addresses_are_of_this_machine(host: str, ours: bool) -> None:
-    assert sensors._is_of_this_machine(host) is ours
 
 
 async def test_a_subscriber_that_is_gone_disturbs_nobody() -> None:

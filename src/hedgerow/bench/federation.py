@@ -21,6 +21,8 @@ from hedgerow.bench.bridge import HEDGEROW, MOSQUITTO, PEER_BRIDGE, bridging
 from hedgerow.bench.end_to_end import QOS_0, QOS_1, Ends, EndToEnd, Stage, Traffic, row_names
 from hedgerow.bench.peers import Broker, Child, Process, configured
 from hedgerow.bench.report import Request, Result
+from hedgerow.fabric.federation.interest_events import MOSQUITTO_LINES
+from hedgerow.node.state import HOME_STATE_TOPIC
 
 PROGRAM = [sys.executable, "-m", "hedgerow"]
 HOPS = (1, 3)
@@ -28,14 +30,7 @@ LINKED_S = 20.0
 _LOOK_S = 0.1
 # All that a Mosquitto is asked for: its sidecar reads in the log who subscribes. The last line is its
 # default, which Mosquittos that are measured otherwise do not have.
-LOGGING = """\
-log_dest topic
-log_type subscribe
-log_type unsubscribe
-log_type notice
-connection_messages true
-"""
-LOGGING_MOSQUITTO = configured(MOSQUITTO, LOGGING)
+LOGGING_MOSQUITTO = configured(MOSQUITTO, "\n".join((*MOSQUITTO_LINES, "connection_messages true", "")))
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ async def wait_until_linked(brokers: Sequence[Child], sidecars: Sequence[Process
 
 async def _has_neighbours(broker: Child, name: str, count: int) -> None:
     async with hedgerow.connect(url(broker)) as bus:
-        async for message in bus.subscribe(f"hedgerow/federation/state/{name}"):
+        async for message in bus.subscribe(HOME_STATE_TOPIC + name):
             if len(json.loads(message.payload)["neighbours"]) >= count:
                 return
 

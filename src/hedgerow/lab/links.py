@@ -254,7 +254,8 @@ class _End(asyncio.Protocol):
             return True
         if data is Ending.FINISHED:
             self._written_end = True
-            self.transport.write_eof()
+            with suppress(OSError):  # It was reset, which the loop has yet to tell: others wait behind this.
+                self.transport.write_eof()
             self._close_when_done()
         elif data is Ending.RESET:
             self.reset()

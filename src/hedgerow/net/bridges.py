@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import random
 import secrets
-import socket
 import ssl
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ from hedgerow.fabric.bridges.bridge_set import BridgeSet
 from hedgerow.fabric.bridges.commands import Commands
 from hedgerow.fabric.bridges.following import FollowingBridge
 from hedgerow.fabric.bridges.section import Address, Section
+from hedgerow.net.addresses import is_of_this_machine
 from hedgerow.net.bridge_files import read_bridge_files
 from hedgerow.net.client.link import explain
 from hedgerow.net.deadline import DeadlineTimer
@@ -67,12 +66,8 @@ class Bridges:
 
     def _is_own(self, address: Address) -> bool:
         """Does one of this node's listeners answer at this address? Names are looked up when dialled."""
-        try:
-            host = "127.0.0.1" if address.host == "localhost" else address.host
-            is_here = is_loopback(host) or _is_of_this_machine(host)
-        except ValueError:
-            return False
-        return is_here and any(
+        host = "127.0.0.1" if address.host == "localhost" else address.host
+        return is_of_this_machine(host) and any(
             port == address.port
             and (bound in ("0.0.0.0", "::", host) or is_loopback(host) is is_loopback(bound))
             for bound, port in self._server.listening
@@ -116,7 +111,6 @@ class Bridges:
         self._server.flush()
 
     async def _dial(self, bridge: Bridge, address: Address) -> None:
-        loop = asyncio.get_running_loop()
         section = bridge.section
         reason = "no address"
         try:
@@ -125,8 +119,8 @@ class Bridges:
                 local = (section.bridge_bind_address, 0) if section.bridge_bind_address else None
                 for host in await self._lookups.find(address.host):
                     try:
-                        await loop.create_connection(
-                            lambda: FarLink(self._server, str(address), partial(bridge.open, address)),
+                        link = FarLink(self._server, str(address), partial(bridge.open, address))
+                        await link.open(
                             host,
                             address.port,
                             ssl=context,
@@ -161,18 +155,3 @@ def _tls_context(section: Section) -> ssl.SSLContext:
     if section.bridge_alpn is not None:
         context.set_alpn_protocols([section.bridge_alpn])
     return context
-
-
-def _is_of_this_machine(host: str) -> bool:
-    """Whether an address is one of ours, which the system tells by letting us bind to it.
-
-    Raises ValueError for a name: binding would look it up, and everybody waits for a silent name server.
-    """
-    ipaddress.ip_address(host)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((host, 0))
-    except OSError:
-        return False
-    return True

@@ -14,7 +14,7 @@ import struct
 import termios
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.net.client.link import explain
@@ -33,7 +33,7 @@ TCP_QUICKACK = getattr(socket, "TCP_QUICKACK", 12)  # Linux; elsewhere setting i
 class FarLink(Link):
     """`open_connection(now)` makes its machine."""
 
-    __slots__ = ("_open_connection",)
+    __slots__ = ("_is_lost", "_open_connection")
 
     def __init__(
         self, server: Server, address: str, open_connection: Callable[[float], DialledConnection]
@@ -43,6 +43,7 @@ class FarLink(Link):
         self.paused = False
         self.resting = False
         self._open_connection = open_connection
+        self._is_lost = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -50,6 +51,7 @@ class FarLink(Link):
         if UNSENT_BYTES_OPTION is not None:
             opened = transport.get_extra_info("socket")
             opened.setsockopt(socket.IPPROTO_TCP, UNSENT_BYTES_OPTION, UNSENT_BYTES)
+        self._is_lost = False
         self.server.socket_opened()
         self.connection = self._open_connection(self.server.clock())
         self.connection.link = self
@@ -74,7 +76,20 @@ class FarLink(Link):
                 opened = self.transport.get_extra_info("socket")
                 opened.setsockopt(socket.IPPROTO_TCP, TCP_QUICKACK, 1)
 
+    async def open(self, host: str, port: int, **options: Any) -> None:
+        """Dial, as `create_connection` does. Who is cancelled meanwhile leaves nothing open."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: self, host, port, **options)
+        except asyncio.CancelledError:
+            # In the moment in which the link was opened, uvloop (0.23) closes it and does not say so.
+            self.connection_lost(None)
+            raise
+
     def connection_lost(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
         if isinstance(error, ssl.SSLError):
             # TLS 1.3 tells a client that it lacks a certificate when its handshake is done already.
             self.server.broker.now = self.server.clock()

@@ -8,13 +8,13 @@ without: when multicast DNS cannot be started, that is logged.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hedgerow.errors import reason_of
+from hedgerow.net.addresses import IpAddress, reached_addresses
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo
@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 HEDGEROW_SERVICE = "_hedgerow._tcp.local."
 MQTT_SERVICE = "_mqtt._tcp.local."
 SERVICES = (HEDGEROW_SERVICE, MQTT_SERVICE)
-
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class MdnsServices:
@@ -86,27 +84,16 @@ class MdnsServices:
 
 
 def reached_at(urls: Iterable[str]) -> tuple[int, list[IpAddress]]:
-    """The port of the first MQTT listener, and the addresses at which it is reached, as multicast DNS tells
-    them; an IPv6 address of one link alone says nothing without the link, and is left out."""
+    """The port of the first MQTT listener, and the addresses at which it is reached: loopback only if there
+    is nothing else."""
     places = [urlsplit(url) for url in urls if url.startswith("mqtt://")]
     port = places[0].port or 0 if places else 0
     found: dict[IpAddress, None] = {}
     for place in places:
         if place.port == port:
-            address = ipaddress.ip_address(place.hostname or "")
-            found |= dict.fromkeys(own_addresses(address.version) if address.is_unspecified else [address])
-    usable = [address for address in found if not address.is_link_local or address.version == 4]
-    beyond = [address for address in usable if not address.is_loopback]
-    return port, beyond or usable
-
-
-def own_addresses(version: int) -> list[IpAddress]:
-    """Those of every interface of this machine."""
-    import ifaddr
-
-    texts = [each.ip for adapter in ifaddr.get_adapters() for each in adapter.ips]
-    found = [ipaddress.ip_address(text if isinstance(text, str) else text[0]) for text in texts]
-    return [address for address in found if address.version == version]
+            found |= dict.fromkeys(reached_addresses(place.hostname or ""))
+    beyond = [address for address in found if not address.is_loopback]
+    return port, beyond or list(found)
 
 
 def make_services(

@@ -17,9 +17,9 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net import udp
+from hedgerow.net.addresses import is_of_this_machine
 from hedgerow.net.authority import authority
 from hedgerow.net.listener import bind
-from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
     from hedgerow.net.server import Server
@@ -93,7 +93,7 @@ class Sensors:
         self._sockets = []
 
     def _is_own(self, host: str, port: int) -> bool:
-        return port in self._ports and _is_of_this_machine(host)
+        return port in self._ports and is_of_this_machine(host)
 
     def _read(self, via: int) -> None:
         server, exchange = self._server, self.exchange
@@ -157,14 +157,3 @@ def _open_socket(host: str, port: int) -> socket.socket:
         opened.close()
         raise
     return opened
-
-
-def _is_of_this_machine(host: str) -> bool:
-    """Whether an address is one of ours, which the system tells by letting us bind to it."""
-    if is_loopback(host):
-        return True
-    try:
-        _open_socket(host, 0).close()
-    except OSError:
-        return False
-    return True

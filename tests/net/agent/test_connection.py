@@ -12,8 +12,8 @@ from pathlib import Path
 from hedgerow.net.agent.broker_list import read_words
 from hedgerow.net.agent.connection import BrokerConnection
 from hedgerow.net.client.connect import connect
+from hedgerow.net.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
-from tests.programs import free_port
 from tests.waiting import until
 
 INTERVAL_S = 0.1

@@ -9,24 +9,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hedgerow.fabric.federation.interest_events import MOSQUITTO_LINES
 from hedgerow.lab.brokers import Broker, Hedgerow, Mosquitto
 from hedgerow.lab.processes import Program, together
 from hedgerow.lab.spohn import grid
 from hedgerow.lab.spohn.network import Network, host
+from hedgerow.node.state import HOME_STATE_TOPIC, STATE_TOPIC
 
 OURS, STOCK = "hedgerow", "mosquitto"
-STATE_TOPICS = {OURS: "$SYS/broker/federation/state", STOCK: "hedgerow/federation/state/{node}"}
+STATE_TOPICS = {OURS: STATE_TOPIC, STOCK: HOME_STATE_TOPIC + "{node}"}
 
-# The lines that a sidecar needs to learn of subscriptions; naming types leaves out all others.
-SUBSCRIPTION_LOG = """\
-log_dest topic
-log_type error
-log_type warning
-log_type notice
-log_type information
-log_type subscribe
-log_type unsubscribe
-"""
+# Naming types leaves out all others, and that it runs now is told as one of them.
+_TOLD_TOO = ("log_type error", "log_type warning", "log_type information")
+SUBSCRIPTION_LOG = "\n".join((*MOSQUITTO_LINES, *_TOLD_TOO, ""))
+"""What a sidecar needs to learn of subscriptions."""
 
 
 class Sidecar(Program):

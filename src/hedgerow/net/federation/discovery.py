@@ -8,7 +8,6 @@ node is reached. Whoever can answer multicast DNS can be found; a key keeps othe
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterable
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.overlay.wire import MAX_ADDRESSES
+from hedgerow.net.addresses import own_addresses, reached_addresses
 from hedgerow.net.authority import authority
 from hedgerow.net.federation.config import FederationConfig, NeighbourUrl, read_neighbour_url
 from hedgerow.net.mdns_browser import MdnsBrowser
-from hedgerow.net.mdns_services import MdnsServices, own_addresses
+from hedgerow.net.mdns_services import MdnsServices
 from hedgerow.net.values import read_node_id
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def own_urls(federation: FederationConfig, listening: Iterable[str]) -> list[Nei
     for text in listening:
         if text.startswith(("mqtt://", "mqtts://")):
             url = read_neighbour_url(text, Path())
-            found += [NeighbourUrl(host, url.port, url.is_tls) for host in _reached_hosts(url.host)]
+            hosts = map(str, reached_addresses(url.host))
+            found += [NeighbourUrl(host, url.port, url.is_tls) for host in hosts]
     beyond = [url for url in found if not url.is_loopback]
     # IPv4 first: an IPv6 address may be one that others have no route to.
     return sorted(dict.fromkeys(beyond or found), key=lambda url: ":" in url.host)[:MAX_ADDRESSES]
@@ -112,13 +113,6 @@ def interfaces_to_search(urls: list[NeighbourUrl]) -> list[str]:
     if urls and all(url.is_loopback for url in urls):
         return ["127.0.0.1"]
     return [str(address) for address in own_addresses(4) if not address.is_loopback]
-
-
-def _reached_hosts(host: str) -> list[str]:
-    """Of an address that a listener has. One of one link alone says nothing without the link."""
-    address = ipaddress.ip_address(host)
-    addresses = own_addresses(address.version) if address.is_unspecified else [address]
-    return [str(each) for each in addresses if not each.is_link_local or each.version == 4]
 
 
 async def _places(urls: list[NeighbourUrl]) -> list[str]:

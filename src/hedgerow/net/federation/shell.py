@@ -181,12 +181,11 @@ class Federation:
         async with asyncio.timeout(timeout_s):
             hosts = await self._lookups.find(url.host)
         for host in hosts:
-            opening = partial(self._open, peer, url, password)
+            link = FarLink(self._server, str(url), partial(self._open, peer, url, password))
             try:
                 # A name may have an address to which nothing gets through beside one that works.
                 async with asyncio.timeout(timeout_s / len(hosts)):
-                    await asyncio.get_running_loop().create_connection(
-                        lambda opening=opening: FarLink(self._server, str(url), opening),
+                    await link.open(
                         host,
                         url.port,
                         ssl=context,
