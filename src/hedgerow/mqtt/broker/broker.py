@@ -92,7 +92,7 @@ class Broker:
         self.supporter = ""  # HOST:PORT of the broker that supports this one, as such clients are told
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
         self.stored_bridges: dict[str, str] = {}  # by name, as the store had them at the start
-        # Of the fabric-wide message ids that begin here. No node gives more in a second than there is room for.
+        # Of the fabric-wide message ids that begin here. No node gives so many in a second.
         self.sequence = int(begun_at * 2**24)
         self.stats = Stats()
         self.connections: set[Connection] = set()
