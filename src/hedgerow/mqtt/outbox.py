@@ -9,7 +9,7 @@ for the receiver's Receive Maximum. It writes no bytes; whoever owns it encodes 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from enum import IntEnum
 from typing import Any
 
@@ -51,6 +51,7 @@ class Delivery:
         key: int = 0,
         packet_id: int = 0,
         stage: int = Stage.QUEUED,
+        queued_at: float = 0.0,
     ) -> None:
         self.message = message
         self.qos = qos
@@ -60,7 +61,7 @@ class Delivery:
         self.packet_id = packet_id
         self.stage = stage
         self.size = message.size  # looked at several times on its way
-        self.queued_at = 0.0  # when, where the queue has an age limit
+        self.queued_at = queued_at  # when, where the queue has an age limit
         self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 
@@ -103,22 +104,23 @@ class Outbox:
         """May so many be put in flight at once?"""
         return not self.queue and len(self.in_flight) + count <= self.window
 
-    def start_run(self, deliveries: list[Delivery]) -> list[bytes]:
-        """As `start` for each, where `has_room_for` all; their packet identifiers, as they are written."""
+    def start_run(self, messages: Sequence[Message], queued_at: float) -> list[Delivery]:
+        """As `start` for each at QoS 1, where `has_room_for` all."""
         in_flight = self.in_flight
         packet_id = self.next_packet_id
-        packet_ids = []
-        for delivery in deliveries:
+        sent = Stage.SENT
+        deliveries = []
+        size = 0
+        for message in messages:
             while packet_id in in_flight:
                 packet_id = packet_id % MAX_PACKET_ID + 1
-            delivery.packet_id = packet_id
-            delivery.stage = Stage.SENT
-            in_flight[packet_id] = delivery
-            packet_ids.append(packet_id.to_bytes(2, "big"))
-            self.bytes += delivery.size
+            delivery = in_flight[packet_id] = Delivery(message, 1, False, (), 0, packet_id, sent, queued_at)
+            deliveries.append(delivery)
+            size += delivery.size
             packet_id = packet_id % MAX_PACKET_ID + 1
         self.next_packet_id = packet_id
-        return packet_ids
+        self.bytes += size
+        return deliveries
 
     def _launch(self, delivery: Delivery) -> None:
         packet_id = self.allocate_packet_id()
@@ -169,6 +171,20 @@ class Outbox:
         if delivery is None or delivery.qos != 1:
             return None
         return self.finish(packet_id)
+
+    def acknowledged_run(self, packet_ids: Iterable[int]) -> list[Delivery]:
+        """As `acknowledged` for each: those that are completed."""
+        in_flight = self.in_flight
+        finished = []
+        size = 0
+        for packet_id in packet_ids:
+            delivery = in_flight.get(packet_id)
+            if delivery is not None and delivery.qos == 1:
+                del in_flight[packet_id]
+                size += delivery.size
+                finished.append(delivery)
+        self.bytes -= size
+        return finished
 
     def received(self, packet_id: int) -> Delivery | None:
         """PUBREC: the QoS 2 delivery to release with a PUBREL, or None when there is none."""

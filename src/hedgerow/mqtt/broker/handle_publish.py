@@ -269,17 +269,13 @@ def finish_run(connection: Connection, packet_ids: list[int]) -> None:
     outbox = session.outbox
     if outbox is None:
         return
-    acknowledged = outbox.acknowledged
-    count = 0
-    for packet_id in packet_ids:
-        delivery = acknowledged(packet_id)
-        if delivery is not None:
-            count += 1
-            if delivery.key:
-                connection.broker.durability.finish_delivery(session, delivery)
+    finished = outbox.acknowledged_run(packet_ids)
+    if session.durable:
+        for delivery in finished:
+            connection.broker.durability.finish_delivery(session, delivery)
     if session.ledger is not None:
-        session.ledger.relayed += count
-    if count and (connection.resending or outbox.queue):
+        session.ledger.relayed += len(finished)
+    if finished and (connection.resending or outbox.queue):
         pump(connection)
 
 

@@ -301,7 +301,9 @@ def publish_identified_at_least_once(
     packet_ids, rests = read_run(connection, data, body, stop, name, id_head, most)
     digits_size = topic_end + 3 + data[topic_end + 2] - digits_at
     topic = route.topic
+    has_peers = bool(route.peers)
     messages: list[Message] = []
+    id_blocks: list[bytes] = []
     count = 0
     run_end = 0
     for start, after in rests:
@@ -315,8 +317,10 @@ def publish_identified_at_least_once(
         if not life.seen(sequence):
             message_id = MessageId(*life.key, sequence)
             messages.append(Message(topic, data[payload_at:after], 1, id=message_id))
+            if has_peers:
+                id_blocks.append(id_head + digits)
     if count:
-        accept_run(connection, route, messages, packet_ids[:count], run_end - position)
+        accept_run(connection, route, messages, packet_ids[:count], run_end - position, id_blocks)
     return run_end
 
 

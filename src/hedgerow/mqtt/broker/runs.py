@@ -18,7 +18,6 @@ from hedgerow.mqtt.broker.handle_publish import room_to_receive
 from hedgerow.mqtt.broker.ids import ID_HEAD
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.codec import encode_publish_run, encode_remaining_length
-from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.wire import PUBACK_HEAD
 
@@ -38,13 +37,13 @@ class Run:
 
     __slots__ = ("_id_blocks", "bytes", "largest", "messages")
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message], id_blocks: list[bytes] | None = None) -> None:
         sizes = [len(message.payload) for message in messages]
         topic_size = len(messages[0].topic)
         self.messages = messages
         self.bytes = sum(sizes) + topic_size * len(sizes)
         self.largest = max(sizes)
-        self._id_blocks: list[bytes] | None = None
+        self._id_blocks = id_blocks or None
 
     @property
     def origin(self) -> str | None:
@@ -143,9 +142,17 @@ def read_run(
 
 
 def accept_run(
-    connection: Connection, route: Route, messages: list[Message], packet_ids: list[bytes], size: int
+    connection: Connection,
+    route: Route,
+    messages: list[Message],
+    packet_ids: list[bytes],
+    size: int,
+    id_blocks: list[bytes] | None = None,
 ) -> None:
-    """Take publications, pass on those that are new (`messages`), and acknowledge all of them."""
+    """Take publications, pass on those that are new (`messages`), and acknowledge all of them.
+
+    `id_blocks`: their properties as they came, where these are what other brokers are to get.
+    """
     broker = connection.broker
     durability = broker.durability
     count = len(packet_ids)
@@ -155,7 +162,7 @@ def accept_run(
     stats.publish_bytes_received += size
     change_count = durability.change_count
     if messages:
-        broker.publish_run(Run(messages), route, connection.connected_session())
+        broker.publish_run(Run(messages, id_blocks), route, connection.connected_session())
     duplicates = count - len(messages)
     if connection.inbound is not None:
         connection.inbound.published += count
@@ -192,11 +199,8 @@ def deliver_run(broker: Broker, recipient: Recipient, run: Run, publisher: Sessi
     topic = _name_for(connection, form, run)
     if topic is None:
         return False
-    deliveries = [Delivery(message, 1) for message in run.messages]
-    packet_ids = outbox.start_run(deliveries)
-    if session.is_peer:
-        for delivery in deliveries:
-            delivery.queued_at = broker.now
+    deliveries = outbox.start_run(run.messages, broker.now if session.is_peer else 0.0)
+    packet_ids = [delivery.packet_id.to_bytes(2, "big") for delivery in deliveries]
     if session.durable:
         for delivery in deliveries:
             broker.durability.store_delivery(session, delivery)

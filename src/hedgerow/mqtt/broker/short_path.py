@@ -11,6 +11,7 @@ one topic are handled together too (`runs.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import unpack
 from typing import TYPE_CHECKING, NamedTuple
 
 from hedgerow.errors import TopicError
@@ -265,14 +266,14 @@ def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
 def acknowledgements(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
     """A run of PUBACK, PUBREC, PUBREL or PUBCOMP in the form of four bytes, which means success."""
     first = data[position]
-    last = min(len(data) - 4, position + 4 * MAX_RUNS)
-    packet_ids = []
-    while position <= last and data[position] == first and data[position + 1] == 2:
-        packet_id = data[position + 2] << 8 | data[position + 3]
-        if not packet_id:
-            break
-        packet_ids.append(packet_id)
-        position += 4
+    most = min(len(data) - position >> 2, MAX_RUNS)
+    end = position + 4 * most
+    # From the first that is another packet, or has a reason code.
+    after = max(
+        len(data[position:end:4].lstrip(data[position : position + 1])),
+        len(data[position + 1 : end : 4].lstrip(b"\2")),
+    )
+    packet_ids = _read_packet_ids(data, position, most - after)
     if not packet_ids:
         return 0
     connection.broker.stats.packets_received += len(packet_ids)
@@ -283,7 +284,17 @@ def acknowledgements(connection: Connection, data: bytes, position: int, body: i
         acknowledge = ACKNOWLEDGEMENTS[first >> 4]
         for packet_id in packet_ids:
             acknowledge(connection, packet_id, 0)
-    return position
+    return position + 4 * len(packet_ids)
+
+
+def _read_packet_ids(data: bytes, position: int, count: int) -> list[int]:
+    """Of so many acknowledgements in a row, or as many as have one that may be (MQTT-2.2.1-2)."""
+    end = position + 4 * count
+    written = bytearray(2 * count)
+    written[0::2] = data[position + 2 : end : 4]
+    written[1::2] = data[position + 3 : end : 4]
+    packet_ids = list(unpack(f"!{count}H", written))
+    return packet_ids[: packet_ids.index(0)] if 0 in packet_ids else packet_ids
 
 
 # By first byte: packet type and flags.
