@@ -88,7 +88,8 @@ def matches(topic_filter: str, name: str) -> bool:
 def covers(wide: str, narrow: str) -> bool:
     """Does the filter `wide` match every name that the filter `narrow` matches?
 
-    `#` and `+/#` match the same names. Only `#` is said to cover the other, so that no two cover each other.
+    `#` and `+/#` match the same names, and so do `/#` and `/+/#`. Only the shorter one is said to cover the
+    other, so that no two cover each other.
     """
     if narrow[:1] == "$" and wide[:1] in ("+", "#"):
         return False  # MQTT-4.7.2-1
