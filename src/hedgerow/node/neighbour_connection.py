@@ -86,6 +86,7 @@ class NeighbourConnection(DialledConnection):
         broker = self.broker
         properties: Properties = {
             "maximum_packet_size": broker.limits.packet_bytes,
+            "receive_maximum": broker.limits.peer_receive_maximum,
             "session_expiry_interval": int(self.federation.keeping.seconds),
             "user_property": with_proof(((NODE_PROPERTY, broker.node_id),), self.proof),
         }

@@ -136,7 +136,9 @@ class DialledConnection(Connection):
         sizes = [size for size in (found.get("maximum_packet_size", 0), maximum_packet_size) if size]
         self.maximum_packet_size = min(sizes, default=0)
         default = 65_535 if self.protocol_version == MQTT_5 else MQTT_3_IN_FLIGHT
-        window = min(found.get("receive_maximum", default), broker.limits.in_flight)
+        limits = broker.limits
+        in_flight = limits.in_flight if self.far_node is None else limits.peer_in_flight
+        window = min(found.get("receive_maximum", default), in_flight)
         if session.outbox is None:
             session.outbox = Outbox(window)
         session.outbox.window = window

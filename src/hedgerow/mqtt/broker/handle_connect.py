@@ -119,6 +119,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         if packet.protocol_version == MQTT_5:
             answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
     if is_peer:
+        answer["receive_maximum"] = broker.limits.peer_receive_maximum
         answer["user_property"] = ((NODE_PROPERTY, broker.node_id),)
     if is_neighbour and broker.neighbourhood is not None:
         node_id = client_id.removeprefix(NEIGHBOUR_PREFIX)
@@ -259,7 +260,8 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
         form = WireForm.MQTT_5 if version == MQTT_5 else WireForm.MQTT_3
     set_wire_form(broker, session, form)
 
-    window = min(asked.get("receive_maximum", 65_535), limits.in_flight)
+    in_flight = limits.peer_in_flight if connection.carries_ids else limits.in_flight
+    window = min(asked.get("receive_maximum", 65_535), in_flight)
     if session.outbox is not None:
         session.outbox.window = window
     elif window != limits.in_flight:

@@ -201,7 +201,9 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
 def room_to_receive(connection: Connection, session: Session) -> int:
     """How many more publications at QoS 1 and 2 the client may send before one is finished."""
     unfinished = connection.held_publications + len(session.received or ()) - connection.received_before
-    return connection.broker.limits.receive_maximum - unfinished
+    limits = connection.broker.limits
+    most = limits.peer_receive_maximum if connection.carries_ids else limits.receive_maximum
+    return most - unfinished
 
 
 def _publish_once(connection: Connection, message: Message, route: Route) -> int:

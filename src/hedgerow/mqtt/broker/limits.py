@@ -8,6 +8,12 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+# A link between brokers carries what many clients send: with the window of one client it would wait for the
+# acknowledgements of the far broker, message by message.
+PEER_WINDOWS = 4
+MAX_WINDOW = 65_535
+
+
 @dataclass(slots=True, frozen=True)
 class Limits:
     connections: int = 10_000
@@ -38,6 +44,14 @@ class Limits:
     """The longest time that a session is kept without its client."""
     sessions: int = 100_000
     """Sessions kept, connected or not; a new one beyond that is refused with Quota exceeded."""
+
+    @property
+    def peer_receive_maximum(self) -> int:
+        return min(PEER_WINDOWS * self.receive_maximum, MAX_WINDOW)
+
+    @property
+    def peer_in_flight(self) -> int:
+        return min(PEER_WINDOWS * self.in_flight, MAX_WINDOW)
 
 
 @dataclass(slots=True, frozen=True)
