@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import TopicError
 from hedgerow.fabric.overlay.link_proofs import NO_PROOF
 from hedgerow.fabric.overlay.wire import Peer
 from hedgerow.fabric.tunnel.frames import FEDERATOR_TOPIC
-from hedgerow.message import Message, Properties
+from hedgerow.message import Properties
 from hedgerow.mqtt.broker.connection import State
 from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.mqtt.broker.handle_connect import become_peer
-from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.neighbours import (
     ALREADY_LINKED,
@@ -26,10 +24,8 @@ from hedgerow.mqtt.broker.neighbours import (
     proof_of,
     with_proof,
 )
-from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
 from hedgerow.node.carrier import Carrier
-from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from hedgerow.node.federation import Federation
@@ -40,7 +36,6 @@ KEEP_ALIVE_S = 1
 PROBE_INTERVAL_S = 0.5
 PROBE_MISSES = 3
 TUNNEL = "tunnel"  # the transport of a connection inside one
-MAX_CACHED_TOPICS = 16_384  # A publisher may use a new topic for every message.
 
 
 class NeighbourConnection(DialledConnection):
@@ -174,36 +169,8 @@ class NeighbourConnection(DialledConnection):
         self.federation.receive_control(self, packet.topic, packet.payload)
         return True
 
-    def route_for(self, topic_bytes: bytes) -> Route | None:
-        topics = self.topics
-        if topics is None:
-            topics = self.topics = {}
-        route = topics.get(topic_bytes)
-        if route is not None and not route.stale:
-            return route
-        try:
-            topic = validate_name(topic_bytes.decode())
-        except (UnicodeDecodeError, TopicError):
-            return None
-        if topic[0] == "$":
-            return None  # Each broker's own.
-        route = self.broker.find_route(topic)
-        if len(topics) >= MAX_CACHED_TOPICS:
-            topics.clear()
-        if not route.stale:
-            topics[topic_bytes] = route
-        return route
-
-    def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
-        inbound = self.inbound
-        assert inbound is not None
-        route = self.route_for(topic_bytes)
-        if route is None or (message.retain and not self.broker.retained.has_room_for(message)):
-            inbound.published += 1
-            inbound.refused += 1
-            self.acknowledge(message.qos, packet_id)
-        else:
-            accept(self, message, route, packet_id)
+    def name_here(self, topic: str) -> str | None:
+        return None if topic[0] == "$" else topic  # Those are each broker's own.
 
     # The end
 

@@ -20,13 +20,14 @@ from hedgerow.fabric.bridges.admission import Admission
 from hedgerow.fabric.bridges.bridge_session import drop_queue, stop_listening, subscribe, take_session
 from hedgerow.fabric.bridges.dialling import Dialling
 from hedgerow.fabric.bridges.events import BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
-from hedgerow.fabric.bridges.far_connection import MAX_CACHED_NAMES, FarConnection
+from hedgerow.fabric.bridges.far_connection import FarConnection
 from hedgerow.fabric.bridges.foreign import Foreign
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.deliveries import drop_aged, pump
+from hedgerow.mqtt.broker.dialled import MAX_CACHED_NAMES
 from hedgerow.mqtt.broker.ids import Inbound, Outbound
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
 from hedgerow.mqtt.reasons import Reason

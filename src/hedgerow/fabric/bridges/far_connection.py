@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import TopicError
 from hedgerow.fabric.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.fabric.bridges.foreign import Foreign
 from hedgerow.fabric.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
@@ -20,7 +19,6 @@ from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import State
 from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.mqtt.broker.handle_connect import become_peer
-from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY, Inbound
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.packets import (
@@ -33,12 +31,10 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import FAILURE
-from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
 
-MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
@@ -173,32 +169,16 @@ class FarConnection(DialledConnection):
         if self.foreign is not None:
             self.foreign.note_run(origin, epoch, sequences)
 
-    def route_for(self, topic_bytes: bytes) -> Route | None:
-        topics = self.topics
-        if topics is None:
-            topics = self.topics = {}
-        route = topics.get(topic_bytes)
-        if route is not None and not route.stale:
-            return route
-        try:
-            topic = self.bridge.name_here(validate_name(topic_bytes.decode()))
-        except (UnicodeDecodeError, TopicError):
+    def name_here(self, topic: str) -> str | None:
+        name = self.bridge.name_here(topic)
+        if name is None or name.startswith(LOCAL_ONLY):
             return None
-        if topic is None or topic.startswith(LOCAL_ONLY):
+        if self.foreign is not None and is_control(name):
             return None
-        if self.foreign is not None and is_control(topic):
+        username, session = self.bridge.section.local_username, self.bridge.session
+        if username is not None and not self.broker.access.may_write(username, session.client_id, name):
             return None
-        username = self.bridge.section.local_username
-        if username is not None and not self.broker.access.may_write(
-            username, self.bridge.session.client_id, topic
-        ):
-            return None
-        route = self.broker.find_route(topic)
-        if len(topics) >= MAX_CACHED_NAMES:
-            topics.clear()
-        if not route.stale:
-            topics[topic_bytes] = route
-        return route
+        return name
 
     def encode_publish(
         self,
@@ -232,21 +212,11 @@ class FarConnection(DialledConnection):
         else:
             self.send(data)
 
-    def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
-        """A PUBLISH from the far broker, with the topic's name there."""
-        inbound = self.inbound
-        assert inbound is not None
-        route = self.route_for(topic_bytes)
-        if route is None or (message.retain and not self.broker.retained.has_room_for(message)):
-            inbound.published += 1
-            inbound.refused += 1
-            self.acknowledge(message.qos, packet_id)
-            return
+    def take_message(self, message: Message, route: Route, packet_id: int) -> None:
         if self.foreign is not None:
             self.foreign.receive_message(message, route, packet_id, self.may_be_told)
         else:
-            message.topic = route.topic
-            accept(self, message, route, packet_id)
+            super().take_message(message, route, packet_id)
 
     def handle_control(self, packet: Publish) -> bool:
         """What bridges at this broker tell each other."""

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from hedgerow.fabric.bridges.far_connection import MAX_CACHED_NAMES, FarConnection
+from hedgerow.fabric.bridges.far_connection import FarConnection
 from hedgerow.fabric.bridges.far_filters import Deliver, FarFilter
 from hedgerow.fabric.bridges.short_paths import FOREIGN_SHORT_PATH, publish_born_row, publish_born_run
 from hedgerow.fabric.bridges.stamps import is_control
+from hedgerow.mqtt.broker.dialled import MAX_CACHED_NAMES
 from hedgerow.mqtt.broker.runs import PUBLISH_AT_LEAST_ONCE
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Subscription
 from hedgerow.mqtt.properties import encode_body

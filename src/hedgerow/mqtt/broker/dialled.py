@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.errors import ProtocolError
+from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import HANDLERS, Connection, State
 from hedgerow.mqtt.broker.handle_connect import set_wire_form
+from hedgerow.mqtt.broker.handle_publish import accept
 from hedgerow.mqtt.broker.ids import identify_from, node_of
 from hedgerow.mqtt.broker.probe import Probe
-from hedgerow.mqtt.broker.routes import WireForm
+from hedgerow.mqtt.broker.routes import Route, WireForm
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
@@ -47,12 +48,14 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason, describe
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBREC_HEAD
+from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
 
 # MQTT 3 has no Receive Maximum. What goes beyond its own 20, Mosquitto (2.0.11) acknowledges, and loses some.
 MQTT_3_IN_FLIGHT = 20
+MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 CONNACK_S = 5.0  # A link that was cut before its first answer has no probes yet.
 MAX_REASON = 200  # characters of what the far broker says
 
@@ -103,9 +106,14 @@ class DialledConnection(Connection):
         """Whether it was meant for this end of the link rather than for the broker's clients."""
         return False
 
-    def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
-        """A PUBLISH from the far broker, with the topic's name there."""
+    def name_here(self, topic: str) -> str | None:
+        """What this broker calls a topic of the far one; None when it is not to come in."""
         raise NotImplementedError
+
+    def take_message(self, message: Message, route: Route, packet_id: int) -> None:
+        """A message that may come in, under its name there."""
+        message.topic = route.topic
+        accept(self, message, route, packet_id)
 
     @property
     def compares_ages(self) -> bool:
@@ -193,6 +201,40 @@ class DialledConnection(Connection):
 
     def take_subscribing(self, packet_id: int) -> list[Subscription]:
         return self._subscribing.pop(packet_id, [])
+
+    # Messages from the far broker
+
+    def route_for(self, topic_bytes: bytes) -> Route | None:
+        topics = self.topics
+        if topics is None:
+            topics = self.topics = {}
+        route = topics.get(topic_bytes)
+        if route is not None and not route.stale:
+            return route
+        try:
+            topic = self.name_here(validate_name(topic_bytes.decode()))
+        except (UnicodeDecodeError, TopicError):
+            return None
+        if topic is None:
+            return None
+        route = self.broker.find_route(topic)
+        if len(topics) >= MAX_CACHED_NAMES:
+            topics.clear()
+        if not route.stale:
+            topics[topic_bytes] = route
+        return route
+
+    def receive_message(self, message: Message, topic_bytes: bytes, packet_id: int) -> None:
+        """A PUBLISH, with the topic's name there."""
+        inbound = self.inbound
+        assert inbound is not None
+        route = self.route_for(topic_bytes)
+        if route is None or (message.retain and not self.broker.retained.has_room_for(message)):
+            inbound.published += 1
+            inbound.refused += 1
+            self.acknowledge(message.qos, packet_id)
+        else:
+            self.take_message(message, route, packet_id)
 
     # Messages of this end itself, which no session gets
 
