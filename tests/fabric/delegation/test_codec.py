@@ -25,7 +25,7 @@ from hedgerow.fabric.delegation.codec import (
 )
 from hedgerow.message import Message, MessageId, Properties
 
-HEADER = Header(7, 5, 3, 12, 9)
+HEADER = Header(7, 5, 3, 12, 9, 8)
 
 names = st.one_of(
     st.text(max_size=20).map(lambda client: callbacks.of_client(client, "m1")),
@@ -48,7 +48,13 @@ messages = st.builds(
 )
 pairs = st.dictionaries(names, levels, max_size=5).map(lambda found: tuple(found.items()))
 events = st.builds(
-    Event, messages, pairs, st.lists(names, unique=True, max_size=5).map(tuple), st.booleans(), st.booleans()
+    Event,
+    messages,
+    pairs,
+    st.lists(names, unique=True, max_size=5).map(tuple),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
 )
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
 BODIES: dict[Kind, st.SearchStrategy[Body]] = {
@@ -60,6 +66,8 @@ BODIES: dict[Kind, st.SearchStrategy[Body]] = {
     Kind.SERVING: st.builds(Serving, names, st.booleans()),
     Kind.EVENT: events,
     Kind.NOTIFY: events,
+    Kind.SUBSCRIPTION: lists,
+    Kind.UNSUBSCRIPTION: st.builds(Unsubscription, filters, names),
 }
 written = st.sampled_from(Kind).flatmap(
     lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(Nothing())))
@@ -137,7 +145,7 @@ def test_a_filter_that_does_not_fit_its_list_is_refused() -> None:
         codec.decode("delegate", mixed)
 
 
-@pytest.mark.parametrize("topic_filter", ["$SYS/#", "$hedgerow/plan/m1"])
+@pytest.mark.parametrize("topic_filter", ["$SYS/#", "$hedgerow/plan", "$share/g/t"])
 def test_a_brokers_own_topics_are_not_delegated(topic_filter: str) -> None:
     payload = codec.encode(Kind.DELEGATE, HEADER, Registrations((Registration(topic_filter, ()),)))
     with pytest.raises(CodecError, match="not for others"):

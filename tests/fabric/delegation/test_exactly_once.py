@@ -27,6 +27,7 @@ class Brokers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(MOBILES, FIXED)
+        self.announced: dict[str, int] = {}
         for mobile_id in MOBILES:
             self.move(mobile_id, "f1")
             self.world.connect(mobile_id, "f1")
@@ -129,22 +130,57 @@ class Brokers(RuleBasedStateMachine):
         if mobile is None or mobile.current is None or not mobile.may_send_clients:
             return
         fixed_id = mobile.current.fixed_id
-        if (fixed := self.world.fixed[fixed_id]) is not None:
-            fixed.client_attached(client, self.world.now)
-            self.world.settle(fixed_id)
+        if self.world.fixed[fixed_id] is not None:
+            self.world.attach(client, fixed_id)
+
+    @rule(client=clients)
+    def announce(self, client: str) -> None:
+        owner = owner_of(client) or ""
+        mobile = self.world.mobiles[owner]
+        if mobile is not None and mobile.may_send_clients:
+            self.announced[client] = mobile.announce(client, self.world.now)
+            self.world.settle(owner)
+
+    @rule(client=clients)
+    def announced_client_arrives(self, client: str) -> None:
+        mobile = self.world.mobiles[owner_of(client) or ""]
+        if mobile is None or mobile.current is None or not mobile.has_handled(self.announced.get(client, 0)):
+            return
+        fixed_id = mobile.current.fixed_id
+        fixed = self.world.fixed[fixed_id]
+        if fixed is not None and fixed.callback_of(client.partition("@")[0]) == client:
+            self.world.attach(client, fixed_id)
+
+    @rule(client=clients, topic_filter=filters, subscribes=st.booleans())
+    def guest_subscribes(self, client: str, topic_filter: str, subscribes: bool) -> None:
+        fixed_id = self.world.where.get(client, "")
+        fixed = self.world.fixed.get(fixed_id)
+        if fixed is None or client not in fixed.attached:
+            return
+        if subscribes:
+            fixed.subscribe(client, topic_filter, 1, self.world.now)
+        else:
+            fixed.unsubscribe(client, topic_filter, self.world.now)
+        self.world.settle(fixed_id)
+
+    @rule(is_late=st.booleans())
+    def guests_read_late(self, is_late: bool) -> None:
+        self.world.is_reading_late = is_late
+
+    @rule(fixed_id=fixed_brokers)
+    def guests_read(self, fixed_id: str) -> None:
+        if self.world.fixed[fixed_id] is not None:
+            self.world.read(fixed_id)
 
     @rule(client=clients, fixed_id=fixed_brokers)
     def client_leaves_fixed_broker(self, client: str, fixed_id: str) -> None:
         if (fixed := self.world.fixed[fixed_id]) is not None and client in fixed.attached:
-            fixed.client_left(client, [], self.world.now)
-            self.world.settle(fixed_id)
+            self.world.hand_back(client, fixed_id)
 
     @rule(client=clients)
     def client_comes_back(self, client: str) -> None:
-        owner = owner_of(client) or ""
-        if (mobile := self.world.mobiles[owner]) is not None:
-            mobile.client_attached(client, self.world.now)
-            self.world.settle(owner)
+        if self.world.mobiles[owner_of(client) or ""] is not None:
+            self.world.come_back(client)
 
     @invariant()
     def registries_have_subscribers(self) -> None:
@@ -157,7 +193,7 @@ class Brokers(RuleBasedStateMachine):
         self.world.check()
         for mobile in self.world.mobiles.values():
             assert mobile is not None
-            assert all(not uplink.stream.records for uplink in mobile.uplinks.values()), "something waits"
+            assert all(not uplink.stream.kept for uplink in mobile.uplinks.values()), "something waits"
             assert len(mobile.uplinks) <= 1, "an old fixed broker was not left"
 
 

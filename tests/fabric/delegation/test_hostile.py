@@ -10,11 +10,13 @@ from hedgerow.fabric.delegation.callbacks import owner_of
 from hedgerow.fabric.delegation.codec import FROM_FIXED, FROM_MOBILE, Body, Header, Hello, Kind, Nothing
 from hedgerow.fabric.delegation.fixed import FixedSide
 from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.fabric.delegation.notifier import Matched
 from hedgerow.message import Message, MessageId
 from tests.fabric.delegation.test_codec import BODIES
 from tests.fabric.delegation.world import DOMAIN
 
 Item = tuple[Kind, Body, int]
+NOBODY = Matched()
 
 
 def items(kinds: set[Kind]) -> st.SearchStrategy[list[Item]]:
@@ -31,7 +33,7 @@ def write(side: MobileSide | FixedSide, sender: str, written: list[Item]) -> Non
     number = 0
     for kind, body, acknowledged in written:
         number += kind != Kind.ACKNOWLEDGE
-        payload = codec.encode(kind, Header(9, 1, 1, number, acknowledged), body)
+        payload = codec.encode(kind, Header(9, 1, 1, number, acknowledged, acknowledged), body)
         side.receive_publication(sender, codec.topic_of(DOMAIN, sender, kind), payload, 1.0)
 
 
@@ -63,11 +65,11 @@ def test_a_mobile_broker_and_any_fixed_broker(written: list[Item], is_moving: bo
     side.subscribe("a@m1", "field/#", 1, 1.0)
     side.move_to("f1", 1.0)
     side.link_up("f1", 1.0)
-    side.publish(Message("field/1", b"", 1, id=MessageId("m1", 1, 1)), 1.0)
+    side.publish(Message("field/1", b"", 1, id=MessageId("m1", 1, 1)), NOBODY, 1.0)
     if is_moving:
         side.move_to("f2", 1.0)
     write(side, "f1", written)
-    side.publish(Message("field/1", b"", 1, id=MessageId("m1", 1, 2)), 1.0)
+    side.publish(Message("field/1", b"", 1, id=MessageId("m1", 1, 2)), NOBODY, 1.0)
     reached = {name for delivery in side.take_deliveries() for name, _ in delivery.callbacks}
     assert reached <= {"a@m1"}
     assert list(side.registries.by_filter) == ["field/#"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from hedgerow.fabric.delegation import codec, fixed, state, stream
@@ -48,21 +46,6 @@ def recover(world: World, *topic_filters: str) -> None:
     world.settle("m1")
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    """m1 with a and b on t/1, and m2 with c, at f1; at the end everybody has got what was due."""
-    world = World(("m1", "m2"), ("f1", "f2"))
-    for mobile_id in ("m1", "m2"):
-        mobile_of(world, mobile_id).move_to("f1", world.now)
-        world.connect(mobile_id, "f1")
-    for client in ("a@m1", "b@m1", "c@m2"):
-        world.subscribe(client, "t/1")
-    world.run()
-    yield world
-    world.heal()
-    world.check()
-
-
 @pytest.mark.parametrize("is_delegated", [False, True])
 @pytest.mark.parametrize("origin", ["m1", "outside", "m2"])
 def test_one_notification_wherever_it_was_published(world: World, origin: str, is_delegated: bool) -> None:
@@ -81,6 +64,19 @@ def test_a_delegated_topic_costs_one_publication_for_all_its_subscribers(world: 
     world.publish("outside", "t/1")
     (publication,) = world.links["m1", "f1"].down
     assert publication.topic == f"{DOMAIN}/f1/notify"
+    _, _, body = codec.decode("notify", publication.payload)
+    assert isinstance(body, codec.Event)
+    assert (body.is_all, body.callbacks) == (True, ())
+
+
+def test_with_a_client_at_the_fixed_broker_the_others_are_listed(world: World) -> None:
+    delegate(world, "t/1")
+    world.subscribe("d@m1", "t/1")
+    world.run()
+    world.attach("d@m1", "f1")
+    world.run()
+    world.publish("outside", "t/1")
+    (publication,) = world.links["m1", "f1"].down
     assert b'{a@m1"b@m1}' in publication.payload
 
 
@@ -378,8 +374,7 @@ def test_a_client_that_moved_is_served_by_the_fixed_broker(world: World) -> None
     delegate(world, "t/1")
     world.run()
     assert mobile_of(world).may_send_clients
-    fixed_of(world).client_attached("a@m1", world.now)
-    world.settle("f1")
+    world.attach("a@m1", "f1")
     event = world.publish("outside", "t/1")
     assert world.notified[event, "a@m1"] == 1
     world.run()
@@ -390,8 +385,7 @@ def test_a_client_that_moved_is_served_by_the_fixed_broker(world: World) -> None
     hot = [world.publish(origin, "t/1") for origin in ("m1", "outside")]
     world.run()
     assert all(world.notified[event, "a@m1"] == 1 for event in hot)
-    mobile_of(world).client_attached("a@m1", world.now)
-    world.settle("m1")
+    world.come_back("a@m1")
     world.run()
     assert not fixed_of(world).attached
     back = world.publish("m1", "t/1")
@@ -422,8 +416,7 @@ def test_what_a_client_did_not_get_follows_it(world: World) -> None:
 def test_who_was_at_a_lost_fixed_broker_may_get_it_again_and_is_told(world: World) -> None:
     delegate(world, "t/1")
     world.run()
-    fixed_of(world).client_attached("a@m1", world.now)
-    world.settle("f1")
+    world.attach("a@m1", "f1")
     world.run()
     event = world.publish("m1", "t/1")
     world.carry("m1", "f1", 1, 0)
@@ -432,8 +425,7 @@ def test_who_was_at_a_lost_fixed_broker_may_get_it_again_and_is_told(world: Worl
     world.notice("m1", "f1")
     world.tick(TAKEOVER_AFTER_S)
     assert (world.again[event, "a@m1"], world.notified[event, "b@m1"]) == (0, 1)
-    mobile_of(world).client_attached("a@m1", world.now)
-    world.settle("m1")
+    world.come_back("a@m1")
     assert world.again[event, "a@m1"] == 1
 
 
@@ -442,7 +434,7 @@ def test_events_that_come_twice_are_counted(world: World) -> None:
     message = Message("t/1", b"", 1, id=message_id)
     world.expect(message_id, "t/1", "a@m1")
     for _ in range(2):
-        mobile_of(world).publish(message, world.now)
+        world.publish_at("m1", message)
         world.settle("m1")
     world.run()
     world.give("f1", message)
@@ -478,7 +470,7 @@ DELEGATION = Registrations((Registration("t/1", (("a@m1", 1),)),))
         ("m1", written(Kind.DELEGATE, DELEGATION, domain="farm/sector2"), "another domain"),
         ("m2", written(Kind.DELEGATE, DELEGATION), "in the name of another broker"),
         ("m1", written(Kind.RECOVERED, DELEGATION), "RECOVERED is for a fixed broker to write"),
-        ("m1", (f"{DOMAIN}/m1/delegate", b"\xff" * 40), "version 255"),
+        ("m1", (f"{DOMAIN}/m1/delegate", b"\xff" * 60), "version 255"),
         ("m1", (f"{DOMAIN}/m1/delegate", b""), "a payload of 0 bytes"),
         ("m1", ("t/1", b""), "no coordination topic"),
     ],

@@ -19,7 +19,7 @@ def receive(stream: Stream, publications: list[Message]) -> list[str]:
             if stream.receive_hello(header, body, 0.0):
                 stream.begin_anew()
         elif stream.accept(kind, header):
-            stream.acknowledged(header.acknowledged)
+            stream.acknowledged(header)
             if isinstance(body, Serving):
                 accepted.append(body.callback)
     return accepted

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.fabric.delegation import callbacks, state
-from hedgerow.fabric.delegation.events import DelegationEvent, Delivery
+from hedgerow.fabric.delegation.events import (
+    ClientMoved,
+    DelegationEvent,
+    Delivery,
+    GuestSubscribed,
+    GuestUnsubscribed,
+)
 from hedgerow.fabric.delegation.fixed import FixedSide
 from hedgerow.fabric.delegation.mobile import MobileSide
 from hedgerow.message import Message, MessageId
@@ -37,6 +43,14 @@ class Link:
     fixed_knows: bool = False
 
 
+@dataclass(eq=False)
+class Waiting:
+    """A delivery at a fixed broker that these clients have not got."""
+
+    delivery: Delivery
+    names: set[str]
+
+
 class World:
     def __init__(self, mobile_ids: tuple[str, ...], fixed_ids: tuple[str, ...]) -> None:
         self.now = 1_000.0
@@ -47,6 +61,12 @@ class World:
         self.fixed: dict[str, FixedSide | None] = {name: self._new_fixed(name) for name in fixed_ids}
         self.stored: dict[str, str] = {}
         self.inboxes: dict[str, deque[Message]] = {name: deque() for name in fixed_ids}
+        self.outboxes: dict[str, list[Waiting]] = {name: [] for name in fixed_ids}
+        self.is_reading_late = False
+        self.sessions: dict[str, list[Delivery]] = {}
+        """What waits at its mobile broker for a client that is not there."""
+        self.where: dict[str, str] = {}
+        """At which fixed broker a client is; "" for its mobile broker."""
         self.links = {(m, f): Link() for m in mobile_ids for f in fixed_ids}
         self.subscriptions: dict[str, set[str]] = {}
         """Callback → filters."""
@@ -79,19 +99,33 @@ class World:
             for fixed_id, publication in mobile.take_publications():
                 if self.links[name, fixed_id].is_connected:
                     self.links[name, fixed_id].up.append(publication)
-            self._count(mobile.take_deliveries())
-            self.events += mobile.take_events()
+            self._notify(mobile.take_deliveries())
+            events = mobile.take_events()
+            self.events += events
             self.stored[name] = state.save_mobile(mobile)
+            for event in events:
+                if isinstance(event, GuestSubscribed):
+                    self.subscribe(event.callback, event.topic_filter, event.qos)
+                elif isinstance(event, GuestUnsubscribed):
+                    self.unsubscribe(event.callback, event.topic_filter)
+                elif isinstance(event, ClientMoved) and event.is_at_fixed:
+                    waiting = [delivery.message for delivery in self.sessions.pop(event.callback, [])]
+                    mobile.hand_on(event.callback, 1, waiting, self.now)
+                    self.settle(name)
         else:
             fixed = self.fixed[name]
             assert fixed is not None
             for mobile_id, publication in fixed.take_publications():
                 if self.links[mobile_id, name].is_connected:
                     self.links[mobile_id, name].down.append(publication)
-            self._count(fixed.take_deliveries())
-            self.events += fixed.take_events()
+            self._queue(name, fixed.take_deliveries())
+            events = fixed.take_events()
+            self.events += events
             outside = fixed.take_outside()
             self.stored[name] = state.save_fixed(fixed)
+            for event in events:
+                if isinstance(event, ClientMoved):
+                    self.hand_back(event.callback, name)
             for message in outside:
                 assert message.id is not None
                 self.outside[message.id] += 1
@@ -109,6 +143,80 @@ class World:
                 assert asked, f"{callback} never asked for {delivery.message.topic}"
                 (self.again if delivery.is_again else self.notified)[message_id, callback] += 1
                 assert self.notified[message_id, callback] <= 1, f"{callback} got {message_id} twice"
+
+    def _notify(self, deliveries: list[Delivery]) -> None:
+        """By a mobile broker: what is for a client that is elsewhere waits in its session."""
+        for delivery in deliveries:
+            for pair in delivery.callbacks:
+                single = delivery._replace(callbacks=(pair,))
+                if self.where.get(pair[0]) and not delivery.is_again:
+                    self.sessions.setdefault(pair[0], []).append(single)
+                else:
+                    self._count([single])
+
+    # Clients at fixed brokers: what is delivered to them there waits until they read.
+
+    def _queue(self, fixed_id: str, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            names = {callback for callback, _ in delivery.callbacks}
+            self.outboxes[fixed_id].append(Waiting(delivery, names))
+        if not self.is_reading_late:
+            self.read(fixed_id)
+
+    def read(self, fixed_id: str) -> None:
+        """Clients that are there get what has waited for them."""
+        for waiting in list(self.outboxes[fixed_id]):
+            here = {name for name in waiting.names if self.where.get(name, fixed_id) == fixed_id}
+            got = tuple(pair for pair in waiting.delivery.callbacks if pair[0] in here)
+            self._count([waiting.delivery._replace(callbacks=got)])
+            self._release(fixed_id, waiting, here)
+        if self.fixed[fixed_id] is not None:
+            self._after(fixed_id)
+
+    def _release(self, fixed_id: str, waiting: Waiting, names: set[str]) -> None:
+        waiting.names -= names
+        fixed = self.fixed[fixed_id]
+        if not waiting.names:
+            self.outboxes[fixed_id].remove(waiting)
+            if waiting.delivery.receipt is not None and fixed is not None:
+                fixed.settle(*waiting.delivery.receipt)
+
+    def _after(self, fixed_id: str) -> None:
+        """What was settled is told and stored."""
+        fixed = self.fixed[fixed_id]
+        assert fixed is not None
+        for mobile_id, publication in fixed.take_publications():
+            if self.links[mobile_id, fixed_id].is_connected:
+                self.links[mobile_id, fixed_id].down.append(publication)
+        self.stored[fixed_id] = state.save_fixed(fixed)
+
+    def attach(self, callback: str, fixed_id: str) -> None:
+        fixed = self.fixed[fixed_id]
+        assert fixed is not None
+        self.where[callback] = fixed_id
+        fixed.client_attached(callback, self.now)
+        self.settle(fixed_id)
+
+    def hand_back(self, callback: str, fixed_id: str) -> None:
+        """It is gone from there, and what it did not get goes with it."""
+        fixed = self.fixed[fixed_id]
+        assert fixed is not None
+        if self.where.get(callback) == fixed_id:
+            self.where[callback] = ""
+        mine = [waiting for waiting in self.outboxes[fixed_id] if callback in waiting.names]
+        fixed.client_left(callback, [(waiting.delivery.message, 1) for waiting in mine], self.now)
+        for waiting in mine:
+            self._release(fixed_id, waiting, {callback})
+        self.settle(fixed_id)
+
+    def come_back(self, callback: str) -> None:
+        owner = callbacks.owner_of(callback) or ""
+        mobile = self.mobiles[owner]
+        assert mobile is not None
+        self.where[callback] = ""
+        self._count(self.sessions.pop(callback, []))
+        mobile.client_attached(callback, self.now)
+        self.settle(owner)
 
     def give(self, fixed_id: str, message: Message) -> None:
         """An event that reaches this fixed broker from outside; while it is dead, others keep it."""
@@ -149,12 +257,23 @@ class World:
             for fixed_id in self.fixed:
                 self.give(fixed_id, message)
         else:
-            mobile = self.mobiles[origin]
-            assert mobile is not None
             self.due[message_id] = {name for name in asked if callbacks.owner_of(name) == origin}
-            mobile.publish(message, self.now)
-            self.settle(origin)
+            self.publish_at(origin, message)
         return message_id
+
+    def publish_at(self, mobile_id: str, message: Message) -> None:
+        """As a broker does: it notifies those who have an active subscription and are there."""
+        mobile = self.mobiles[mobile_id]
+        assert mobile is not None
+        wanted = mobile.registries.match_active(message.topic)
+        away = mobile.notifier.away
+        here = {name: qos for name, qos in wanted.items() if name not in away}
+        duplicates = mobile.stats.duplicates
+        there = {name: qos for name, qos in wanted.items() if name in away}
+        mobile.publish(message, mobile.matched(here, there), self.now)
+        if mobile.stats.duplicates == duplicates:
+            self._notify([Delivery(message, tuple(here.items()))])
+        self.settle(mobile_id)
 
     def expect(self, message_id: MessageId, topic: str, *due: str) -> None:
         """An event that the test gives in by itself."""
@@ -281,7 +400,9 @@ class World:
             if with_memory:
                 state.restore_fixed(fixed, self.stored[name], self.now)
             else:
-                # What it had accepted from outside and not passed on, it has taken with it.
+                # Its clients' sessions are gone. What it had accepted from outside and not passed on, too.
+                self.outboxes[name].clear()
+                self.where = {client: "" if at == name else at for client, at in self.where.items()}
                 for message_id in self.due:
                     if message_id.origin == "outside":
                         self.due[message_id].clear()
@@ -300,6 +421,15 @@ class World:
                 self.revive(name)
         for mobile_id, fixed_id in self.links:
             self.connect(mobile_id, fixed_id)
+        self.run()
+        for fixed_id, fixed in self.fixed.items():
+            assert fixed is not None
+            for callback in [name for name in fixed.attached if self.where.get(name, fixed_id) != fixed_id]:
+                self.hand_back(callback, fixed_id)
+            self.read(fixed_id)
+        self.run()
+        for callback in self.where:
+            self.come_back(callback)
         self.run()
         self.tick(TAKEOVER_AFTER_S)
         self.run()

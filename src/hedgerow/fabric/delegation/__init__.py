@@ -19,11 +19,14 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    begin to come unmatched. A delegation that it refuses is answered by RECOVERED as well.
 4. One publication for an event, each way: EVENT says who is notified already and whom the fixed broker is to
    notify (clients that moved there); NOTIFY says who is to be notified without matching, who is notified
-   already, and whether there is something to match too.
-5. An event published here is *unsettled* until it is acknowledged, with those who were notified of it
-   (`done`). The fixed broker's notifications for it come before that, and who is done is left out.
-   Afterwards, and for events from outside after their first coming, its id is in the `DuplicateLog` and
-   whatever comes is a duplicate: by another fixed broker, by another way, hours later.
+   already, and whether there is something to match too. As long as no client of the mobile broker is at the
+   fixed one, NOTIFY names nobody: it says "all" whom the fixed broker has matched. The mobile broker keeps
+   what that one holds as of each number that it has acknowledged, so both mean the same subscribers.
+5. An event published here is *unsettled* until the fixed broker has handled it and the clients that are there
+   have got it, with those who were notified of it (`done`). The fixed broker's notifications for it come
+   before that, and what a client there did not get and is handed back; who is done is left out. Afterwards,
+   and for events from outside after their first coming, its id is in the `DuplicateLog` and whatever comes is
+   a duplicate: by another fixed broker, by another way, hours later.
 6. A fixed broker that is away for `takeover_after_s` is lost: everything is active, and what is unsettled is
    matched here for all who are not done. When it comes back, it is told RECOVER, and its late notifications
    meet 5. If one has forgotten the other, both streams begin anew: topics first, then what is unsettled.
@@ -32,6 +35,12 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    both comes whole by each, so the first counts. Clients are called back before, and sent to the new one
    when the old one is left (`may_send_clients`).
 
+8. A client that is to go to the fixed broker is announced before, so that its session is known there. Its
+   subscriptions stay the mobile broker's: what it asks for at the fixed broker is written to its owner.
+
 What nobody can decide: a client that was at a fixed broker when that was lost may have got what is unsettled.
 It gets it from the mobile broker when it comes back, marked `is_again`.
+
+What is lost with a fixed broker that forgets: events from outside, and of other mobile brokers, that waited
+there for a client, and what clients had asked for there and the mobile broker was not yet told.
 """

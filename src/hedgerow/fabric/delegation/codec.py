@@ -14,14 +14,16 @@ suffixes, and what we add to carry them safely:
     event                             mobile  an event that was published there
     notify                            fixed   an event, for the callbacks in it, or to be matched
     serving                           both    a callback, and whether its client is with the sender
+    serving/subscription              fixed   a registration: a client that is there subscribes
+    serving/unsubscription            fixed   topic filter, callback: it does so no more
     hello, acknowledge, nothing       both    the stream's own (`stream.py`)
 
-Every payload begins with version 1, kind 1, epochs 4 and 4, link 4, number 8, acknowledged 8. A registration
-is its topic filter, how many subscribers it has, which of the payload's list of callbacks they are, each with
-its QoS, and a counting Bloom filter of them. Since a Bloom filter cannot list its members, and must not
-decide alone who is notified, the list counts, and one that the filter contradicts is refused. An event is
-flags, callbacks as `{first"second}` with their QoS, callbacks that were served already, then the message:
-topic, QoS and retain, id, MQTT 5 properties, payload. Texts and numbers are those of MQTT.
+Every payload begins with version 1, kind 1, epochs 8 and 8, link 4, number 8, acknowledged 8, settled 8. A
+registration is its topic filter, how many subscribers it has, which of the payload's list of callbacks they
+are, each with its QoS, and a counting Bloom filter of them. Since a Bloom filter cannot list its members, and
+must not decide alone who is notified, the list counts, and one that the filter contradicts is refused. An
+event is flags, callbacks as `{first"second}` with their QoS, callbacks that were served already, then the
+message: topic, QoS and retain, id, MQTT 5 properties, payload. Texts and numbers are those of MQTT.
 
 `decode` takes what anyone may have sent: it raises `CodecError` and nothing else.
 """
@@ -49,7 +51,8 @@ from hedgerow.mqtt.wire import (
 from hedgerow.topics import validate_filter, validate_name
 
 VERSION = 1
-_HEADER = Struct("!BBIIIQQ")
+PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
+_HEADER = Struct("!BBQQIQQQ")
 _LIST_BYTES = 60_000  # A longer list of callbacks is cut: a text of MQTT has 65,535 bytes.
 _MAX_ID_BYTES = 1_024
 
@@ -72,6 +75,8 @@ class Kind(IntEnum):
     EVENT = 11
     NOTIFY = 12
     SERVING = 13
+    SUBSCRIPTION = 14
+    UNSUBSCRIPTION = 15
 
 
 ACTIONS = {
@@ -88,9 +93,12 @@ ACTIONS = {
     Kind.EVENT: "event",
     Kind.NOTIFY: "notify",
     Kind.SERVING: "serving",
+    Kind.SUBSCRIPTION: "serving/subscription",
+    Kind.UNSUBSCRIPTION: "serving/unsubscription",
 }
 OF_STREAM = {Kind.HELLO, Kind.ACKNOWLEDGE, Kind.NOTHING}
-FROM_FIXED = OF_STREAM | {Kind.RECOVERED, Kind.NOTIFY, Kind.SERVING}
+OF_GUESTS = {Kind.SUBSCRIPTION, Kind.UNSUBSCRIPTION}
+FROM_FIXED = OF_STREAM | OF_GUESTS | {Kind.RECOVERED, Kind.NOTIFY, Kind.SERVING}
 FROM_MOBILE = OF_STREAM | (set(Kind) - FROM_FIXED) | {Kind.SERVING}
 _LONGEST_FIRST = sorted(set(ACTIONS.values()), key=len, reverse=True)
 
@@ -106,6 +114,8 @@ class Header(NamedTuple):
     """Of this publication in the stream; where it has none, of the one before it."""
     acknowledged: int
     """Of the other side's stream, what had been handled when this was written."""
+    settled: int = 0
+    """Of that, what is done with: no client of the sender waits for it any more."""
 
 
 class Hello(NamedTuple):
@@ -151,6 +161,8 @@ class Event(NamedTuple):
     """The receiver has subscribers of its own for it."""
     is_handed_on: bool = False
     """It was matched before, and only its way changed: its subscriber is with the receiver now."""
+    is_all: bool = False
+    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges."""
 
 
 Body = Hello | Registrations | Filters | Unsubscription | Serving | Nothing | Event
@@ -211,11 +223,15 @@ def filter_of(registration: Registration) -> CountingBloomFilter:
 
 
 def _write_hello(body: Hello) -> bytes:
-    return body.known_epoch.to_bytes(4, "big") + body.received.to_bytes(8, "big")
+    return body.known_epoch.to_bytes(8, "big") + body.received.to_bytes(8, "big")
 
 
 def _read_hello(reader: Reader) -> Hello:
-    return Hello(reader.four_byte_integer(), reader.four_byte_integer() << 32 | reader.four_byte_integer())
+    return Hello(_read_eight_bytes(reader), _read_eight_bytes(reader))
+
+
+def _read_eight_bytes(reader: Reader) -> int:
+    return reader.four_byte_integer() << 32 | reader.four_byte_integer()
 
 
 def _write_registrations(body: Registrations) -> bytes:
@@ -290,7 +306,7 @@ def _write_event(body: Event) -> bytes:
     message = body.message
     return b"".join(
         (
-            bytes([body.is_to_match | body.is_handed_on << 1]),
+            bytes([body.is_to_match | body.is_handed_on << 1 | body.is_all << 2]),
             _write_list([callback for callback, _ in body.callbacks]),
             bytes(qos for _, qos in body.callbacks),
             _write_list(body.served),
@@ -313,11 +329,12 @@ def _read_event(reader: Reader) -> Event:
     first = reader.byte()
     text = reader.utf8_string()
     found, reader.position = mqtt_properties.decode(reader.data, reader.position, PUBLISH)
-    if flags > 3 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels) or topic[:1] == "$":
+    if flags > 7 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels):
         raise CodecError("an event out of bounds")
+    _check_is_for_others(topic)
     message = Message(topic, reader.rest(), first & 3, bool(first & 4), found, _parse_id(text))
     pairs = tuple(zip(callbacks, levels, strict=True))
-    return Event(message, pairs, served, bool(flags & 1), bool(flags & 2))
+    return Event(message, pairs, served, bool(flags & 1), bool(flags & 2), bool(flags & 4))
 
 
 def _parse_id(text: str) -> MessageId:
@@ -366,10 +383,17 @@ def _read_list(reader: Reader) -> tuple[str, ...]:
 
 def _read_filter(reader: Reader) -> str:
     topic_filter = validate_filter(reader.utf8_string())
-    # What begins with $ is a broker's own affair: a mobile broker must not get $SYS by delegating it.
-    if topic_filter[:1] == "$":
-        raise CodecError("a topic that is not for others")
+    _check_is_for_others(topic_filter)
     return topic_filter
+
+
+def _check_is_for_others(topic: str) -> None:
+    """What begins with $ is a broker's own affair: a mobile broker must not get $SYS by delegating it.
+
+    The plans for mobile brokers are theirs.
+    """
+    if topic[:1] == "$" and not topic.startswith(PLAN_PREFIX):
+        raise CodecError("a topic that is not for others")
 
 
 def _read_count(reader: Reader) -> int:
@@ -387,12 +411,13 @@ class _Form(NamedTuple):
 _REGISTRATIONS = _Form(_write_registrations, _read_registrations)
 _EVENT = _Form(_write_event, _read_event)
 _NOTHING = _Form(_write_nothing, _read_nothing)
+_UNSUBSCRIPTION = _Form(_write_unsubscription, _read_unsubscription)
 _FORMS = {
     Kind.HELLO: _Form(_write_hello, _read_hello),
     Kind.ACKNOWLEDGE: _NOTHING,
     Kind.NOTHING: _NOTHING,
     Kind.DELEGATE: _REGISTRATIONS,
-    Kind.UNSUBSCRIPTION_SINGLE: _Form(_write_unsubscription, _read_unsubscription),
+    Kind.UNSUBSCRIPTION_SINGLE: _UNSUBSCRIPTION,
     Kind.UNSUBSCRIPTION_ALL: _NOTHING,
     Kind.DEACTIVATE_ALL: _NOTHING,
     Kind.DEACTIVATE_NO: _NOTHING,
@@ -401,4 +426,6 @@ _FORMS = {
     Kind.EVENT: _EVENT,
     Kind.NOTIFY: _EVENT,
     Kind.SERVING: _Form(_write_serving, _read_serving),
+    Kind.SUBSCRIPTION: _REGISTRATIONS,
+    Kind.UNSUBSCRIPTION: _UNSUBSCRIPTION,
 }

@@ -16,6 +16,8 @@ class Delivery(NamedTuple):
     callbacks: tuple[tuple[str, int], ...]
     is_again: bool = False
     """They were at the fixed broker when that was lost, and it cannot be asked whether they had it."""
+    receipt: tuple[str, int] | None = None
+    """Mobile broker and number, for `FixedSide.settle` when they have got it, or it was handed back."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,17 @@ class Recovered:
 
     def __str__(self) -> str:
         return f"{self.topic_filter!r} is recovered from {self.fixed_broker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """To a fixed broker that knew nothing of this one: no topic is delegated."""
+
+    level: ClassVar[int] = logging.INFO
+    fixed_broker: str
+
+    def __str__(self) -> str:
+        return f"{self.fixed_broker} is told of every topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,76 @@ class Forgotten:
         return f"{self.mobile_broker} is forgotten: {self.why}"
 
 
+@dataclass(frozen=True, slots=True)
+class CalledBack:
+    """A client that is at the fixed broker is to go home: a topic of it is, or its mobile broker is away."""
+
+    level: ClassVar[int] = logging.INFO
+    callback: str
+
+    def __str__(self) -> str:
+        return f"{self.callback} is called back to its mobile broker"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSubscribed:
+    """A client subscribed while it was at the fixed broker."""
+
+    level: ClassVar[int] = logging.DEBUG
+    callback: str
+    topic_filter: str
+    qos: int
+
+    def __str__(self) -> str:
+        return f"{self.callback} subscribes to {self.topic_filter!r} at the fixed broker"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestUnsubscribed:
+    level: ClassVar[int] = logging.DEBUG
+    callback: str
+    topic_filter: str
+
+    def __str__(self) -> str:
+        return f"{self.callback} unsubscribes from {self.topic_filter!r} at the fixed broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A topic filter that this mobile broker had not told before."""
+
+    level: ClassVar[int] = logging.DEBUG
+    mobile_broker: str
+    topic_filter: str
+
+    def __str__(self) -> str:
+        return f"{self.mobile_broker} has subscribers of {self.topic_filter!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    level: ClassVar[int] = logging.DEBUG
+    mobile_broker: str
+    topic_filter: str
+
+    def __str__(self) -> str:
+        return f"{self.mobile_broker} has no subscribers of {self.topic_filter!r} any more"
+
+
 DelegationEvent = (
-    Refused | Delegated | Recovered | TakenOver | Left | ClientMoved | HandedBack | RenewTopics | Forgotten
+    Refused
+    | Introduced
+    | Delegated
+    | Recovered
+    | TakenOver
+    | Left
+    | ClientMoved
+    | HandedBack
+    | RenewTopics
+    | Forgotten
+    | CalledBack
+    | GuestSubscribed
+    | GuestUnsubscribed
+    | Registered
+    | Unregistered
 )

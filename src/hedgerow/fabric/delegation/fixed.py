@@ -14,11 +14,11 @@ and nobody else's. Whatever breaks this is refused, counted and reported with th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.fabric.delegation import callbacks as addresses
 from hedgerow.fabric.delegation import codec
+from hedgerow.fabric.delegation.attached import Attached
 from hedgerow.fabric.delegation.codec import (
     Body,
     Event,
@@ -31,7 +31,9 @@ from hedgerow.fabric.delegation.codec import (
     Serving,
     Unsubscription,
 )
+from hedgerow.fabric.delegation.distributor import Distributor
 from hedgerow.fabric.delegation.events import (
+    CalledBack,
     ClientMoved,
     DelegationEvent,
     Delivery,
@@ -46,31 +48,12 @@ from hedgerow.fabric.delegation.limits import (
     MAX_ENTRIES,
     MAX_MOBILE_BROKERS,
     MAX_REGISTRIES,
+    TAKEOVER_AFTER_S,
 )
 from hedgerow.fabric.delegation.registries import rows
 from hedgerow.fabric.delegation.stream import Stream
+from hedgerow.fabric.delegation.topics_held import Mobile, Topics
 from hedgerow.message import Message
-from hedgerow.topics import TopicTree
-
-Key = tuple[str, str]
-"""Mobile broker and topic filter."""
-
-
-@dataclass(slots=True)
-class Mobile:
-    """What is known of one mobile broker."""
-
-    broker_id: str
-    stream: Stream
-    topics: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Topic filter → callback → QoS."""
-    entries: int = 0
-    gone_at: float | None = None
-    has_left: bool = False
-
-    @property
-    def own(self) -> str:
-        return addresses.of_broker(self.broker_id)
 
 
 class FixedSide:
@@ -84,20 +67,23 @@ class FixedSide:
         allows: Callable[[str], bool],
         seen: DuplicateLog | None = None,
         forget_after_s: float = FORGET_AFTER_S,
+        takeover_after_s: float = TAKEOVER_AFTER_S,
     ) -> None:
         self.broker_id = addresses.validate_broker_id(broker_id)
         self.domain = domain
         self.epoch = epoch
         self.forget_after_s = forget_after_s
+        self.takeover_after_s = takeover_after_s
         self.stats = Stats()
         self.mobiles: dict[str, Mobile] = {}
-        self.attached: set[str] = set()
+        self.spent_receipts = 0
+        """No receipt of a mobile broker that was forgotten is higher."""
+        self.attached = Attached()
         self.seen = seen if seen is not None else DuplicateLog()
         self._allows = allows
-        self._tree: TopicTree[Key, dict[str, int]] = TopicTree()
-        self._deliveries: list[Delivery] = []
-        self._outside: list[Message] = []
         self._events: list[DelegationEvent] = []
+        self._topics = Topics(self._events)
+        self._distributor = Distributor(self.mobiles, self._topics, self.attached, self.seen, self.stats)
 
     # Mobile brokers come and go
 
@@ -109,19 +95,21 @@ class FixedSide:
         if mobile is None:
             why = self._objection(mobile_id)
             if why:
-                self._refuse(mobile_id, "", why)
+                self.refuse(mobile_id, "", why)
                 return
             stream = Stream(self.domain, self.broker_id, self.epoch, self.stats)
+            stream.receipts_before = self.spent_receipts
             self.epoch += 1
             mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream)
         mobile.gone_at = None
+        mobile.is_lost = False
         mobile.stream.link_up()
 
     def restore_mobile(self, mobile: Mobile, topics: Mapping[str, dict[str, int]]) -> None:
         """One that was stored."""
         self.mobiles[mobile.broker_id] = mobile
         for topic_filter, entries in topics.items():
-            self._set_topic(mobile, topic_filter, entries)
+            self._topics.set(mobile, topic_filter, entries)
 
     def _objection(self, mobile_id: str) -> str | None:
         try:
@@ -143,104 +131,106 @@ class FixedSide:
             self._forget(mobile)
 
     def next_deadline(self) -> float | None:
-        gone = [mobile.gone_at for mobile in self.mobiles.values() if mobile.gone_at is not None]
-        return min(gone) + self.forget_after_s if gone else None
+        return min(
+            (
+                mobile.gone_at + (self.forget_after_s if mobile.is_lost else self.takeover_after_s)
+                for mobile in self.mobiles.values()
+                if mobile.gone_at is not None
+            ),
+            default=None,
+        )
 
     def handle_timer(self, now: float) -> None:
         for mobile in list(self.mobiles.values()):
-            if mobile.gone_at is not None and mobile.gone_at + self.forget_after_s <= now:
+            if mobile.gone_at is None:
+                continue
+            if not mobile.is_lost and mobile.gone_at + self.takeover_after_s <= now:
+                mobile.is_lost = True
+                self._call_back(self.attached.of(mobile.broker_id))
+            if mobile.gone_at + self.forget_after_s <= now:
                 self._forget(mobile)
                 self._events.append(Forgotten(mobile.broker_id, "it did not come back"))
 
     def _forget(self, mobile: Mobile) -> None:
-        for topic_filter in list(mobile.topics):
-            self._set_topic(mobile, topic_filter, {})
+        self._topics.clear(mobile)
+        self.attached.expect_none_of(mobile.broker_id)
+        stream = mobile.stream
+        self.spent_receipts = max(self.spent_receipts, stream.receipts_before + stream.received)
         del self.mobiles[mobile.broker_id]
 
     # Events
 
     def publish(self, message: Message, now: float) -> None:
         """An event from elsewhere than a mobile broker: of a client here, or of another broker."""
-        if message.id is None:
-            raise ValueError("an event has an id")
-        if self.seen.seen(message.id):
-            self.stats.duplicates += 1
-            return
-        self._offer(message, None, now)
+        self._distributor.publish(message, now)
 
-    def _offer(self, message: Message, but: Mobile | None, now: float) -> None:
-        """To every mobile broker that has subscribers for it."""
-        found: dict[str, dict[str, int]] = {}
-        for (mobile_id, _), entries in self._tree.match(message.topic):
-            if but is None or mobile_id != but.broker_id:
-                _add(found.setdefault(mobile_id, {}), entries)
-        for mobile_id, wanted in found.items():
-            mobile = self.mobiles[mobile_id]
-            is_to_match = wanted.pop(mobile.own, None) is not None
-            here = self._deliver(message, wanted)
-            rest = tuple((name, qos) for name, qos in wanted.items() if name not in here)
-            if rest or is_to_match:
-                served = tuple(here) if is_to_match else ()
-                self._notify(mobile, Event(message, rest, served, is_to_match), now)
+    def offer(self, mobile_id: str, topic_filter: str, message: Message, now: float) -> None:
+        """A retained message, for a topic filter that this mobile broker has registered newly. Who has had it
+        as an event drops it."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None and topic_filter in mobile.topics:
+            self._distributor.offer(mobile, message, now)
 
-    def _handle_event(self, mobile: Mobile, event: Event, now: float) -> None:
-        """An event that was published at the mobile broker, or that follows a client to here."""
-        message = event.message
-        assert message.id is not None
-        message.expire_from(now)
-        wanted = {name: qos for name, qos in event.callbacks if self._may_name(mobile, name)}
-        self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
-        is_known = event.is_handed_on or self.seen.seen(message.id)
-        if not is_known:
-            matched: dict[str, int] = {}
-            for (mobile_id, _), entries in self._tree.match(message.topic):
-                if mobile_id == mobile.broker_id:
-                    _add(matched, entries)
-            # It has matched on its own what it matches on its own.
-            done = {mobile.own, *event.served}
-            _add(wanted, {name: qos for name, qos in matched.items() if name not in done})
-        here = self._deliver(message, wanted)
-        rest = tuple((name, qos) for name, qos in wanted.items() if name not in here)
-        if rest:
-            self._notify(mobile, Event(message, rest, is_handed_on=event.is_handed_on), now)
-        if not is_known:
-            self._outside.append(message)
-            self._offer(message, mobile, now)
-
-    def _notify(self, mobile: Mobile, event: Event, now: float) -> None:
-        is_lasting = event.message.qos > 0 or mobile.stream.is_open
-        if mobile.has_left or not is_lasting or not mobile.stream.has_room(event.message):
-            self.stats.overflowed += 1
-            return
-        mobile.stream.put(Kind.NOTIFY, event, now)
-
-    def _deliver(self, message: Message, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Those whose client is here."""
-        here = {name: qos for name, qos in wanted.items() if name in self.attached}
-        if here:
-            self._deliveries.append(Delivery(message, tuple(here.items())))
-        return here
+    def settle(self, mobile_id: str, number: int) -> None:
+        """The clients of one delivery with this receipt have got it, or have it handed back: `client_left`
+        comes before this."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None:
+            mobile.stream.release(number)
 
     # Clients that move
+
+    def callback_of(self, client_id: str) -> str | None:
+        """Of a client that is here, or on its way, as a guest of its mobile broker's."""
+        return self.attached.callback_of(client_id)
 
     def client_attached(self, callback: str, now: float) -> None:
         """A client of this name is connected here."""
         if callback in self.attached:
             return
         self.attached.add(callback)
-        owner = self.mobiles.get(addresses.owner_of(callback) or "")
-        if owner is not None and not owner.has_left:
+        owner = self._owner(callback)
+        if owner is not None:
             self._tell(owner, Serving(callback, True), now)
 
     def client_left(self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float) -> None:
-        """It is connected here no more; these messages, each with its QoS, it did not get."""
+        """It is connected here no more; these messages, each with its QoS, it did not get.
+
+        After `ClientMoved` it is for the messages alone.
+        """
+        was_here = callback in self.attached
         self.attached.discard(callback)
-        owner = self.mobiles.get(addresses.owner_of(callback) or "")
-        if owner is None or owner.has_left:
+        owner = self._owner(callback)
+        if owner is None:
             return
-        self._tell(owner, Serving(callback, False), now)
+        if was_here:
+            self._tell(owner, Serving(callback, False), now)
         for message, qos in undelivered:
-            self._notify(owner, Event(message, ((callback, qos),), is_handed_on=True), now)
+            self._distributor.notify(owner, Event(message, ((callback, qos),), is_handed_on=True), now)
+
+    def subscribe(self, callback: str, topic_filter: str, qos: int, now: float) -> bool:
+        """A client that is here asks for it: its mobile broker, who owns its subscriptions, is told. False:
+        nobody is."""
+        registration = Registration(topic_filter, ((callback, qos),))
+        return self._pass_on(Kind.SUBSCRIPTION, callback, topic_filter, Registrations((registration,)), now)
+
+    def unsubscribe(self, callback: str, topic_filter: str, now: float) -> bool:
+        body = Unsubscription(topic_filter, callback)
+        return self._pass_on(Kind.UNSUBSCRIPTION, callback, topic_filter, body, now)
+
+    def _pass_on(self, kind: Kind, callback: str, topic_filter: str, body: Body, now: float) -> bool:
+        owner = self._owner(callback)
+        # The other side would not read on behind what it must refuse.
+        is_for_others = topic_filter[:1] != "$"
+        if owner is None or not is_for_others or callback not in self.attached or owner.stream.is_full:
+            self.stats.overflowed += 1
+            return False
+        owner.stream.put(kind, body, now)
+        return True
+
+    def _owner(self, callback: str) -> Mobile | None:
+        owner = self.mobiles.get(addresses.owner_of(callback) or "")
+        return owner if owner is not None and not owner.has_left else None
 
     def _tell(self, mobile: Mobile, serving: Serving, now: float) -> None:
         mobile.stream.put(Kind.SERVING, serving, now)
@@ -269,14 +259,14 @@ class FixedSide:
             if kind not in codec.FROM_MOBILE:
                 raise codec.CodecError(f"{kind.name} is for a fixed broker to write")
         except codec.CodecError as error:
-            self._refuse(sender, topic, str(error))
+            self.refuse(sender, topic, str(error))
             return
         if isinstance(body, Hello):
             if mobile.stream.receive_hello(header, body, now):
                 self._hand_back(mobile, now)
         elif mobile.stream.accept(kind, header):
             self._handle(mobile, kind, body, topic, now)
-            mobile.stream.acknowledged(header.acknowledged)
+            mobile.stream.acknowledged(header)
             if mobile.stream.is_overfull:
                 # It asks, and never says that it has got the answers.
                 self._forget(mobile)
@@ -285,7 +275,7 @@ class FixedSide:
     def _handle(self, mobile: Mobile, kind: Kind, body: Body, topic: str, now: float) -> None:
         match body:
             case Event():
-                self._handle_event(mobile, body, now)
+                self._distributor.handle_event(mobile, body, now)
             case Registrations():
                 self._handle_delegate(mobile, body, topic, now)
             case Filters():
@@ -293,95 +283,101 @@ class FixedSide:
             case Unsubscription(topic_filter, callback):
                 entries = mobile.topics.get(topic_filter, {})
                 left = {name: qos for name, qos in entries.items() if name != callback}
-                self._set_topic(mobile, topic_filter, left)
-            case Serving(callback, is_there):
-                if is_there and self._may_name(mobile, callback) and callback in self.attached:
-                    self.attached.discard(callback)
-                    mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
-                    self._events.append(ClientMoved(callback, False))
+                self._topics.set(mobile, topic_filter, left)
+            case Serving():
+                self._handle_serving(mobile, body, now)
             case Nothing() if kind == Kind.DEACTIVATE_ALL:
-                self._give_back(mobile, _delegated(mobile), now)
+                self._give_back(mobile, mobile.delegated, now)
             case Nothing() if kind == Kind.UNSUBSCRIPTION_ALL:
-                for topic_filter in list(mobile.topics):
-                    self._set_topic(mobile, topic_filter, {})
+                self._topics.clear(mobile)
+                self.attached.expect_none_of(mobile.broker_id)
                 mobile.has_left = True
                 self._events.append(Forgotten(mobile.broker_id, "it took its leave"))
             case Nothing() if kind == Kind.DEACTIVATE_NO:
                 self._renew_topics(mobile)
+
+    def _handle_serving(self, mobile: Mobile, serving: Serving, now: float) -> None:
+        callback, is_there = serving
+        if not self._distributor.may_name(mobile, callback) or (
+            not is_there and not self.attached.expect(callback)
+        ):
+            self.stats.unknown_callbacks += 1
+        elif is_there:
+            self.attached.expect_no_more(callback)
+            if callback in self.attached:
+                self.attached.discard(callback)
+                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
+                self._events.append(ClientMoved(callback, False))
 
     def _handle_delegate(self, mobile: Mobile, body: Registrations, topic: str, now: float) -> None:
         mobile.has_left = False  # It has come back before it was gone.
         for registration in body.topics:
             why = self._objection_to(mobile, registration)
             if why:
-                self._refuse(mobile.broker_id, topic, why)
+                self.refuse(mobile.broker_id, topic, why)
                 self._give_back(mobile, [registration.topic_filter], now)
             else:
-                self._set_topic(mobile, registration.topic_filter, dict(registration.entries))
+                self._topics.set(mobile, registration.topic_filter, dict(registration.entries))
 
     def _objection_to(self, mobile: Mobile, registration: Registration) -> str | None:
         before = mobile.topics.get(registration.topic_filter)
+        if not _is_for(mobile, registration.topic_filter):
+            return "a plan that is not its own"
         if before is None and len(mobile.topics) >= MAX_REGISTRIES:
             return "too many topics"
         if mobile.entries - len(before or ()) + len(registration.entries) > MAX_ENTRIES:
             return "too many subscribers"
-        if not all(self._may_name(mobile, callback) for callback, _ in registration.entries):
+        if not all(self._distributor.may_name(mobile, callback) for callback, _ in registration.entries):
             return "a callback that is not its own, nor of a client here"
         return None
-
-    def _may_name(self, mobile: Mobile, callback: str) -> bool:
-        owner = addresses.owner_of(callback)
-        if owner is not None:
-            return owner == mobile.broker_id
-        if callback not in self.attached:
-            return False
-        others = (other for other in self.mobiles.values() if other is not mobile)
-        return not any(callback in entries for other in others for entries in other.topics.values())
 
     def _give_back(self, mobile: Mobile, topic_filters: Iterable[str], now: float) -> None:
         """From here on the mobile broker matches these, and here is what it had delegated."""
         given: list[Registration] = []
+        called_back: dict[str, None] = {}
         for topic_filter in topic_filters:
             entries = mobile.topics.get(topic_filter, {})
             before = tuple((name, qos) for name, qos in entries.items() if name != mobile.own)
             given.append(Registration(topic_filter, before))
-            if entries or len(mobile.topics) < MAX_REGISTRIES:
-                self._set_topic(mobile, topic_filter, {mobile.own: 2})
+            if self.attached.has_any_of(mobile.broker_id):
+                called_back.update((name, None) for name, _ in before if name in self.attached)
+            if _is_for(mobile, topic_filter) and (entries or len(mobile.topics) < MAX_REGISTRIES):
+                self._topics.set(mobile, topic_filter, {mobile.own: 2})
         for row in rows(given):
             mobile.stream.put(Kind.RECOVERED, Registrations(row), now)
+        self._call_back(called_back)
+
+    def _call_back(self, callbacks: Iterable[str]) -> None:
+        self._events.extend(CalledBack(callback) for callback in callbacks)
 
     def _hand_back(self, mobile: Mobile, now: float) -> None:
         """One of the two knows nothing of the other: its topics first, then what has waited."""
         left = mobile.stream.begin_anew()
-        delegated = _delegated(mobile)
+        delegated = mobile.delegated
+        self.attached.expect_none_of(mobile.broker_id)
         self._give_back(mobile, delegated, now)
         for topic_filter in list(mobile.topics):
             if topic_filter not in delegated:
-                self._set_topic(mobile, topic_filter, {})
+                self._topics.set(mobile, topic_filter, {})
         for record in left:
             if isinstance(record.body, Event):
-                mobile.stream.put(Kind.NOTIFY, record.body, now)
-        for callback in self.attached:
-            if addresses.owner_of(callback) == mobile.broker_id:
-                mobile.stream.put(Kind.SERVING, Serving(callback, True), now)
+                # "All" was said of what is delegated no longer: everything is matched there now.
+                is_to_match = record.body.is_to_match or record.body.is_all
+                body = record.body._replace(is_to_match=is_to_match, is_all=False)
+                mobile.stream.put(Kind.NOTIFY, body, now)
+        for callback in self.attached.of(mobile.broker_id):
+            mobile.stream.put(Kind.SERVING, Serving(callback, True), now)
+        for record in left:
+            if record.kind in codec.OF_GUESTS:
+                mobile.stream.put(record.kind, record.body, now)
         if delegated:
             self._events.append(HandedBack(mobile.broker_id, len(delegated)))
 
     def _renew_topics(self, mobile: Mobile) -> None:
         """Its own clients alone: who is allowed to delegate is not allowed to take those of others."""
-        clients = (name for name in self.attached if addresses.owner_of(name) == mobile.broker_id)
-        self._events.append(RenewTopics(mobile.broker_id, tuple(sorted(clients))))
+        self._events.append(RenewTopics(mobile.broker_id, tuple(self.attached.of(mobile.broker_id))))
 
-    def _set_topic(self, mobile: Mobile, topic_filter: str, entries: dict[str, int]) -> None:
-        mobile.entries += len(entries) - len(mobile.topics.pop(topic_filter, ()))
-        key = mobile.broker_id, topic_filter
-        if entries:
-            mobile.topics[topic_filter] = entries
-            self._tree.set(topic_filter, key, entries)
-        else:
-            self._tree.remove(topic_filter, key)
-
-    def _refuse(self, sender: str, topic: str, why: str) -> None:
+    def refuse(self, sender: str, topic: str, why: str) -> None:
         self.stats.refused += 1
         self._events.append(Refused(sender, topic, why))
 
@@ -397,23 +393,18 @@ class FixedSide:
 
     def take_deliveries(self) -> list[Delivery]:
         """For clients that are attached here."""
-        deliveries, self._deliveries = self._deliveries, []
-        return deliveries
+        return self._distributor.take_deliveries()
 
     def take_outside(self) -> list[Message]:
         """Events that mobile brokers brought, each once: for subscribers that are no mobile broker's."""
-        outside, self._outside = self._outside, []
-        return outside
+        return self._distributor.take_outside()
 
     def take_events(self) -> list[DelegationEvent]:
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()
         return events
 
 
-def _add(wanted: dict[str, int], entries: Mapping[str, int]) -> None:
-    for name, qos in entries.items():
-        wanted[name] = max(qos, wanted.get(name, 0))
-
-
-def _delegated(mobile: Mobile) -> list[str]:
-    return [topic_filter for topic_filter, entries in mobile.topics.items() if mobile.own not in entries]
+def _is_for(mobile: Mobile, topic_filter: str) -> bool:
+    """The plan for one mobile broker is none of another one's business."""
+    return topic_filter[:1] != "$" or topic_filter == codec.PLAN_PREFIX + mobile.broker_id

@@ -6,11 +6,14 @@ MAX_CALLBACK_BYTES = 255  # A client id may have 64 KiB, and each stands in ever
 MAX_BROKER_ID_BYTES = 255
 MAX_EVENT_BYTES = 4 * 1024 * 1024  # What is larger is matched where it was published.
 MAX_PAYLOAD_BYTES = 32 * 1024 * 1024  # of one publication: such an event, with every callback
-MAX_EPOCH = 2**32 - 1
+MAX_EPOCH = 2**64 - 1
 
 MAX_MOBILE_BROKERS = 1_000  # that one fixed broker helps
 MAX_REGISTRIES = 100_000  # topic filters of one mobile broker at a fixed one
 MAX_ENTRIES = 100_000  # subscriptions in them
+MAX_NOTIFIED = 1_000  # topics of which a mobile broker knows by heart who is behind "all"
+MAX_EXPECTED = 100_000  # clients that mobile brokers say are on their way to a fixed one
+MAX_HELD = 10_000  # events of one mobile broker that clients at the fixed one have not acknowledged
 MAX_FIXED_BROKERS = (
     4  # that a mobile broker still has dealings with: this one, and those it could not bid farewell
 )

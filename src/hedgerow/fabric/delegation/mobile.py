@@ -7,7 +7,7 @@ The shell calls `link_up`, `link_down` for each connection to a fixed broker, gi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.fabric.delegation import callbacks as addresses
@@ -26,28 +26,29 @@ from hedgerow.fabric.delegation.codec import (
     Unsubscription,
 )
 from hedgerow.fabric.delegation.events import (
-    ClientMoved,
     Delegated,
     DelegationEvent,
     Delivery,
+    Introduced,
     Left,
     Recovered,
     Refused,
     Stats,
     TakenOver,
 )
+from hedgerow.fabric.delegation.guests import Guests
 from hedgerow.fabric.delegation.limits import (
     ENTRIES_PER_DELEGATION,
     MAX_FIXED_BROKERS,
     MAX_REGISTRIES,
     TAKEOVER_AFTER_S,
 )
-from hedgerow.fabric.delegation.notifier import Notifier
+from hedgerow.fabric.delegation.notifier import Matched, Notifier
 from hedgerow.fabric.delegation.registries import Registry, rows
-from hedgerow.fabric.delegation.stream import Record, Stream
+from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.fabric.delegation.uplink import Uplink
 from hedgerow.message import Message
-from hedgerow.topics import TopicTree, validate_filter
+from hedgerow.topics import validate_filter
 
 
 class MobileSide:
@@ -76,6 +77,7 @@ class MobileSide:
         self.current: Uplink | None = None
         self.epoch = epoch
         self._events: list[DelegationEvent] = []
+        self.guests = Guests(self.notifier, self._events)
 
     # Subscriptions, and which of them are delegated
 
@@ -127,7 +129,6 @@ class MobileSide:
             record = uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
             for topic_filter, _ in row:
                 self.registries.deactivate(self.registries.by_filter[topic_filter], record.number)
-                uplink.flips.append((record.number, topic_filter, False))
         return [topic_filter for topic_filter, _ in chosen]
 
     def recover(self, topic_filters: Iterable[str] | None, now: float) -> list[str]:
@@ -148,8 +149,7 @@ class MobileSide:
     def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
         """These topics are matched here, from this number on."""
         for row in rows([registry.as_own(self.broker_id) for registry in registries]):
-            record = uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
-            uplink.flips.extend((record.number, topic_filter, True) for topic_filter, _ in row)
+            uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
 
     def _start_over_if_overfull(self, uplink: Uplink) -> None:
         """A fixed broker that is away for long is told all anew, rather than every change meanwhile."""
@@ -169,7 +169,7 @@ class MobileSide:
             return
         uplink = self.uplinks.pop(fixed_id, None)
         if uplink is None:
-            uplink = Uplink(fixed_id, Stream(self.domain, self.broker_id, self.epoch, self.stats))
+            uplink = self.new_uplink(fixed_id, self.epoch)
             self.epoch += 1
         else:
             # It was to be left, and has been told so or not: it is told all topics after that.
@@ -188,6 +188,10 @@ class MobileSide:
             self._give_up(oldest, now)
             self._drop(oldest)
 
+    def new_uplink(self, fixed_id: str, epoch: int) -> Uplink:
+        stream = Stream(self.domain, self.broker_id, epoch, self.stats)
+        return Uplink(fixed_id, stream, addresses.of_broker(self.broker_id))
+
     @property
     def may_send_clients(self) -> bool:
         """There is one fixed broker, and it is here: clients may be sent to it.
@@ -196,6 +200,20 @@ class MobileSide:
         has changed places between.
         """
         return len(self.uplinks) == 1 and self.current is not None and self.current.stream.is_open
+
+    @property
+    def may_delegate(self) -> bool:
+        return (
+            self.current is not None and self.current.stream.is_open and not self.current.stream.is_overfull
+        )
+
+    @property
+    def has_guests(self) -> bool:
+        """Is a client of this broker at a fixed one?"""
+        return bool(self.notifier.away)
+
+    def is_away(self, callback: str) -> bool:
+        return callback in self.notifier.away
 
     def link_up(self, fixed_id: str, now: float) -> None:
         uplink = self.uplinks.get(fixed_id)
@@ -227,7 +245,7 @@ class MobileSide:
 
     def _give_up(self, uplink: Uplink, now: float) -> None:
         """It is lost, and another is in its place."""
-        self.notifier.call_back(uplink)
+        self.guests.forget(uplink)
         self._take_over(uplink, now)
         self.notifier.reclaim(uplink)
         self._write_elsewhere(uplink, now)
@@ -239,45 +257,43 @@ class MobileSide:
 
     def _drop(self, uplink: Uplink) -> None:
         del self.uplinks[uplink.fixed_id]
-        self.notifier.call_back(uplink)
+        self.guests.forget(uplink)
 
     # Events
 
-    def publish(self, message: Message, now: float) -> None:
-        """An event that was published here."""
-        self.notifier.publish(message, self.current, now)
+    @property
+    def generation(self) -> int:
+        """Grows with each change that makes what `matched` gave void."""
+        return self.registries.generation
+
+    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+        """`here` are those that the broker notifies itself, `there` (callback → QoS) clients that are at a
+        fixed broker and have an active subscription. It is good for any event of that topic."""
+        return self.notifier.matched(here, there)
+
+    def publish(self, message: Message, matched: Matched, now: float) -> None:
+        """An event that was published here, and of which the broker has notified `matched.here`."""
+        self.notifier.publish(message, matched, self.current, now)
 
     # Clients that move
 
+    def announce(self, callback: str, now: float) -> int:
+        """This client is to be sent to the fixed broker when `has_handled` says so of what is returned."""
+        if self.current is None:
+            raise ValueError("there is no fixed broker to send a client to")
+        return self.guests.announce(callback, self.current, now)
+
+    def has_handled(self, number: int) -> bool:
+        """The fixed broker knows of that announcement, and nothing has changed it."""
+        return self.guests.has_handled(number, self.current)
+
     def client_attached(self, callback: str, now: float) -> None:
-        """It is connected here, wherever it was before."""
-        uplink = self.notifier.away.pop(callback, None)
-        if uplink is None:
-            return
-        uplink.stream.put(Kind.SERVING, Serving(callback, True), now)
-        self._events.append(ClientMoved(callback, False))
-        if uplink.is_lost:
-            for unsettled in uplink.unsettled.values():
-                self.notifier.settle(uplink, unsettled, only=callback)
-            self.notifier.reclaim(uplink, only=callback)
+        """It is connected here, wherever it was before, or was to go."""
+        self.guests.client_attached(callback, now)
 
     def hand_on(self, callback: str, qos: int, undelivered: Sequence[Message], now: float) -> None:
         """These waited here for a client that is at the fixed broker now."""
         self.notifier.hand_on(callback, qos, undelivered, now)
-
-    def _handle_serving(self, uplink: Uplink, serving: Serving) -> None:
-        callback = serving.callback
-        if not serving.is_here:
-            if self.notifier.away.get(callback) is uplink:
-                del self.notifier.away[callback]
-                self._events.append(ClientMoved(callback, False))
-        elif not self.registries.knows(callback):
-            self.stats.unknown_callbacks += 1
-        else:
-            # It may have come back meanwhile. Then what goes there is sent back, and soon we are told.
-            self.notifier.away[callback] = uplink
-            uplink.ever_served.add(callback)
-            self._events.append(ClientMoved(callback, True))
 
     # What fixed brokers write
 
@@ -297,21 +313,26 @@ class MobileSide:
         if isinstance(body, Hello):
             self._handle_hello(uplink, header, body, now)
         elif uplink.stream.accept(kind, header):
-            self._flip(uplink, header.acknowledged)
-            self._handle(uplink, header, body, now)
-            for record in uplink.stream.acknowledged(header.acknowledged):
-                self._forget_settled(uplink, record)
+            for topic_filter in uplink.advance(header.acknowledged, self.registries):
+                self._events.append(Delegated(uplink.fixed_id, topic_filter))
+            self._handle(uplink, kind, header, body, now)
+            for record in uplink.stream.acknowledged(header):
+                uplink.forget(record, self.notifier.away)
             self._advance(now)
 
-    def _handle(self, uplink: Uplink, header: Header, body: Body, now: float) -> None:
+    def _handle(self, uplink: Uplink, kind: Kind, header: Header, body: Body, now: float) -> None:
         match body:
             case Event():
                 self.notifier.notify(uplink, uplink is self.current, body, now)
+            case Registrations() if kind == Kind.SUBSCRIPTION:
+                self.guests.handle_subscription(uplink, body)
+            case Unsubscription():
+                self.guests.handle_unsubscription(uplink, body)
             case Registrations():
                 for registration in body.topics:
                     self._handle_recovered(uplink, registration, header.acknowledged, now)
             case Serving():
-                self._handle_serving(uplink, body)
+                self.guests.handle_serving(uplink, body)
 
     def _handle_hello(self, uplink: Uplink, header: Header, hello: Hello, now: float) -> None:
         is_new = uplink.stream.receive_hello(header, hello, now)
@@ -337,24 +358,23 @@ class MobileSide:
             self._drop(uplink)
             return
         uplink.stream.begin_anew()
-        uplink.flips.clear()
-        uplink.outside = TopicTree()
-        for registry in self.registries:
-            uplink.outside.set(registry.topic_filter, registry.topic_filter, registry)
+        uplink.know_nothing(self.registries)
         self._tell_own(uplink, self.registries, now)
         uplink.introduced = uplink.stream.number
         before, uplink.unsettled = uplink.unsettled, {}
         for unsettled in before.values():
             self.notifier.write_again(uplink, unsettled, now)
+        self.guests.announce_again(uplink, now)
+        self._events.append(Introduced(uplink.fixed_id))
 
     def _handle_recovered(self, uplink: Uplink, registration: Registration, cause: int, now: float) -> None:
         """`cause` is the number by which we asked for it, or of the delegation that is refused."""
         topic_filter = registration.topic_filter
         registry = self.registries.get(topic_filter)
+        uplink.take_back(topic_filter, registry)
         if registry is None:
             self._adopt(uplink, registration, now)
             return
-        uplink.outside.set(topic_filter, topic_filter, registry)
         if cause in registry.delegations and uplink is self.current:
             # What was written between it and the next attempt, nobody has matched.
             later = [number for number in registry.delegations if number > cause]
@@ -377,27 +397,6 @@ class MobileSide:
             gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
             uplink.stream.put(Kind.UNSUBSCRIPTION_SINGLE, gone, now)
 
-    def _flip(self, uplink: Uplink, acknowledged: int) -> None:
-        flips = uplink.flips
-        while flips and flips[0][0] <= acknowledged:
-            _, topic_filter, is_here = flips.popleft()
-            registry = self.registries.get(topic_filter)
-            if registry is None:
-                continue
-            if is_here:
-                uplink.outside.set(topic_filter, topic_filter, registry)
-            else:
-                uplink.outside.remove(topic_filter, topic_filter)
-                self._events.append(Delegated(uplink.fixed_id, topic_filter))
-
-    def _forget_settled(self, uplink: Uplink, record: Record) -> None:
-        if record.kind == Kind.EVENT and not record.event.is_handed_on:
-            assert record.event.message.id is not None
-            uplink.unsettled.pop(record.event.message.id, None)
-        if not uplink.stream.records:
-            uplink.ever_served = {name for name, at in self.notifier.away.items() if at is uplink}
-            uplink.reclaimed.clear()
-
     def _advance(self, now: float) -> None:
         """Leave those that are to be left, once the new one knows all topics."""
         current = self.current
@@ -410,6 +409,8 @@ class MobileSide:
                 self._drop(uplink)
                 self._events.append(Left(uplink.fixed_id))
             elif uplink.farewell is None and uplink.has_handled(uplink.deactivated):
+                if uplink.stream.held:
+                    continue  # Clients wait for it there, and a fixed broker that is left gives nothing back.
                 uplink.farewell = uplink.stream.put(Kind.UNSUBSCRIPTION_ALL, Nothing(), now).number
 
     # What comes out
@@ -422,10 +423,15 @@ class MobileSide:
             for publication in uplink.stream.take_publications()
         ]
 
+    @property
+    def has_deliveries(self) -> bool:
+        return bool(self.notifier.deliveries)
+
     def take_deliveries(self) -> list[Delivery]:
         deliveries, self.notifier.deliveries = self.notifier.deliveries, []
         return deliveries
 
     def take_events(self) -> list[DelegationEvent]:
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()
         return events

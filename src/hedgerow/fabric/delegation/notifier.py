@@ -7,7 +7,8 @@ docstring says why each subscriber gets it once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.fabric.delegation.codec import Event, Kind
@@ -15,6 +16,17 @@ from hedgerow.fabric.delegation.events import Delivery, Stats
 from hedgerow.fabric.delegation.registries import Registries, subscribers
 from hedgerow.fabric.delegation.uplink import Unsettled, Uplink
 from hedgerow.message import Message
+
+
+class Matched(NamedTuple):
+    """Who has an active subscription that matches a topic. Made once for many events: see `generation`."""
+
+    here: frozenset[str] = frozenset()
+    """The broker has notified them itself."""
+    served: tuple[str, ...] = ()
+    """Those of them that have a delegated subscription too: the fixed broker is to leave them out."""
+    there: tuple[tuple[str, int], ...] = ()
+    """Callback and QoS: clients that are at a fixed broker."""
 
 
 class Notifier:
@@ -30,6 +42,22 @@ class Notifier:
     def call_back(self, uplink: Uplink) -> None:
         """No client is there any more."""
         self.away = {callback: at for callback, at in self.away.items() if at is not uplink}
+        self.registries.generation += 1
+
+    def set_away(self, callback: str, uplink: Uplink) -> None:
+        self.away[callback] = uplink
+        uplink.ever_served.add(callback)
+        self.registries.generation += 1
+
+    def remove_away(self, callback: str) -> Uplink | None:
+        uplink = self.away.pop(callback, None)
+        self.registries.generation += uplink is not None
+        return uplink
+
+    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+        names = frozenset(here)
+        served = tuple(name for name in names if self.registries.has_delegated(name))
+        return Matched(names, served, tuple(there.items()))
 
     def settle(self, uplink: Uplink, unsettled: Unsettled, only: str | None = None) -> bool:
         """Notify here whoever is not done, but for clients that are at the fixed broker."""
@@ -43,7 +71,7 @@ class Notifier:
             and self.away.get(callback) is not uplink
             and only in (None, callback)
         }
-        record.done.update(left)
+        record.done |= left.keys()
         # If the fixed broker reads it yet, it is to know.
         there = tuple(pair for pair in event.callbacks if pair[0] not in left)
         record.body = event._replace(callbacks=there, served=(*event.served, *left))
@@ -55,7 +83,7 @@ class Notifier:
 
     def reclaim(self, uplink: Uplink, only: str | None = None) -> None:
         """Deliver here what was to follow clients to a fixed broker that is lost."""
-        for record in uplink.stream.records:
+        for record in uplink.stream.kept:
             if record.kind != Kind.EVENT or not record.event.is_handed_on:
                 continue
             event = record.event
@@ -66,7 +94,7 @@ class Notifier:
             # It may be sent back, if the client had gone before it came there.
             uplink.reclaimed.update((str(event.message.id), name) for name in mine)
 
-    def publish(self, message: Message, uplink: Uplink | None, now: float) -> None:
+    def publish(self, message: Message, matched: Matched, uplink: Uplink | None, now: float) -> None:
         """An event that was published here; the uplink is that to the fixed broker, if there is one."""
         if message.id is None:
             raise ValueError("an event has an id")
@@ -77,45 +105,51 @@ class Notifier:
         is_lasting = message.qos > 0 or (uplink is not None and uplink.stream.is_open)
         if uplink is None or not is_lasting or not uplink.stream.has_room(message):
             self.stats.overflowed += uplink is not None
-            self._deliver(message, self.registries.match_all(message.topic))
+            wanted = {**self.registries.match_delegated(message.topic), **dict(matched.there)}
+            self._deliver(message, {name: qos for name, qos in wanted.items() if name not in matched.here})
             return
-        wanted = self.registries.match_active(message.topic)
-        there = {callback: qos for callback, qos in wanted.items() if self.away.get(callback) is uplink}
-        elsewhere = {name: qos for name, qos in wanted.items() if name in self.away and name not in there}
-        here = {callback: qos for callback, qos in wanted.items() if callback not in self.away}
-        served = tuple(callback for callback in here if self.registries.has_delegated(callback))
-        record = uplink.stream.put(Kind.EVENT, Event(message, tuple(there.items()), served), now)
-        record.done.update(here, elsewhere)
+        there = matched.there
+        done = matched.here
+        if there:
+            there = tuple(pair for pair in there if self.away.get(pair[0]) is uplink)
+            done = done.union(name for name, _ in matched.there if self.away.get(name) is not uplink)
+        record = uplink.stream.put(Kind.EVENT, Event(message, there, matched.served), now)
+        record.done = done
         uplink.unsettled[message.id] = Unsettled(record, self.published)
-        for callback, qos in elsewhere.items():
-            self.hand_on(callback, qos, [message], now)
-        self._deliver(message, here)
+        for callback, qos in matched.there:
+            if self.away.get(callback) is not uplink:
+                self.hand_on(callback, qos, [message], now)
 
     def notify(self, uplink: Uplink, is_current: bool, event: Event, now: float) -> None:
         message = event.message
         assert message.id is not None
         message.expire_from(now)
-        wanted = {name: qos for name, qos in event.callbacks if self.registries.wants(name, message.topic)}
-        self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         if event.is_handed_on:
-            text = str(message.id)
-            self._deliver(message, {n: qos for n, qos in wanted.items() if (text, n) not in uplink.reclaimed})
+            self._take_back(uplink, event)
             return
         unsettled = uplink.unsettled.get(message.id)
         if unsettled is None and self.accepted.seen(message.id):
             self.stats.duplicates += 1
             return
+        if event.is_all and is_current and not (event.callbacks or event.served or event.is_to_match):
+            self._notify_all(uplink, message, unsettled)
+            return
+        wanted = self._still_wanted(event)
+        if event.is_all:
+            for name, qos in uplink.matched_there(message.topic, self.registries).callbacks:
+                wanted[name] = max(qos, wanted.get(name, 0))
         matched: dict[str, int] = {}
         # One that is being left does not know the latest topics, but its word may be the first.
         if event.is_to_match or not is_current:
             matched = subscribers(registry for _, registry in uplink.outside.match(message.topic))
-        done = set(event.served)
+        done = frozenset(event.served)
         if unsettled is not None:
             # It came back by a second way, or these are those whom the fixed broker has matched.
-            done |= unsettled.record.done
-            asked = dict(unsettled.record.event.callbacks)
+            record = unsettled.record
+            done |= record.done
+            asked = dict(record.event.callbacks)
             matched = {name: qos for name, qos in matched.items() if name not in asked}
-            unsettled.record.done.update(wanted, matched)
+            record.done = record.done.union(wanted, matched)
         for callback, qos in matched.items():
             if callback in wanted or callback in done:
                 continue
@@ -123,7 +157,47 @@ class Notifier:
                 self.hand_on(callback, qos, [message], now)
             else:
                 wanted[callback] = qos
-        self._deliver(message, {name: qos for name, qos in wanted.items() if name not in done})
+        if not done.isdisjoint(wanted):
+            wanted = {name: qos for name, qos in wanted.items() if name not in done}
+        self._deliver(message, wanted)
+
+    def _notify_all(self, uplink: Uplink, message: Message, unsettled: Unsettled | None) -> None:
+        """What most notifications are: no step for each subscriber, but of those who are done already."""
+        names, callbacks = uplink.matched_there(message.topic, self.registries)
+        if unsettled is not None:
+            done = unsettled.record.done
+            unsettled.record.done = done | names if done else names
+            if not done.isdisjoint(names):
+                callbacks = tuple(pair for pair in callbacks if pair[0] not in done)
+        if callbacks:
+            self.deliveries.append(Delivery(message, callbacks))
+
+    def _still_wanted(self, event: Event) -> dict[str, int]:
+        topic = event.message.topic
+        wanted = {name: qos for name, qos in event.callbacks if self.registries.wants(name, topic)}
+        self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
+        return wanted
+
+    def _take_back(self, uplink: Uplink, event: Event) -> None:
+        """The fixed broker could not deliver it to clients that are gone from there."""
+        message = event.message
+        assert message.id is not None
+        text = str(message.id)
+        unsettled = uplink.unsettled.get(message.id)
+        due = {}
+        for name, qos in self._still_wanted(event).items():
+            followed = uplink.handed_on.pop((message.id, name), None)
+            if followed is not None:
+                rest = tuple(pair for pair in followed.event.callbacks if pair[0] != name)
+                followed.body = followed.event._replace(callbacks=rest)
+            elif unsettled is not None and name in unsettled.record.done:
+                continue
+            if (text, name) in uplink.reclaimed:
+                continue
+            if unsettled is not None:
+                unsettled.record.done |= {name}
+            due[name] = qos
+        self._deliver(message, due)
 
     def _deliver(self, message: Message, wanted: Mapping[str, int], is_again: bool = False) -> None:
         if wanted:
@@ -138,7 +212,9 @@ class Notifier:
                 self._deliver(message, {callback: qos})
             else:
                 handed_on = Event(message, ((callback, qos),), is_handed_on=True)
-                uplink.stream.put(Kind.EVENT, handed_on, now)
+                assert message.id is not None
+                uplink.reclaimed.discard((str(message.id), callback))
+                uplink.handed_on[message.id, callback] = uplink.stream.put(Kind.EVENT, handed_on, now)
 
     def write_again(self, uplink: Uplink, unsettled: Unsettled, now: float) -> None:
         """To another fixed broker, or one that has forgotten: for others, as ours are done."""
@@ -146,5 +222,5 @@ class Notifier:
         message = record.event.message
         assert message.id is not None
         fresh = uplink.stream.put(Kind.EVENT, Event(message, served=tuple(record.done)), now)
-        fresh.done.update(record.done)
+        fresh.done = record.done
         uplink.unsettled[message.id] = Unsettled(fresh, published)

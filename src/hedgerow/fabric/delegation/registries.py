@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,9 +41,12 @@ class Registry:
 class Registries:
     def __init__(self) -> None:
         self.by_filter: dict[str, Registry] = {}
+        self.generation = 0
+        """Grows with each change of who subscribes to what, and of what is delegated."""
         self._active: TopicTree[str, Registry] = TopicTree()
         self._filters: dict[str, set[str]] = {}
         self._delegated: set[str] = set()
+        self._cold: TopicTree[str, Registry] = TopicTree()
 
     def __iter__(self) -> Iterator[Registry]:
         return iter(self.by_filter.values())
@@ -53,15 +56,18 @@ class Registries:
 
     def put(self, registry: Registry) -> None:
         """A new one, or one that was stored."""
+        self.generation += 1
         self.by_filter[registry.topic_filter] = registry
         for callback in registry.entries:
             self._filters.setdefault(callback, set()).add(registry.topic_filter)
         if registry.is_delegated:
             self._delegated.add(registry.topic_filter)
+            self._cold.set(registry.topic_filter, registry.topic_filter, registry)
         else:
             self._active.set(registry.topic_filter, registry.topic_filter, registry)
 
     def add(self, registry: Registry, callback: str, qos: int, published: int) -> None:
+        self.generation += 1
         before = registry.entries.get(callback)
         registry.entries[callback] = Entry(qos, before.since if before else published)
         self._filters.setdefault(callback, set()).add(registry.topic_filter)
@@ -70,6 +76,7 @@ class Registries:
         """False: it was no subscriber. With its last one a registry is gone."""
         if registry.entries.pop(callback, None) is None:
             return False
+        self.generation += 1
         filters = self._filters[callback]
         filters.discard(registry.topic_filter)
         if not filters:
@@ -77,13 +84,16 @@ class Registries:
         if not registry.entries:
             del self.by_filter[registry.topic_filter]
             self._delegated.discard(registry.topic_filter)
+            self._cold.remove(registry.topic_filter, registry.topic_filter)
             self._active.remove(registry.topic_filter, registry.topic_filter)
         return True
 
     def deactivate(self, registry: Registry, number: int) -> None:
+        self.generation += 1
         registry.is_delegated = True
         registry.delegations = [number]
         self._delegated.add(registry.topic_filter)
+        self._cold.set(registry.topic_filter, registry.topic_filter, registry)
         self._active.remove(registry.topic_filter, registry.topic_filter)
 
     def activate(self, topic_filters: Iterable[str] | None = None) -> list[str]:
@@ -95,12 +105,17 @@ class Registries:
                 registry.is_delegated = False
                 registry.delegations = []
                 self._delegated.discard(topic_filter)
+                self._cold.remove(topic_filter, topic_filter)
                 self._active.set(topic_filter, topic_filter, registry)
                 chosen.append(topic_filter)
+        self.generation += bool(chosen)
         return chosen
 
     def match_active(self, topic: str) -> dict[str, int]:
         return subscribers(registry for _, registry in self._active.match(topic))
+
+    def match_delegated(self, topic: str) -> dict[str, int]:
+        return subscribers(registry for _, registry in self._cold.match(topic))
 
     def match_all(self, topic: str, published: int | None = None) -> dict[str, int]:
         """Delegated ones too: seldom, so there is no tree of them. Of those who had subscribed when the
@@ -119,8 +134,16 @@ class Registries:
     def wants(self, callback: str, topic: str) -> bool:
         return any(matches(topic_filter, topic) for topic_filter in self._filters.get(callback, ()))
 
+    @property
+    def delegated(self) -> Set[str]:
+        """Topic filters."""
+        return self._delegated
+
+    def filters_of(self, callback: str) -> Set[str]:
+        return self._filters.get(callback, set())
+
     def has_delegated(self, callback: str) -> bool:
-        return not self._delegated.isdisjoint(self._filters[callback])
+        return not self._delegated.isdisjoint(self._filters.get(callback, ()))
 
 
 def subscribers(registries: Iterable[Registry]) -> dict[str, int]:

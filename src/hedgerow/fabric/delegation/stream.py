@@ -11,7 +11,12 @@ Two things make an acknowledgement say more than "received":
   together with that publication, in order. So who sees n acknowledged knows that all that came before was
   made before n was handled, and all that comes after it was made afterwards.
 - What is acknowledged has been handled, and whatever the other side wrote because of it stands before the
-  acknowledgement. Until then the record is kept here, to be done otherwise should the other side be lost.
+  acknowledgement.
+
+Settled is more than acknowledged: none of the other side's clients waits for it any more. Until then a record
+is kept here (`held`), to be done otherwise should the other side be lost. A side holds back what is not
+settled by `hold` and `release`; what it does not hold is settled when it is acknowledged. It is written into
+a publication as the acknowledgement is: what is handed back to this side comes before it is settled.
 
 Who has lost its stream says another epoch; then both begin at 1, with what `begin_anew` is given.
 """
@@ -19,7 +24,7 @@ Who has lost its stream says another epoch; then both begin at 1, with what `beg
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from hedgerow.fabric.delegation import codec
@@ -27,6 +32,7 @@ from hedgerow.fabric.delegation.codec import Body, Event, Filters, Header, Hello
 from hedgerow.fabric.delegation.limits import (
     MAX_EPOCH,
     MAX_EVENT_BYTES,
+    MAX_HELD,
     MAX_WAITING,
     MAX_WAITING_BYTES,
     RECORD_BYTES,
@@ -36,17 +42,18 @@ from hedgerow.message import Message
 
 @dataclass(slots=True)
 class Record:
-    """What was written and is not acknowledged."""
+    """What was written and is not settled."""
 
     number: int
     acknowledged: int
+    settled: int
     kind: Kind
     body: Body
     size: int
     is_sent: bool = False
     """At least once: the other side may have handled it."""
-    done: set[str] = field(default_factory=set)
-    """Callbacks that this side has notified of the event in it."""
+    done: frozenset[str] = frozenset()
+    """Callbacks that this side has notified of the event in it. Many records share one."""
 
     @property
     def event(self) -> Event:
@@ -70,6 +77,13 @@ class Stream:
         self.received = 0
         self.number = 0
         self.records: deque[Record] = deque()
+        """Not acknowledged."""
+        self.held: deque[Record] = deque()
+        """Acknowledged, and not settled."""
+        self.holding: dict[int, int] = {}
+        """Numbers of the other side's that are not settled here, the lowest first: how many wait for each."""
+        self.receipts_before = 0
+        """What numbers are counted from in receipts: those of a stream that has ended do not come again."""
         self.waiting_bytes = 0
         self.is_up = False
         self.is_open = False
@@ -84,12 +98,18 @@ class Stream:
         size = message.size + RECORD_BYTES
         if message.size > MAX_EVENT_BYTES:
             return False  # Refused by the other side, it would be the last that is read of the stream.
-        return len(self.records) < MAX_WAITING and self.waiting_bytes + size <= MAX_WAITING_BYTES
+        waiting = len(self.records) + len(self.held)
+        return waiting < MAX_WAITING and self.waiting_bytes + size <= MAX_WAITING_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.records) + len(self.held) >= MAX_WAITING or self.waiting_bytes >= MAX_WAITING_BYTES
 
     @property
     def is_overfull(self) -> bool:
         """More waits than events alone can be: the other side acknowledges nothing, or is away for long."""
-        return len(self.records) > 2 * MAX_WAITING or self.waiting_bytes > 2 * MAX_WAITING_BYTES
+        waiting = len(self.records) + len(self.held)
+        return waiting > 2 * MAX_WAITING or self.waiting_bytes > 2 * MAX_WAITING_BYTES
 
     def link_up(self) -> None:
         """There is a new connection, and nothing was received on it yet."""
@@ -106,7 +126,7 @@ class Stream:
     def put(self, kind: Kind, body: Body, now: float) -> Record:
         self.number += 1
         size = _size(body)
-        record = Record(self.number, self.received, kind, body, size)
+        record = Record(self.number, self.received, self._settled, kind, body, size)
         self.records.append(record)
         self.waiting_bytes += size
         if self.is_open:
@@ -132,16 +152,21 @@ class Stream:
 
     def begin_anew(self) -> list[Record]:
         """From 1 on. What was not acknowledged is given back; nothing of it is in the stream any more."""
-        left = list(self.records)
+        left = self.kept
+        self.receipts_before += self.received
         self.records.clear()
+        self.held.clear()
+        self.holding.clear()
         self.received = self.number = self.waiting_bytes = 0
         return left
 
     def start_over(self, epoch: int) -> None:
-        """As another stream, when there is a connection again. Of what waits, events are kept."""
+        """As another stream, when there is a connection again. Of what waits, events are kept, and what
+        clients of the other side have asked for."""
         self.epoch = epoch
-        self.records = deque(record for record in self.records if isinstance(record.body, Event))
-        self.waiting_bytes = sum(record.size for record in self.records)
+        kinds = {Kind.EVENT, Kind.NOTIFY, *codec.OF_GUESTS}
+        self.records = deque(record for record in self.records if record.kind in kinds)
+        self.waiting_bytes = sum(record.size for record in self.kept)
 
     def accept(self, kind: Kind, header: Header) -> bool:
         """Is it the next one? Then it is to be handled, now, and `acknowledged` to be called after that."""
@@ -155,18 +180,51 @@ class Stream:
             self._owes_acknowledgement = True
         return True
 
-    def acknowledged(self, number: int) -> list[Record]:
-        """What the other side has handled, and is kept no longer."""
-        handled = []
-        while self.records and self.records[0].number <= number:
-            record = self.records.popleft()
+    @property
+    def kept(self) -> list[Record]:
+        """What is not settled, in order."""
+        return [*self.held, *self.records]
+
+    def acknowledged(self, header: Header) -> list[Record]:
+        """What the other side is done with, and is kept no longer."""
+        while self.records and self.records[0].number <= header.acknowledged:
+            self.held.append(self.records.popleft())
+        settled = []
+        while self.held and self.held[0].number <= header.settled:
+            record = self.held.popleft()
             self.waiting_bytes -= record.size
-            handled.append(record)
-        return handled
+            settled.append(record)
+        return settled
+
+    def hold(self) -> int:
+        """One more waits here for what was received last. The receipt is for `release`."""
+        self.holding[self.received] = self.holding.get(self.received, 0) + 1
+        if len(self.holding) > MAX_HELD:
+            # A client that never acknowledges must not keep the other side from forgetting for ever.
+            del self.holding[next(iter(self.holding))]
+            self._owes_acknowledgement = True
+        return self.receipts_before + self.received
+
+    def release(self, receipt: int) -> None:
+        """One of those waits no more."""
+        number = receipt - self.receipts_before
+        waiting = self.holding.get(number)
+        if waiting is None:
+            return
+        if waiting > 1:
+            self.holding[number] = waiting - 1
+            return
+        is_first = next(iter(self.holding)) == number
+        del self.holding[number]
+        self._owes_acknowledgement |= is_first
+
+    @property
+    def _settled(self) -> int:
+        return next(iter(self.holding)) - 1 if self.holding else self.received
 
     def take_publications(self) -> list[Message]:
         if self._owes_acknowledgement and self.is_open:
-            self._write(Kind.ACKNOWLEDGE, self._header(self.number, self.received), Nothing())
+            self._write(Kind.ACKNOWLEDGE, self._header(self.number, self.received, self._settled), Nothing())
             self._owes_acknowledgement = False
         out, self._out = self._out, []
         return out
@@ -181,12 +239,12 @@ class Stream:
                 self._counts.expired += 1
             else:
                 body = body._replace(message=_with_remaining_interval(body.message, now))
-        self._write(kind, self._header(record.number, record.acknowledged), body)
-        if record.acknowledged == self.received:
+        self._write(kind, self._header(record.number, record.acknowledged, record.settled), body)
+        if record.acknowledged == self.received and record.settled == self._settled:
             self._owes_acknowledgement = False
 
-    def _header(self, number: int, acknowledged: int) -> Header:
-        return Header(self.epoch, self.peer_epoch, self.peer_link, number, acknowledged)
+    def _header(self, number: int, acknowledged: int, settled: int) -> Header:
+        return Header(self.epoch, self.peer_epoch, self.peer_link, number, acknowledged, settled)
 
     def _write(self, kind: Kind, header: Header, body: Body) -> None:
         topic = codec.topic_of(self._domain, self._broker_id, kind)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hedgerow.fabric.delegation.registries import Registry
+from hedgerow.fabric.delegation.codec import Kind, Registrations, Unsubscription
+from hedgerow.fabric.delegation.limits import MAX_NOTIFIED
+from hedgerow.fabric.delegation.registries import Registries, Registry
 from hedgerow.fabric.delegation.stream import Record, Stream
 from hedgerow.message import MessageId
 from hedgerow.topics import TopicTree
+
+
+class Notified(NamedTuple):
+    """The subscribers that the fixed broker has matched for events of one topic."""
+
+    names: frozenset[str]
+    callbacks: tuple[tuple[str, int], ...]
 
 
 class Unsettled(NamedTuple):
@@ -24,11 +33,19 @@ class Unsettled(NamedTuple):
 class Uplink:
     fixed_id: str
     stream: Stream
+    own: str
+    """This mobile broker's own callback."""
     outside: TopicTree[str, Registry] = field(default_factory=TopicTree)
     """What is matched here of the events that come from there, as the fixed broker sees it."""
-    flips: deque[tuple[int, str, bool]] = field(default_factory=deque)
-    """When this number is acknowledged, this topic filter is matched here, or no longer."""
+    delegated: TopicTree[str, dict[str, int]] = field(default_factory=TopicTree)
+    """What is matched there, as the fixed broker sees it: callback → QoS."""
+    notified: dict[str, Notified] = field(default_factory=dict)
+    """By topic, so that an event costs little however many subscribers it has; as long as nothing changes."""
+    generation: int = 0
+    """Of the registries, when that was found."""
     unsettled: dict[MessageId, Unsettled] = field(default_factory=dict)
+    handed_on: dict[tuple[MessageId, str], Record] = field(default_factory=dict)
+    """What follows clients there and is not settled: some of it may be sent back."""
     ever_served: set[str] = field(default_factory=set)
     """Clients that were there while something was unsettled: it may have been delivered to them there."""
     reclaimed: set[tuple[str, str]] = field(default_factory=set)
@@ -49,3 +66,80 @@ class Uplink:
 
     def has_handled(self, number: int | None) -> bool:
         return number is not None and self.handled >= number
+
+    def advance(self, acknowledged: int, registries: Registries) -> list[str]:
+        """What the fixed broker sees now that it has handled this much. Which topics it matches newly.
+
+        Before the records are taken out of the stream: they are all that is new.
+        """
+        fresh: list[str] = []
+        for record in self.stream.records:
+            if record.number > acknowledged:
+                break
+            match record.body:
+                case Registrations():
+                    self.notified.clear()
+                    for topic_filter, entries in record.body.topics:
+                        if self._set(topic_filter, dict(entries), registries):
+                            fresh.append(topic_filter)
+                case Unsubscription(topic_filter, callback) if record.kind == Kind.UNSUBSCRIPTION_SINGLE:
+                    self.notified.clear()
+                    before = self.delegated.get(topic_filter, topic_filter)
+                    if before is not None and before.pop(callback, None) is not None and not before:
+                        self.delegated.remove(topic_filter, topic_filter)
+        return fresh
+
+    def _set(self, topic_filter: str, entries: dict[str, int], registries: Registries) -> bool:
+        registry = registries.get(topic_filter)
+        if self.own in entries:
+            self.take_back(topic_filter, registry)
+            return False
+        is_fresh = self.delegated.get(topic_filter, topic_filter) is None
+        self.delegated.set(topic_filter, topic_filter, entries)
+        self.outside.remove(topic_filter, topic_filter)
+        return is_fresh and registry is not None
+
+    def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
+        """It is settled."""
+        if record.kind == Kind.EVENT:
+            event = record.event
+            assert event.message.id is not None
+            if not event.is_handed_on:
+                self.unsettled.pop(event.message.id, None)
+            for callback, _ in event.callbacks if event.is_handed_on else ():
+                if self.handed_on.get((event.message.id, callback)) is record:
+                    del self.handed_on[event.message.id, callback]
+        if not self.stream.records and not self.stream.held:
+            self.ever_served = {name for name, at in away.items() if at is self}
+            self.reclaimed.clear()
+
+    def take_back(self, topic_filter: str, registry: Registry | None) -> None:
+        """From where the stream is now, this is matched here."""
+        self.notified.clear()
+        self.delegated.remove(topic_filter, topic_filter)
+        if registry is not None:
+            self.outside.set(topic_filter, topic_filter, registry)
+
+    def matched_there(self, topic: str, registries: Registries) -> Notified:
+        """All whom the fixed broker has matched, and who have not unsubscribed since it was told of them."""
+        if self.generation != registries.generation or len(self.notified) >= MAX_NOTIFIED:
+            self.notified.clear()
+            self.generation = registries.generation
+        known = self.notified.get(topic)
+        if known is None:
+            wanted: dict[str, int] = {}
+            for _, entries in self.delegated.match(topic):
+                for name, qos in entries.items():
+                    if registries.wants(name, topic):
+                        wanted[name] = max(qos, wanted.get(name, 0))
+            known = self.notified[topic] = Notified(frozenset(wanted), tuple(wanted.items()))
+        return known
+
+    def know_nothing(self, registries: Registries) -> None:
+        """The fixed broker has no topics yet: all is matched here."""
+        self.notified.clear()
+        self.delegated = TopicTree()
+        self.outside = TopicTree()
+        for registry in registries:
+            self.outside.set(registry.topic_filter, registry.topic_filter, registry)
+        self.handed_on.clear()
