@@ -16,6 +16,7 @@ BENCHES: dict[str, tuple[str, str]] = {
         "hedgerow.bench.federation",
         "messages along a line of brokers, beside Mosquitto's bridges",
     ),
+    "monitoring": ("hedgerow.bench.monitoring", "what it costs to count hot topics, beside not counting"),
     "multicast": ("hedgerow.bench.multicast", "messages without a broker, beside bare sockets and Zenoh"),
     "sensors": ("hedgerow.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }

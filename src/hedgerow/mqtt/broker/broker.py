@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.broker import handle_connect
+from hedgerow.mqtt.broker import directed, handle_connect
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
 from hedgerow.mqtt.broker.connection import Connection, Pause, State
@@ -34,6 +34,7 @@ from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.ids import is_before
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.broker.mobility import Mobility, TopicMonitor, is_kept
 from hedgerow.mqtt.broker.neighbours import Neighbourhood
 from hedgerow.mqtt.broker.peers import MAX_ID_BYTES, IdentifiedRun, send_run
 from hedgerow.mqtt.broker.port import Port, deliver_to_ports
@@ -49,6 +50,7 @@ from hedgerow.mqtt.broker.systopics import SysTopics
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import Subscription
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import split_shared
 
 # What one client's input may cost before others have their turn, in units of about a microsecond. A few
 # bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
@@ -88,6 +90,8 @@ class Broker:
         self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()
         self.neighbourhood: Neighbourhood | None = None  # where the node is part of a federation
+        self.mobility: Mobility | None = None  # where it is a mobile broker, or supports some
+        self.monitor: TopicMonitor | None = None
         self.speaks_renewals = False  # Does it take connections of the extension (`extension.py`)?
         self.supporter = ""  # HOST:PORT of the broker that supports this one, as such clients are told
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
@@ -326,6 +330,12 @@ class Broker:
         self.client_count -= 1
         if session.is_neighbour and self.neighbourhood is not None:
             self.neighbourhood.ended(connection)
+        if session.is_mobile and self.mobility is not None:
+            self.mobility.ended(connection)
+        if is_kept(self, session):
+            session.will = None  # The other broker has it: the client lives.
+            self.durability.store_session(session)
+            return
         if not with_will:
             session.will = None
         delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
@@ -342,6 +352,8 @@ class Broker:
 
     def discard(self, session: Session) -> None:
         """The session ends; a will that waited for its delay is published now (MQTT-3.1.2-8)."""
+        if self.mobility is not None and session.is_client:
+            self.mobility.discarded(session)
         self._publish_will(session)
         del self.sessions[session.client_id]
         for topic_filter in session.subscriptions or ():
@@ -355,6 +367,24 @@ class Broker:
                     # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
                     self._deliver_to_one(delivery.group, delivery.message, None)
         self.durability.discard_session(session)
+
+    def expire(self, session: Session, after_s: float) -> None:
+        """End the session of a client that is not connected, unless it comes in time."""
+        if session.connection is not None or self.sessions.get(session.client_id) is not session:
+            return
+        if after_s <= 0:
+            self.discard(session)
+            return
+        session.expires_at = self.now + after_s
+        self.arm_session(session)
+        self.durability.store_session(session)
+
+    def set_away(self, session: Session, is_away: bool) -> None:
+        """Another broker serves the client, or this one does again."""
+        if session.is_away != is_away:
+            session.is_away = is_away
+            for topic_filter in session.subscriptions or ():
+                self.subscriptions.forget_routes(split_shared(topic_filter)[1])
 
     def _publish_will(self, session: Session) -> None:
         will, session.will, session.will_at = session.will, None, None
@@ -421,9 +451,12 @@ class Broker:
             self.identify(message)
             self.recent.add(message, self.now)
             self.durability.store_seen((message,))
-        count = len(route.recipients)
-        self.work += PUBLICATION_WORK + DELIVERY_WORK * count
+        if self.monitor is not None and route.has_clients and publisher is not None:
+            self.monitor.note(route.topic, self.now)
         recipients = route.recipients
+        count = len(recipients)
+        self.work += PUBLICATION_WORK + DELIVERY_WORK * count
+        count += len(route.withheld)
         if message.first_at is not None:
             # It comes late: for those who were subscribed when it was published.
             recipients = [each for each in recipients if not is_before(message, each.since)]
@@ -448,6 +481,8 @@ class Broker:
         if is_between_brokers:
             self.recent.add_run(messages, run.bytes, self.now)
             self.durability.store_seen(messages)
+        if self.monitor is not None and route.has_clients:
+            self.monitor.note_many(route.topic, len(messages), self.now)
         self.work += (PUBLICATION_WORK + DELIVERY_WORK * len(route.recipients)) * len(messages)
         for recipient in route.recipients:
             if not deliver_run(self, recipient, run, publisher):
@@ -477,6 +512,22 @@ class Broker:
             self._deliver_to_one(group, message, publisher)
         if route.ports:
             deliver_to_ports(self, message, route, publisher)
+
+    def deliver_to(self, session: Session, message: Message, route: Route, qos: int) -> Delivery | None:
+        """To one session, withheld or not, at `qos` at most; what is in its outbox by it."""
+        return directed.deliver_to(self, session, message, route, qos)
+
+    def deliver_to_rest(self, message: Message, route: Route, but: Port) -> None:
+        """To all who are never withheld: other brokers, shared subscriptions, and ports but one."""
+        self.identify_late(message)
+        self.work += DELIVERY_WORK * (len(route.recipients) + len(route.groups) + len(route.ports))
+        for recipient in route.recipients:
+            if not recipient.session.is_client:
+                self._deliver(recipient, message, but)
+        for group in route.groups:
+            self._deliver_to_one(group, message, but)
+        if route.ports:
+            deliver_to_ports(self, message, route, but)
 
     def _deliver_to_one(self, group: SharedGroup, message: Message, publisher: Session | Port | None) -> bool:
         chosen = group.choose(self.access, message.topic)

@@ -52,7 +52,8 @@ def encode_property_block(broker: Broker, message: Message, own: Properties) -> 
     return shared + properties.encode_body(own, PUBLISH)
 
 
-def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
+def enqueue(broker: Broker, session: Session, delivery: Delivery) -> bool:
+    """False: there is no room for it."""
     outbox = session.outbox
     if outbox is None:
         outbox = session.outbox = Outbox(broker.limits.in_flight)
@@ -64,7 +65,7 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
     has_room = _has_room(broker, session, outbox, delivery)
     if not (has_room or _make_room(broker, session, outbox, delivery)):
         _drop(broker, session)
-        return
+        return False
     may_start = (
         connection is not None
         and not connection.congested
@@ -79,6 +80,7 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> None:
     else:
         outbox.push(delivery)
         broker.durability.store_delivery(session, delivery)
+    return True
 
 
 def send_counted(session: Session, message: Message, retain: bool) -> None:

@@ -14,10 +14,13 @@ from hedgerow.message import Properties
 from hedgerow.mqtt import extension
 from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY, RIGHT_TOPIC, Inbound, node_of
+from hedgerow.mqtt.broker.mobile_link import MOBILE_SHORT_PATH, mobile_refusal
+from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX, address_of, is_expected, is_kept
 from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, proof_of, with_proof
 from hedgerow.mqtt.broker.peers import PEER_SHORT_PATH
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.broker.withheld import set_peer
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
@@ -113,6 +116,10 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         reason = f"the session of {client_id!r} belongs to another user"
         connection.refuse_connect(Reason.NOT_AUTHORIZED, reason, client_id)
         return
+    is_mobile = client_id.startswith(MOBILE_PREFIX)
+    if is_mobile and (refusal := mobile_refusal(broker, packet, is_peer, username)) is not None:
+        connection.refuse_connect(Reason.NOT_AUTHORIZED, refusal, client_id)
+        return
     answer = _answer(broker, packet)
     if not client_id:
         client_id = broker.assign_client_id()
@@ -130,12 +137,15 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         return
     discards = broker.durability.discards
     session, session_present = _take_session(broker, packet, client_id, username)
+    session_present = session_present or is_expected(broker, packet, client_id)
     if is_peer:
         become_peer(connection)
+    if is_mobile:
+        connection.short_path = MOBILE_SHORT_PATH
     _negotiate(connection, session, packet)
     session.connection = connection
     connection.session = session
-    session.will = None if is_neighbour else packet.will  # It is for a broker that is not ours.
+    session.will = None if is_neighbour or is_mobile else packet.will  # It is for a broker that is not ours.
     session.will_at = None
     session.timer_at = None
     broker.attach(connection)
@@ -156,13 +166,19 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         connection.send_packet(renewal)
     else:
         connection.send_packet(Connack(session_present, Reason.SUCCESS, answer))
+    if broker.mobility is not None and session.is_client:
+        broker.mobility.connected(connection)
+        if not connection.is_connected:
+            return
     if session_present:
         broker.resume(connection)
-    elif broker.durability.discards != discards:
+    if broker.durability.discards != discards:
         # If a crash brought the old session back, its received identifiers would swallow new messages.
         broker.durability.hold_back(connection)
     if is_neighbour and broker.neighbourhood is not None:
         broker.neighbourhood.accepted(connection)
+    if is_mobile and broker.mobility is not None:
+        broker.mobility.accepted(connection, address_of(packet.properties))
 
 
 def _neighbour_refusal(broker: Broker, packet: Connect, is_peer: bool) -> str | None:
@@ -240,7 +256,7 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
     version = packet.protocol_version
     session.protocol_version = MQTT_3_1_1 if version == MQTT_RENEWALS else version
     connection.is_bridge = packet.is_bridge
-    session.is_peer = connection.carries_ids
+    set_peer(broker, session, connection.carries_ids)
     session.far_origin = node_of(asked) if connection.carries_ids else None
 
     session.expiry_s = min(_session_expiry_s(packet), limits.session_expiry_s)
@@ -294,7 +310,8 @@ def become_peer(connection: Connection) -> None:
 def handle_disconnect(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Disconnect)
     session = connection.session
-    if session is not None and connection.protocol_version == MQTT_RENEWALS:
+    keeps = is_kept(connection.broker, session)
+    if session is not None and connection.protocol_version == MQTT_RENEWALS and not keeps:
         session.expiry_s = 0.0
     interval = packet.properties.get("session_expiry_interval")
     if session is not None and interval is not None:
@@ -303,7 +320,8 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
                 Reason.PROTOCOL_ERROR, "session expiry raised from 0 by DISCONNECT", "§3.14.2.2.2"
             )
         limit = connection.broker.limits.session_expiry_s
-        session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
+        if not keeps:
+            session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
     # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
     connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
 

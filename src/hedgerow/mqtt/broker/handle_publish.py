@@ -15,6 +15,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
 from hedgerow.mqtt.broker.ids import has_age, identify_from, is_again, is_known, is_outdated
+from hedgerow.mqtt.broker.mobility import handle_mobile_publish
 from hedgerow.mqtt.broker.neighbours import CONTROL_PREFIX
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.codec import encode
@@ -77,6 +78,9 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     if "subscription_identifier" in properties:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
     properties.pop("topic_alias", None)
+    if connection.connected_session().is_mobile:
+        handle_mobile_publish(connection, packet)
+        return
     if packet.topic.startswith(CONTROL_PREFIX) and _is_control(connection, packet):
         return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.deliveries import pump
+from hedgerow.mqtt.broker.mobility import pass_subscription, pass_unsubscription
 from hedgerow.mqtt.broker.recent import send_recent
 from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.mqtt.codec import encode
@@ -24,6 +25,7 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
 
 if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.broker import Broker
     from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.mqtt.broker.session import Session
 
@@ -102,26 +104,69 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     readable = broker.access.may_read(session.username, session.client_id, topic_filter)
     if not is_wildcard(topic_filter) and not readable:
         return Reason.NOT_AUTHORIZED
-    held = session.subscriptions
-    if held is None:
-        held = session.subscriptions = {}
-    existed = wanted.topic_filter in held
-    # A deep filter counts for several: each level takes a node of the tree.
-    weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
-    if not existed and len(held) * weight >= broker.limits.subscriptions:
+    existed = wanted.topic_filter in (session.subscriptions or ())
+    if not _has_room(broker, session, wanted.topic_filter):
         return Reason.QUOTA_EXCEEDED
-    record = SubscriptionRecord(wanted, identifier)
-    held[wanted.topic_filter] = record
-    # Behind a peer may be those who were subscribed all the time: it decides itself.
-    since = ALWAYS if session.is_peer else broker.now
-    broker.subscriptions.add(session, wanted, identifier, since)
-    broker.durability.store_subscription(session, wanted.topic_filter, record)
+    if pass_subscription(broker, session, wanted):
+        _hold_as_guest(broker, session, SubscriptionRecord(wanted, identifier))
+    else:
+        _hold(broker, session, SubscriptionRecord(wanted, identifier))
     # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
         broker.queue_retained(connection, wanted, identifier)
     if session.is_peer and not existed and group is None:
         send_recent(broker, session, wanted)
     return wanted.qos
+
+
+def _has_room(broker: Broker, session: Session, topic_filter: str) -> bool:
+    held = session.subscriptions or ()
+    # A deep filter counts for several: each level takes a node of the tree.
+    weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
+    return topic_filter in held or len(held) * weight < broker.limits.subscriptions
+
+
+def _hold(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+    if session.subscriptions is None:
+        session.subscriptions = {}
+    wanted = record.subscription
+    session.subscriptions[wanted.topic_filter] = record
+    # Behind a peer may be those who were subscribed all the time: it decides itself.
+    since = ALWAYS if session.is_peer else broker.now
+    broker.subscriptions.add(session, wanted, record.subscription_identifier, since)
+    broker.durability.store_subscription(session, wanted.topic_filter, record)
+
+
+def _hold_as_guest(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+    """The broker that keeps it stores it: brought back here by a restart, it would be this broker's own."""
+    topic_filter = record.subscription.topic_filter
+    if session.subscriptions is None:
+        session.subscriptions = {}
+    elif topic_filter in session.subscriptions:
+        broker.subscriptions.remove(session, topic_filter)
+        broker.durability.store_subscription(session, topic_filter, None)
+    session.subscriptions[topic_filter] = record
+
+
+def subscribe_for(broker: Broker, session: Session, wanted: Subscription) -> bool:
+    """A client that another broker serves subscribes there. False: it has too many.
+
+    Rights are those that it has here, message by message. What is retained is for who serves it.
+    """
+    if not _has_room(broker, session, wanted.topic_filter):
+        return False
+    known = (session.subscriptions or {}).get(wanted.topic_filter)
+    _hold(broker, session, SubscriptionRecord(wanted, known.subscription_identifier if known else None))
+    return True
+
+
+def unsubscribe_for(broker: Broker, session: Session, topic_filter: str) -> bool:
+    """False: it had no such subscription."""
+    if session.subscriptions is None or session.subscriptions.pop(topic_filter, None) is None:
+        return False
+    broker.subscriptions.remove(session, topic_filter)
+    broker.durability.store_subscription(session, topic_filter, None)
+    return True
 
 
 def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
@@ -132,12 +177,10 @@ def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
     for topic_filter in packet.topic_filters:
         _validate(topic_filter)
     for topic_filter in packet.topic_filters:
-        if session.subscriptions is not None and session.subscriptions.pop(topic_filter, None) is not None:
-            broker.subscriptions.remove(session, topic_filter)
-            broker.durability.store_subscription(session, topic_filter, None)
-            codes.append(Reason.SUCCESS)
-        else:
-            codes.append(Reason.NO_SUBSCRIPTION_EXISTED)
+        # A guest may have subscribed where it was before.
+        is_passed_on = pass_unsubscription(broker, session, topic_filter)
+        existed = unsubscribe_for(broker, session, topic_filter) or is_passed_on
+        codes.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
     data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)
     _check_room(connection, data)
     # It may be that an earlier connection unsubscribed, and that is not stored yet.

@@ -234,6 +234,8 @@ def pass_on_run(connection: Connection, route: Route, run: IdentifiedRun) -> Non
     """To those who take plain packets, in one chunk for each wire form; to peers; to each of the others."""
     count = len(run.payloads)
     broker = connection.broker
+    if broker.monitor is not None and route.has_clients:
+        broker.monitor.note_many(route.topic, count, broker.now)
     for sessions, form in ((route.mqtt_3, WireForm.MQTT_3), (route.mqtt_5, WireForm.MQTT_5)):
         if sessions:
             fan_out(sessions, _encode_plain(route.topic, run.payloads, form), count)

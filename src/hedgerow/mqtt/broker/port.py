@@ -83,6 +83,10 @@ class Port:
         broker.publish(message, route, self)
         return True
 
+    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+        """A publication for this port, for a subclass that asks where else it goes and who published it."""
+        self.deliver(message)
+
     def is_duplicate(self, message: Message) -> bool:
         """Has the message been at this node before, by whatever way? From now on it has."""
         return message.id is not None and is_duplicate(self._broker, message.id)
@@ -106,6 +110,6 @@ def deliver_to_ports(broker: Broker, message: Message, route: Route, publisher: 
     count = 0
     for port in route.ports:
         if port is not publisher and not port.closed:
-            port.deliver(message)
+            port.take(message, route, publisher)
             count += 1
     return count

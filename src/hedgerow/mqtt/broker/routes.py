@@ -9,12 +9,13 @@ either of the two wire forms, and those who need a packet of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
+from hedgerow.mqtt.broker.withheld import OTHERS_QOS, Watcher, Withheld, sort_out, tell
 from hedgerow.mqtt.packets import Subscription
 from hedgerow.topics import TopicTree, is_wildcard, split_shared
 
@@ -41,12 +42,18 @@ class WireForm(IntEnum):
 class Entry:
     """One subscription of one session."""
 
-    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session", "since")
+    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session", "since", "topic_filter")
 
     def __init__(
-        self, session: Session, subscription: Subscription, identifier: int | None, since: float
+        self,
+        session: Session,
+        topic_filter: str,
+        subscription: Subscription,
+        identifier: int | None,
+        since: float,
     ) -> None:
         self.session = session
+        self.topic_filter = topic_filter  # without the name of a shared one
         self.qos = subscription.qos
         self.no_local = subscription.no_local
         self.retain_as_published = subscription.retain_as_published
@@ -129,7 +136,9 @@ class Route:
     """Where the messages of one topic go, until a subscription changes."""
 
     __slots__ = (
+        "_by_session",
         "groups",
+        "has_clients",
         "mqtt_3",
         "mqtt_5",
         "others",
@@ -140,6 +149,7 @@ class Route:
         "topic",
         "verbatim_3",
         "verbatim_5",
+        "withheld",
     )
 
     def __init__(
@@ -149,12 +159,15 @@ class Route:
         groups: list[SharedGroup],
         ports: tuple[Port, ...],
         interned: dict[tuple[Session, ...], tuple[Session, ...]],
+        withheld: Sequence[Withheld] = (),
     ) -> None:
         self.topic = topic
         self.stale = False
         self.recipients = recipients
         self.groups = groups
         self.ports = ports
+        self.withheld = withheld  # Others see to it that they get it.
+        self._by_session: dict[Session, Recipient] | None = None
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
         by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
         self.others: list[Recipient] = []
@@ -175,6 +188,16 @@ class Route:
         plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
+        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or withheld) or any(
+            recipient.session.is_client for recipient in self.others
+        )
+
+    def recipient(self, session: Session) -> Recipient | None:
+        """The session as a recipient, or as one that is withheld."""
+        if self._by_session is None:
+            self._by_session = {each.session: each for each in self.recipients}
+            self._by_session |= {each.recipient.session: each.recipient for each in self.withheld}
+        return self._by_session.get(session)
 
 
 class Interest:
@@ -183,6 +206,10 @@ class Interest:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self._counts
 
     def watch(self, changed: Callable[[str, bool], None]) -> None:
         """Be told of each filter: now, and when it has its first subscriber or none any more."""
@@ -211,6 +238,8 @@ class SubscriptionTable:
         self._ports: TopicTree[Port, None] = TopicTree()
         self.local = Interest()
         self.of_neighbours = Interest()
+        self.delegated: set[str] = set()  # filters whose events another broker finds: see `withhold`
+        self.watcher: Watcher | None = None
         self._routes: dict[str, Route] = {}
         self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
@@ -228,13 +257,16 @@ class SubscriptionTable:
     ) -> None:
         """`since`: what is known to be older is not for this one, unless it had the filter before."""
         name, topic_filter = split_shared(subscription.topic_filter)
-        entry = Entry(session, subscription, identifier, since)
+        entry = Entry(session, topic_filter, subscription, identifier, since)
         if name is None:
             known = self._entries.get(topic_filter, session)
             if known is not None:
                 entry.since = min(known.since, since)
-            if self._entries.set(topic_filter, session, entry):
+            is_new = self._entries.set(topic_filter, session, entry)
+            if is_new:
                 self._interest_of(session).grow(topic_filter)
+            self.forget_routes(topic_filter)
+            tell(self.watcher, session, topic_filter, subscription.qos, is_new)
         else:
             group = self._groups.get(topic_filter, name)
             if group is None:
@@ -243,13 +275,16 @@ class SubscriptionTable:
             if group.join(Recipient(session, [entry])):
                 self.shared_count += 1
                 self.local.grow(topic_filter)
-        self.forget_routes(topic_filter)
+                tell(self.watcher, None, topic_filter, subscription.qos)
+            self.forget_routes(topic_filter)
 
     def remove(self, session: Session, topic_filter: str) -> None:
         name, topic_filter = split_shared(topic_filter)
         if name is None:
             if self._entries.remove(topic_filter, session) is not None:
                 self._interest_of(session).shrink(topic_filter)
+                self.forget_routes(topic_filter)
+                tell(self.watcher, session, topic_filter, None)
         else:
             group = self._groups.get(topic_filter, name)
             if group is not None and group.leave(session):
@@ -257,16 +292,31 @@ class SubscriptionTable:
                 self.local.shrink(topic_filter)
                 if not group.members:
                     self._groups.remove(topic_filter, name)
-        self.forget_routes(topic_filter)
+                self.forget_routes(topic_filter)
+                tell(self.watcher, None, topic_filter, None)
 
     def add_port(self, port: Port, topic_filter: str) -> None:
         if self._ports.set(topic_filter, port, None):
             self.local.grow(topic_filter)
+            tell(self.watcher, None, topic_filter, OTHERS_QOS)
         self.forget_routes(topic_filter)
 
     def remove_port(self, port: Port, topic_filter: str) -> None:
         self._ports.remove(topic_filter, port)
         self.local.shrink(topic_filter)
+        self.forget_routes(topic_filter)
+        tell(self.watcher, None, topic_filter, None)
+
+    def holds(self, session: Session, topic_filter: str) -> bool:
+        """Has the session a subscription here that is not a shared one?"""
+        return self._entries.get(topic_filter, session) is not None
+
+    def withhold(self, topic_filter: str, is_delegated: bool) -> None:
+        """Another broker finds the events of this filter from now on, or this one does again."""
+        if is_delegated:
+            self.delegated.add(topic_filter)
+        else:
+            self.delegated.discard(topic_filter)
         self.forget_routes(topic_filter)
 
     def _interest_of(self, session: Session) -> Interest:
@@ -303,7 +353,7 @@ class SubscriptionTable:
             if len(self._routes) >= MAX_ROUTES or self._cached_recipients >= MAX_CACHED_RECIPIENTS:
                 self.forget_all_routes()
             self._routes[topic] = route
-            self._cached_recipients += len(route.recipients)
+            self._cached_recipients += len(route.recipients) + len(route.withheld)
         return route
 
     def _build(self, topic: str) -> Route:
@@ -318,5 +368,6 @@ class SubscriptionTable:
             for session, entries in by_session.items()
             if session.may_read(self.access, topic)
         ]
+        recipients, withheld = sort_out(recipients, self.delegated)
         groups = [group for _, group in self._groups.match(topic)]
-        return Route(topic, recipients, groups, ports, self._interned)
+        return Route(topic, recipients, groups, ports, self._interned, withheld)

@@ -12,6 +12,7 @@ from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.mqtt.broker.ids import Outbound
 from hedgerow.mqtt.broker.limits import QueueLimits
+from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX
 from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.outbox import Outbox
@@ -30,7 +31,9 @@ class Session:
         "expires_at",
         "expiry_s",
         "far_origin",
+        "is_away",
         "is_bridge",
+        "is_mobile",
         "is_neighbour",
         "is_peer",
         "key",
@@ -70,8 +73,15 @@ class Session:
         self.is_peer = False  # of another broker, here or there: what waits for it may go another way too
         self.is_bridge = False  # of a bridge of this node: no client may take it
         self.is_neighbour = client_id.startswith(NEIGHBOUR_PREFIX)  # of a federated node
+        self.is_mobile = client_id.startswith(MOBILE_PREFIX)  # of a mobile broker that this one supports
+        self.is_away = False  # its client is served by another broker: see `Broker.set_away`
         self.ledger: Outbound | None = None  # of such a bridge, or neighbour
         self.queue_limits: QueueLimits | None = None  # where they are not the broker's
+
+    @property
+    def is_client(self) -> bool:
+        """Neither a link to another broker, nor a part of one."""
+        return not (self.is_peer or self.is_bridge or self.is_neighbour or self.is_mobile)
 
     def may_read(self, access: Access, topic: str) -> bool:
         """Rights are asked of who has a name; a bridge or neighbour without one is a part of the node."""

@@ -36,6 +36,7 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
     """PUBLISH at QoS 0 without RETAIN, and all that follow of the kind and go to the same sessions."""
     is_mqtt_5 = connection.protocol_version == MQTT_5
     topics = connection.topics
+    monitor = connection.broker.monitor
     end = len(data)
     begin = position
     count = 0
@@ -69,6 +70,8 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
         if verbatim is None:
             run = (position, body, topic_end, payload, run_end)
             return _publish_run(connection, route, data, run, size)
+        if monitor is not None and route.has_clients:
+            monitor.note_many(route.topic, (run_end - position) // size, connection.broker.now)
         count += (run_end - position) // size
         position = run_end
         if position == end:
@@ -114,6 +117,9 @@ def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bo
         return False
     count_received(connection, 1, size)
     fan_out(recipients, data, 1)
+    broker = connection.broker
+    if broker.monitor is not None and route.has_clients:
+        broker.monitor.note(route.topic, broker.now)
     return True
 
 
@@ -124,6 +130,9 @@ def _publish_run(
     position, body, topic_end, payload, run_end = run
     count = (run_end - position) // size
     count_received(connection, count, run_end - position)
+    broker = connection.broker
+    if broker.monitor is not None and route.has_clients:
+        broker.monitor.note_many(route.topic, count, broker.now)
     same, other = route.mqtt_3, route.mqtt_5
     if connection.protocol_version == MQTT_5:
         same, other = other, same
@@ -131,7 +140,6 @@ def _publish_run(
         fan_out(same, data[position:run_end], count)
     if other:
         fan_out(other, _translate(data, position, body, topic_end, payload, size, run_end), count)
-    broker = connection.broker
     sequence = broker.sequence - count  # Read now: a port that publishes in turn counts on.
     if route.peers:
         offset = payload - position
