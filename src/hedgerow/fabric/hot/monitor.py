@@ -39,3 +39,7 @@ class Monitor(Protocol):
     @property
     def uncounted(self) -> int:
         """Events of topics for which there was no room, or whose name is too long."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The one that is followed."""

@@ -51,6 +51,10 @@ class Naive:
         """A yardstick follows no plan."""
         return False
 
+    @property
+    def plan(self) -> Plan | None:
+        return None
+
     def take_changes(self) -> Changes:
         self._changed_at = float("inf")
         return self._registries.take_changes()

@@ -1,0 +1,51 @@
+"""Whom a mobile broker dials, and when: one fixed broker at a time, the first that answers."""
+
+from __future__ import annotations
+
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 5.0
+
+
+class Calls:
+    """`urls` in order of preference."""
+
+    def __init__(self, urls: tuple[str, ...], now: float) -> None:
+        self._urls = urls
+        self._turn = 0
+        self._pause_s = FIRST_PAUSE_S
+        self._under_way: str | None = None
+        self._linked: set[str] = set()
+        self.deadline = now
+
+    def take(self, now: float) -> list[str]:
+        if now < self.deadline or self._under_way is not None or not self._urls:
+            return []
+        self.deadline = float("inf")
+        self._under_way = self._urls[self._turn % len(self._urls)]
+        return [self._under_way]
+
+    def answered(self, url: str) -> None:
+        self._under_way = None
+        self._linked.add(url)
+        self._turn = self._urls.index(url) if url in self._urls else 0
+        self._pause_s = FIRST_PAUSE_S
+
+    def failed(self, url: str, now: float) -> None:
+        """It could not be dialled, or its link is lost. That of a broker which was left is no loss."""
+        was_linked = url in self._linked
+        self._linked.discard(url)
+        if url == self._under_way:
+            self._under_way = None
+            self._turn += 1
+        elif url not in self._urls or not was_linked:
+            return
+        if not any(each in self._linked for each in self._urls):
+            self.deadline = now + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def set_urls(self, urls: tuple[str, ...], linked: set[str]) -> None:
+        self._urls = urls
+        self._turn = 0
+        if not any(url in linked for url in urls):
+            self._under_way = None
+            self.deadline = 0.0

@@ -1,0 +1,61 @@
+"""What mobile and fixed brokers report to whoever keeps the log, beside what their machines do."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLinked:
+    level: ClassVar[int] = logging.INFO
+    url: str
+    fixed_broker: str
+
+    def __str__(self) -> str:
+        return f"{self.fixed_broker} at {self.url} supports this broker"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedNotLinked:
+    """Told once for each reason."""
+
+    level: ClassVar[int] = logging.WARNING
+    url: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no link to the fixed broker at {self.url}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSent:
+    level: ClassVar[int] = logging.INFO
+    client_id: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.client_id!r} is sent to {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class MobileLinked:
+    level: ClassVar[int] = logging.INFO
+    mobile_broker: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.mobile_broker}, whose clients are at {self.address or 'no address'}, is linked"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefused:
+    level: ClassVar[int] = logging.WARNING
+    reason: str
+
+    def __str__(self) -> str:
+        return f"a plan is not followed: {self.reason}"
+
+
+NodeEvent = FixedLinked | FixedNotLinked | ClientSent | MobileLinked | PlanRefused

@@ -1,0 +1,269 @@
+"""A fixed broker: it matches what mobile brokers have delegated, and serves their clients that come here.
+
+Mobile brokers connect as sessions of this broker (`Mobility`), and what they write on their links is for the
+`FixedSide` alone. What clients of this broker publish comes to it by a port, which is subscribed to what
+mobile brokers have registered and nothing else; what mobile brokers publish goes out by the same port.
+
+A *guest* is a client of a mobile broker that was sent here. Its session is this broker's, its subscriptions
+are not: the mobile broker owns them, and is told when a guest changes them here (`guests.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+from hedgerow.fabric.delegation.events import (
+    CalledBack,
+    ClientMoved,
+    DelegationEvent,
+    Delivery,
+    Registered,
+    RenewTopics,
+    Unregistered,
+)
+from hedgerow.fabric.delegation.fixed import FixedSide
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.connection import Connection
+from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX
+from hedgerow.mqtt.broker.port import Port
+from hedgerow.mqtt.broker.routes import Route
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.extension import Renewal
+from hedgerow.mqtt.packets import Publish, Subscription
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.node.mobility.events import MobileLinked, NodeEvent
+from hedgerow.node.mobility.guests import Guests
+
+
+class SupportPort(Port):
+    """What is published here, by whomever, and mobile brokers have registered."""
+
+    def __init__(self, node: FixedNode) -> None:
+        super().__init__(node.broker, "mobile brokers", lambda message: None)
+        self._node = node
+
+    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+        self._node.published(message)
+
+
+class FixedNode:
+    """`allow`: the ids of those mobile brokers that may delegate here; None: whom the ACL lets."""
+
+    def __init__(
+        self, broker: Broker, domain: str, allow: frozenset[str] | None, takeover_after_s: float, now: float
+    ) -> None:
+        self.broker = broker
+        self.domain = domain
+        self._allow = allow
+        epoch = (broker.epoch << 20) + int(broker.begun_at * (1 << 20))
+        self.machine = FixedSide(
+            broker.node_id, domain, epoch, self._allows, takeover_after_s=takeover_after_s
+        )
+        self.guests = Guests(broker, self.machine)
+        self.is_stirred = True
+        self._port = SupportPort(self)
+        self._filters: Counter[str] = Counter()
+        self._links: dict[str, Connection] = {}
+        self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
+        self._events: list[DelegationEvent | NodeEvent] = []
+        broker.mobility = self
+        broker.speaks_renewals = True
+
+    def _allows(self, mobile_id: str) -> bool:
+        return self._allow is None or mobile_id in self._allow
+
+    # Links of mobile brokers (`Mobility`)
+
+    def refusal(self, broker_id: str, username: str | None) -> str | None:
+        topic = f"{self.domain}/{broker_id}/delegate"
+        may_write = self.broker.access.may_write(username, MOBILE_PREFIX + broker_id, topic)
+        if not self._allows(broker_id) or not may_write:
+            self.machine.refuse(broker_id, topic, "it may not delegate here")
+            self.is_stirred = True
+            return f"no right to delegate: {topic}"
+        return None
+
+    def accepted(self, connection: Connection, address: str) -> None:
+        mobile_id = _mobile_of(connection)
+        self._links[mobile_id] = connection
+        self._addresses[mobile_id] = address
+        self.machine.link_up(mobile_id, self.broker.now)
+        self._events.append(MobileLinked(mobile_id, address))
+        self.is_stirred = True
+
+    def ended(self, connection: Connection) -> None:
+        mobile_id = _mobile_of(connection)
+        if self._links.get(mobile_id) is connection:
+            del self._links[mobile_id]
+            self.machine.link_down(mobile_id, self.broker.now)
+            self.is_stirred = True
+
+    def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
+        self.machine.receive_publication(_mobile_of(connection), topic, payload, self.broker.now)
+        self.is_stirred = True
+
+    # Events
+
+    def published(self, message: Message) -> None:
+        self.machine.publish(message, self.broker.now)
+        self.is_stirred = True
+
+    def _deliver(self, delivery: Delivery) -> None:
+        broker = self.broker
+        route = broker.find_route(delivery.message.topic)
+        broker.durability.store_separately()
+        for callback, qos in delivery.callbacks:
+            self.guests.deliver(callback, delivery, route, qos)
+        self.guests.settle_if_done(delivery)
+
+    def _publish_outside(self, message: Message) -> None:
+        if not self._port.is_duplicate(message):
+            self._port.publish(message)
+
+    # Guests (`Mobility`)
+
+    def expects(self, client_id: str) -> bool:
+        return self.machine.callback_of(client_id) is not None
+
+    def connected(self, connection: Connection) -> None:
+        session = connection.connected_session()
+        callback = self.machine.callback_of(session.client_id)
+        if callback is None:
+            return
+        self.guests.arrived(callback, session)
+        self.machine.client_attached(callback, self.broker.now)
+        self.is_stirred = True
+
+    def keeps(self, session: Session) -> bool:
+        return False
+
+    def discarded(self, session: Session) -> None:
+        callback = self.guests.callback_of(session)
+        if callback is not None:
+            undelivered = self.guests.leave(callback)
+            self.machine.client_left(callback, undelivered, self.broker.now)
+            self.is_stirred = True
+
+    def subscribes(self, session: Session, subscription: Subscription) -> bool:
+        callback = self.guests.callback_of(session)
+        topic_filter = subscription.topic_filter
+        if callback is None or topic_filter.startswith("$"):
+            return False
+        self.machine.subscribe(callback, topic_filter, subscription.qos, self.broker.now)
+        self.is_stirred = True
+        return True
+
+    def unsubscribes(self, session: Session, topic_filter: str) -> bool:
+        callback = self.guests.callback_of(session)
+        if callback is None or topic_filter.startswith("$"):
+            return False
+        self.machine.unsubscribe(callback, topic_filter, self.broker.now)
+        self.is_stirred = True
+        return True
+
+    def _send_home(self, callback: str, code: Renewal) -> None:
+        session = self.guests.session_of(callback)
+        owner = self.guests.owner_of(callback)
+        address = self._addresses.get(owner, "")
+        if session is None or not address:
+            return
+        self.guests.called_back(callback)
+        if session.connection is not None:
+            session.connection.renew(code, address)
+
+    # Time, and what comes out
+
+    @property
+    def deadline(self) -> float:
+        due = self.machine.next_deadline()
+        return min(float("inf") if due is None else due, self.guests.deadline)
+
+    def handle_timer(self, now: float) -> None:
+        self.broker.now = now
+        self.machine.handle_timer(now)
+        self.guests.handle_timer(now)
+        self.is_stirred = True
+
+    def serve(self, now: float) -> None:
+        self.broker.now = now
+        while self.is_stirred:
+            self.is_stirred = False
+            for message in self.machine.take_outside():
+                self._publish_outside(message)
+            # Before events: a guest that has left since takes with it what was for it here.
+            for delivery in self.machine.take_deliveries():
+                self._deliver(delivery)
+            for event in self.machine.take_events():
+                self._handle_event(event, now)
+            publications = self.machine.take_publications()
+            if publications:
+                # What they acknowledge is stored before they leave.
+                self.broker.durability.when_committed(partial(self._write, publications))
+
+    def _write(self, publications: list[tuple[str, Message]]) -> None:
+        for mobile_id, publication in publications:
+            link = self._links.get(mobile_id)
+            if link is not None and link.is_connected:
+                link.send_packet(Publish(publication.topic, publication.payload, 0, False))
+
+    def _handle_event(self, event: DelegationEvent, now: float) -> None:
+        match event:
+            case Registered():
+                self._register(event.mobile_broker, event.topic_filter, now)
+                return  # Each subscription of each mobile broker is no news for the log.
+            case Unregistered():
+                self._unregister(event.topic_filter)
+                return
+            case CalledBack():
+                self._send_home(event.callback, Renewal.ACTIVE_TOPICS)
+            case RenewTopics():
+                for callback in event.callbacks:
+                    self._send_home(callback, Renewal.RENEW_TOPICS)
+            case ClientMoved(callback, False):
+                self._let_go(callback)
+        self._events.append(event)
+
+    def _register(self, mobile_id: str, topic_filter: str, now: float) -> None:
+        self._filters[topic_filter] += 1
+        if self._filters[topic_filter] == 1:
+            self._port.subscribe(topic_filter, now)
+        for message in list(self.broker.retained.match(topic_filter, now)):
+            self.broker.identify_late(message)
+            self.machine.offer(mobile_id, topic_filter, message, now)
+
+    def _unregister(self, topic_filter: str) -> None:
+        self._filters[topic_filter] -= 1
+        if not self._filters[topic_filter]:
+            del self._filters[topic_filter]
+            self._port.unsubscribe(topic_filter)
+
+    def _let_go(self, callback: str) -> None:
+        """Its mobile broker says that it is there."""
+        session = self.guests.session_of(callback)
+        if session is None:
+            return
+        undelivered = self.guests.leave(callback)
+        self.machine.client_left(callback, undelivered, self.broker.now)
+        if session.connection is not None:
+            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
+        if self.broker.sessions.get(session.client_id) is session:
+            self.broker.discard(session)
+
+    def take_events(self) -> list[DelegationEvent | NodeEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def close(self, now: float) -> None:
+        """Nothing to say: links and guests end as all connections of this broker do."""
+
+    def describe(self) -> Iterator[tuple[str, int, int]]:
+        """Each mobile broker, how many topics it has registered here, and how many guests."""
+        for mobile_id, mobile in self.machine.mobiles.items():
+            yield mobile_id, len(mobile.topics), self.guests.count_of(mobile_id)
+
+
+def _mobile_of(connection: Connection) -> str:
+    return connection.connected_session().client_id.removeprefix(MOBILE_PREFIX)

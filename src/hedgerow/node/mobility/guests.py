@@ -1,0 +1,109 @@
+"""The clients of mobile brokers that a fixed broker serves, and what of it they have.
+
+An event of a mobile broker is settled when every guest has acknowledged it: until then the mobile broker
+keeps it, and if this broker dies, notifies them itself. Nothing tells when one is acknowledged, which would
+cost every delivery of every client; so it is looked at every few milliseconds while something is unsettled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation.events import Delivery as Notification
+from hedgerow.fabric.delegation.fixed import FixedSide
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.routes import Route
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.outbox import Delivery, Stage
+from hedgerow.node.mobility.waiting import take_waiting
+
+LOOK_S = 0.01
+PATIENCE_S = 5.0  # A guest that does not acknowledge for so long holds up nobody else.
+
+
+class _Unsettled(NamedTuple):
+    receipt: tuple[str, int]
+    deliveries: list[tuple[Session, Delivery]]
+    until: float
+
+
+class Guests:
+    def __init__(self, broker: Broker, machine: FixedSide) -> None:
+        self._broker = broker
+        self._machine = machine
+        self._sessions: dict[str, Session] = {}  # by callback
+        self._callbacks: dict[str, str] = {}  # by client id
+        self._called: set[str] = set()
+        self._unsettled: deque[_Unsettled] = deque()
+        self._open: list[tuple[Session, Delivery]] = []
+        self.deadline = float("inf")
+
+    def arrived(self, callback: str, session: Session) -> None:
+        self._sessions[callback] = session
+        self._callbacks[session.client_id] = callback
+        self._called.discard(callback)
+
+    def session_of(self, callback: str) -> Session | None:
+        return self._sessions.get(callback)
+
+    def callback_of(self, session: Session) -> str | None:
+        callback = self._callbacks.get(session.client_id)
+        return callback if callback is not None and self._sessions.get(callback) is session else None
+
+    def owner_of(self, callback: str) -> str:
+        return addresses.owner_of(callback) or ""
+
+    def count_of(self, mobile_id: str) -> int:
+        return sum(addresses.owner_of(callback) == mobile_id for callback in self._sessions)
+
+    def called_back(self, callback: str) -> None:
+        self._called.add(callback)
+
+    def leave(self, callback: str) -> list[tuple[Message, int]]:
+        """What it did not get, each with its QoS."""
+        session = self._sessions.pop(callback)
+        self._callbacks.pop(session.client_id, None)
+        self._called.discard(callback)
+        return [(delivery.message, delivery.qos) for delivery in take_waiting(self._broker, session)]
+
+    # Deliveries
+
+    def deliver(self, callback: str, notification: Notification, route: Route, qos: int) -> None:
+        session = self._sessions.get(callback)
+        if session is None:
+            return
+        delivery = self._broker.deliver_to(session, notification.message, route, qos)
+        if delivery is not None and notification.receipt is not None:
+            self._open.append((session, delivery))
+
+    def settle_if_done(self, notification: Notification) -> None:
+        """All of its guests have been served: now, or when they have acknowledged."""
+        deliveries, self._open = self._open, []
+        receipt = notification.receipt
+        if receipt is None:
+            return
+        if deliveries:
+            now = self._broker.now
+            self._unsettled.append(_Unsettled(receipt, deliveries, now + PATIENCE_S))
+            self.deadline = min(self.deadline, now + LOOK_S)
+        else:
+            self._machine.settle(*receipt)
+
+    def handle_timer(self, now: float) -> None:
+        if now < self.deadline:
+            return
+        unsettled = self._unsettled
+        while unsettled and (unsettled[0].until <= now or all(map(_is_finished, unsettled[0].deliveries))):
+            self._machine.settle(*unsettled.popleft().receipt)
+        self.deadline = now + LOOK_S if unsettled else float("inf")
+
+
+def _is_finished(pair: tuple[Session, Delivery]) -> bool:
+    session, delivery = pair
+    outbox = session.outbox
+    if outbox is None:
+        return True
+    return delivery.stage != Stage.QUEUED and outbox.in_flight.get(delivery.packet_id) is not delivery

@@ -1,0 +1,106 @@
+"""Which clients a mobile broker sends to the fixed one, and when.
+
+A client goes when everything that it is subscribed to is delegated, and has been for `after_s`, if it can be
+told: by the extension, or by MQTT 5. The fixed broker is told first, and the client when that has heard it:
+whoever connects there under its name before that is a stranger. Clients come back by the fixed broker's word,
+as soon as a topic of theirs is recovered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.extension import Renewal
+from hedgerow.mqtt.packets import MQTT_5, MQTT_RENEWALS
+from hedgerow.node.mobility.events import ClientSent
+from hedgerow.topics import split_shared
+
+if TYPE_CHECKING:
+    from hedgerow.node.mobility.mobile import MobileNode
+
+MAX_AT_ONCE = 20  # Each makes a connection: a thousand at one moment would be a storm of the broker's making.
+PAUSE_S = 0.1
+AWAY_EXPIRY_S = 300.0  # So long a client may be at neither of the two brokers, as the extension says.
+
+
+class Handover:
+    def __init__(self, node: MobileNode, after_s: float) -> None:
+        self._node = node
+        self._after_s = after_s
+        self._delegated_at: dict[str, float] = {}  # by topic filter, where the fixed broker has acknowledged
+        self._due: dict[str, float] = {}  # by client id: when it is to be looked at
+        self._announced: dict[str, int] = {}  # by client id: the number that the fixed broker is to handle
+        self.sent: set[str] = set()
+        """Clients that were told to go and are not known to be at either broker."""
+        self._next_at = 0.0
+
+    @property
+    def deadline(self) -> float:
+        return max(self._next_at, min(self._due.values(), default=float("inf")))
+
+    def delegated(self, topic_filter: str, now: float) -> None:
+        self._delegated_at[topic_filter] = now
+        registry = self._node.machine.registries.get(topic_filter)
+        for callback in registry.entries if registry is not None else ():
+            self.look(callback, now)
+
+    def recovered(self, topic_filter: str) -> None:
+        self._delegated_at.pop(topic_filter, None)
+
+    def look(self, callback: str, now: float) -> None:
+        client_id = addresses.client_id_of(callback)
+        if client_id is not None and client_id not in self._announced:
+            self._due[client_id] = now + self._after_s
+
+    def forget(self, client_id: str) -> None:
+        """It is at one of the brokers, or gone."""
+        self.sent.discard(client_id)
+        self._announced.pop(client_id, None)
+
+    def serve(self, now: float) -> None:
+        node = self._node
+        for client_id, number in list(self._announced.items()):
+            if node.machine.has_handled(number):
+                del self._announced[client_id]
+                self._send(client_id)
+        if now < self._next_at:
+            return
+        due = [client_id for client_id, at in self._due.items() if at <= now][:MAX_AT_ONCE]
+        if due:
+            self._next_at = now + PAUSE_S
+        for client_id in due:
+            del self._due[client_id]
+            session = node.broker.sessions.get(client_id)
+            if session is not None and self._may_go(session):
+                self._announced[client_id] = node.machine.announce(node.callback_of(session), now)
+
+    def _may_go(self, session: Session) -> bool:
+        connection = session.connection
+        if connection is None or session.is_away or not self._node.machine.may_send_clients:
+            return False
+        if connection.protocol_version not in (MQTT_5, MQTT_RENEWALS) or connection.carries_ids:
+            return False
+        filters = session.subscriptions or ()
+        return bool(filters) and all(self._is_delegated(topic_filter) for topic_filter in filters)
+
+    def _is_delegated(self, topic_filter: str) -> bool:
+        return split_shared(topic_filter)[0] is None and topic_filter in self._delegated_at
+
+    def _send(self, client_id: str) -> None:
+        """It may have changed its mind, or its topics have gone hot: then it stays, and says so."""
+        node = self._node
+        session = node.broker.sessions.get(client_id)
+        if session is None:
+            return
+        connection = session.connection
+        is_told = False
+        if connection is not None and self._may_go(session):
+            self.sent.add(client_id)
+            is_told = connection.renew(Renewal.ACTIVE_TOPICS, node.fixed_address)
+        if is_told:
+            node.note(ClientSent(client_id, node.fixed_address))
+        else:
+            self.sent.discard(client_id)
+            node.machine.client_attached(node.callback_of(session), node.broker.now)

@@ -1,0 +1,513 @@
+"""A mobile broker: it keeps hot topics, has cold ones matched by a fixed broker, and sends clients there.
+
+The broker routes what is active as ever. Here is what it does not know: `HotFilters` says which topic filters
+are cold, the `MobileSide` has them matched elsewhere and tells whom to notify, `Handover` sends clients. Each
+publication of a client is given to the machine when the broker has passed it on (`UplinkPort`).
+
+What the machine decides is in the broker's table before anything else is handled: from the moment in which a
+delegation is written, the broker leaves that filter's subscribers out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+
+from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation.codec import PLAN_PREFIX
+from hedgerow.fabric.delegation.events import (
+    ClientMoved,
+    Delegated,
+    DelegationEvent,
+    Delivery,
+    GuestSubscribed,
+    GuestUnsubscribed,
+    Introduced,
+    Left,
+    Recovered,
+    TakenOver,
+)
+from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.fabric.delegation.notifier import Matched
+from hedgerow.fabric.hot.hot_topics import HotTopics
+from hedgerow.fabric.hot.monitor import Monitor
+from hedgerow.fabric.hot.naive import Naive
+from hedgerow.fabric.hot.plan_codec import decode_plan
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.connection import Connection
+from hedgerow.mqtt.broker.handle_subscribe import subscribe_for, unsubscribe_for
+from hedgerow.mqtt.broker.port import Port
+from hedgerow.mqtt.broker.retaining import retain
+from hedgerow.mqtt.broker.routes import Route
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.broker.withheld import watch
+from hedgerow.mqtt.packets import Subscription
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.node.mobility.calls import Calls
+from hedgerow.node.mobility.events import FixedLinked, FixedNotLinked, NodeEvent, PlanRefused
+from hedgerow.node.mobility.handover import AWAY_EXPIRY_S, Handover
+from hedgerow.node.mobility.hot_filters import HotFilters
+from hedgerow.node.mobility.hot_state import HotState
+from hedgerow.node.mobility.link import FixedLink
+from hedgerow.node.mobility.moves import describe_move
+from hedgerow.node.mobility.settings import MobileSettings
+from hedgerow.node.mobility.waiting import take_waiting
+
+NODE_CLIENT = "hedgerow-node"  # in whose name bridges, ports and shared subscriptions of this node are told
+MAX_MATCHED = 4_096  # routes whose callbacks are remembered
+MAX_HEARD = 8
+FILTERS_AT_ONCE = 500  # delegated in one turn: what comes meanwhile is not kept waiting
+
+
+class UplinkPort(Port):
+    """Every publication of this node's clients."""
+
+    def __init__(self, node: MobileNode) -> None:
+        super().__init__(node.broker, "the fixed broker", lambda message: None)
+        self._node = node
+
+    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+        self._node.published(message, route, publisher)
+
+
+class MobileNode:
+    def __init__(self, broker: Broker, domain: str, settings: MobileSettings, now: float) -> None:
+        self.broker = broker
+        self.domain = domain
+        self.settings = settings
+        # A life without a store has the time for its epoch; within one, each fixed broker takes the next.
+        epoch = (broker.epoch << 20) + int(broker.begun_at * (1 << 20))
+        self.machine = MobileSide(
+            broker.node_id,
+            domain,
+            epoch,
+            takeover_after_s=settings.takeover_after_s,
+            adopts=not broker.durability.enabled,
+        )
+        self.monitor: Monitor = _make_monitor(settings)
+        self.state = HotState(broker, self.monitor, now)
+        self.is_stirred = True
+        self.fixed_address = settings.fixed_address
+        self._own = addresses.of_client(NODE_CLIENT, broker.node_id)
+        self._filters = HotFilters(self.monitor)
+        self._handover = Handover(self, settings.move_after_s)
+        self._calls = Calls(settings.fixed, now)
+        self._links: dict[str, FixedLink] = {}  # by the id of the fixed broker
+        self._next: FixedLink | None = None  # to which this broker moves, once its clients are back
+        self._heard: list[tuple[str, bytes]] = []  # from there, meanwhile: its HELLO
+        self._own_filters: Counter[str] = Counter()
+        self._clients: dict[str, str] = {}  # callback → client id
+        self._matched: dict[str, tuple[Route, Matched]] = {}
+        self._generation = -1
+        self._told: dict[str, str] = {}
+        self._events: list[DelegationEvent | NodeEvent] = []
+        broker.monitor = self.monitor
+        broker.mobility = self
+        broker.speaks_renewals = True
+        watch(broker, self._note_subscription)
+        self._plan_port = Port(broker, "the plan", self._take_plan)
+        self._plan_port.subscribe(PLAN_PREFIX + broker.node_id, now)
+        self._uplink = UplinkPort(self)
+        broker.subscriptions.watcher = None  # That this one has a part in everything is no wish for more.
+        self._uplink.subscribe("#", now)
+        broker.subscriptions.watcher = self._note_subscription
+
+    # Subscriptions of clients, and of this node's own parts
+
+    def callback_of(self, session: Session) -> str:
+        return addresses.of_client(session.client_id, self.broker.node_id)
+
+    def _note_subscription(self, session: Session | None, topic_filter: str, qos: int | None) -> None:
+        if topic_filter.startswith("$") and not topic_filter.startswith(PLAN_PREFIX):
+            return  # Each broker's own.
+        self.is_stirred = True
+        callback = self.callback_of(session) if session is not None else self._own
+        if session is None or not _is_nameable(callback) or callback == self._own:
+            self._note_own(topic_filter, qos is not None)
+            return
+        if qos is None:
+            self._unsubscribe(callback, topic_filter)
+        else:
+            self._clients[callback] = session.client_id
+            self._subscribe(callback, topic_filter, qos)
+
+    def _note_own(self, topic_filter: str, is_wanted: bool) -> None:
+        self._own_filters[topic_filter] += 1 if is_wanted else -1
+        count = self._own_filters[topic_filter]
+        if is_wanted and count == 1:
+            self._subscribe(self._own, topic_filter, 2)
+            self._filters.pin(topic_filter, True)
+        elif not count:
+            del self._own_filters[topic_filter]
+            self._filters.pin(topic_filter, False)
+            self._unsubscribe(self._own, topic_filter)
+
+    def _subscribe(self, callback: str, topic_filter: str, qos: int) -> None:
+        is_new = self.machine.registries.get(topic_filter) is None
+        self.machine.subscribe(callback, topic_filter, qos, self.broker.now)
+        if is_new:
+            self._filters.add(topic_filter)
+
+    def _unsubscribe(self, callback: str, topic_filter: str) -> None:
+        self.machine.unsubscribe(callback, topic_filter, self.broker.now)
+        if self.machine.registries.get(topic_filter) is None:
+            self._filters.remove(topic_filter)
+            self._handover.recovered(topic_filter)
+            self._sync_delegated()
+        if not self.machine.registries.knows(callback):
+            self._clients.pop(callback, None)
+
+    def _sync_delegated(self) -> None:
+        """The broker leaves out exactly those filters that the machine has delegated."""
+        table, delegated = self.broker.subscriptions, self.machine.registries.delegated
+        for topic_filter in table.delegated ^ delegated:
+            table.withhold(topic_filter, topic_filter in delegated)
+
+    def _is_known(self, session: Session) -> bool:
+        return self.callback_of(session) in self._clients
+
+    # Publications
+
+    def published(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+        """The broker has passed it on to its recipients."""
+        matched = self._matched_on(route)
+        if isinstance(publisher, Session) and route.withheld:
+            for recipient, _ in route.withheld:
+                # It asked not to get its own, and the fixed broker cannot know whose this is.
+                if recipient.session is publisher and recipient.for_own_publication() is None:
+                    callback = self.callback_of(publisher)
+                    matched = matched._replace(
+                        here=matched.here | {callback}, served=(*matched.served, callback)
+                    )
+        self.machine.publish(message, matched, self.broker.now)
+        self.is_stirred = True
+
+    def _matched_on(self, route: Route) -> Matched:
+        if self._generation != self.machine.generation or len(self._matched) >= MAX_MATCHED:
+            self._matched.clear()
+            self._generation = self.machine.generation
+        known = self._matched.get(route.topic)
+        if known is not None and known[0] is route and not route.stale:
+            return known[1]
+        here = [self.callback_of(each.session) for each in route.recipients if self._is_known(each.session)]
+        there = {self.callback_of(each.session): each.qos for each, is_active in route.withheld if is_active}
+        matched = self.machine.matched([*here, self._own], there)
+        self._matched[route.topic] = route, matched
+        return matched
+
+    def _deliver(self, delivery: Delivery) -> None:
+        message, broker = delivery.message, self.broker
+        route = broker.find_route(message.topic)
+        assert message.id is not None
+        if message.id.origin != broker.node_id:
+            if message.retain:
+                retain(broker, message, route, self._uplink)
+            self.monitor.note(message.topic, broker.now)
+        broker.durability.store_separately()
+        for callback, qos in delivery.callbacks:
+            if callback == self._own:
+                self._deliver_to_own(message, route)
+                continue
+            session = broker.sessions.get(self._clients.get(callback, ""))
+            if session is not None:
+                broker.deliver_to(session, message, route, qos)
+
+    def _deliver_to_own(self, message: Message, route: Route) -> None:
+        """To all whom the fixed broker does not know by name."""
+        self.broker.deliver_to_rest(message, route, self._uplink)
+        for recipient in route.recipients:
+            if recipient.session.is_client and not self._is_known(recipient.session):
+                self.broker.deliver_to(recipient.session, message, route, 2)
+
+    # Clients that move (`Mobility`)
+
+    def connected(self, connection: Connection) -> None:
+        session = connection.connected_session()
+        callback = self.callback_of(session)
+        if session.is_away or session.client_id in self._handover.sent or self.machine.is_away(callback):
+            self.machine.client_attached(callback, self.broker.now)
+            self.broker.set_away(session, False)
+        self._handover.forget(session.client_id)
+        self._take_up(session, callback)
+        self._handover.look(callback, self.broker.now)
+        self.is_stirred = True
+
+    def _take_up(self, session: Session, callback: str) -> None:
+        """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
+        for topic_filter in self.machine.registries.filters_of(callback) - set(session.subscriptions or ()):
+            registry = self.machine.registries.by_filter[topic_filter]
+            subscribe_for(self.broker, session, Subscription(topic_filter, registry.entries[callback].qos))
+
+    def keeps(self, session: Session) -> bool:
+        is_sent = session.client_id in self._handover.sent
+        if is_sent and not session.is_away:
+            self.broker.expire(session, AWAY_EXPIRY_S)
+        return is_sent or session.is_away
+
+    def discarded(self, session: Session) -> None:
+        self._handover.forget(session.client_id)
+
+    def expects(self, client_id: str) -> bool:
+        return False
+
+    def subscribes(self, session: Session, subscription: Subscription) -> bool:
+        self._handover.look(self.callback_of(session), self.broker.now)
+        return False
+
+    def unsubscribes(self, session: Session, topic_filter: str) -> bool:
+        return False
+
+    def _handle_moved(self, callback: str, is_at_fixed: bool) -> None:
+        session = self.broker.sessions.get(self._clients.get(callback, ""))
+        if session is None:
+            return
+        now = self.broker.now
+        self.broker.set_away(session, is_at_fixed)
+        if is_at_fixed:
+            self._handover.forget(session.client_id)
+            session.expires_at = None
+            for delivery in take_waiting(self.broker, session):
+                self.machine.hand_on(callback, delivery.qos, [delivery.message], now)
+        elif session.connection is None:
+            self.broker.expire(session, AWAY_EXPIRY_S)
+
+    def _handle_guest(self, event: GuestSubscribed | GuestUnsubscribed) -> None:
+        """A client subscribed at the fixed broker: the subscription is this broker's all the same."""
+        session = self.broker.sessions.get(self._clients.get(event.callback, ""))
+        if session is None:
+            return
+        if isinstance(event, GuestSubscribed):
+            subscribe_for(self.broker, session, Subscription(event.topic_filter, event.qos))
+        else:
+            unsubscribe_for(self.broker, session, event.topic_filter)
+
+    # A mobile broker helps no other (`Mobility`)
+
+    def refusal(self, broker_id: str, username: str | None) -> str | None:
+        return "this broker is a mobile one itself"
+
+    def accepted(self, connection: Connection, address: str) -> None:
+        raise AssertionError("refused before")
+
+    # The link to the fixed broker
+
+    def take_dials(self) -> list[str]:
+        return self._calls.take(self.broker.now)
+
+    def dial_failed(self, url: str, reason: str, now: float) -> None:
+        self.broker.now = now
+        self._calls.failed(url, now)
+        if self._told.get(url) != reason:
+            self._told[url] = reason
+            self.note(FixedNotLinked(url, reason))
+        self._tell_link()
+        self.is_stirred = True
+
+    def open(
+        self, url: str, address: str, now: float, username: str | None = None, password: bytes | None = None
+    ) -> FixedLink:
+        return FixedLink(self, url, address, now, username, password)
+
+    def linked(self, link: FixedLink) -> None:
+        assert link.far_node is not None
+        self._told.pop(link.url, None)
+        self._calls.answered(link.url)
+        self.note(FixedLinked(link.url, link.far_node))
+        before = self._links.get(link.far_node)
+        self._links[link.far_node] = link
+        if before is not None:
+            before.leave("there is a newer link", is_for_good=False)
+        current = self.machine.current
+        if current is None or current.fixed_id == link.far_node or not current.stream.is_open:
+            self._move_to(link)
+        else:
+            # Its clients first come home, and everything is recovered; then this broker leaves.
+            self._next = link
+            self._heard.clear()
+            self.machine.recover_all(self.broker.now)
+            self._sync_delegated()
+        self.is_stirred = True
+
+    def _move_to(self, link: FixedLink) -> None:
+        assert link.far_node is not None
+        now = self.broker.now
+        self._next = None
+        self.fixed_address = self.settings.fixed_address or link.url.rpartition("/")[2]
+        self.broker.supporter = self.fixed_address
+        self.machine.move_to(link.far_node, now)
+        self.machine.link_up(link.far_node, now)
+        self._sync_delegated()
+        self._tell_link()
+        heard, self._heard = self._heard, []
+        for topic, payload in heard:
+            self.receive(link, topic, payload)
+
+    def receive(self, link: Connection, topic: str, payload: bytes) -> None:
+        if not isinstance(link, FixedLink) or self._links.get(link.far_node or "") is not link:
+            return
+        if self._next is link:
+            self._heard = [*self._heard, (topic, payload)][:MAX_HEARD]
+            return
+        assert link.far_node is not None
+        self.machine.receive_publication(link.far_node, topic, payload, self.broker.now)
+        self._sync_delegated()
+        self.is_stirred = True
+
+    def ended(self, link: Connection, reason: str = "") -> None:
+        if not isinstance(link, FixedLink):
+            return
+        now = self.broker.now
+        if self._next is link:
+            self._next = None
+            self._heard.clear()
+        if link.far_node is not None and self._links.get(link.far_node) is link:
+            del self._links[link.far_node]
+            self.machine.link_down(link.far_node, now)
+        self.dial_failed(link.url, reason, now)
+
+    def set_fixed(self, urls: Iterable[str], now: float) -> None:
+        """These fixed brokers from now on; this one moves if its present one is not among them."""
+        self.broker.now = now
+        self._calls.set_urls(tuple(urls), {link.url for link in self._links.values()})
+        self.is_stirred = True
+
+    def close(self, now: float) -> None:
+        self.broker.now = now
+        for link in list(self._links.values()):
+            link.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
+
+    # Time, and what comes out
+
+    @property
+    def deadline(self) -> float:
+        lost_at = self.machine.next_deadline()
+        return min(
+            self.monitor.deadline,
+            float("inf") if lost_at is None else lost_at,
+            self._handover.deadline if self.settings.moves_clients else float("inf"),
+            self._calls.deadline,
+            self.state.deadline,
+        )
+
+    def handle_timer(self, now: float) -> None:
+        self.broker.now = now
+        self.monitor.handle_timer(now)
+        self.machine.handle_timer(now)
+        self._sync_delegated()
+        if self.state.deadline <= now:
+            self.state.handle_timer(now)
+        self.is_stirred = True
+
+    def serve(self, now: float) -> None:
+        self.broker.now = now
+        while self.is_stirred:
+            self.is_stirred = False
+            self._follow_monitor(now)
+            # Before events: a client that has moved since takes with it what was for it here.
+            for delivery in self.machine.take_deliveries():
+                self._deliver(delivery)
+            for event in self.machine.take_events():
+                self._handle_event(event, now)
+            if self.settings.moves_clients:
+                self._handover.serve(now)
+            if self._next is not None and not self.machine.has_guests:
+                self._move_to(self._next)
+            self.is_stirred = self.is_stirred or self.machine.has_deliveries
+            publications = self.machine.take_publications()
+            if publications:
+                # What they acknowledge is stored before they leave.
+                self.broker.durability.when_committed(partial(self._write, publications))
+
+    def _follow_monitor(self, now: float) -> None:
+        changes = self.monitor.take_changes()
+        if changes:
+            self._filters.apply(changes)
+            self.state.look(now)
+        if not self._filters.has_news or not self.settings.delegates:
+            return
+        for topic_filter in self.machine.recover(self._filters.take_hot(), now):
+            self._handover.recovered(topic_filter)
+        if self._next is None and self.machine.may_delegate:
+            self.machine.delegate(self._filters.take_cold(FILTERS_AT_ONCE), now)
+            self.is_stirred = self.is_stirred or self._filters.has_news
+        self._sync_delegated()
+
+    def _write(self, publications: list[tuple[str, Message]]) -> None:
+        for fixed_id, publication in publications:
+            link = self._links.get(fixed_id)
+            if link is not None and link.is_connected:
+                link.write(publication)
+
+    def _handle_event(self, event: DelegationEvent, now: float) -> None:
+        self.note(event)
+        match event:
+            case Delegated():
+                self._handover.delegated(event.topic_filter, now)
+            case Recovered():
+                self._handover.recovered(event.topic_filter)
+            case ClientMoved():
+                self._handle_moved(event.callback, event.is_at_fixed)
+            case GuestSubscribed() | GuestUnsubscribed():
+                self._handle_guest(event)
+            case Introduced():
+                self._filters.look_again()
+                self.is_stirred = True
+            case TakenOver():
+                self._tell_link()
+            case Left():
+                link = self._links.pop(event.fixed_broker, None)
+                if link is not None:
+                    link.leave("this broker has moved", is_for_good=True)
+
+    def note(self, event: DelegationEvent | NodeEvent) -> None:
+        self._events.append(event)
+        current = self.machine.current
+        move = describe_move(event, current.fixed_id if current is not None else None, self.broker.now)
+        if move is not None:
+            self.state.note_move(move, self.broker.now)
+
+    def take_events(self) -> list[DelegationEvent | NodeEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def _tell_link(self) -> None:
+        current = self.machine.current
+        link = self._links.get(current.fixed_id) if current is not None else None
+        self.state.link = {
+            "broker": current.fixed_id if current is not None else None,
+            "url": link.url if link is not None else None,
+            "linked": link is not None,
+            "lost": current.is_lost if current is not None else False,
+        }
+        self.state.look(self.broker.now)
+
+    # The plan
+
+    def _take_plan(self, message: Message) -> None:
+        now = self.broker.now
+        if not message.payload:
+            self.monitor.follow(None, now)
+        else:
+            plan = decode_plan(message.payload, now, now)
+            if isinstance(plan, str):
+                self.note(PlanRefused(plan))
+            elif not self.monitor.follow(plan, now):
+                self.note(PlanRefused("it is out of date, or an older version"))
+        self.state.look(now)
+        self.is_stirred = True
+
+
+def _make_monitor(settings: MobileSettings) -> Monitor:
+    if settings.algorithm == "naive":
+        return Naive(settings.rotation)
+    return HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
+
+
+def _is_nameable(callback: str) -> bool:
+    try:
+        addresses.validate(callback)
+    except addresses.CallbackError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""The facts that people watch as they happen: topics and clients that changed sides, as `$SYS` tells them."""
+
+from __future__ import annotations
+
+from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation.events import (
+    ClientMoved,
+    Delegated,
+    DelegationEvent,
+    Left,
+    Recovered,
+    TakenOver,
+)
+from hedgerow.node.mobility.events import ClientSent, NodeEvent
+
+
+def describe_move(
+    event: DelegationEvent | NodeEvent, fixed: str | None, now: float
+) -> dict[str, object] | None:
+    """None for what is no move."""
+    match event:
+        case Delegated():
+            what, which = "delegated", event.topic_filter
+        case Recovered():
+            what, which = "recovered", event.topic_filter
+        case TakenOver():
+            what, which = "taken over", f"{event.topics} topics"
+        case Left():
+            what, which, fixed = "left", event.fixed_broker, event.fixed_broker
+        case ClientSent():
+            what, which = "client sent", event.client_id
+        case ClientMoved():
+            what = "client there" if event.is_at_fixed else "client back"
+            which = addresses.client_id_of(event.callback) or event.callback
+        case _:
+            return None
+    return {"what": what, "which": which, "at": round(now, 3), "fixed": fixed}
