@@ -14,6 +14,7 @@ ON_BOTH_LOOPS = {
     "test_following.py",
     "test_multicast_bus.py",
     "test_mqtt_bus.py",
+    "test_relay.py",
     "test_sensor_bus.py",
     "test_sensors.py",
     "test_server.py",

@@ -348,7 +348,7 @@ def test_every_flag_of_up_is_documented() -> None:
     flags = {flag for flag in vars(parser)["_option_string_actions"] if not flag.startswith("--no-")}
     documented = set(re.findall(r"--[a-z][a-z-]+", DOCUMENTATION.read_text()))
     assert flags <= documented
-    assert documented - flags <= {"--stdin", "--no-anonymous"}
+    assert documented - flags <= {"--stdin", "--no-anonymous", "--no-delegation", "--no-move-clients"}
 
 
 def test_documented_defaults_are_the_defaults() -> None:

@@ -102,7 +102,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-c", "--disable-clean-session", action="store_true", help="take up a session, and leave it")
     add("-x", "--session-expiry-interval", metavar="S", help="seconds to keep the session; -1: for ever")
     add("-V", "--protocol-version", metavar="VERSION", help="5, 311 or 31 (5, or 311 if that is refused)")
-    add("--follow", action="store_true", help="go to other servers when the server says so")
+    add(
+        "--follow",
+        action=argparse.BooleanOptionalAction,
+        help="go to other servers when the server says so: by MQTT 5 (the default), and by the extension too",
+    )
     add("--will-topic", metavar="TOPIC", help="topic of the will")
     add("--will-payload", metavar="TEXT", default="", help="payload of the will (empty)")
     add("--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will (0)")

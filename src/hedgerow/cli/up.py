@@ -1,8 +1,9 @@
 """`hedgerow up`: run a node until it is told to stop.
 
 On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
-connections. The log goes to standard error. SIGTERM and SIGINT stop the node in order, the second one
-at once; SIGHUP reads the passwords, the access rules, the multicast keys and the file of neighbours again.
+connections; for a relay, `relaying HOST:PORT`. The log goes to standard error. SIGTERM and SIGINT stop the
+node in order, the second one at once; SIGHUP reads the passwords, the access rules, the multicast keys and
+the files of neighbours and fixed brokers again.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ def run_node(
 
 
 def listening_lines(server: Server) -> list[str]:
-    return [f"listening {url}" for url in server.urls]
+    lines = [f"listening {url}" for url in server.urls]
+    if server.mobility is not None and server.mobility.relay is not None:
+        lines.append(f"relaying {server.mobility.relay.address}")
+    return lines
 
 
 def refuse_words(arguments: argparse.Namespace) -> None:
@@ -116,9 +120,10 @@ async def serve(
 
 
 def warn_of_passing_name(configuration: config.Config) -> None:
-    """Neighbours keep what waits for a node under its name."""
+    """Neighbours, and mobile and fixed brokers, keep what waits for a node under its name."""
     federation = configuration.federation
-    if (federation.is_enabled or federation.home) and configuration.id is None and configuration.data is None:
+    is_known = federation.is_enabled or federation.home or configuration.mobility.role is not None
+    if is_known and configuration.id is None and configuration.data is None:
         logger.warning(
             "this node has another name after each start, and gets nothing that waited for it; "
             "give it one (--id NAME), or let it keep one (--data DIR)"

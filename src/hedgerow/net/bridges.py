@@ -9,7 +9,7 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import ConfigError, ConnectError
+from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.bridge import Bridge
 from hedgerow.fabric.bridges.bridge_set import BridgeSet
 from hedgerow.fabric.bridges.commands import Commands
@@ -19,14 +19,13 @@ from hedgerow.net.addresses import is_of_this_machine
 from hedgerow.net.bridge_files import read_bridge_files
 from hedgerow.net.client.link import explain
 from hedgerow.net.deadline import DeadlineTimer
+from hedgerow.net.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, explain_dial
 from hedgerow.net.far_link import FarLink
 from hedgerow.net.lookups import Lookups
 from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
     from hedgerow.net.server import Server
-
-DIAL_TIMEOUT_S = 5.0
 
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -130,12 +129,8 @@ class Bridges:
                         return
                     except OSError as error:
                         reason = explain(error)  # of the last, if all fail
-        except TimeoutError:
-            reason = f"no answer in {DIAL_TIMEOUT_S:g} s"
-        except (ConfigError, ConnectError) as error:
-            reason = str(error)
-        except (OSError, ssl.CertificateError, UnicodeError) as error:
-            reason = explain(error)
+        except DIAL_ERRORS as error:
+            reason = explain_dial(error)
         if self._is_running:
             bridge.handle_dial_failed(address, reason, self._server.clock())
             self._server.flush()

@@ -21,6 +21,8 @@ from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
 from hedgerow.net.federation.keys import make_federation
 from hedgerow.net.keys import ALL_KEYS, KEYS, LISTENERS, SECTIONS
+from hedgerow.net.mobility.config import MobilityConfig
+from hedgerow.net.mobility.keys import make_mobility
 from hedgerow.net.multicast.config import Multicast, make_multicast
 from hedgerow.net.sensor_config import SensorSettings, make_sensor_settings
 from hedgerow.net.values import Address, Key, read_boolean, read_utf8
@@ -59,6 +61,7 @@ class Config:
     sensors: SensorSettings = field(default_factory=SensorSettings)
     multicast: Multicast = field(default_factory=Multicast)
     federation: FederationConfig = field(default_factory=FederationConfig)
+    mobility: MobilityConfig = field(default_factory=MobilityConfig)
     mdns: bool = False
 
 
@@ -193,6 +196,7 @@ class _Loader:
             sensors=self.sensors(),
             multicast=self.multicast(),
             federation=make_federation(self.section("federation"), self.where),
+            mobility=make_mobility(self.section("mobility"), self.where),
         )
         if self.kind is SIDECAR and config.federation.home is None:
             raise ConfigError("federation.broker: which broker is it to stand beside? (--broker URL)")
@@ -201,6 +205,7 @@ class _Loader:
         self.check_same_ports(config, ("udp",))
         self.check_open_sensors(config, anonymous is True)
         self.check_administrators(config)
+        self.check_mobility(config)
         self.check_neighbours(config)
         if anonymous is None:
             self.check_open_listeners(config)
@@ -292,14 +297,36 @@ class _Loader:
                 "tls.use_identity_as_username: a name that nobody verifies gives no rights"
             )
 
+    def check_mobility(self, config: Config) -> None:
+        mobility = config.mobility
+        if not mobility.is_mobile:
+            return
+        if config.federation.is_enabled:
+            first = next(name for name in self.values if name.startswith("federation."))
+            raise ConfigError(
+                f"{self.where(first)}: a mobile broker reaches the others through its fixed broker, which"
+                " may be federated"
+            )
+        settings = mobility.settings
+        if settings.moves_clients and not (settings.address or config.mqtt or config.mqtts):
+            raise ConfigError(
+                f"{self.where('mobility.role')}: clients that are sent to the fixed broker could not come"
+                " back: set mqtt or mqtts, mobility.address (--clients-at HOST:PORT), or"
+                " mobility.moves_clients = false (--no-move-clients)"
+            )
+
     def check_neighbours(self, config: Config) -> None:
+        others = {
+            "federation.neighbours": config.federation.neighbours,
+            "federation.join": config.federation.join,
+            "mobility.fixed": config.mobility.fixed,
+        }
         for _, address in _listeners(config, ("mqtt", "mqtts")):
             own = [NeighbourUrl(host, address.port) for host in _reached_hosts(address)]
-            for name in ("neighbours", "join"):
-                for url in getattr(config.federation, name):
+            for name, urls in others.items():
+                for url in urls:
                     if any(url.is_same_place(each) for each in own):
-                        where = self.where(f"federation.{name}")
-                        raise ConfigError(f"{where}: {url} is this node itself")
+                        raise ConfigError(f"{self.where(name)}: {url} is this node itself")
 
 
 def _reached_hosts(address: Address) -> tuple[str, ...]:

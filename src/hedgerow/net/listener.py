@@ -93,12 +93,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit these: they end the connection of a peer that vanished and had
-        # asked for no MQTT keep-alive.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in TCP_KEEP_ALIVE.items():
-            if hasattr(socket, name):
-                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        keep_alive(listening)  # Accepted sockets inherit it.
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # By name, since a link-local address carries its interface: fe80::1%eth0.
@@ -109,6 +104,14 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """End the connection of a peer that has vanished, and had asked for no MQTT keep-alive."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in TCP_KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Listener:

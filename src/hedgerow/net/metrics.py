@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
     from hedgerow.fabric.sensors.exchange import Exchange
     from hedgerow.net.gateway import MulticastGateway
+    from hedgerow.net.mobility.shell import Mobility
     from hedgerow.net.server import Server
     from hedgerow.node.federation import Federation
 
@@ -88,6 +89,16 @@ MULTICAST_COUNTERS = {
     "overruns": "Datagrams that the system dropped because a socket's buffer was full.",
 }
 
+# Counter of a mobile or fixed broker's `Stats` → help. The name is the counter's, after hedgerow_mobility_.
+MOBILITY_COUNTERS = {
+    "ignored": "Publications of the other broker that came twice, too late or too early.",
+    "expired": "Events whose time was over before the other broker was back.",
+    "refused": "Publications of the other broker that broke a rule.",
+    "duplicates": "Events that had been here before.",
+    "overflowed": "Events that the other broker did not get: too much waited for it.",
+    "unknown_callbacks": "Subscribers that another broker named and nobody knows.",
+}
+
 # What is passed on, or waits, is no drop.
 LEDGER_DROPS = {
     "out": ("away", "overflowed", "expired", "too_large", "refused", "discarded"),
@@ -145,6 +156,8 @@ class BrokerCollector(Collector):
             yield from _bridge_metrics(server.bridges.bridges.kept)
         if server.federation is not None:
             yield from _federation_metrics(server.federation.machine)
+        if server.mobility is not None:
+            yield from _mobility_metrics(server.mobility, len(server.broker.subscriptions.delegated))
         if server.sensors is not None:
             yield from _sensor_metrics(server.sensors.exchange)
         if server.multicast is not None:
@@ -274,6 +287,21 @@ def _federation_metrics(federation: Federation) -> Iterator[Metric]:
         for reason, count in reasons.items():
             ignored.add_metric([reason], count)
         yield ignored
+
+
+def _mobility_metrics(mobility: Mobility, delegated: int) -> Iterator[Metric]:
+    for counter, help_text in MOBILITY_COUNTERS.items():
+        value = getattr(mobility.node.machine.stats, counter)
+        yield CounterMetricFamily(f"hedgerow_mobility_{counter}", help_text, value)
+    yield GaugeMetricFamily(
+        "hedgerow_mobility_delegated_filters", "Topic filters that the fixed broker matches.", delegated
+    )
+    if mobility.relay is not None:
+        yield GaugeMetricFamily(
+            "hedgerow_mobility_relayed_connections",
+            "Clients whose bytes are passed on to the fixed broker.",
+            len(mobility.relay.passed),
+        )
 
 
 def metrics(server: Server) -> Handler:

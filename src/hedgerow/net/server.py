@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.http import Handler, HttpLink
     from hedgerow.net.mdns_services import MdnsServices
+    from hedgerow.net.mobility.monitoring import Monitoring
+    from hedgerow.net.mobility.shell import Mobility
     from hedgerow.net.sensors import Sensors
     from hedgerow.net.store import Store
 
@@ -86,7 +88,10 @@ class Server:
         self.multicast: MulticastGateway | None = None
         self.bridges: Bridges | None = None
         self.federation: Federation | None = None
-        self._links_of: list[Bridges | Federation] = []  # what dials, and is to be served when it is stirred
+        self.mobility: Mobility | None = None
+        self.monitoring: Monitoring | None = None
+        # What dials or has deadlines of its own, and is to be served when it is stirred.
+        self._parts: list[Bridges | Federation | Mobility | Monitoring] = []
         self._mdns: MdnsServices | None = None
         self._listeners: list[Listener] = []
         self._logins: Logins | None = None
@@ -143,13 +148,14 @@ class Server:
 
             self.bridges = Bridges(self)
             self.bridges.start()
-            self._links_of.append(self.bridges)
+            self._parts.append(self.bridges)
             if self.config.federation.is_enabled or self.config.federation.home is not None:
                 from hedgerow.net.federation.shell import Federation
 
                 self.federation = Federation(self)
                 self.federation.start()
-                self._links_of.append(self.federation)
+                self._parts.append(self.federation)
+            self._start_mobility()
             if self.config.multicast.topics:
                 from hedgerow.net.gateway import MulticastGateway
 
@@ -162,6 +168,7 @@ class Server:
                 self.sensors.stop()
             if self.multicast is not None:
                 await self.multicast.stop()
+            await self._stop_mobility()
             if self.federation is not None:
                 await self.federation.stop()
             if self.bridges is not None:
@@ -178,6 +185,27 @@ class Server:
             self._mdns = MdnsServices(self.node_id, self.urls)
             self._mdns.start()
         self.flush()
+
+    def _start_mobility(self) -> None:
+        config = self.config.mobility
+        if config.role is not None:
+            from hedgerow.net.mobility.shell import Mobility
+
+            self.mobility = Mobility(self)
+            self.mobility.start()
+            self._parts.append(self.mobility)
+        if config.monitors and not config.is_mobile:  # a mobile broker's own monitor shows what it decides
+            from hedgerow.net.mobility.monitoring import Monitoring
+
+            self.monitoring = Monitoring(self)
+            self.monitoring.start()
+            self._parts.append(self.monitoring)
+
+    async def _stop_mobility(self) -> None:
+        if self.mobility is not None:
+            await self.mobility.stop()
+        if self.monitoring is not None:
+            self.monitoring.stop()
 
     def _bind(self) -> None:
         if self.config.udp:
@@ -252,12 +280,13 @@ class Server:
         )
 
     def reload(self) -> None:
-        """Read passwords, access rules, neighbours and multicast keys again. What is wrong leaves the old in
-        force."""
+        """Read passwords, access rules, neighbours, fixed brokers and multicast keys again. What is wrong
+        leaves the old in force."""
         try:
             passwords = Passwords.load(self.config.passwords) if self.config.passwords else None
             access = load_access(self.config)
             neighbours = self.config.federation.read_neighbours()
+            fixed = self.config.mobility.read_fixed()
             if self.multicast is not None:
                 self.multicast.reload_keys()  # last: it takes effect at once
         except ConfigError as error:
@@ -271,7 +300,9 @@ class Server:
             self._disconnect_users_not_in(passwords)
         if self.federation is not None:
             self.federation.set_neighbours(neighbours)
-        logger.info("passwords, access rules, keys and neighbours reloaded")
+        if self.mobility is not None:
+            self.mobility.set_fixed(fixed)
+        logger.info("passwords, access rules, keys, neighbours and fixed brokers reloaded")
 
     def _disconnect_users_not_in(self, passwords: Passwords) -> None:
         self.broker.now = self.clock()
@@ -293,6 +324,7 @@ class Server:
             await listener.stop()
         if self.sensors is not None:
             self.sensors.stop()
+        await self._stop_mobility()
         if self.federation is not None:
             await self.federation.stop()
         if self.bridges is not None:
@@ -371,9 +403,9 @@ class Server:
         if self._flushing:  # a write called back; the loop below will come to it
             return
         self._flushing = True
-        broker, dialling = self.broker, self._links_of
-        while broker.dirty or any(each.is_stirred for each in dialling):
-            for each in dialling:
+        broker, parts = self.broker, self._parts
+        while broker.dirty or any(each.is_stirred for each in parts):
+            for each in parts:
                 if each.is_stirred:
                     each.serve()
             for connection in broker.take_dirty():

@@ -70,7 +70,7 @@ def connect(
     reconnect: bool = True,
     keep_trying: bool = False,
     reconnect_delay: tuple[float, float] = (0.5, 60.0),
-    follow: bool = False,
+    follow: bool | None = None,
     timeout: float = 10.0,
     manual_acknowledgement: bool = False,
     receive_maximum: int = 65_535,
@@ -117,9 +117,10 @@ def connect(
         first_delay_s=reconnect_delay[0],
         max_delay_s=reconnect_delay[1],
         dial_timeout_s=timeout,
-        follow=follow,
+        # A Server Reference is MQTT 5's own; the extension costs a connection at servers that do not know it.
+        follow=follow is not False,
         # A session of its own, and what MQTT 5 alone has, the application gets in the version that has it.
-        renewals=follow and implied and version != packets.MQTT_5 and not properties,
+        renewals=bool(follow) and implied and version != packets.MQTT_5 and not properties,
     )
     options = BusOptions(driver_options, session_is_implied=implied, on_state=on_state)
     module = import_module(address.scheme.module)

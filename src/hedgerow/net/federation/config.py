@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -124,6 +124,10 @@ def warn_of_readable_secrets(federation: FederationConfig) -> None:
     secrets = [federation.key_file, federation.keyfile]
     if listed is not None and any(each.password is not None for each in read_neighbours_file(listed)):
         secrets.append(listed)
+    warn_if_readable(secrets)
+
+
+def warn_if_readable(secrets: Iterable[Path | None]) -> None:
     for path in filter(None, secrets):
         if path.stat().st_mode & 0o077:
             logger.warning("%s: others on this machine may read its secrets; chmod 600 %s", path, path)
@@ -147,14 +151,16 @@ def read_neighbour_url(value: object, base: Path) -> NeighbourUrl:
     return url
 
 
-def read_neighbours_file(path: Path) -> tuple[NeighbourUrl, ...]:
+def read_neighbours_file(
+    path: Path, read_url: Callable[[object, Path], NeighbourUrl] = read_neighbour_url
+) -> tuple[NeighbourUrl, ...]:
     """A URL a line; empty lines and those that begin with # mean nothing. Raises ConfigError."""
     urls: list[NeighbourUrl] = []
     for number, line in enumerate(read_utf8(path).splitlines(), 1):
         text = line.strip()
         if text and not text.startswith("#"):
             try:
-                urls.append(read_neighbour_url(text, path.parent))
+                urls.append(read_url(text, path.parent))
             except ConfigError as error:
                 raise ConfigError(f"{path}:{number}: {error}") from None
     return unique(urls)

@@ -6,17 +6,15 @@ import asyncio
 import logging
 import random
 import secrets
-import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hedgerow.errors import ConfigError, ConnectError
 from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.fabric.federation.interests import Interests
 from hedgerow.fabric.overlay.limits import DIAL_S
 from hedgerow.fabric.overlay.wire import Peer
-from hedgerow.net.client.link import explain
 from hedgerow.net.deadline import DeadlineTimer
+from hedgerow.net.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, dial, explain_dial, tls_context
 from hedgerow.net.far_link import FarLink
 from hedgerow.net.federation.config import FederationConfig, NeighbourUrl, warn_of_readable_secrets
 from hedgerow.net.federation.discovery import Discovery, own_urls
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DIAL_TIMEOUT_S = 5.0  # for one address; all of them together stay below the overlay's patience
-
 
 class Federation:
     """`start` needs the server's broker and listeners."""
@@ -43,7 +39,8 @@ class Federation:
         self._server = server
         self._config: FederationConfig = server.config.federation
         self._statics = self._config.read_neighbours()
-        self._tls = _tls_context(self._config)
+        tls = (self._config.cafile, self._config.certfile, self._config.keyfile)
+        self._tls = tls_context(*tls, "the federation")
         self._dialling: set[asyncio.Task[None]] = set()
         self._lookups = Lookups()
         self._timer = DeadlineTimer(server.clock, self._handle_timer)
@@ -155,6 +152,7 @@ class Federation:
 
     async def _dial(self, peer: Peer) -> None:
         reason = "no address"
+        # All of them together stay below the overlay's patience.
         timeout_s = min(DIAL_TIMEOUT_S, 0.9 * DIAL_S / max(1, len(peer.addresses)))
         for address in peer.addresses:
             url = self._config.url_to_dial(address, (*self._statics, *self._config.join))
@@ -163,48 +161,22 @@ class Federation:
             try:
                 await self._dial_url(peer, url, timeout_s)
                 return
-            except TimeoutError:
-                reason = f"no answer in {timeout_s:g} s"
-            except (ConfigError, ConnectError) as error:
-                reason = str(error)
-            except (OSError, ssl.CertificateError, UnicodeError) as error:
-                reason = explain(error)
+            except DIAL_ERRORS as error:
+                reason = explain_dial(error, timeout_s)
         if self._is_running:
             self.machine.dial_failed(peer, reason)
             self._server.flush()
 
     async def _dial_url(self, peer: Peer, url: NeighbourUrl, timeout_s: float) -> None:
-        """Raises OSError of the last of its addresses, if none answers."""
-        failure: OSError = ConnectionError("no address")
         password = None if url.password is None else url.password.encode()
         context = self._tls if url.is_tls else None
-        async with asyncio.timeout(timeout_s):
-            hosts = await self._lookups.find(url.host)
-        for host in hosts:
+
+        async def open_to(host: str) -> None:
             link = FarLink(self._server, str(url), partial(self._open, peer, url, password))
-            try:
-                # A name may have an address to which nothing gets through beside one that works.
-                async with asyncio.timeout(timeout_s / len(hosts)):
-                    await link.open(
-                        host,
-                        url.port,
-                        ssl=context,
-                        server_hostname=url.host if context is not None else None,
-                    )
-                return
-            except OSError as error:  # a TimeoutError too
-                failure = error
-        raise failure
+            name = url.host if context is not None else None
+            await link.open(host, url.port, ssl=context, server_hostname=name)
+
+        await dial(self._lookups, url.host, open_to, timeout_s)
 
     def _open(self, peer: Peer, url: NeighbourUrl, password: bytes | None, now: float) -> NeighbourConnection:
         return self.machine.open(peer, str(url), now, url.username, password)
-
-
-def _tls_context(config: FederationConfig) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=config.cafile)
-        if config.certfile is not None:
-            context.load_cert_chain(config.certfile, config.keyfile)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the TLS files of the federation cannot be used: {explain(error)}") from None
-    return context
