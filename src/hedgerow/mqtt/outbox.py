@@ -31,6 +31,7 @@ class Delivery:
 
     __slots__ = (
         "group",
+        "is_again",
         "key",
         "message",
         "packet_id",
@@ -62,6 +63,9 @@ class Delivery:
         self.stage = stage
         self.size = message.size  # looked at several times on its way
         self.queued_at = queued_at  # when, where the queue has an age limit
+        self.is_again = (
+            False  # Another server may have delivered it: it is sent with DUP from the first time on.
+        )
         self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 

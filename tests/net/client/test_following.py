@@ -372,7 +372,7 @@ async def test_with_mqtt_5_it_goes_by_server_reference_and_its_publications_arri
 async def test_who_does_not_follow_ends_as_ever() -> None:
     async with (
         followed(bridged=False) as (one, two),
-        hedgerow.connect(url_of(one), client_id="f", version=5) as bus,
+        hedgerow.connect(url_of(one), client_id="f", version=5, follow=False) as bus,
     ):
         renew(one, Renewal.RENEW_TOPICS, where(two))
         with pytest.raises(ConnectError, match="server moved"):

@@ -513,9 +513,14 @@ class Broker:
         if route.ports:
             deliver_to_ports(self, message, route, publisher)
 
-    def deliver_to(self, session: Session, message: Message, route: Route, qos: int) -> Delivery | None:
-        """To one session, withheld or not, at `qos` at most; what is in its outbox by it."""
-        return directed.deliver_to(self, session, message, route, qos)
+    def deliver_to(
+        self, session: Session, message: Message, route: Route, qos: int, is_again: bool = False
+    ) -> Delivery | None:
+        """To one session, withheld or not, at `qos` at most; what is in its outbox by it.
+
+        `is_again`: it may have got it already, from another broker.
+        """
+        return directed.deliver_to(self, session, message, route, qos, is_again)
 
     def deliver_to_rest(self, message: Message, route: Route, but: Port) -> None:
         """To all who are never withheld: other brokers, shared subscriptions, and ports but one."""

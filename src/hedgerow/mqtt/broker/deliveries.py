@@ -188,7 +188,7 @@ def transmit(
         delivery.retain,
         delivery.subscription_identifiers,
         delivery.packet_id,
-        dup,
+        dup or delivery.is_again,
         may_alias=not (delivery.qos == 2 and session.durable),  # held: others leave before it
     )
     if data is None:

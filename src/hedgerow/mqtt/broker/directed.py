@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.session import Session
 
 
-def deliver_to(broker: Broker, session: Session, message: Message, route: Route, qos: int) -> Delivery | None:
+def deliver_to(
+    broker: Broker, session: Session, message: Message, route: Route, qos: int, is_again: bool = False
+) -> Delivery | None:
     """Deliver a message now, at `qos` at most; None: it leaves nothing in the outbox, or was dropped."""
     broker.work += DELIVERY_WORK
     broker.identify_late(message)
@@ -34,6 +36,7 @@ def deliver_to(broker: Broker, session: Session, message: Message, route: Route,
         retain = message.retain and recipient.retain_as_published
     if qos:
         delivery = Delivery(message, qos, retain, identifiers)
+        delivery.is_again = is_again
         return delivery if enqueue(broker, session, delivery) else None
     if session.connection is not None:
         session.connection.send_message(message, retain, identifiers)

@@ -4,7 +4,8 @@ A client of the extension (`mqtt/extension.py`) is told by a CONNACK of codes 6 
 left: it connects there before it leaves here. A client of MQTT 5 is told by DISCONNECT with a Server
 Reference, which ends the connection at once. So it first gets no new publications at QoS 1 and 2 (they wait
 in its session), and what is in flight either way is finished, within `MAX_LEAVING_S`: neither side then has
-to wonder whether the other got it. Other clients cannot be told; they stay, and this broker is their gateway.
+to wonder whether the other got it. One that does not finish stays after all, if it is only for a time that it
+was to go. Other clients cannot be told; they stay, and this broker is their gateway.
 
 Who decides that a client is to move also sees to its subscriptions and to what waits for it here.
 """
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.extension import Renewal, parse_address
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import MQTT_5, MQTT_RENEWALS, Renew
@@ -23,7 +25,7 @@ from hedgerow.mqtt.reasons import Reason
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.connection import Connection
 
-MAX_LEAVING_S = 2.0  # A client that does not acknowledge is moved all the same.
+MAX_LEAVING_S = 2.0  # so long nothing new is sent to a client that does not acknowledge
 CHECK_S = 0.05  # What waits for a commit is not noticed by the client's next packet, but soon.
 
 # Use Another Server is for a time, Server Moved for good (§4.11).
@@ -40,6 +42,8 @@ class Leaving:
     reason_code: int
     address: str
     until: float
+    window: int
+    """Of its outbox before."""
 
 
 def renew(connection: Connection, code: int, address: str, topics: Sequence[str]) -> bool:
@@ -64,11 +68,10 @@ def renew(connection: Connection, code: int, address: str, topics: Sequence[str]
 
 
 def _begin_leaving(connection: Connection, reason_code: int, address: str) -> None:
-    connection.leaving = Leaving(reason_code, address, connection.broker.now + MAX_LEAVING_S)
-    session = connection.connected_session()
-    if session.outbox is None:
-        session.outbox = Outbox()
-    session.outbox.window = 0  # The next connection sets it anew.
+    broker, session = connection.broker, connection.connected_session()
+    outbox = session.outbox = session.outbox or Outbox(broker.limits.in_flight)
+    connection.leaving = Leaving(reason_code, address, broker.now + MAX_LEAVING_S, outbox.window)
+    outbox.window = 0
     check_leaving(connection)
 
 
@@ -77,10 +80,22 @@ def check_leaving(connection: Connection) -> None:
     leaving, broker = connection.leaving, connection.broker
     if leaving is None or not connection.is_connected:
         return
-    if _is_busy(connection) and broker.now < leaving.until:
+    is_busy = _is_busy(connection)
+    if is_busy and broker.now < leaving.until:
         broker.arm(min(leaving.until, broker.now + CHECK_S), connection)
-        return
-    connection.disconnect(leaving.reason_code, "", leaving.address)
+    elif is_busy and leaving.reason_code == Reason.USE_ANOTHER_SERVER:
+        _stay(connection, leaving)
+    else:
+        connection.disconnect(leaving.reason_code, "", leaving.address)
+
+
+def _stay(connection: Connection, leaving: Leaving) -> None:
+    connection.leaving = None
+    outbox = connection.connected_session().outbox
+    assert outbox is not None
+    outbox.window = leaving.window
+    pump(connection)
+    connection.check_time()  # The timer was for this; its keep alive is due some time, too.
 
 
 def _is_busy(connection: Connection) -> bool:

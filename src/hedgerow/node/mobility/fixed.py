@@ -185,6 +185,8 @@ class FixedNode:
         self.broker.now = now
         self.machine.handle_timer(now)
         self.guests.handle_timer(now)
+        for callback in self.guests.take_lingering(now):
+            self._send_home(callback, Renewal.ACTIVE_TOPICS)
         self.is_stirred = True
 
     def serve(self, now: float) -> None:

@@ -20,6 +20,8 @@ from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.node.mobility.waiting import take_waiting
 
+CALL_S = 3.0
+MAX_CALLS = 5
 LOOK_S = 0.01
 PATIENCE_S = 5.0  # A guest that does not acknowledge for so long holds up nobody else.
 
@@ -36,15 +38,22 @@ class Guests:
         self._machine = machine
         self._sessions: dict[str, Session] = {}  # by callback
         self._callbacks: dict[str, str] = {}  # by client id
-        self._called: set[str] = set()
+        self._called: dict[str, tuple[float, int]] = {}  # when they are told again to go home, and how often
         self._unsettled: deque[_Unsettled] = deque()
         self._open: list[tuple[Session, Delivery]] = []
-        self.deadline = float("inf")
+        self._look_at = float("inf")
+
+    @property
+    def deadline(self) -> float:
+        called_at = min((at for at, _ in self._called.values()), default=float("inf"))
+        return min(self._look_at, called_at)
 
     def arrived(self, callback: str, session: Session) -> None:
+        # Of a guest nothing is stored: when this broker starts again, its mobile broker has what it did not get.
+        self._broker.durability.discard_session(session)
         self._sessions[callback] = session
         self._callbacks[session.client_id] = callback
-        self._called.discard(callback)
+        self._called.pop(callback, None)
 
     def session_of(self, callback: str) -> Session | None:
         return self._sessions.get(callback)
@@ -60,13 +69,24 @@ class Guests:
         return sum(addresses.owner_of(callback) == mobile_id for callback in self._sessions)
 
     def called_back(self, callback: str) -> None:
-        self._called.add(callback)
+        """It is told to go home. One that could not, as it had not finished, is told again for a while."""
+        times = self._called.get(callback, (0.0, 0))[1] + 1
+        self._called[callback] = self._broker.now + CALL_S, times
+
+    def take_lingering(self, now: float) -> list[str]:
+        """Those who are to be told again."""
+        due = [callback for callback, (at, _) in self._called.items() if at <= now]
+        for callback in due:
+            session = self._sessions.get(callback)
+            if session is None or self._called[callback][1] >= MAX_CALLS:
+                del self._called[callback]
+        return [callback for callback in due if callback in self._called]
 
     def leave(self, callback: str) -> list[tuple[Message, int]]:
         """What it did not get, each with its QoS."""
         session = self._sessions.pop(callback)
         self._callbacks.pop(session.client_id, None)
-        self._called.discard(callback)
+        self._called.pop(callback, None)
         return [(delivery.message, delivery.qos) for delivery in take_waiting(self._broker, session)]
 
     # Deliveries
@@ -88,17 +108,17 @@ class Guests:
         if deliveries:
             now = self._broker.now
             self._unsettled.append(_Unsettled(receipt, deliveries, now + PATIENCE_S))
-            self.deadline = min(self.deadline, now + LOOK_S)
+            self._look_at = min(self._look_at, now + LOOK_S)
         else:
             self._machine.settle(*receipt)
 
     def handle_timer(self, now: float) -> None:
-        if now < self.deadline:
+        if now < self._look_at:
             return
         unsettled = self._unsettled
         while unsettled and (unsettled[0].until <= now or all(map(_is_finished, unsettled[0].deliveries))):
             self._machine.settle(*unsettled.popleft().receipt)
-        self.deadline = now + LOOK_S if unsettled else float("inf")
+        self._look_at = now + LOOK_S if unsettled else float("inf")
 
 
 def _is_finished(pair: tuple[Session, Delivery]) -> bool:

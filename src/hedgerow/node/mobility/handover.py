@@ -4,6 +4,9 @@ A client goes when everything that it is subscribed to is delegated, and has bee
 told: by the extension, or by MQTT 5. The fixed broker is told first, and the client when that has heard it:
 whoever connects there under its name before that is a stranger. Clients come back by the fixed broker's word,
 as soon as a topic of theirs is recovered.
+
+A client that was told and is still here, since it could not finish or does not reach the fixed broker, stays
+for a while. So does one that connects here again rather than there: it knows nothing of Server References.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE = 20  # Each makes a connection: a thousand at one moment would be a storm of the broker's making.
 PAUSE_S = 0.1
+GOING_S = 10.0  # for a client to go; then it stays
+REST_S = 30.0  # until it is asked again
+MAX_UNWILLING = 10_000
+UNWILLING_S = 3_600.0  # until one is asked again that came back twice
 AWAY_EXPIRY_S = 300.0  # So long a client may be at neither of the two brokers, as the extension says.
 
 
@@ -32,13 +39,16 @@ class Handover:
         self._delegated_at: dict[str, float] = {}  # by topic filter, where the fixed broker has acknowledged
         self._due: dict[str, float] = {}  # by client id: when it is to be looked at
         self._announced: dict[str, int] = {}  # by client id: the number that the fixed broker is to handle
-        self.sent: set[str] = set()
-        """Clients that were told to go and are not known to be at either broker."""
+        self.sent: dict[str, float] = {}
+        """Clients that were told to go, and when; they are not known to be at either broker."""
+        self._unwilling: dict[str, int] = {}  # how often they came back here
         self._next_at = 0.0
 
     @property
     def deadline(self) -> float:
-        return max(self._next_at, min(self._due.values(), default=float("inf")))
+        due_at = min(self._due.values(), default=float("inf"))
+        overdue_at = min(self.sent.values(), default=float("inf")) + GOING_S
+        return max(self._next_at, min(due_at, overdue_at))
 
     def delegated(self, topic_filter: str, now: float) -> None:
         self._delegated_at[topic_filter] = now
@@ -51,12 +61,25 @@ class Handover:
 
     def look(self, callback: str, now: float) -> None:
         client_id = addresses.client_id_of(callback)
-        if client_id is not None and client_id not in self._announced:
-            self._due[client_id] = now + self._after_s
+        if client_id is not None and client_id not in self._announced and client_id not in self.sent:
+            self._due[client_id] = max(now + self._after_s, self._due.get(client_id, 0.0))
+
+    def arrived(self, client_id: str) -> None:
+        """It is at the fixed broker."""
+        self._unwilling.pop(client_id, None)
+        self.forget(client_id)
+
+    def returned(self, client_id: str, now: float) -> None:
+        """It is connected here; perhaps it was to go."""
+        if client_id in self.sent:
+            if len(self._unwilling) >= MAX_UNWILLING:
+                self._unwilling.clear()
+            times = self._unwilling[client_id] = self._unwilling.get(client_id, 0) + 1
+            self._due[client_id] = now + (UNWILLING_S if times > 1 else REST_S)
+        self.forget(client_id)
 
     def forget(self, client_id: str) -> None:
-        """It is at one of the brokers, or gone."""
-        self.sent.discard(client_id)
+        self.sent.pop(client_id, None)
         self._announced.pop(client_id, None)
 
     def serve(self, now: float) -> None:
@@ -67,6 +90,9 @@ class Handover:
                 self._send(client_id)
         if now < self._next_at:
             return
+        for client_id, sent_at in list(self.sent.items()):
+            if self._stays(client_id, sent_at, now):
+                self._keep(client_id, now)
         due = [client_id for client_id, at in self._due.items() if at <= now][:MAX_AT_ONCE]
         if due:
             self._next_at = now + PAUSE_S
@@ -75,6 +101,20 @@ class Handover:
             session = node.broker.sessions.get(client_id)
             if session is not None and self._may_go(session):
                 self._announced[client_id] = node.machine.announce(node.callback_of(session), now)
+
+    def _stays(self, client_id: str, sent_at: float, now: float) -> bool:
+        session = self._node.broker.sessions.get(client_id)
+        connection = session.connection if session is not None else None
+        if connection is None:
+            return False
+        is_over = connection.protocol_version == MQTT_5 and connection.leaving is None
+        return is_over or sent_at + GOING_S <= now
+
+    def _keep(self, client_id: str, now: float) -> None:
+        session = self._node.broker.sessions[client_id]
+        del self.sent[client_id]
+        self._due[client_id] = now + REST_S
+        self._node.machine.client_attached(self._node.callback_of(session), now)
 
     def _may_go(self, session: Session) -> bool:
         connection = session.connection
@@ -97,10 +137,10 @@ class Handover:
         connection = session.connection
         is_told = False
         if connection is not None and self._may_go(session):
-            self.sent.add(client_id)
+            self.sent[client_id] = node.broker.now
             is_told = connection.renew(Renewal.ACTIVE_TOPICS, node.fixed_address)
         if is_told:
             node.note(ClientSent(client_id, node.fixed_address))
         else:
-            self.sent.discard(client_id)
+            self.sent.pop(client_id, None)
             node.machine.client_attached(node.callback_of(session), node.broker.now)

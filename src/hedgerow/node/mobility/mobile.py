@@ -212,7 +212,7 @@ class MobileNode:
                 continue
             session = broker.sessions.get(self._clients.get(callback, ""))
             if session is not None:
-                broker.deliver_to(session, message, route, qos)
+                broker.deliver_to(session, message, route, qos, delivery.is_again)
 
     def _deliver_to_own(self, message: Message, route: Route) -> None:
         """To all whom the fixed broker does not know by name."""
@@ -229,7 +229,7 @@ class MobileNode:
         if session.is_away or session.client_id in self._handover.sent or self.machine.is_away(callback):
             self.machine.client_attached(callback, self.broker.now)
             self.broker.set_away(session, False)
-        self._handover.forget(session.client_id)
+        self._handover.returned(session.client_id, self.broker.now)
         self._take_up(session, callback)
         self._handover.look(callback, self.broker.now)
         self.is_stirred = True
@@ -266,7 +266,7 @@ class MobileNode:
         now = self.broker.now
         self.broker.set_away(session, is_at_fixed)
         if is_at_fixed:
-            self._handover.forget(session.client_id)
+            self._handover.arrived(session.client_id)
             session.expires_at = None
             for delivery in take_waiting(self.broker, session):
                 self.machine.hand_on(callback, delivery.qos, [delivery.message], now)
