@@ -15,7 +15,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
 from hedgerow.mqtt.broker.ids import has_age, identify_from, is_again, is_known, is_outdated
-from hedgerow.mqtt.broker.mobility import handle_mobile_publish
+from hedgerow.mqtt.broker.mobility import handle_mobile_publish, is_reserved
 from hedgerow.mqtt.broker.neighbours import CONTROL_PREFIX
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.codec import encode
@@ -55,6 +55,8 @@ def may_publish(broker: Broker, session: Session, topic: str) -> bool:
             return False  # The broker alone speaks there, except that bridges say whether they are up.
     if topic.startswith("$") and (session.is_neighbour or topic.startswith(CONTROL_PREFIX)):
         return False  # Each broker's own.
+    if is_reserved(broker, topic):
+        return False
     return broker.access.may_write(session.username, session.client_id, topic)
 
 

@@ -95,6 +95,10 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     group, topic_filter = split_shared(wanted.topic_filter)
     if topic_filter.count("/") >= MAX_LEVELS:
         return Reason.TOPIC_FILTER_INVALID
+    if session.is_mobile:
+        # It is sent what this broker writes to it. What others publish under such a name, retained before it
+        # came perhaps, would be taken for this broker's word.
+        return wanted.qos
     if connection.is_bridge:
         # What Mosquitto gives a bridge that cannot ask for it: nothing comes back to the broker that it
         # came from, and what was retained here is retained there.

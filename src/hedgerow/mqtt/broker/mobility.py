@@ -40,6 +40,9 @@ class Mobility(Protocol):
     def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
         """A publication on the connection of a mobile broker."""
 
+    def reserves(self, topic: str) -> bool:
+        """Is it one on which brokers write to each other? Then no client publishes there."""
+
     def expects(self, client_id: str) -> bool:
         """Does a client of this name bring its session from another broker? Not asked at a clean start."""
 
@@ -76,6 +79,10 @@ class TopicMonitor(Protocol):
 def address_of(properties: Properties) -> str:
     pairs = properties.get("user_property", ())
     return next((value for name, value in pairs if name == ADDRESS_PROPERTY), "")
+
+
+def is_reserved(broker: Broker, topic: str) -> bool:
+    return broker.mobility is not None and broker.mobility.reserves(topic)
 
 
 def is_expected(broker: Broker, packet: Connect, client_id: str) -> bool:

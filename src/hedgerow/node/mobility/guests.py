@@ -49,7 +49,7 @@ class Guests:
         return min(self._look_at, called_at)
 
     def arrived(self, callback: str, session: Session) -> None:
-        # Of a guest nothing is stored: when this broker starts again, its mobile broker has what it did not get.
+        # Of a guest nothing is stored: after a crash its mobile broker has what it did not get.
         self._broker.durability.discard_session(session)
         self._sessions[callback] = session
         self._callbacks[session.client_id] = callback
