@@ -1,9 +1,9 @@
 """What a client has had, by message id, over the connections that it made: for one that is handed on.
 
-Servers of the extension tell the id of every message (`mqtt/extension.py`). A message that comes by another
-connection than before is the same message once more, because two servers matched it or a hand-over came
-between it and its acknowledgement; on one connection MQTT's own rules hold. Ids of the last
-`MAX_SIGHTINGS` messages are kept: copies are seconds apart, not hours.
+Servers of the extension tell the id of every message (`mqtt/extension.py`). One that comes again is the same
+message once more: two servers matched it, or a hand-over came between it and its acknowledgement. What is
+retained may be asked for again. Ids of the last `MAX_SIGHTINGS` messages are kept: copies are seconds apart,
+not hours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Sightings:
         return self._connections
 
     def is_again(self, message: MessageReceived, connection: int, has_asked: bool) -> bool:
-        """Has the application had it, and is done with it, by another connection?
+        """Has the application had it, and is done with it?
 
         `has_asked`: the application subscribed on this connection, so what is retained is an answer to that.
         """
@@ -39,7 +39,7 @@ class Sightings:
             self._seen[message.id] = connection, message.receipt
             return False
         before, receipt = seen
-        if before == connection or (message.retain and has_asked):
+        if message.retain and (before == connection or has_asked):
             return False
         return receipt is None or receipt.acknowledged
 
