@@ -156,7 +156,9 @@ def run(*words: str) -> int:
     [
         ([], "run takes the NAME of an experiment, not 0 words"),
         (["schmitt", "spohn"], "run takes the NAME of an experiment, not 2 words"),
-        (["smith"], 'no experiment "smith"; there are schmitt, scale, spohn'),
+        (["smith"], f'no experiment "smith"; there are {", ".join(experiments.EXPERIMENTS)}'),
+        (["schmitt", "--storm-rate", "3"], "schmitt takes no --storm-rate"),
+        (["storm", "--share", "2"], "--share 2 is not between 0 and 1"),
         (["schmitt", "--broker", "emqx"], "no broker emqx; there are hedgerow, mosquitto"),
         (["schmitt", "--timeline", "/no/such.toml"], "timeline /no/such.toml: No such file or directory"),
         (["schmitt", "--json", "/no/such/x.json"], "--json /no/such/x.json: there is no such directory"),

@@ -38,6 +38,14 @@ from hedgerow.net.values import (
 BANDWIDTH_UNITS = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 MAX_DELAY_S = 3_600
 
+STORM_SETTINGS: tuple[tuple[str, type, str, str], ...] = (
+    ("--subscribers", int, "N", "of all kinds together"),
+    ("--share", float, "SHARE", "of the subscribers, those on the topic that goes hot and cold, such as 0.9"),
+    ("--rate", float, "N", "publications a second, on all topics together"),
+    ("--storm-rate", float, "N", "of these, those on the topic that goes hot and cold"),
+    ("--seconds", float, "S", "how long each run lasts"),
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -64,6 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--broker", metavar="KIND", default="hedgerow", help="hedgerow (default), or mosquitto for stock ones"
     )
     experiment.add_argument("--timeline", metavar="FILE", type=Path, help="what happens when (TOML)")
+    storm = parser.add_argument_group("run storm", "what the storm is made of")
+    for flag, kind, metavar, text in STORM_SETTINGS:
+        storm.add_argument(flag, metavar=metavar, type=kind, help=text)
+    storm.add_argument("--durable", action="store_true", default=None, help="nodes keep sessions on the disk")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -99,7 +111,10 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.json
     check_json_file(file)
     experiment = import_module(EXPERIMENTS[name][0])
-    request = Request(arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell)
+    settings = _read_settings(arguments)
+    if settings and name != "storm":
+        raise ConfigError(f"{name} takes no --{next(iter(settings)).replace('_', '-')}")
+    request = Request(arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell, settings)
     with signals_as_exceptions():
         result: Result = experiment.run(request)
     if file is not None:
@@ -112,6 +127,12 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     if result.report is not None:
         print(f"report: {result.report}")
     return 0
+
+
+def _read_settings(arguments: argparse.Namespace) -> dict[str, float]:
+    names = [flag[2:].replace("-", "_") for flag, *_ in STORM_SETTINGS]
+    given = {name: getattr(arguments, name) for name in (*names, "durable")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _tell(text: str) -> None:

@@ -7,16 +7,18 @@ that was published, if there is one. They become a table on the terminal and a J
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hedgerow.errors import HedgerowError
 
 EXPERIMENTS: dict[str, tuple[str, str]] = {
+    "morales": ("hedgerow.lab.morales.experiment", "brokers that move: they keep the topics that are hot"),
     "schmitt": ("hedgerow.lab.schmitt.experiment", "bridges that come and go: five brokers, three leave"),
     "scale": ("hedgerow.lab.scale", "the federation as it grows: simulated, up to 10,000 brokers"),
     "spohn": ("hedgerow.lab.spohn.experiment", "brokers that federate: a grid of nine, whole and failing"),
+    "storm": ("hedgerow.lab.storm.experiment", "clients handed over all the time: a topic goes hot and cold"),
 }
 
 
@@ -46,6 +48,8 @@ class Request:
     """None: the experiment's own."""
     say: Callable[[str], None] = lambda text: None
     """Told what is being done, while it is."""
+    settings: Mapping[str, float] = field(default_factory=dict)
+    """What the experiment is to have other than by itself, by the setting's name."""
 
 
 @dataclass(frozen=True, slots=True)
