@@ -127,6 +127,13 @@ class DuplicateLog:
         if number not in life.pages and len(bits) == _BITS_BYTES:
             self.add_page(life, number).bits[:] = bits
 
+    def copy(self) -> DuplicateLog:
+        """Another one that remembers the same, to go on by itself."""
+        log = DuplicateLog(self._max_bytes)
+        for page in self._pages:
+            log.restore(page.key, bytes(page.bits))
+        return log
+
     def life(self, origin: str, epoch: int) -> Life:
         key = origin, epoch
         life = self._lives.get(key)

@@ -55,6 +55,7 @@ events = st.builds(
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
 BODIES: dict[Kind, st.SearchStrategy[Body]] = {

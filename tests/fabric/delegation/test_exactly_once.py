@@ -11,7 +11,7 @@ from tests.fabric.delegation.world import TAKEOVER_AFTER_S, World
 
 MOBILES = ("m1", "m2")
 FIXED = ("f1", "f2")
-CLIENTS = ("a@m1", "b@m1", "c@m2")
+CLIENTS = ("a@m1", "b@m1", "d@m1", "e@m1", "c@m2")
 FILTERS = ("t/1", "t/2", "t/+", "#")
 TOPICS = ("t/1", "t/2", "u")
 

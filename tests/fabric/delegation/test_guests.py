@@ -6,7 +6,15 @@ import pytest
 
 from hedgerow.fabric.delegation import attached, codec, stream
 from hedgerow.fabric.delegation.codec import Kind, Registration, Registrations, Serving
-from hedgerow.fabric.delegation.events import CalledBack, GuestSubscribed, Refused, Registered, Unregistered
+from hedgerow.fabric.delegation.events import (
+    CalledBack,
+    Delivery,
+    GuestSubscribed,
+    Refused,
+    Registered,
+    TurnedAway,
+    Unregistered,
+)
 from hedgerow.fabric.delegation.fixed import FixedSide
 from hedgerow.fabric.delegation.mobile import MobileSide
 from hedgerow.message import Message, MessageId
@@ -81,6 +89,23 @@ def test_a_client_of_another_mobile_broker_cannot_be_claimed(world: World, is_th
     assert fixed_of(world).callback_of("a") == "a@m1"
     assert fixed_of(world).callback_of("b") is None
     assert fixed_of(world).stats.unknown_callbacks == 2
+
+
+def test_a_client_whose_name_another_has_is_not_sent(world: World) -> None:
+    world.attach("a@m1", "f1")
+    mobile = mobile_of(world, "m2")
+    number = mobile.announce("a@m2", world.now)
+    world.settle("m2")
+    world.run()
+    assert not mobile.has_handled(number)
+    assert TurnedAway("a@m2") in world.events
+    assert Refused("m2", f"{DOMAIN}/m2/serving", "another 'a' is here") in world.events
+    world.come_back("a@m1")
+    world.run()
+    number = mobile.announce("a@m2", world.now)
+    world.settle("m2")
+    world.run()
+    assert mobile.has_handled(number)
 
 
 def test_announcements_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,3 +352,70 @@ def test_a_guest_is_not_taken_for_somebody_else_when_it_is_announced_again(world
     world.run()
     assert mobile_of(world, "m2").stats.unknown_callbacks == 1
     assert not mobile_of(world, "m2").notifier.away
+
+
+def test_an_event_that_is_written_again_is_marked_for_guests_of_other_mobile_brokers(world: World) -> None:
+    """The fixed broker has forgotten that it had delivered it, and its sender that it knew."""
+    delegate(world, "t/1", name="m2")
+    world.run()
+    world.attach("c@m2", "f1")
+    world.run()
+    event = world.publish("m1", "t/1")
+    world.carry("m1", "f1", 1, 0)
+    assert world.notified[event, "c@m2"] == 1
+    world.kill("f1")
+    world.notice("m1", "f1")
+    world.notice("m2", "f1")
+    world.revive("f1", with_memory=False)
+    world.connect("m2", "f1")
+    world.run()
+    world.attach("c@m2", "f1")
+    world.run()
+    world.connect("m1", "f1")
+    world.run()
+    assert (world.notified[event, "c@m2"], world.again[event, "c@m2"]) == (1, 1)
+
+
+def test_a_message_that_is_reclaimed_and_handed_on_again(world: World, sides: Sides) -> None:
+    """The first copy comes back after the second has left."""
+    mobile, _ = sides
+    event = MessageId("outside", 1, 1_000)
+    message = Message("t/1", b"x", 1, id=event)
+    world.expect(event, "t/1", "a@m1")
+    world.is_reading_late = True
+    world.attach("a@m1", "f1")
+    world.carry("m1", "f1", 0, 9)
+    world.hand_back("a@m1", "f1")
+    world.attach("a@m1", "f1")
+    mobile.hand_on("a@m1", 1, [message], world.now)
+    world.settle("m1")
+    world.carry("m1", "f1", 9, 0)
+    world.cut("m1", "f1")
+    world.notice("m1", "f1")
+    world.tick(TAKEOVER_AFTER_S)
+    world.come_back("a@m1")
+    assert world.again[event, "a@m1"] == 1
+    # It has not acknowledged it, so it waits: the word that the client is there, which is late, sends it on.
+    world.sessions["a@m1"] = [Delivery(message, (("a@m1", 1),))]
+    world.connect("m1", "f1")
+    world.run()
+    assert (world.notified[event, "a@m1"], world.again[event, "a@m1"]) == (0, 2)
+
+
+def test_a_message_that_is_reclaimed_does_not_come_back(world: World, sides: Sides) -> None:
+    mobile, _ = sides
+    event = MessageId("outside", 1, 1_000)
+    world.expect(event, "t/1", "a@m1")
+    world.is_reading_late = True
+    world.attach("a@m1", "f1")
+    world.run()
+    mobile.hand_on("a@m1", 1, [Message("t/1", b"x", 1, id=event)], world.now)
+    world.settle("m1")
+    world.run()
+    world.cut("m1", "f1")
+    world.notice("m1", "f1")
+    world.tick(TAKEOVER_AFTER_S)
+    world.come_back("a@m1")
+    world.connect("m1", "f1")
+    world.run()
+    assert (world.notified[event, "a@m1"], world.again[event, "a@m1"]) == (0, 1)

@@ -69,17 +69,6 @@ def test_a_delegated_topic_costs_one_publication_for_all_its_subscribers(world: 
     assert (body.is_all, body.callbacks) == (True, ())
 
 
-def test_with_a_client_at_the_fixed_broker_the_others_are_listed(world: World) -> None:
-    delegate(world, "t/1")
-    world.subscribe("d@m1", "t/1")
-    world.run()
-    world.attach("d@m1", "f1")
-    world.run()
-    world.publish("outside", "t/1")
-    (publication,) = world.links["m1", "f1"].down
-    assert b'{a@m1"b@m1}' in publication.payload
-
-
 def test_what_is_delegated_is_not_matched_by_the_mobile_broker(world: World) -> None:
     delegate(world, "t/1")
     event = world.publish("m1", "t/1")

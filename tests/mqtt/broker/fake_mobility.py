@@ -12,6 +12,7 @@ class FakeMobility:
         self.refuses: str | None = None
         self.expected: set[str] = set()
         self.kept: set[str] = set()
+        self.reserved: set[str] = set()
         self.guests: set[str] = set()
         self.told: list[tuple[object, ...]] = []
 
@@ -31,6 +32,9 @@ class FakeMobility:
 
     def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
         self.told.append(("received", connection.connected_session().client_id, topic, payload))
+
+    def reserves(self, topic: str) -> bool:
+        return topic in self.reserved
 
     def expects(self, client_id: str) -> bool:
         return client_id in self.expected

@@ -138,6 +138,32 @@ def test_what_a_link_retains_is_for_mobility_alone() -> None:
     assert not world.broker.retained.match("#", world.now)
 
 
+def test_what_others_publish_does_not_come_by_a_link() -> None:
+    """It would be taken for the word of the broker at its other end."""
+    world, _ = moving()
+    publisher = world.connect("publisher")
+    publisher.publish("d/node/hello", b"retained", retain=True)
+    client = link(world)
+    client.subscribe("d/node/#", 1)
+    publisher.publish("d/node/notify", b"live", 1)
+    assert client.take() == []
+
+
+def test_reserved_topics_are_not_for_clients() -> None:
+    world, mobility = moving()
+    mobility.reserved = {"d/node/notify"}
+    subscriber = world.connect("subscriber")
+    subscriber.subscribe("#", 1)
+    will = Will("d/node/notify", b"will")
+    publisher = world.connect("publisher", will=will)
+    for qos in (0, 1):
+        publisher.publish("d/node/notify", b"x", qos)
+    assert publisher.take_one(Puback).reason_code == Reason.NOT_AUTHORIZED
+    publisher.lose()
+    assert subscriber.take() == []
+    assert world.broker.stats.publish_refused == 2
+
+
 def test_a_link_knows_no_qos_2() -> None:
     world, mobility = moving()
     client = link(world)

@@ -112,10 +112,11 @@ class MobileHost(MovingHost):
     ) -> None:
         urls = tuple(f"mqtt://{each}:1883" for each in fixed)
         self.settings = MobileSettings(fixed=urls, address=f"{name}:1883", **settings)
+        self._domain = options.pop("domain", DOMAIN)
         super().__init__(fabric, name, **options)
 
     def _take_role(self) -> None:
-        self.node = MobileNode(self.broker, DOMAIN, self.settings, self.now)
+        self.node = MobileNode(self.broker, self._domain, self.settings, self.now)
 
     @property
     def delegated(self) -> set[str]:

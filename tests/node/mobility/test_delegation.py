@@ -231,3 +231,12 @@ def test_what_people_see(domain: Domain) -> None:
     assert told["registry/out"]["topics"] == ["cold"]
     assert told["fixed"]["linked"] is True
     assert {"what": "delegated", "which": "cold"}.items() <= told["moves"][-1].items()
+
+
+def test_a_broker_of_another_domain_is_told_so(domain: Domain) -> None:
+    host = domain.add_mobile("n", "f", settings=STAYING, domain="farm/elsewhere")
+    domain.advance(2)
+    assert any(
+        "the domain of this broker is farm/sector1" in event.reason for event in host.told(FixedNotLinked)
+    )
+    assert domain["f"].told(Refused)[0].sender == "n"

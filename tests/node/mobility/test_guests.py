@@ -129,3 +129,24 @@ def test_a_stranger_with_the_name_of_a_client_elsewhere_gets_nothing(domain: Dom
     domain.advance(2)
     traffic.stop()
     assert not stranger.payloads
+
+
+@pytest.mark.parametrize("version", ROAMING)
+def test_clients_are_sent_to_the_next_fixed_broker_when_one_is_lost(version: int) -> None:
+    domain = Domain()
+    domain.add_fixed("f")
+    domain.add_fixed("g")
+    domain.add_mobile("m", "f", "g", settings=MOVING)
+    domain.advance(0.5)
+    roamer = Roamer(domain, "m", "r", version, "cold")
+    plain = Roamer(domain, "m", "p", MQTT_3_1_1, "hot", "cold")
+    traffic = Traffic(domain, "m", steady(hot=50.0, cold=10.0))
+    domain.wait_for(lambda: roamer.at == "f", 5)
+    domain["f"].kill()
+    roamer.lose()
+    roamer._go("m")
+    domain.wait_for(lambda: roamer.at == "g", 30)
+    domain.advance(1)
+    traffic.stop()
+    domain.advance(2)
+    traffic.check([roamer, plain], may_double=version == MQTT_5)

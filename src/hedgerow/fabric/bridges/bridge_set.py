@@ -23,6 +23,7 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.mqtt.broker.limits import QueueLimits
+from hedgerow.mqtt.broker.mobility import KEPT_PREFIX
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.topics import matches
@@ -193,7 +194,7 @@ class BridgeSet:
         self._started_at = self._broker.now
         claimed = {bridge.session for bridge in self}
         for session in list(self._broker.sessions.values()):
-            if session.is_bridge and session not in claimed:
+            if session.is_bridge and session not in claimed and not session.client_id.startswith(KEPT_PREFIX):
                 stop_listening(self._broker, session)
                 self._left[session] = session.client_id
                 session.queue_limits = LEFT_LIMITS

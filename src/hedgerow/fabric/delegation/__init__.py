@@ -19,9 +19,11 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    begin to come unmatched. A delegation that it refuses is answered by RECOVERED as well.
 4. One publication for an event, each way: EVENT says who is notified already and whom the fixed broker is to
    notify (clients that moved there); NOTIFY says who is to be notified without matching, who is notified
-   already, and whether there is something to match too. As long as no client of the mobile broker is at the
-   fixed one, NOTIFY names nobody: it says "all" whom the fixed broker has matched. The mobile broker keeps
-   what that one holds as of each number that it has acknowledged, so both mean the same subscribers.
+   already, and whether there is something to match too. It does not list whom the fixed broker has matched:
+   it says "all". The mobile broker keeps what that one holds as of each number that it has acknowledged, so
+   both mean the same subscribers. Whom the fixed broker serves itself, as their clients are there, and who
+   was served before, is excepted by name: of a client that comes or goes the two learn at different times,
+   so what counts is who was there when NOTIFY was written. If these are the most, the others are listed.
 5. An event published here is *unsettled* until the fixed broker has handled it and the clients that are there
    have got it, with those who were notified of it (`done`). The fixed broker's notifications for it come
    before that, and what a client there did not get and is handed back; who is done is left out. Afterwards,
@@ -39,7 +41,10 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    subscriptions stay the mobile broker's: what it asks for at the fixed broker is written to its owner.
 
 What nobody can decide: a client that was at a fixed broker when that was lost may have got what is unsettled.
-It gets it from the mobile broker when it comes back, marked `is_again`.
+It gets it from the mobile broker when it comes back, marked `is_again`. If the fixed broker has forgotten all
+and is written it again, it does not know to whom of other mobile brokers it has delivered it: what comes of
+that is marked too. So is what comes back of two copies that followed a client there, when the first had been
+given up as lost.
 
 What is lost with a fixed broker that forgets: events from outside, and of other mobile brokers, that waited
 there for a client, and what clients had asked for there and the mobile broker was not yet told.

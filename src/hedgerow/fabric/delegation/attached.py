@@ -7,7 +7,7 @@ session of another one's client by naming it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from hedgerow.fabric.delegation import callbacks as addresses
 from hedgerow.fabric.delegation.limits import MAX_EXPECTED
@@ -17,11 +17,10 @@ class Attached:
     def __init__(self) -> None:
         self.expected: dict[str, str] = {}
         """Client id → callback, of those on their way."""
-        self.addresses = 0
-        """How many are here under a network address: any mobile broker may have named them."""
         self._callbacks: set[str] = set()
         self._by_client_id: dict[str, str] = {}
-        self._by_owner: dict[str, set[str]] = {}
+        self._by_owner: dict[str | None, set[str]] = {}
+        """None: those under a network address, which any mobile broker may have named."""
 
     def __contains__(self, callback: object) -> bool:
         return callback in self._callbacks
@@ -36,9 +35,10 @@ class Attached:
         """The clients of this mobile broker, in order."""
         return sorted(self._by_owner.get(broker_id, ()))
 
-    def has_any_of(self, broker_id: str) -> bool:
-        """May one of its subscribers be here?"""
-        return broker_id in self._by_owner or self.addresses > 0
+    def may_be_of(self, broker_id: str) -> Set[str]:
+        """All who are here and may be its subscribers."""
+        own, others = self._by_owner.get(broker_id), self._by_owner.get(None)
+        return own | others if own and others else own or others or frozenset()
 
     def callback_of(self, client_id: str) -> str | None:
         return self._by_client_id.get(client_id) or self.expected.get(client_id)
@@ -48,10 +48,7 @@ class Attached:
             return
         self._callbacks.add(callback)
         owner, client_id = addresses.owner_of(callback), addresses.client_id_of(callback)
-        if owner is None:
-            self.addresses += 1
-        else:
-            self._by_owner.setdefault(owner, set()).add(callback)
+        self._by_owner.setdefault(owner, set()).add(callback)
         if client_id is not None:
             self._by_client_id[client_id] = callback
             self.expected.pop(client_id, None)
@@ -61,13 +58,10 @@ class Attached:
             return
         self._callbacks.discard(callback)
         owner, client_id = addresses.owner_of(callback), addresses.client_id_of(callback)
-        if owner is None:
-            self.addresses -= 1
-        else:
-            clients = self._by_owner[owner]
-            clients.discard(callback)
-            if not clients:
-                del self._by_owner[owner]
+        clients = self._by_owner[owner]
+        clients.discard(callback)
+        if not clients:
+            del self._by_owner[owner]
         if client_id is not None and self._by_client_id.get(client_id) == callback:
             del self._by_client_id[client_id]
 

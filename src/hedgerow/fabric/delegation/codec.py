@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.fabric.delegation import callbacks as addresses
 from hedgerow.fabric.delegation.bloom import BloomError, CountingBloomFilter
-from hedgerow.fabric.delegation.limits import MAX_PAYLOAD_BYTES
+from hedgerow.fabric.delegation.limits import ENTRIES_PER_DELEGATION, MAX_ENTRIES, MAX_PAYLOAD_BYTES
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.packets import PUBLISH
@@ -162,7 +162,10 @@ class Event(NamedTuple):
     is_handed_on: bool = False
     """It was matched before, and only its way changed: its subscriber is with the receiver now."""
     is_all: bool = False
-    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges."""
+    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges, but for
+    those in `served`."""
+    is_again: bool = False
+    """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
 
 
 Body = Hello | Registrations | Filters | Unsubscription | Serving | Nothing | Event
@@ -248,7 +251,7 @@ def _write_registrations(body: Registrations) -> bytes:
 
 def _read_registrations(reader: Reader) -> Registrations:
     listed = _read_list(reader)
-    return Registrations(tuple(_read_registration(reader, listed) for _ in range(_read_count(reader))))
+    return Registrations(tuple(_read_registration(reader, listed) for _ in range(_read_topic_count(reader))))
 
 
 def _read_registration(reader: Reader, listed: Sequence[str]) -> Registration:
@@ -275,7 +278,7 @@ def _write_filters(body: Filters) -> bytes:
 
 
 def _read_filters(reader: Reader) -> Filters:
-    return Filters(tuple(_read_filter(reader) for _ in range(_read_count(reader))))
+    return Filters(tuple(_read_filter(reader) for _ in range(_read_topic_count(reader))))
 
 
 def _write_unsubscription(body: Unsubscription) -> bytes:
@@ -306,7 +309,7 @@ def _write_event(body: Event) -> bytes:
     message = body.message
     return b"".join(
         (
-            bytes([body.is_to_match | body.is_handed_on << 1 | body.is_all << 2]),
+            bytes([body.is_to_match | body.is_handed_on << 1 | body.is_all << 2 | body.is_again << 3]),
             _write_list([callback for callback, _ in body.callbacks]),
             bytes(qos for _, qos in body.callbacks),
             _write_list(body.served),
@@ -329,12 +332,12 @@ def _read_event(reader: Reader) -> Event:
     first = reader.byte()
     text = reader.utf8_string()
     found, reader.position = mqtt_properties.decode(reader.data, reader.position, PUBLISH)
-    if flags > 7 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels):
+    if flags > 15 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels):
         raise CodecError("an event out of bounds")
     _check_is_for_others(topic)
     message = Message(topic, reader.rest(), first & 3, bool(first & 4), found, _parse_id(text))
     pairs = tuple(zip(callbacks, levels, strict=True))
-    return Event(message, pairs, served, bool(flags & 1), bool(flags & 2), bool(flags & 4))
+    return Event(message, pairs, served, *(bool(flags & bit) for bit in (1, 2, 4, 8)))
 
 
 def _parse_id(text: str) -> MessageId:
@@ -371,11 +374,11 @@ def _rows(callbacks: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _read_list(reader: Reader) -> tuple[str, ...]:
-    found = [
-        callback
-        for _ in range(_read_count(reader))
-        for callback in addresses.decode_list(reader.utf8_string())
-    ]
+    found: list[str] = []
+    for _ in range(_read_count(reader)):
+        found += addresses.decode_list(reader.utf8_string())
+        if len(found) > MAX_ENTRIES:
+            raise CodecError("too many callbacks")
     if len(set(found)) != len(found):
         raise CodecError("a callback twice in a list")
     return tuple(found)
@@ -400,6 +403,14 @@ def _read_count(reader: Reader) -> int:
     count = reader.variable_byte_integer()
     if count > reader.remaining:  # Whatever is counted has a byte at least.
         raise CodecError("more is promised than there is")
+    return count
+
+
+def _read_topic_count(reader: Reader) -> int:
+    """As few as honest brokers write at a time: eight megabytes of them would be seconds of silence."""
+    count = _read_count(reader)
+    if count > ENTRIES_PER_DELEGATION:
+        raise CodecError(f"more than {ENTRIES_PER_DELEGATION} topics at a time")
     return count
 
 

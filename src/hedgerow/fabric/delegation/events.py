@@ -15,7 +15,7 @@ class Delivery(NamedTuple):
     message: Message
     callbacks: tuple[tuple[str, int], ...]
     is_again: bool = False
-    """They were at the fixed broker when that was lost, and it cannot be asked whether they had it."""
+    """They may have been at a fixed broker that was lost, and it cannot be asked whether they had it."""
     receipt: tuple[str, int] | None = None
     """Mobile broker and number, for `FixedSide.settle` when they have got it, or it was handed back."""
 
@@ -40,6 +40,11 @@ class Refused:
     sender: str
     topic: str
     why: str
+
+    @property
+    def address(self) -> str:
+        """By which the log's lines are counted: one who is refused all the time hides nobody else."""
+        return self.sender
 
     def __str__(self) -> str:
         return f"{self.sender!r} is refused {self.topic!r}: {self.why}"
@@ -110,6 +115,17 @@ class ClientMoved:
 
     def __str__(self) -> str:
         return f"{self.callback} is {'at the fixed' if self.is_at_fixed else 'back at the mobile'} broker"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """The fixed broker has another client of this id: this one is not to go there."""
+
+    level: ClassVar[int] = logging.INFO
+    callback: str
+
+    def __str__(self) -> str:
+        return f"{self.callback} stays: the fixed broker has another client of this name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +224,7 @@ DelegationEvent = (
     | TakenOver
     | Left
     | ClientMoved
+    | TurnedAway
     | HandedBack
     | RenewTopics
     | Forgotten

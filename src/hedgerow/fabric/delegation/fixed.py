@@ -55,9 +55,13 @@ from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.fabric.delegation.topics_held import Mobile, Topics
 from hedgerow.message import Message
 
+NOT_ITS_OWN = "a callback that is not its own, nor of a client here"
+
 
 class FixedSide:
-    """`allows` says which mobile brokers may delegate here. `epoch` as in `MobileSide`."""
+    """`allows` says which mobile brokers may delegate here, `is_taken` whether a client id is that of a
+    client here that is no mobile broker's, `may_read` and `may_write` what a mobile broker may have of the
+    events of others, and publish for others. `epoch` as in `MobileSide`."""
 
     def __init__(
         self,
@@ -68,6 +72,9 @@ class FixedSide:
         seen: DuplicateLog | None = None,
         forget_after_s: float = FORGET_AFTER_S,
         takeover_after_s: float = TAKEOVER_AFTER_S,
+        is_taken: Callable[[str], bool] = lambda client_id: False,
+        may_read: Callable[[str, str], bool] = lambda mobile_id, topic: True,
+        may_write: Callable[[str, str], bool] = lambda mobile_id, topic: True,
     ) -> None:
         self.broker_id = addresses.validate_broker_id(broker_id)
         self.domain = domain
@@ -81,9 +88,13 @@ class FixedSide:
         self.attached = Attached()
         self.seen = seen if seen is not None else DuplicateLog()
         self._allows = allows
+        self._is_taken = is_taken
+        self._may_write = may_write
         self._events: list[DelegationEvent] = []
         self._topics = Topics(self._events)
-        self._distributor = Distributor(self.mobiles, self._topics, self.attached, self.seen, self.stats)
+        self._distributor = Distributor(
+            self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read
+        )
 
     # Mobile brokers come and go
 
@@ -171,6 +182,12 @@ class FixedSide:
         if mobile is not None and topic_filter in mobile.topics:
             self._distributor.offer(mobile, message, now)
 
+    def make_up(self, mobile_id: str, message: Message, is_again: bool, now: float) -> None:
+        """An event from elsewhere that this mobile broker has missed; `is_again`: or perhaps it has not."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None:
+            self._distributor.make_up(mobile, Event(message, is_again=is_again), now)
+
     def settle(self, mobile_id: str, number: int) -> None:
         """The clients of one delivery with this receipt have got it, or have it handed back: `client_left`
         comes before this."""
@@ -193,8 +210,11 @@ class FixedSide:
         if owner is not None:
             self._tell(owner, Serving(callback, True), now)
 
-    def client_left(self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float) -> None:
-        """It is connected here no more; these messages, each with its QoS, it did not get.
+    def client_left(
+        self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float, is_again: bool = False
+    ) -> None:
+        """It is connected here no more; these messages, each with its QoS, it did not get. `is_again`: or it
+        did, in a life of this broker that is forgotten.
 
         After `ClientMoved` it is for the messages alone.
         """
@@ -206,7 +226,8 @@ class FixedSide:
         if was_here:
             self._tell(owner, Serving(callback, False), now)
         for message, qos in undelivered:
-            self._distributor.notify(owner, Event(message, ((callback, qos),), is_handed_on=True), now)
+            handed_back = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
+            self._distributor.notify(owner, handed_back, now)
 
     def subscribe(self, callback: str, topic_filter: str, qos: int, now: float) -> bool:
         """A client that is here asks for it: its mobile broker, who owns its subscriptions, is told. False:
@@ -275,7 +296,7 @@ class FixedSide:
     def _handle(self, mobile: Mobile, kind: Kind, body: Body, topic: str, now: float) -> None:
         match body:
             case Event():
-                self._distributor.handle_event(mobile, body, now)
+                self._handle_event(mobile, body, topic, now)
             case Registrations():
                 self._handle_delegate(mobile, body, topic, now)
             case Filters():
@@ -285,7 +306,7 @@ class FixedSide:
                 left = {name: qos for name, qos in entries.items() if name != callback}
                 self._topics.set(mobile, topic_filter, left)
             case Serving():
-                self._handle_serving(mobile, body, now)
+                self._handle_serving(mobile, body, topic, now)
             case Nothing() if kind == Kind.DEACTIVATE_ALL:
                 self._give_back(mobile, mobile.delegated, now)
             case Nothing() if kind == Kind.UNSUBSCRIPTION_ALL:
@@ -296,13 +317,34 @@ class FixedSide:
             case Nothing() if kind == Kind.DEACTIVATE_NO:
                 self._renew_topics(mobile)
 
-    def _handle_serving(self, mobile: Mobile, serving: Serving, now: float) -> None:
+    def _handle_event(self, mobile: Mobile, event: Event, topic: str, now: float) -> None:
+        if event.message.topic[:1] == "$":
+            self.refuse(
+                mobile.broker_id, topic, "a plan comes from elsewhere: no mobile broker commands another"
+            )
+            return
+        unknown = self.stats.unknown_callbacks
+        # What its own clients have of it is between them and their broker.
+        is_public = event.is_handed_on or self._may_write(mobile.broker_id, event.message.topic)
+        if not is_public:
+            self.refuse(mobile.broker_id, topic, f"no right to publish to {event.message.topic!r}")
+        self._distributor.handle_event(mobile, event, is_public, now)
+        if self.stats.unknown_callbacks != unknown:
+            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+
+    def _handle_serving(self, mobile: Mobile, serving: Serving, topic: str, now: float) -> None:
         callback, is_there = serving
-        if not self._distributor.may_name(mobile, callback) or (
-            not is_there and not self.attached.expect(callback)
-        ):
+        if not self._distributor.may_name(mobile, callback):
             self.stats.unknown_callbacks += 1
-        elif is_there:
+            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+        elif not is_there:
+            client_id = addresses.client_id_of(callback) or ""
+            if self._is_taken(client_id) or not self.attached.expect(callback):
+                # Sent here all the same, it would take the session of the other.
+                self.stats.unknown_callbacks += 1
+                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
+                self._events.append(Refused(mobile.broker_id, topic, f"another {client_id!r} is here"))
+        else:
             self.attached.expect_no_more(callback)
             if callback in self.attached:
                 self.attached.discard(callback)
@@ -328,7 +370,7 @@ class FixedSide:
         if mobile.entries - len(before or ()) + len(registration.entries) > MAX_ENTRIES:
             return "too many subscribers"
         if not all(self._distributor.may_name(mobile, callback) for callback, _ in registration.entries):
-            return "a callback that is not its own, nor of a client here"
+            return NOT_ITS_OWN
         return None
 
     def _give_back(self, mobile: Mobile, topic_filters: Iterable[str], now: float) -> None:
@@ -339,8 +381,8 @@ class FixedSide:
             entries = mobile.topics.get(topic_filter, {})
             before = tuple((name, qos) for name, qos in entries.items() if name != mobile.own)
             given.append(Registration(topic_filter, before))
-            if self.attached.has_any_of(mobile.broker_id):
-                called_back.update((name, None) for name, _ in before if name in self.attached)
+            if guests := self.attached.may_be_of(mobile.broker_id):
+                called_back.update((name, None) for name, _ in before if name in guests)
             if _is_for(mobile, topic_filter) and (entries or len(mobile.topics) < MAX_REGISTRIES):
                 self._topics.set(mobile, topic_filter, {mobile.own: 2})
         for row in rows(given):
@@ -363,7 +405,8 @@ class FixedSide:
             if isinstance(record.body, Event):
                 # "All" was said of what is delegated no longer: everything is matched there now.
                 is_to_match = record.body.is_to_match or record.body.is_all
-                body = record.body._replace(is_to_match=is_to_match, is_all=False)
+                is_again = record.body.is_again or record.is_sent
+                body = record.body._replace(is_to_match=is_to_match, is_all=False, is_again=is_again)
                 mobile.stream.put(Kind.NOTIFY, body, now)
         for callback in self.attached.of(mobile.broker_id):
             mobile.stream.put(Kind.SERVING, Serving(callback, True), now)

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from hedgerow.fabric.delegation import callbacks as addresses
 from hedgerow.fabric.delegation.codec import Kind, Registrations, Serving, Unsubscription
-from hedgerow.fabric.delegation.events import ClientMoved, DelegationEvent, GuestSubscribed, GuestUnsubscribed
+from hedgerow.fabric.delegation.events import (
+    ClientMoved,
+    DelegationEvent,
+    GuestSubscribed,
+    GuestUnsubscribed,
+    TurnedAway,
+)
 from hedgerow.fabric.delegation.notifier import Notifier
 from hedgerow.fabric.delegation.uplink import Uplink
 
@@ -85,12 +91,15 @@ class Guests:
                 self._notifier.settle(uplink, unsettled, only=callback)
             self._notifier.reclaim(uplink, only=callback)
 
-    def handle_serving(self, uplink: Uplink, serving: Serving) -> None:
+    def handle_serving(self, uplink: Uplink, serving: Serving, acknowledged: int) -> None:
         callback = serving.callback
         if not serving.is_here:
             if self._notifier.away.get(callback) is uplink:
                 self._notifier.remove_away(callback)
                 self._events.append(ClientMoved(callback, False))
+            elif self._is_on_its_way(uplink, callback, acknowledged):
+                self._withdraw(callback)
+                self._events.append(TurnedAway(callback))
         elif not self._knows(uplink, callback):
             self._notifier.stats.unknown_callbacks += 1
         else:
@@ -98,6 +107,13 @@ class Guests:
             self._withdraw(callback)
             self._notifier.set_away(callback, uplink)
             self._events.append(ClientMoved(callback, True))
+
+    def _is_on_its_way(self, uplink: Uplink, callback: str, acknowledged: int) -> bool:
+        """Does the fixed broker know that it is?"""
+        announcement = self.announced.get(callback)
+        return (
+            announcement is not None and announcement.uplink is uplink and announcement.number <= acknowledged
+        )
 
     def _knows(self, uplink: Uplink, callback: str) -> bool:
         announcement = self.announced.get(callback)

@@ -181,7 +181,10 @@ class MobileSide:
         if old is None:
             return
         if not old.stream.is_open:
+            # It is not there to take leave of. If it ever comes back, both begin anew.
             self._give_up(old, now)
+            self._drop(old)
+            return
         old.deactivated = old.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now).number
         if len(self.uplinks) > MAX_FIXED_BROKERS:
             oldest = next(iter(self.uplinks.values()))
@@ -291,9 +294,11 @@ class MobileSide:
         """It is connected here, wherever it was before, or was to go."""
         self.guests.client_attached(callback, now)
 
-    def hand_on(self, callback: str, qos: int, undelivered: Sequence[Message], now: float) -> None:
+    def hand_on(
+        self, callback: str, qos: int, undelivered: Sequence[Message], now: float, is_again: bool = False
+    ) -> None:
         """These waited here for a client that is at the fixed broker now."""
-        self.notifier.hand_on(callback, qos, undelivered, now)
+        self.notifier.hand_on(callback, qos, undelivered, now, is_again)
 
     # What fixed brokers write
 
@@ -323,7 +328,7 @@ class MobileSide:
     def _handle(self, uplink: Uplink, kind: Kind, header: Header, body: Body, now: float) -> None:
         match body:
             case Event():
-                self.notifier.notify(uplink, uplink is self.current, body, now)
+                self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
             case Registrations() if kind == Kind.SUBSCRIPTION:
                 self.guests.handle_subscription(uplink, body)
             case Unsubscription():
@@ -332,7 +337,7 @@ class MobileSide:
                 for registration in body.topics:
                     self._handle_recovered(uplink, registration, header.acknowledged, now)
             case Serving():
-                self.guests.handle_serving(uplink, body)
+                self.guests.handle_serving(uplink, body, header.acknowledged)
 
     def _handle_hello(self, uplink: Uplink, header: Header, hello: Hello, now: float) -> None:
         is_new = uplink.stream.receive_hello(header, hello, now)

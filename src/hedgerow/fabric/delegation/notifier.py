@@ -88,11 +88,14 @@ class Notifier:
                 continue
             event = record.event
             mine = {name: qos for name, qos in event.callbacks if only in (None, name)}
-            self._deliver(event.message, mine, is_again=record.is_sent)
+            self._deliver(event.message, mine, is_again=record.is_sent or event.is_again)
             rest = tuple(pair for pair in event.callbacks if pair[0] not in mine)
             record.body = event._replace(callbacks=rest)
-            # It may be sent back, if the client had gone before it came there.
-            uplink.reclaimed.update((str(event.message.id), name) for name in mine)
+            assert event.message.id is not None
+            for name in mine:
+                # It may be sent back, if the client had gone before it came there.
+                uplink.reclaimed.add((str(event.message.id), name))
+                uplink.handed_on.pop((event.message.id, name), None)
 
     def publish(self, message: Message, matched: Matched, uplink: Uplink | None, now: float) -> None:
         """An event that was published here; the uplink is that to the fixed broker, if there is one."""
@@ -120,23 +123,24 @@ class Notifier:
             if self.away.get(callback) is not uplink:
                 self.hand_on(callback, qos, [message], now)
 
-    def notify(self, uplink: Uplink, is_current: bool, event: Event, now: float) -> None:
+    def notify(self, uplink: Uplink, is_current: bool, event: Event, acknowledged: int, now: float) -> None:
         message = event.message
         assert message.id is not None
         message.expire_from(now)
         if event.is_handed_on:
-            self._take_back(uplink, event)
+            self._take_back(uplink, event, acknowledged)
             return
         unsettled = uplink.unsettled.get(message.id)
         if unsettled is None and self.accepted.seen(message.id):
             self.stats.duplicates += 1
             return
-        if event.is_all and is_current and not (event.callbacks or event.served or event.is_to_match):
-            self._notify_all(uplink, message, unsettled)
+        if event.is_all and is_current and not (event.callbacks or event.is_to_match):
+            self._notify_all(uplink, event, unsettled)
             return
         wanted = self._still_wanted(event)
         if event.is_all:
-            for name, qos in uplink.matched_there(message.topic, self.registries).callbacks:
+            # Who is served there is not done: should the fixed broker be lost, he may not have got it.
+            for name, qos in uplink.matched_there(message.topic, self.registries, event.served).callbacks:
                 wanted[name] = max(qos, wanted.get(name, 0))
         matched: dict[str, int] = {}
         # One that is being left does not know the latest topics, but its word may be the first.
@@ -154,23 +158,23 @@ class Notifier:
             if callback in wanted or callback in done:
                 continue
             if callback in self.away:
-                self.hand_on(callback, qos, [message], now)
+                self.hand_on(callback, qos, [message], now, event.is_again)
             else:
                 wanted[callback] = qos
         if not done.isdisjoint(wanted):
             wanted = {name: qos for name, qos in wanted.items() if name not in done}
-        self._deliver(message, wanted)
+        self._deliver(message, wanted, event.is_again)
 
-    def _notify_all(self, uplink: Uplink, message: Message, unsettled: Unsettled | None) -> None:
+    def _notify_all(self, uplink: Uplink, event: Event, unsettled: Unsettled | None) -> None:
         """What most notifications are: no step for each subscriber, but of those who are done already."""
-        names, callbacks = uplink.matched_there(message.topic, self.registries)
+        names, callbacks = uplink.matched_there(event.message.topic, self.registries, event.served)
         if unsettled is not None:
             done = unsettled.record.done
             unsettled.record.done = done | names if done else names
             if not done.isdisjoint(names):
                 callbacks = tuple(pair for pair in callbacks if pair[0] not in done)
         if callbacks:
-            self.deliveries.append(Delivery(message, callbacks))
+            self.deliveries.append(Delivery(event.message, callbacks, event.is_again))
 
     def _still_wanted(self, event: Event) -> dict[str, int]:
         topic = event.message.topic
@@ -178,49 +182,57 @@ class Notifier:
         self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         return wanted
 
-    def _take_back(self, uplink: Uplink, event: Event) -> None:
+    def _take_back(self, uplink: Uplink, event: Event, acknowledged: int) -> None:
         """The fixed broker could not deliver it to clients that are gone from there."""
         message = event.message
         assert message.id is not None
-        text = str(message.id)
         unsettled = uplink.unsettled.get(message.id)
-        due = {}
         for name, qos in self._still_wanted(event).items():
-            followed = uplink.handed_on.pop((message.id, name), None)
-            if followed is not None:
+            is_reclaimed = (str(message.id), name) in uplink.reclaimed
+            followed = uplink.handed_on.get((message.id, name))
+            is_again = event.is_again
+            if followed is None:
+                if is_reclaimed or (unsettled is not None and name in unsettled.record.done):
+                    continue
+            elif is_reclaimed and acknowledged < followed.number:
+                continue  # It is the copy that was reclaimed, and another is on its way to the client.
+            else:
+                del uplink.handed_on[message.id, name]
                 rest = tuple(pair for pair in followed.event.callbacks if pair[0] != name)
                 followed.body = followed.event._replace(callbacks=rest)
-            elif unsettled is not None and name in unsettled.record.done:
-                continue
-            if (text, name) in uplink.reclaimed:
-                continue
+                # Of two copies that were there, nobody can tell which this is: the client may have the other.
+                is_again |= is_reclaimed or followed.event.is_again
             if unsettled is not None:
                 unsettled.record.done |= {name}
-            due[name] = qos
-        self._deliver(message, due)
+            self._deliver(message, {name: qos}, is_again)
 
     def _deliver(self, message: Message, wanted: Mapping[str, int], is_again: bool = False) -> None:
         if wanted:
             self.deliveries.append(Delivery(message, tuple(wanted.items()), is_again))
 
-    def hand_on(self, callback: str, qos: int, undelivered: Sequence[Message], now: float) -> None:
+    def hand_on(
+        self, callback: str, qos: int, undelivered: Sequence[Message], now: float, is_again: bool = False
+    ) -> None:
         """These waited here for a client that is at the fixed broker now."""
         uplink = self.away.get(callback)
         for message in undelivered:
             if uplink is None or not uplink.stream.has_room(message):
                 self.stats.overflowed += uplink is not None
-                self._deliver(message, {callback: qos})
+                self._deliver(message, {callback: qos}, is_again)
             else:
-                handed_on = Event(message, ((callback, qos),), is_handed_on=True)
+                handed_on = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
                 assert message.id is not None
-                uplink.reclaimed.discard((str(message.id), callback))
                 uplink.handed_on[message.id, callback] = uplink.stream.put(Kind.EVENT, handed_on, now)
 
     def write_again(self, uplink: Uplink, unsettled: Unsettled, now: float) -> None:
-        """To another fixed broker, or one that has forgotten: for others, as ours are done."""
+        """To another fixed broker, or one that has forgotten: for others, as ours are done. Of those, who was
+        there may have got it before that one was lost."""
         record, published = unsettled
         message = record.event.message
         assert message.id is not None
-        fresh = uplink.stream.put(Kind.EVENT, Event(message, served=tuple(record.done)), now)
+        is_again = record.is_sent or record.event.is_again
+        fresh = uplink.stream.put(
+            Kind.EVENT, Event(message, served=tuple(record.done), is_again=is_again), now
+        )
         fresh.done = record.done
         uplink.unsettled[message.id] = Unsettled(fresh, published)

@@ -76,6 +76,8 @@ class Stream:
         self.peer_link = 0
         self.received = 0
         self.number = 0
+        self.lives = 0
+        """How often it began anew: numbers of another life mean nothing."""
         self.records: deque[Record] = deque()
         """Not acknowledged."""
         self.held: deque[Record] = deque()
@@ -153,6 +155,7 @@ class Stream:
     def begin_anew(self) -> list[Record]:
         """From 1 on. What was not acknowledged is given back; nothing of it is in the stream any more."""
         left = self.kept
+        self.lives += 1
         self.receipts_before += self.received
         self.records.clear()
         self.held.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from hedgerow.fabric.delegation import callbacks as addresses
@@ -45,13 +46,23 @@ class Found:
     is_to_match: bool = False
     """It matches a topic of it on its own."""
 
-    def subscribers(self) -> dict[str, int]:
-        """Each once, at the highest QoS of its subscriptions. It takes as long as they are many."""
-        wanted: dict[str, int] = {}
-        for entries in self.registries:
-            for name, qos in entries.items():
-                wanted[name] = max(qos, wanted.get(name, 0))
-        return wanted
+    def divide(self, names: Set[str]) -> tuple[dict[str, int], dict[str, int] | None]:
+        """The subscribers that are among these, and the others: None where it is shorter to say "all but the
+        former". Then it takes as long as these names are many, and not as the subscribers are."""
+        among = _highest([{name: each[name] for name in each.keys() & names} for each in self.registries])
+        if self.registries and 2 * len(among) <= max(map(len, self.registries)):
+            return among, None
+        others = {name: qos for name, qos in _highest(self.registries).items() if name not in among}
+        return among, others if len(others) < len(among) or not self.registries else None
+
+
+def _highest(registries: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Each subscriber once, at the highest QoS of its subscriptions."""
+    wanted = dict(registries[0]) if registries else {}
+    for entries in registries[1:]:
+        for name, qos in entries.items():
+            wanted[name] = max(qos, wanted.get(name, 0))
+    return wanted
 
 
 class Topics:

@@ -41,6 +41,8 @@ class Uplink:
     """What is matched there, as the fixed broker sees it: callback → QoS."""
     notified: dict[str, Notified] = field(default_factory=dict)
     """By topic, so that an event costs little however many subscribers it has; as long as nothing changes."""
+    notified_but: dict[str, tuple[tuple[str, ...], Notified]] = field(default_factory=dict)
+    """The same without those who were served last time: mostly they are the same this time."""
     generation: int = 0
     """Of the registries, when that was found."""
     unsettled: dict[MessageId, Unsettled] = field(default_factory=dict)
@@ -78,12 +80,12 @@ class Uplink:
                 break
             match record.body:
                 case Registrations():
-                    self.notified.clear()
+                    self._forget_notified()
                     for topic_filter, entries in record.body.topics:
                         if self._set(topic_filter, dict(entries), registries):
                             fresh.append(topic_filter)
                 case Unsubscription(topic_filter, callback) if record.kind == Kind.UNSUBSCRIPTION_SINGLE:
-                    self.notified.clear()
+                    self._forget_notified()
                     before = self.delegated.get(topic_filter, topic_filter)
                     if before is not None and before.pop(callback, None) is not None and not before:
                         self.delegated.remove(topic_filter, topic_filter)
@@ -109,21 +111,22 @@ class Uplink:
             for callback, _ in event.callbacks if event.is_handed_on else ():
                 if self.handed_on.get((event.message.id, callback)) is record:
                     del self.handed_on[event.message.id, callback]
+                    self.reclaimed.discard((str(event.message.id), callback))
         if not self.stream.records and not self.stream.held:
             self.ever_served = {name for name, at in away.items() if at is self}
             self.reclaimed.clear()
 
     def take_back(self, topic_filter: str, registry: Registry | None) -> None:
         """From where the stream is now, this is matched here."""
-        self.notified.clear()
+        self._forget_notified()
         self.delegated.remove(topic_filter, topic_filter)
         if registry is not None:
             self.outside.set(topic_filter, topic_filter, registry)
 
-    def matched_there(self, topic: str, registries: Registries) -> Notified:
+    def matched_there(self, topic: str, registries: Registries, but: tuple[str, ...] = ()) -> Notified:
         """All whom the fixed broker has matched, and who have not unsubscribed since it was told of them."""
         if self.generation != registries.generation or len(self.notified) >= MAX_NOTIFIED:
-            self.notified.clear()
+            self._forget_notified()
             self.generation = registries.generation
         known = self.notified.get(topic)
         if known is None:
@@ -133,11 +136,22 @@ class Uplink:
                     if registries.wants(name, topic):
                         wanted[name] = max(qos, wanted.get(name, 0))
             known = self.notified[topic] = Notified(frozenset(wanted), tuple(wanted.items()))
-        return known
+        if not but:
+            return known
+        last = self.notified_but.get(topic)
+        if last is None or last[0] != but:
+            names = known.names.difference(but)
+            fewer = Notified(names, tuple(pair for pair in known.callbacks if pair[0] in names))
+            last = self.notified_but[topic] = but, fewer
+        return last[1]
+
+    def _forget_notified(self) -> None:
+        self.notified.clear()
+        self.notified_but.clear()
 
     def know_nothing(self, registries: Registries) -> None:
         """The fixed broker has no topics yet: all is matched here."""
-        self.notified.clear()
+        self._forget_notified()
         self.delegated = TopicTree()
         self.outside = TopicTree()
         for registry in registries:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hedgerow.mqtt.broker.session import Session
 
 MOBILE_PREFIX = "hedgerow-mobile-"  # of the client ids of mobile brokers
+KEPT_PREFIX = "hedgerow-kept-"  # of sessions without clients, for what such a broker has yet to do
 ADDRESS_PROPERTY = "hedgerow-address"  # a user property of CONNECT: HOST:PORT where its clients reach it
 
 

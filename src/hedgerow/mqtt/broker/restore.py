@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hedgerow.mqtt.broker.changes import SessionRecord, Snapshot
+from hedgerow.mqtt.broker.mobility import KEPT_PREFIX
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 
@@ -19,7 +20,8 @@ def restore(broker: Broker, snapshot: Snapshot) -> None:
         if session.subscriptions is None:
             session.subscriptions = {}
         session.subscriptions[record.subscription.topic_filter] = record
-        broker.subscriptions.add(session, record.subscription, record.subscription_identifier)
+        if not (session.is_bridge and session.client_id.startswith(KEPT_PREFIX)):
+            broker.subscriptions.add(session, record.subscription, record.subscription_identifier)
     for key, packet_id in snapshot.received:
         session = sessions[key]
         if session.received is None:

@@ -19,6 +19,7 @@ from hedgerow.fabric.delegation.events import (
     ClientMoved,
     DelegationEvent,
     Delivery,
+    Forgotten,
     Registered,
     RenewTopics,
     Unregistered,
@@ -34,8 +35,10 @@ from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import Publish, Subscription
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.node.mobility.coordination import is_coordination
 from hedgerow.node.mobility.events import MobileLinked, NodeEvent
 from hedgerow.node.mobility.guests import Guests
+from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles
 
 
 class SupportPort(Port):
@@ -60,20 +63,51 @@ class FixedNode:
         self._allow = allow
         epoch = (broker.epoch << 20) + int(broker.begun_at * (1 << 20))
         self.machine = FixedSide(
-            broker.node_id, domain, epoch, self._allows, takeover_after_s=takeover_after_s
+            broker.node_id,
+            domain,
+            epoch,
+            self._allows,
+            takeover_after_s=takeover_after_s,
+            is_taken=self._is_taken,
+            may_read=self._may_read,
+            may_write=self._may_write,
         )
-        self.guests = Guests(broker, self.machine)
+        self._kept = KeptForMobiles(broker, self.machine)
+        self.guests = Guests(broker, self.machine, self._kept)
         self.is_stirred = True
         self._port = SupportPort(self)
         self._filters: Counter[str] = Counter()
         self._links: dict[str, Connection] = {}
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
+        self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
         self._events: list[DelegationEvent | NodeEvent] = []
         broker.mobility = self
         broker.speaks_renewals = True
 
     def _allows(self, mobile_id: str) -> bool:
         return self._allow is None or mobile_id in self._allow
+
+    def _is_taken(self, client_id: str) -> bool:
+        """By a client of this broker's own, whose session would be the guest's."""
+        session = self.broker.sessions.get(client_id)
+        if session is None or self.guests.callback_of(session) is not None:
+            return False
+        return session.connection is not None or bool(session.subscriptions)
+
+    def _may_read(self, mobile_id: str, topic: str) -> bool:
+        """Who may delegate has no more rights than other users: its clients get what it may have."""
+        access = self.broker.access
+        if access.is_open or mobile_id not in self._users:
+            return True  # Of one that has not come back since this broker started, all is kept.
+        return access.may_read(self._users[mobile_id], MOBILE_PREFIX + mobile_id, topic)
+
+    def _may_write(self, mobile_id: str, topic: str) -> bool:
+        access, user = self.broker.access, self._users.get(mobile_id)
+        may_write = access.is_open or access.may_write(user, MOBILE_PREFIX + mobile_id, topic)
+        return may_write and not self.reserves(topic)
+
+    def reserves(self, topic: str) -> bool:
+        return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.mobiles))
 
     # Links of mobile brokers (`Mobility`)
 
@@ -90,7 +124,11 @@ class FixedNode:
         mobile_id = _mobile_of(connection)
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
+        self._users[mobile_id] = connection.connected_session().username
         self.machine.link_up(mobile_id, self.broker.now)
+        if mobile_id not in self.machine.mobiles:
+            connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
+            return
         self._events.append(MobileLinked(mobile_id, address))
         self.is_stirred = True
 
@@ -99,17 +137,36 @@ class FixedNode:
         if self._links.get(mobile_id) is connection:
             del self._links[mobile_id]
             self.machine.link_down(mobile_id, self.broker.now)
+            self._forget_if_gone(mobile_id)
             self.is_stirred = True
 
+    def _forget_if_gone(self, mobile_id: str) -> None:
+        if mobile_id not in self.machine.mobiles:
+            self._addresses.pop(mobile_id, None)
+            self._users.pop(mobile_id, None)
+
     def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
-        self.machine.receive_publication(_mobile_of(connection), topic, payload, self.broker.now)
+        mobile_id = _mobile_of(connection)
+        self.machine.receive_publication(mobile_id, topic, payload, self.broker.now)
+        self._kept.note(stores=True, but=mobile_id)
+        if not topic.startswith(f"{self.domain}/"):
+            # It would be of no use, and say nothing, for as long as it is there.
+            connection.disconnect(Reason.NOT_AUTHORIZED, f"the domain of this broker is {self.domain}")
         self.is_stirred = True
 
     # Events
 
     def published(self, message: Message) -> None:
         self.machine.publish(message, self.broker.now)
+        if self._kept.is_on and message.qos:
+            # Now: whoever published it hears that it was taken when this is stored.
+            self._deliver_all()
+            self._kept.note(stores=True)
         self.is_stirred = True
+
+    def _deliver_all(self) -> None:
+        for delivery in self.machine.take_deliveries():
+            self._deliver(delivery)
 
     def _deliver(self, delivery: Delivery) -> None:
         broker = self.broker
@@ -122,6 +179,8 @@ class FixedNode:
     def _publish_outside(self, message: Message) -> None:
         if not self._port.is_duplicate(message):
             self._port.publish(message)
+            if message.qos:
+                self.broker.durability.store_seen((message,))
 
     # Guests (`Mobility`)
 
@@ -143,9 +202,13 @@ class FixedNode:
     def discarded(self, session: Session) -> None:
         callback = self.guests.callback_of(session)
         if callback is not None:
-            undelivered = self.guests.leave(callback)
-            self.machine.client_left(callback, undelivered, self.broker.now)
+            self._leave(callback)
             self.is_stirred = True
+
+    def _leave(self, callback: str) -> None:
+        undelivered = self.guests.leave(callback)
+        self.machine.client_left(callback, undelivered, self.broker.now)
+        self._kept.left(callback)
 
     def subscribes(self, session: Session, subscription: Subscription) -> bool:
         callback = self.guests.callback_of(session)
@@ -179,12 +242,13 @@ class FixedNode:
     @property
     def deadline(self) -> float:
         due = self.machine.next_deadline()
-        return min(float("inf") if due is None else due, self.guests.deadline)
+        return min(float("inf") if due is None else due, self.guests.deadline, self._kept.deadline)
 
     def handle_timer(self, now: float) -> None:
         self.broker.now = now
         self.machine.handle_timer(now)
         self.guests.handle_timer(now)
+        self._kept.handle_timer(now)
         for callback in self.guests.take_lingering(now):
             self._send_home(callback, Renewal.ACTIVE_TOPICS)
         self.is_stirred = True
@@ -196,10 +260,11 @@ class FixedNode:
             for message in self.machine.take_outside():
                 self._publish_outside(message)
             # Before events: a guest that has left since takes with it what was for it here.
-            for delivery in self.machine.take_deliveries():
-                self._deliver(delivery)
+            self._deliver_all()
             for event in self.machine.take_events():
                 self._handle_event(event, now)
+            self._kept.serve(now)
+            self._deliver_all()
             publications = self.machine.take_publications()
             if publications:
                 # What they acknowledge is stored before they leave.
@@ -217,8 +282,12 @@ class FixedNode:
                 self._register(event.mobile_broker, event.topic_filter, now)
                 return  # Each subscription of each mobile broker is no news for the log.
             case Unregistered():
+                self._kept.unregistered(event.mobile_broker, event.topic_filter)
                 self._unregister(event.topic_filter)
                 return
+            case Forgotten():
+                self._kept.forgotten(event.mobile_broker)
+                self._forget_if_gone(event.mobile_broker)
             case CalledBack():
                 self._send_home(event.callback, Renewal.ACTIVE_TOPICS)
             case RenewTopics():
@@ -229,12 +298,14 @@ class FixedNode:
         self._events.append(event)
 
     def _register(self, mobile_id: str, topic_filter: str, now: float) -> None:
+        self._kept.registered(mobile_id, topic_filter)
         self._filters[topic_filter] += 1
         if self._filters[topic_filter] == 1:
             self._port.subscribe(topic_filter, now)
         for message in list(self.broker.retained.match(topic_filter, now)):
             self.broker.identify_late(message)
             self.machine.offer(mobile_id, topic_filter, message, now)
+        self._kept.note()
 
     def _unregister(self, topic_filter: str) -> None:
         self._filters[topic_filter] -= 1
@@ -247,8 +318,7 @@ class FixedNode:
         session = self.guests.session_of(callback)
         if session is None:
             return
-        undelivered = self.guests.leave(callback)
-        self.machine.client_left(callback, undelivered, self.broker.now)
+        self._leave(callback)
         if session.connection is not None:
             session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
         if self.broker.sessions.get(session.client_id) is session:

@@ -17,7 +17,8 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
-from hedgerow.mqtt.outbox import Delivery, Stage
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles, is_finished
 from hedgerow.node.mobility.waiting import take_waiting
 
 CALL_S = 3.0
@@ -33,9 +34,10 @@ class _Unsettled(NamedTuple):
 
 
 class Guests:
-    def __init__(self, broker: Broker, machine: FixedSide) -> None:
+    def __init__(self, broker: Broker, machine: FixedSide, kept: KeptForMobiles) -> None:
         self._broker = broker
         self._machine = machine
+        self._kept = kept
         self._sessions: dict[str, Session] = {}  # by callback
         self._callbacks: dict[str, str] = {}  # by client id
         self._called: dict[str, tuple[float, int]] = {}  # when they are told again to go home, and how often
@@ -49,7 +51,8 @@ class Guests:
         return min(self._look_at, called_at)
 
     def arrived(self, callback: str, session: Session) -> None:
-        # Of a guest nothing is stored: after a crash its mobile broker has what it did not get.
+        # After a crash it is no client of this broker's: its mobile one has what it did not get, or is given
+        # it (`KeptForMobiles`).
         self._broker.durability.discard_session(session)
         self._sessions[callback] = session
         self._callbacks[session.client_id] = callback
@@ -95,9 +98,14 @@ class Guests:
         session = self._sessions.get(callback)
         if session is None:
             return
-        delivery = self._broker.deliver_to(session, notification.message, route, qos)
-        if delivery is not None and notification.receipt is not None:
+        receipt = notification.receipt
+        delivery = self._broker.deliver_to(session, notification.message, route, qos, notification.is_again)
+        if delivery is None:
+            return
+        if receipt is not None:
             self._open.append((session, delivery))
+        if receipt is None or receipt[0] != self.owner_of(callback):
+            self._kept.delivered(callback, session, delivery)
 
     def settle_if_done(self, notification: Notification) -> None:
         """All of its guests have been served: now, or when they have acknowledged."""
@@ -116,14 +124,21 @@ class Guests:
         if now < self._look_at:
             return
         unsettled = self._unsettled
-        while unsettled and (unsettled[0].until <= now or all(map(_is_finished, unsettled[0].deliveries))):
-            self._machine.settle(*unsettled.popleft().receipt)
+        while unsettled and (unsettled[0].until <= now or _is_done(unsettled[0])):
+            first = unsettled.popleft()
+            self._keep(first)
+            self._machine.settle(*first.receipt)
         self._look_at = now + LOOK_S if unsettled else float("inf")
 
+    def _keep(self, unsettled: _Unsettled) -> None:
+        """What a guest still has to acknowledge: its mobile broker, who kept it, does so no more."""
+        for session, delivery in unsettled.deliveries:
+            callback = self.callback_of(session)
+            if callback is None or is_finished(session, delivery):
+                continue
+            if self.owner_of(callback) == unsettled.receipt[0]:
+                self._kept.delivered(callback, session, delivery)
 
-def _is_finished(pair: tuple[Session, Delivery]) -> bool:
-    session, delivery = pair
-    outbox = session.outbox
-    if outbox is None:
-        return True
-    return delivery.stage != Stage.QUEUED and outbox.in_flight.get(delivery.packet_id) is not delivery
+
+def _is_done(unsettled: _Unsettled) -> bool:
+    return all(is_finished(session, delivery) for session, delivery in unsettled.deliveries)

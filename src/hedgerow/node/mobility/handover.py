@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 20  # Each makes a connection: a thousand at one moment would be a storm of the broker's making.
 PAUSE_S = 0.1
 GOING_S = 10.0  # for a client to go; then it stays
-REST_S = 30.0  # until it is asked again
+REST_S = 5.0  # until it is asked again
 MAX_UNWILLING = 10_000
 UNWILLING_S = 3_600.0  # until one is asked again that came back twice
 AWAY_EXPIRY_S = 300.0  # So long a client may be at neither of the two brokers, as the extension says.
@@ -78,6 +78,11 @@ class Handover:
             self._due[client_id] = now + (UNWILLING_S if times > 1 else REST_S)
         self.forget(client_id)
 
+    def turned_away(self, client_id: str, now: float) -> None:
+        """The fixed broker has another one of this id, perhaps not for long."""
+        self.forget(client_id)
+        self._due[client_id] = now + REST_S
+
     def forget(self, client_id: str) -> None:
         self.sent.pop(client_id, None)
         self._announced.pop(client_id, None)
@@ -99,7 +104,9 @@ class Handover:
         for client_id in due:
             del self._due[client_id]
             session = node.broker.sessions.get(client_id)
-            if session is not None and self._may_go(session):
+            if session is not None and not node.machine.may_send_clients:
+                self._due[client_id] = now + REST_S  # There is no fixed broker, or one too many.
+            elif session is not None and self._may_go(session):
                 self._announced[client_id] = node.machine.announce(node.callback_of(session), now)
 
     def _stays(self, client_id: str, sent_at: float, now: float) -> bool:
@@ -122,6 +129,11 @@ class Handover:
             return False
         if connection.protocol_version not in (MQTT_5, MQTT_RENEWALS) or connection.carries_ids:
             return False
+        if (
+            connection.transport in ("ws", "wss")
+            or (connection.transport == "mqtts") != self._node.is_fixed_tls
+        ):
+            return False  # It speaks what is not spoken at the address that there is to tell.
         filters = session.subscriptions or ()
         return bool(filters) and all(self._is_delegated(topic_filter) for topic_filter in filters)
 

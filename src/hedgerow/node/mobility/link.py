@@ -16,6 +16,7 @@ from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription
+from hedgerow.mqtt.reasons import Reason
 
 if TYPE_CHECKING:
     from hedgerow.node.mobility.mobile import MobileNode
@@ -72,7 +73,16 @@ class FixedLink(DialledConnection):
 
     def _take_session(self, fixed_id: str) -> Session:
         client_id = FIXED_PREFIX + fixed_id
-        session = self.broker.sessions.get(client_id) or self.broker.create_session(client_id, None)
+        session = self.broker.sessions.get(client_id)
+        if session is not None and not session.is_bridge:
+            # A client has chosen this very name, and its subscriptions would be this link's.
+            if session.connection is not None:
+                session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
+            if self.broker.sessions.get(client_id) is session:
+                self.broker.discard(session)
+            session = None
+        if session is None:
+            session = self.broker.create_session(client_id, None)
         session.is_bridge = True  # No client may take it.
         return session
 

@@ -2,7 +2,7 @@
 
 The broker routes what is active as ever. Here is what it does not know: `HotFilters` says which topic filters
 are cold, the `MobileSide` has them matched elsewhere and tells whom to notify, `Handover` sends clients. Each
-publication of a client is given to the machine when the broker has passed it on (`UplinkPort`).
+publication of a client is given to the machine when the broker has passed it on (`published`).
 
 What the machine decides is in the broker's table before anything else is handled: from the moment in which a
 delegation is written, the broker leaves that filter's subscribers out.
@@ -10,11 +10,9 @@ delegation is written, the broker leaves that filter's subscribers out.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-from hedgerow.fabric.delegation import callbacks as addresses
 from hedgerow.fabric.delegation.codec import PLAN_PREFIX
 from hedgerow.fabric.delegation.events import (
     ClientMoved,
@@ -27,13 +25,10 @@ from hedgerow.fabric.delegation.events import (
     Left,
     Recovered,
     TakenOver,
+    TurnedAway,
 )
 from hedgerow.fabric.delegation.mobile import MobileSide
-from hedgerow.fabric.delegation.notifier import Matched
-from hedgerow.fabric.hot.hot_topics import HotTopics
 from hedgerow.fabric.hot.monitor import Monitor
-from hedgerow.fabric.hot.naive import Naive
-from hedgerow.fabric.hot.plan_codec import decode_plan
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.connection import Connection
@@ -43,33 +38,27 @@ from hedgerow.mqtt.broker.retaining import retain
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.withheld import watch
+from hedgerow.mqtt.outbox import Stage
 from hedgerow.mqtt.packets import Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.mobility.calls import Calls
-from hedgerow.node.mobility.events import FixedLinked, FixedNotLinked, NodeEvent, PlanRefused
+from hedgerow.node.mobility.coordination import is_coordination
+from hedgerow.node.mobility.events import FixedLinked, FixedNotLinked, NodeEvent
 from hedgerow.node.mobility.handover import AWAY_EXPIRY_S, Handover
 from hedgerow.node.mobility.hot_filters import HotFilters
 from hedgerow.node.mobility.hot_state import HotState
+from hedgerow.node.mobility.kept_events import KeptEvents
 from hedgerow.node.mobility.link import FixedLink
-from hedgerow.node.mobility.moves import describe_move
+from hedgerow.node.mobility.monitoring import follow_plan, make_monitor
+from hedgerow.node.mobility.moves import describe_link, describe_move
+from hedgerow.node.mobility.ports import RoutedPort
 from hedgerow.node.mobility.settings import MobileSettings
+from hedgerow.node.mobility.subscribers import Subscribers
 from hedgerow.node.mobility.waiting import take_waiting
 
-NODE_CLIENT = "hedgerow-node"  # in whose name bridges, ports and shared subscriptions of this node are told
-MAX_MATCHED = 4_096  # routes whose callbacks are remembered
 MAX_HEARD = 8
+MOVED = "this broker has moved"
 FILTERS_AT_ONCE = 500  # delegated in one turn: what comes meanwhile is not kept waiting
-
-
-class UplinkPort(Port):
-    """Every publication of this node's clients."""
-
-    def __init__(self, node: MobileNode) -> None:
-        super().__init__(node.broker, "the fixed broker", lambda message: None)
-        self._node = node
-
-    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
-        self._node.published(message, route, publisher)
 
 
 class MobileNode:
@@ -83,24 +72,23 @@ class MobileNode:
             broker.node_id,
             domain,
             epoch,
+            accepted=broker.duplicates.copy(),
             takeover_after_s=settings.takeover_after_s,
             adopts=not broker.durability.enabled,
         )
-        self.monitor: Monitor = _make_monitor(settings)
+        self.monitor: Monitor = make_monitor(settings)
         self.state = HotState(broker, self.monitor, now)
         self.is_stirred = True
         self.fixed_address = settings.fixed_address
-        self._own = addresses.of_client(NODE_CLIENT, broker.node_id)
+        self.is_fixed_tls = False
         self._filters = HotFilters(self.monitor)
+        self._subscribers = Subscribers(broker, self.machine, self._filters, self._filter_ended)
         self._handover = Handover(self, settings.move_after_s)
         self._calls = Calls(settings.fixed, now)
         self._links: dict[str, FixedLink] = {}  # by the id of the fixed broker
         self._next: FixedLink | None = None  # to which this broker moves, once its clients are back
         self._heard: list[tuple[str, bytes]] = []  # from there, meanwhile: its HELLO
-        self._own_filters: Counter[str] = Counter()
-        self._clients: dict[str, str] = {}  # callback → client id
-        self._matched: dict[str, tuple[Route, Matched]] = {}
-        self._generation = -1
+        self._kept = KeptEvents(broker, self.machine, self._subscribers.session_of)
         self._told: dict[str, str] = {}
         self._events: list[DelegationEvent | NodeEvent] = []
         broker.monitor = self.monitor
@@ -109,7 +97,7 @@ class MobileNode:
         watch(broker, self._note_subscription)
         self._plan_port = Port(broker, "the plan", self._take_plan)
         self._plan_port.subscribe(PLAN_PREFIX + broker.node_id, now)
-        self._uplink = UplinkPort(self)
+        self._uplink = RoutedPort(broker, "the fixed broker", self.published)
         broker.subscriptions.watcher = None  # That this one has a part in everything is no wish for more.
         self._uplink.subscribe("#", now)
         broker.subscriptions.watcher = self._note_subscription
@@ -117,85 +105,38 @@ class MobileNode:
     # Subscriptions of clients, and of this node's own parts
 
     def callback_of(self, session: Session) -> str:
-        return addresses.of_client(session.client_id, self.broker.node_id)
+        return self._subscribers.callback_of(session)
 
     def _note_subscription(self, session: Session | None, topic_filter: str, qos: int | None) -> None:
-        if topic_filter.startswith("$") and not topic_filter.startswith(PLAN_PREFIX):
-            return  # Each broker's own.
+        self._subscribers.note(session, topic_filter, qos)
         self.is_stirred = True
-        callback = self.callback_of(session) if session is not None else self._own
-        if session is None or not _is_nameable(callback) or callback == self._own:
-            self._note_own(topic_filter, qos is not None)
-            return
-        if qos is None:
-            self._unsubscribe(callback, topic_filter)
-        else:
-            self._clients[callback] = session.client_id
-            self._subscribe(callback, topic_filter, qos)
 
-    def _note_own(self, topic_filter: str, is_wanted: bool) -> None:
-        self._own_filters[topic_filter] += 1 if is_wanted else -1
-        count = self._own_filters[topic_filter]
-        if is_wanted and count == 1:
-            self._subscribe(self._own, topic_filter, 2)
-            self._filters.pin(topic_filter, True)
-        elif not count:
-            del self._own_filters[topic_filter]
-            self._filters.pin(topic_filter, False)
-            self._unsubscribe(self._own, topic_filter)
-
-    def _subscribe(self, callback: str, topic_filter: str, qos: int) -> None:
-        is_new = self.machine.registries.get(topic_filter) is None
-        self.machine.subscribe(callback, topic_filter, qos, self.broker.now)
-        if is_new:
-            self._filters.add(topic_filter)
-
-    def _unsubscribe(self, callback: str, topic_filter: str) -> None:
-        self.machine.unsubscribe(callback, topic_filter, self.broker.now)
-        if self.machine.registries.get(topic_filter) is None:
-            self._filters.remove(topic_filter)
-            self._handover.recovered(topic_filter)
-            self._sync_delegated()
-        if not self.machine.registries.knows(callback):
-            self._clients.pop(callback, None)
+    def _filter_ended(self, topic_filter: str) -> None:
+        self._handover.recovered(topic_filter)
+        self._sync_delegated()
 
     def _sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
         table, delegated = self.broker.subscriptions, self.machine.registries.delegated
         for topic_filter in table.delegated ^ delegated:
             table.withhold(topic_filter, topic_filter in delegated)
-
-    def _is_known(self, session: Session) -> bool:
-        return self.callback_of(session) in self._clients
+            self._kept.set_delegated(topic_filter, topic_filter in delegated)
 
     # Publications
 
     def published(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
         """The broker has passed it on to its recipients."""
-        matched = self._matched_on(route)
-        if isinstance(publisher, Session) and route.withheld:
-            for recipient, _ in route.withheld:
-                # It asked not to get its own, and the fixed broker cannot know whose this is.
-                if recipient.session is publisher and recipient.for_own_publication() is None:
-                    callback = self.callback_of(publisher)
-                    matched = matched._replace(
-                        here=matched.here | {callback}, served=(*matched.served, callback)
-                    )
+        matched = self._subscribers.matched_on(route, publisher)
         self.machine.publish(message, matched, self.broker.now)
+        if self._kept.is_on and message.qos:
+            # Now: whoever published it hears that it was taken when this is stored.
+            self._deliver_all()
+            self._kept.published(message)
         self.is_stirred = True
 
-    def _matched_on(self, route: Route) -> Matched:
-        if self._generation != self.machine.generation or len(self._matched) >= MAX_MATCHED:
-            self._matched.clear()
-            self._generation = self.machine.generation
-        known = self._matched.get(route.topic)
-        if known is not None and known[0] is route and not route.stale:
-            return known[1]
-        here = [self.callback_of(each.session) for each in route.recipients if self._is_known(each.session)]
-        there = {self.callback_of(each.session): each.qos for each, is_active in route.withheld if is_active}
-        matched = self.machine.matched([*here, self._own], there)
-        self._matched[route.topic] = route, matched
-        return matched
+    def _deliver_all(self) -> None:
+        for delivery in self.machine.take_deliveries():
+            self._deliver(delivery)
 
     def _deliver(self, delivery: Delivery) -> None:
         message, broker = delivery.message, self.broker
@@ -204,13 +145,15 @@ class MobileNode:
         if message.id.origin != broker.node_id:
             if message.retain:
                 retain(broker, message, route, self._uplink)
-            self.monitor.note(message.topic, broker.now)
+            if route.has_clients:
+                self.monitor.note(message.topic, broker.now)
+            self._kept.mark(message)
         broker.durability.store_separately()
         for callback, qos in delivery.callbacks:
-            if callback == self._own:
+            if callback == self._subscribers.own:
                 self._deliver_to_own(message, route)
                 continue
-            session = broker.sessions.get(self._clients.get(callback, ""))
+            session = self._subscribers.session_of(callback)
             if session is not None:
                 broker.deliver_to(session, message, route, qos, delivery.is_again)
 
@@ -218,7 +161,7 @@ class MobileNode:
         """To all whom the fixed broker does not know by name."""
         self.broker.deliver_to_rest(message, route, self._uplink)
         for recipient in route.recipients:
-            if recipient.session.is_client and not self._is_known(recipient.session):
+            if recipient.session.is_client and not self._subscribers.is_known(recipient.session):
                 self.broker.deliver_to(recipient.session, message, route, 2)
 
     # Clients that move (`Mobility`)
@@ -252,6 +195,9 @@ class MobileNode:
     def expects(self, client_id: str) -> bool:
         return False
 
+    def reserves(self, topic: str) -> bool:
+        return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.uplinks))
+
     def subscribes(self, session: Session, subscription: Subscription) -> bool:
         self._handover.look(self.callback_of(session), self.broker.now)
         return False
@@ -260,22 +206,28 @@ class MobileNode:
         return False
 
     def _handle_moved(self, callback: str, is_at_fixed: bool) -> None:
-        session = self.broker.sessions.get(self._clients.get(callback, ""))
+        session = self._subscribers.session_of(callback)
         if session is None:
             return
         now = self.broker.now
+        if is_at_fixed and session.connection is not None and session.client_id not in self._handover.sent:
+            # It has come back before this broker, which was away, was told that it had gone.
+            self.machine.client_attached(callback, now)
+            self.is_stirred = True
+            return
         self.broker.set_away(session, is_at_fixed)
         if is_at_fixed:
             self._handover.arrived(session.client_id)
             session.expires_at = None
             for delivery in take_waiting(self.broker, session):
-                self.machine.hand_on(callback, delivery.qos, [delivery.message], now)
+                is_again = delivery.is_again or delivery.stage != Stage.QUEUED
+                self.machine.hand_on(callback, delivery.qos, [delivery.message], now, is_again)
         elif session.connection is None:
             self.broker.expire(session, AWAY_EXPIRY_S)
 
     def _handle_guest(self, event: GuestSubscribed | GuestUnsubscribed) -> None:
         """A client subscribed at the fixed broker: the subscription is this broker's all the same."""
-        session = self.broker.sessions.get(self._clients.get(event.callback, ""))
+        session = self._subscribers.session_of(event.callback)
         if session is None:
             return
         if isinstance(event, GuestSubscribed):
@@ -335,9 +287,11 @@ class MobileNode:
         now = self.broker.now
         self._next = None
         self.fixed_address = self.settings.fixed_address or link.url.rpartition("/")[2]
+        self.is_fixed_tls = link.url.startswith("mqtts:")
         self.broker.supporter = self.fixed_address
         self.machine.move_to(link.far_node, now)
         self.machine.link_up(link.far_node, now)
+        self._kept.write_again(now)
         self._sync_delegated()
         self._tell_link()
         heard, self._heard = self._heard, []
@@ -406,14 +360,15 @@ class MobileNode:
             self.is_stirred = False
             self._follow_monitor(now)
             # Before events: a client that has moved since takes with it what was for it here.
-            for delivery in self.machine.take_deliveries():
-                self._deliver(delivery)
+            self._deliver_all()
             for event in self.machine.take_events():
                 self._handle_event(event, now)
             if self.settings.moves_clients:
                 self._handover.serve(now)
             if self._next is not None and not self.machine.has_guests:
                 self._move_to(self._next)
+            self._kept.note()
+            self._kept.let_go()
             self.is_stirred = self.is_stirred or self.machine.has_deliveries
             publications = self.machine.take_publications()
             if publications:
@@ -449,6 +404,8 @@ class MobileNode:
                 self._handover.recovered(event.topic_filter)
             case ClientMoved():
                 self._handle_moved(event.callback, event.is_at_fixed)
+            case TurnedAway():
+                self._handover.turned_away(self._subscribers.client_id_of(event.callback), now)
             case GuestSubscribed() | GuestUnsubscribed():
                 self._handle_guest(event)
             case Introduced():
@@ -459,7 +416,8 @@ class MobileNode:
             case Left():
                 link = self._links.pop(event.fixed_broker, None)
                 if link is not None:
-                    link.leave("this broker has moved", is_for_good=True)
+                    self._told[link.url] = MOVED  # That is no news.
+                    link.leave(MOVED, is_for_good=True)
 
     def note(self, event: DelegationEvent | NodeEvent) -> None:
         self._events.append(event)
@@ -475,39 +433,12 @@ class MobileNode:
     def _tell_link(self) -> None:
         current = self.machine.current
         link = self._links.get(current.fixed_id) if current is not None else None
-        self.state.link = {
-            "broker": current.fixed_id if current is not None else None,
-            "url": link.url if link is not None else None,
-            "linked": link is not None,
-            "lost": current.is_lost if current is not None else False,
-        }
+        self.state.link = describe_link(current, link.url if link is not None else None)
         self.state.look(self.broker.now)
 
-    # The plan
-
     def _take_plan(self, message: Message) -> None:
-        now = self.broker.now
-        if not message.payload:
-            self.monitor.follow(None, now)
-        else:
-            plan = decode_plan(message.payload, now, now)
-            if isinstance(plan, str):
-                self.note(PlanRefused(plan))
-            elif not self.monitor.follow(plan, now):
-                self.note(PlanRefused("it is out of date, or an older version"))
-        self.state.look(now)
+        refused = follow_plan(self.monitor, message, self.broker.now)
+        if refused is not None:
+            self.note(refused)
+        self.state.look(self.broker.now)
         self.is_stirred = True
-
-
-def _make_monitor(settings: MobileSettings) -> Monitor:
-    if settings.algorithm == "naive":
-        return Naive(settings.rotation)
-    return HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
-
-
-def _is_nameable(callback: str) -> bool:
-    try:
-        addresses.validate(callback)
-    except addresses.CallbackError:
-        return False
-    return True

@@ -11,6 +11,7 @@ from hedgerow.fabric.delegation.events import (
     Recovered,
     TakenOver,
 )
+from hedgerow.fabric.delegation.uplink import Uplink
 from hedgerow.node.mobility.events import ClientSent, NodeEvent
 
 
@@ -35,3 +36,13 @@ def describe_move(
         case _:
             return None
     return {"what": what, "which": which, "at": round(now, 3), "fixed": fixed}
+
+
+def describe_link(uplink: Uplink | None, url: str | None) -> dict[str, object]:
+    """The state of the link to the fixed broker; no URL: there is none."""
+    return {
+        "broker": uplink.fixed_id if uplink is not None else None,
+        "url": url,
+        "linked": url is not None,
+        "lost": uplink.is_lost if uplink is not None else False,
+    }
