@@ -10,7 +10,8 @@ from typing import Any
 
 from hedgerow.lab.brokers import Mosquitto
 from hedgerow.lab.spohn.nodes import SUBSCRIPTION_LOG
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.broker_urls import BrokerUrl
+from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.server import Server
 from tests.net.peers import NOWHERE, running
 from tests.programs import need_program
@@ -20,15 +21,15 @@ AT_ONCE_S = 1.0  # on a busy machine; it takes milliseconds, and without a word 
 KEY = b"k" * 32
 
 
-def url_at(port: int, username: str | None = None, password: str | None = None) -> NeighbourUrl:
-    return NeighbourUrl("127.0.0.1", port, False, username, password)
+def url_at(port: int, username: str | None = None, password: str | None = None) -> BrokerUrl:
+    return BrokerUrl("127.0.0.1", port, False, username, password)
 
 
 @asynccontextmanager
 async def sidecar(
-    name: str, home: int | NeighbourUrl, *dialled: int | NeighbourUrl, **more: Any
+    name: str, home: int | BrokerUrl, *dialled: int | BrokerUrl, **more: Any
 ) -> AsyncIterator[Server]:
-    beside, *others = [each if isinstance(each, NeighbourUrl) else url_at(each) for each in (home, *dialled)]
+    beside, *others = [each if isinstance(each, BrokerUrl) else url_at(each) for each in (home, *dialled)]
     config = FederationConfig(home=beside, neighbours=tuple(others), **more)
     async with running(id=name, **NOWHERE, federation=config) as server:
         yield server

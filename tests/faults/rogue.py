@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from hedgerow.fabric.delegation import codec
-from hedgerow.fabric.delegation.codec import Body, Header, Hello, Kind
 from hedgerow.fabric.delegation.events import Stats
+from hedgerow.fabric.delegation.publications import Body, Header, Hello, Kind
 from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.message import Properties
 from hedgerow.mqtt.broker.ids import NODE_PROPERTY
@@ -24,7 +24,7 @@ from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running
 from tests.net.peers import RawClient, raw_client
 from tests.programs import Node, wait_until
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 DOMAIN = "farm/sector1"
 EVERYTHING_COLD = ("--hot-every", "50 ms", "--hot-share", "0")
@@ -157,9 +157,10 @@ class Bystanders:
     async def arrive(self) -> None:
         """Until the fixed broker matches the subscription."""
         await until(lambda: all(each.is_connected for each in self.clients), "the bystanders")
-        while not self.listener.arrived["soil/first"]:
-            self.publishers[1].publish("soil/first", b"", 1)
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.listener.arrived["soil/first"]:
+                self.publishers[1].publish("soil/first", b"", 1)
+                await asyncio.sleep(0.02)
         await until(lambda: "'soil/#' is delegated to tower" in self._tractor.log, "the delegation")
 
     async def speak(self) -> None:

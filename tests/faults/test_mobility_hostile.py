@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import hedgerow
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation.codec import (
+from hedgerow.fabric.delegation import addresses
+from hedgerow.fabric.delegation.codec import filter_of
+from hedgerow.fabric.delegation.publications import (
     Event,
     Filters,
     Kind,
@@ -24,7 +25,6 @@ from hedgerow.fabric.delegation.codec import (
     Registrations,
     Serving,
     Unsubscription,
-    filter_of,
 )
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import (

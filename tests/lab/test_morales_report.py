@@ -10,7 +10,8 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.lab.experiments import Request
-from hedgerow.lab.morales import bars, experiment, report
+from hedgerow.lab.morales import experiment, report
+from hedgerow.lab.morales.bars import BARS
 from hedgerow.lab.morales.measure import Delays
 from hedgerow.lab.morales.record import Record
 from hedgerow.lab.morales.setting import Uplink
@@ -61,19 +62,19 @@ def test_what_was_not_run_is_none() -> None:
     rows = experiment.make_rows([], None)
     assert [row.name for row in rows] == MAIN_ROWS
     assert {row.ours for row in rows} == {None}
-    assert list(bars.missed(rows)) == []
-    assert bars.BARS.keys() <= set(MAIN_ROWS)
+    assert list(BARS.missed(rows)) == []
+    assert BARS.keys() <= set(MAIN_ROWS)
 
 
 def test_bars_that_are_missed_are_told(records: list[Record]) -> None:
     rows = experiment.make_rows(records, make_farm())
-    assert list(bars.missed(rows)) == []
+    assert list(BARS.missed(rows)) == []
     records = [record for record in records if record.spec.traffic not in ("random", "biased90")]
     records += make_trio(Uplink.LTE, "random", {2.0: 40})
     records += make_trio(Uplink.WIMAX, "biased90", {2.0: 30})
     records[0].arrived.pop()
     rows = experiment.make_rows(records, make_farm())
-    assert list(bars.missed(rows)) == [
+    assert list(BARS.missed(rows)) == [
         "ratio/biased90/wimax misses its bar: it is 0.618 ×, and should be ≤ 0.25.",
         "ratio/random/lte misses its bar: it is 0.812 ×, and should be 0.95 … 1.05.",
         "lost misses its bar: it is 1.00 messages, and should be ≤ 0.",

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hedgerow.lab.experiments import Row
-from hedgerow.lab.spohn import bars, experiment, report
+from hedgerow.lab.spohn import experiment, report
+from hedgerow.lab.spohn.bars import BARS
 from hedgerow.lab.spohn.record import Happened, Misfortune, Record
 from tests.lab.spohn_records import BEGAN_AT, make_delays, make_failures
 
@@ -63,16 +64,16 @@ def test_the_published_figures_are_those_of_as_many_publications() -> None:
 def test_what_was_not_run_is_none() -> None:
     rows = experiment.make_rows([], COUNTS)
     assert {row.ours for row in rows} == {None}
-    assert list(bars.missed(rows)) == []
+    assert list(BARS.missed(rows)) == []
 
 
 def test_every_bar_is_of_a_row() -> None:
-    assert bars.BARS.keys() <= {row.name for row in experiment.make_rows([], COUNTS)}
+    assert BARS.keys() <= {row.name for row in experiment.make_rows([], COUNTS)}
 
 
 def test_a_bar_that_was_missed_is_shown(records: list[Record]) -> None:
     rows = experiment.make_rows(records, COUNTS)
-    assert list(bars.missed(rows)) == [
+    assert list(BARS.missed(rows)) == [
         "delay/node2/mosquitto misses its bar: it is 27.0 ms, and should be ≤ 26."
     ]
     lines = {line[0]: line[-2:] for line in report.bar_lines(rows)}
@@ -87,7 +88,7 @@ def test_another_mesh_misses_its_bar_and_is_told(records: list[Record]) -> None:
     records[4].arrived["2"].pop()
     rows = experiment.make_rows(records, COUNTS)
     assert [row.ours for row in rows if row.name in ("lost", "mesh")] == [1, 0]
-    missed = list(bars.missed(rows))
+    missed = list(BARS.missed(rows))
     assert "mesh misses its bar: it is 0, and should be = 1." in missed
     assert "lost misses its bar: it is 1.00 messages, and should be ≤ 0." in missed
     notes = list(experiment.make_notes(records))
@@ -109,7 +110,7 @@ def test_a_median_does_not_hide_the_slowest() -> None:
     rows = {row.name: row.ours for row in experiment.make_rows([record], COUNTS)}
     assert rows["heal/kill"] == pytest.approx(145)
     assert rows["heal/kill/slowest"] == pytest.approx(1_520)
-    missed = list(bars.missed(experiment.make_rows([record], COUNTS)))
+    missed = list(BARS.missed(experiment.make_rows([record], COUNTS)))
     assert missed == ["heal/kill/slowest misses its bar: it is 1,520 ms, and should be ≤ 500."]
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.lab.brokers import Hedgerow
+from hedgerow.lab.clients import Clients
 from hedgerow.lab.experiments import LabError, Request
 from hedgerow.lab.links import Link
 from hedgerow.lab.spohn import experiment, failures, grid, measure
-from hedgerow.lab.spohn.clients import Clients, Watch
+from hedgerow.lab.spohn.clients import Watch
 from hedgerow.lab.spohn.delays import draw_gaps, measure_centralised, topic_of
 from hedgerow.lab.spohn.federation import Federation
 from hedgerow.lab.spohn.network import Network, host

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.broker_urls import BrokerUrl
+from hedgerow.net.federation.config import FederationConfig
 from tests.net.peers import port_of, running
 
 TURNS = 30  # of the loop; the link is open after a few
@@ -24,7 +25,7 @@ def test_a_node_that_stops_while_it_dials(caplog: pytest.LogCaptureFixture) -> N
 
 async def _stop_while_dialling() -> None:
     async with running(id="b", federation=FederationConfig(enabled=True)) as b:
-        neighbours = (NeighbourUrl("127.0.0.1", port_of(b), False),)
+        neighbours = (BrokerUrl("127.0.0.1", port_of(b), False),)
         for turns in range(TURNS):
             async with running(id="a", federation=FederationConfig(neighbours=neighbours)) as a:
                 for _ in range(turns):

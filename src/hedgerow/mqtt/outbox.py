@@ -63,9 +63,7 @@ class Delivery:
         self.stage = stage
         self.size = message.size  # looked at several times on its way
         self.queued_at = queued_at  # when, where the queue has an age limit
-        self.is_again = (
-            False  # Another server may have delivered it: it is sent with DUP from the first time on.
-        )
+        self.is_again = False  # Another broker may have delivered it: DUP is set from the first time on.
         self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.limits import Limits
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.broker_urls import BrokerUrl
+from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.federation.keys import make_federation
 from hedgerow.net.keys import ALL_KEYS, KEYS, LISTENERS, SECTIONS
 from hedgerow.net.mobility.config import MobilityConfig
@@ -322,7 +323,7 @@ class _Loader:
             "mobility.fixed": config.mobility.fixed,
         }
         for _, address in _listeners(config, ("mqtt", "mqtts")):
-            own = [NeighbourUrl(host, address.port) for host in _reached_hosts(address)]
+            own = [BrokerUrl(host, address.port) for host in _reached_hosts(address)]
             for name, urls in others.items():
                 for url in urls:
                     if any(url.is_same_place(each) for each in own):

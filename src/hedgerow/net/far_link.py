@@ -1,4 +1,4 @@
-"""The link of a connection that this node dialled, to a bridge's far broker or to a neighbour.
+"""The link of a connection that this node dialled: to a bridge's far broker, a neighbour or a fixed broker.
 
 It is like the link of a client that connected here, once it is open: bytes go to its machine, and what the
 machine has to say is written when the server flushes.

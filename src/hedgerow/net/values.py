@@ -146,6 +146,16 @@ def read_boolean(value: object, base: Path) -> bool:
     return value
 
 
+def read_count(low: int, high: int) -> Callable[[object, Path], int]:
+    def read(value: object, base: Path) -> int:
+        number = check_range(parse_number(value, {}, "a whole number"), low, high)
+        if number != int(number):
+            raise ConfigError(f"{number:g} is not a whole number")
+        return int(number)
+
+    return read
+
+
 def read_file_path(value: object, base: Path) -> Path:
     """A file that can be read."""
     path = _path(value, base)

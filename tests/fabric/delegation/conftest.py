@@ -14,9 +14,7 @@ def world() -> Iterator[World]:
     """m1 with a and b on t/1, and m2 with c, at f1; at the end everybody has got what was due."""
     world = World(("m1", "m2"), ("f1", "f2"))
     for mobile_id in ("m1", "m2"):
-        mobile = world.mobiles[mobile_id]
-        assert mobile is not None
-        mobile.move_to("f1", world.now)
+        world.move(mobile_id, "f1")
         world.connect(mobile_id, "f1")
     for client in ("a@m1", "b@m1", "c@m2"):
         world.subscribe(client, "t/1")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.fabric.delegation import codec
+from hedgerow.fabric.delegation.publications import Event
 from tests.fabric.delegation.test_sides import delegate, mobile_of
 from tests.fabric.delegation.world import TAKEOVER_AFTER_S, World
 
 
-def notification(world: World) -> codec.Event:
+def notification(world: World) -> Event:
     """The one that is on its way to m1."""
     (publication,) = (found for found in world.links["m1", "f1"].down if found.topic.endswith("/notify"))
     _, _, body = codec.decode("notify", publication.payload)
-    assert isinstance(body, codec.Event)
+    assert isinstance(body, Event)
     return body
 
 
@@ -134,7 +135,7 @@ def test_who_is_excepted_is_not_done_when_the_fixed_broker_is_lost(world: World)
     event = world.publish("m1", "t/1")
     world.run()
     assert [world.notified[event, f"{client}@m1"] for client in "abd"] == [1, 1, 0]
-    world.kill("f1")
+    world.stop("f1")
     world.notice("m1", "f1")
     world.tick(TAKEOVER_AFTER_S)
     world.revive("f1", with_memory=False)
@@ -147,7 +148,7 @@ def test_a_mobile_broker_that_forgot_matches_all_but_who_was_served(world: World
     delegate(world, "t/1")
     world.attach("d@m1", "f1")
     world.run()
-    world.kill("m1")
+    world.stop("m1")
     world.notice("m1", "f1")
     missed = world.publish("outside", "t/1")
     world.revive("m1", with_memory=False)

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.fabric.delegation import callbacks, codec
-from hedgerow.fabric.delegation.callbacks import CallbackError
-from hedgerow.fabric.delegation.codec import (
+from hedgerow.fabric.delegation import addresses, codec
+from hedgerow.fabric.delegation.addresses import CallbackError
+from hedgerow.fabric.delegation.codec import CodecError
+from hedgerow.fabric.delegation.publications import (
     ACTIONS,
     Body,
-    CodecError,
     Event,
     Filters,
+    GuestSubscription,
     Header,
     Hello,
     Kind,
@@ -28,7 +29,7 @@ from hedgerow.message import Message, MessageId, Properties
 HEADER = Header(7, 5, 3, 12, 9, 8)
 
 names = st.one_of(
-    st.text(max_size=20).map(lambda client: callbacks.of_client(client, "m1")),
+    st.text(max_size=20).map(lambda client: addresses.of_client(client, "m1")),
     st.sampled_from(["@m1", "192.0.2.7:1883", "[2001:db8::7]:8883"]),
 )
 levels = st.integers(0, 2)
@@ -57,6 +58,7 @@ events = st.builds(
     st.booleans(),
     st.booleans(),
 )
+guest_filters = filters | filters.map("$share/name/{}".format)
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
 BODIES: dict[Kind, st.SearchStrategy[Body]] = {
     Kind.HELLO: st.builds(Hello, numbers, st.integers(0, 2**64 - 1)),
@@ -67,8 +69,16 @@ BODIES: dict[Kind, st.SearchStrategy[Body]] = {
     Kind.SERVING: st.builds(Serving, names, st.booleans()),
     Kind.EVENT: events,
     Kind.NOTIFY: events,
-    Kind.SUBSCRIPTION: lists,
-    Kind.UNSUBSCRIPTION: st.builds(Unsubscription, filters, names),
+    Kind.SUBSCRIPTION: st.builds(
+        GuestSubscription,
+        guest_filters,
+        names,
+        st.integers(0, 2),
+        st.booleans(),
+        st.booleans(),
+        st.none() | st.integers(1, 268_435_455),
+    ),
+    Kind.UNSUBSCRIPTION: st.builds(Unsubscription, guest_filters, names),
 }
 written = st.sampled_from(Kind).flatmap(
     lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(Nothing())))
@@ -97,7 +107,7 @@ def test_damaged_bytes_are_refused_or_something_else(item: tuple[Kind, Body], da
 
 def test_a_long_list_of_callbacks() -> None:
     """More than a text of MQTT holds."""
-    entries = tuple((callbacks.of_client(f"client-{index:05}", "m1"), 1) for index in range(6_000))
+    entries = tuple((addresses.of_client(f"client-{index:05}", "m1"), 1) for index in range(6_000))
     body = Registrations((Registration("a", entries),))
     assert codec.decode("delegate", codec.encode(Kind.DELEGATE, HEADER, body)) == (
         Kind.DELEGATE,
@@ -155,16 +165,16 @@ def test_a_brokers_own_topics_are_not_delegated(topic_filter: str) -> None:
 
 @pytest.mark.parametrize("client_id", ["a", "", 'quo"te', "{brace}", "at@sign", "sl/ash", "ü", "per%cent"])
 def test_a_clients_callback(client_id: str) -> None:
-    callback = callbacks.of_client(client_id, "m1")
-    assert callbacks.validate(callback) == callback
-    assert callbacks.owner_of(callback) == "m1"
-    assert (callbacks.client_id_of(callback) or "") == client_id
-    assert callbacks.decode_list(callbacks.encode_list([callback, "@m2"])) == (callback, "@m2")
+    callback = addresses.of_client(client_id, "m1")
+    assert addresses.validate(callback) == callback
+    assert addresses.owner_of(callback) == "m1"
+    assert (addresses.client_id_of(callback) or "") == client_id
+    assert addresses.decode_list(addresses.encode_list([callback, "@m2"])) == (callback, "@m2")
 
 
 def test_the_documents_list_of_callbacks() -> None:
-    assert callbacks.encode_list(["192.0.2.7:1883", "b@m1"]) == '{192.0.2.7:1883"b@m1}'
-    assert callbacks.decode_list("{}") == ()
+    assert addresses.encode_list(["192.0.2.7:1883", "b@m1"]) == '{192.0.2.7:1883"b@m1}'
+    assert addresses.decode_list("{}") == ()
 
 
 @pytest.mark.parametrize(
@@ -177,10 +187,10 @@ def test_the_documents_list_of_callbacks() -> None:
 )  # fmt: skip
 def test_what_is_no_callback(text: str) -> None:
     with pytest.raises(CallbackError):
-        callbacks.validate(text)
+        addresses.validate(text)
 
 
 @pytest.mark.parametrize("text", ["", "{", "}", "a@m1", "{a@m1", 'a@m1"b@m1', '{a@m1""b@m1}', "{{a@m1}}"])
 def test_what_is_no_list(text: str) -> None:
     with pytest.raises(CallbackError):
-        callbacks.decode_list(text)
+        addresses.decode_list(text)

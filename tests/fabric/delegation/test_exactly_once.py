@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hedgerow.fabric.delegation.callbacks import owner_of
+from hedgerow.fabric.delegation.addresses import owner_of
+from hedgerow.fabric.delegation.publications import GuestSubscription
 from tests.fabric.delegation.world import TAKEOVER_AFTER_S, World
 
 MOBILES = ("m1", "m2")
@@ -78,11 +79,10 @@ class Brokers(RuleBasedStateMachine):
         """Its clients are called back before."""
         mobile = self.world.mobiles[mobile_id]
         if mobile is not None and not mobile.notifier.away and not self.is_any_at_a_fixed_broker(mobile_id):
-            mobile.move_to(fixed_id, self.world.now)
-            self.world.settle(mobile_id)
+            self.world.move(mobile_id, fixed_id)
 
     def is_any_at_a_fixed_broker(self, mobile_id: str) -> bool:
-        return any(f'@{mobile_id}"' in self.world.attached_at(fixed_id) for fixed_id in FIXED)
+        return any(owner_of(name) == mobile_id for each in FIXED for name in self.world.attached_at(each))
 
     @rule(mobile_id=mobiles, fixed_id=fixed_brokers, up=few, down=few)
     def carry(self, mobile_id: str, fixed_id: str, up: int, down: int) -> None:
@@ -110,8 +110,8 @@ class Brokers(RuleBasedStateMachine):
         self.world.tick(seconds)
 
     @rule(name=st.sampled_from(MOBILES + FIXED))
-    def kill(self, name: str) -> None:
-        self.world.kill(name)
+    def stop(self, name: str) -> None:
+        self.world.stop(name)
 
     @rule(name=st.sampled_from(MOBILES + FIXED))
     def revive(self, name: str) -> None:
@@ -158,7 +158,7 @@ class Brokers(RuleBasedStateMachine):
         if fixed is None or client not in fixed.attached:
             return
         if subscribes:
-            fixed.subscribe(client, topic_filter, 1, self.world.now)
+            fixed.subscribe(GuestSubscription(topic_filter, client, 1), self.world.now)
         else:
             fixed.unsubscribe(client, topic_filter, self.world.now)
         self.world.settle(fixed_id)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.fabric.delegation import attached, codec, stream
-from hedgerow.fabric.delegation.codec import Kind, Registration, Registrations, Serving
+from hedgerow.fabric.delegation import attached, stream
 from hedgerow.fabric.delegation.events import (
     CalledBack,
     Delivery,
@@ -17,6 +16,15 @@ from hedgerow.fabric.delegation.events import (
 )
 from hedgerow.fabric.delegation.fixed import FixedSide
 from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.fabric.delegation.publications import (
+    Event,
+    Filters,
+    GuestSubscription,
+    Kind,
+    Registration,
+    Registrations,
+    Serving,
+)
 from hedgerow.message import Message, MessageId
 from tests.fabric.delegation.test_sides import delegate, fixed_of, mobile_of, recover
 from tests.fabric.delegation.world import DOMAIN, TAKEOVER_AFTER_S, World
@@ -65,7 +73,7 @@ def test_an_announcement_survives_a_fixed_broker_that_forgets(world: World, side
     mobile, _ = sides
     number = announce(world)
     world.run()
-    world.kill("f1")
+    world.stop("f1")
     world.revive("f1", with_memory=False)
     world.connect("m1", "f1")
     world.carry("m1", "f1", 1, 1)
@@ -120,10 +128,10 @@ def test_a_guest_subscribes_and_unsubscribes(world: World, sides: Sides) -> None
     mobile, fixed = sides
     world.attach("a@m1", "f1")
     world.run()
-    assert fixed.subscribe("a@m1", "u", 1, world.now)
+    assert fixed.subscribe(GuestSubscription("u", "a@m1", 1), world.now)
     world.settle("f1")
     world.run()
-    assert GuestSubscribed("a@m1", "u", 1) in world.events
+    assert GuestSubscribed(GuestSubscription("u", "a@m1", 1)) in world.events
     events = [world.publish(origin, "u") for origin in ("m1", "outside")]
     world.run()
     assert all(world.notified[event, "a@m1"] == 1 for event in events)
@@ -135,10 +143,10 @@ def test_a_guest_subscribes_and_unsubscribes(world: World, sides: Sides) -> None
 
 def test_who_is_no_guest_cannot_subscribe_for_others(world: World, sides: Sides) -> None:
     _, fixed = sides
-    assert not fixed.subscribe("a@m1", "u", 1, world.now)
+    assert not fixed.subscribe(GuestSubscription("u", "a@m1", 1), world.now)
     world.attach("a@m1", "f1")
-    assert not fixed.subscribe("a@m1", "$SYS/#", 1, world.now)
-    stranger = Registrations((Registration("u", (("stranger@m1", 1),)),))
+    assert not fixed.subscribe(GuestSubscription("$SYS/#", "a@m1", 1), world.now)
+    stranger = GuestSubscription("u", "stranger@m1", 1)
     fixed.mobiles["m1"].stream.put(Kind.SUBSCRIPTION, stranger, world.now)
     world.settle("f1")
     world.run()
@@ -153,7 +161,8 @@ def test_what_guests_ask_for_is_bounded(world: World, sides: Sides, monkeypatch:
     world.cut("m1", "f1")
     world.notice("m1", "f1")
     monkeypatch.setattr(stream, "MAX_WAITING", 10)
-    asked = [fixed.subscribe("a@m1", f"u/{number}", 1, world.now) for number in range(15)]
+    wanted = [GuestSubscription(f"u/{number}", "a@m1", 1) for number in range(15)]
+    asked = [fixed.subscribe(each, world.now) for each in wanted]
     assert asked == [True] * 10 + [False] * 5
     world.settle("f1")
 
@@ -168,7 +177,7 @@ def test_what_a_guest_has_not_got_when_its_fixed_broker_dies(world: World) -> No
     event = world.publish("m1", "t/1")
     world.run()
     assert (world.notified[event, "a@m1"], world.notified[event, "b@m1"]) == (0, 1)
-    world.kill("f1")
+    world.stop("f1")
     world.notice("m1", "f1")
     world.tick(TAKEOVER_AFTER_S)
     world.revive("f1", with_memory=False)
@@ -242,6 +251,7 @@ def test_a_receipt_of_a_stream_that_has_ended_settles_nothing_of_the_next(world:
     fixed.mobiles["m1"].stream.hold()
     fixed.settle(*old.delivery.receipt)
     assert len(fixed.mobiles["m1"].stream.holding) == 1
+    world.stop("f1")
     world.revive("f1", with_memory=False)
 
 
@@ -325,7 +335,7 @@ def test_the_plan_of_another_mobile_broker_is_not_for_this_one(
     uplink = mobile_of(world).current
     assert uplink is not None
     registrations = Registrations((Registration(topic_filter, (("@m1", 1),)),))
-    body = registrations if kind == Kind.DELEGATE else codec.Filters((topic_filter,))
+    body = registrations if kind == Kind.DELEGATE else Filters((topic_filter,))
     uplink.stream.put(kind, body, world.now)
     world.settle("m1")
     world.run()
@@ -338,7 +348,7 @@ def test_a_mobile_broker_gives_no_plan_to_others(world: World) -> None:
     uplink = mobile_of(world).current
     assert uplink is not None
     plan = Message("$hedgerow/plan/m2", b"{}", 1, retain=True, id=MessageId("m1", 1, 1_000))
-    uplink.stream.put(Kind.EVENT, codec.Event(plan), world.now)
+    uplink.stream.put(Kind.EVENT, Event(plan), world.now)
     world.settle("m1")
     world.run()
     assert not world.outside
@@ -363,7 +373,7 @@ def test_an_event_that_is_written_again_is_marked_for_guests_of_other_mobile_bro
     event = world.publish("m1", "t/1")
     world.carry("m1", "f1", 1, 0)
     assert world.notified[event, "c@m2"] == 1
-    world.kill("f1")
+    world.stop("f1")
     world.notice("m1", "f1")
     world.notice("m2", "f1")
     world.revive("f1", with_memory=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hedgerow.fabric.delegation import codec
-from hedgerow.fabric.delegation.codec import Hello, Kind, Serving
 from hedgerow.fabric.delegation.events import Stats
+from hedgerow.fabric.delegation.publications import Hello, Kind, Serving
 from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.message import Message
 

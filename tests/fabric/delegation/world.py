@@ -1,18 +1,17 @@
 """Mobile and fixed brokers on links that are cut, replayed and resumed, and who was notified of what.
 
-`World` carries the machines' publications, stores their snapshots after every input, and keeps for each event
-whom it is due to: those subscribed when it was published who stay so and, for an event from outside, are
-known to the fixed broker that handles it. It is a plain record, with no opinion about how the machines do it.
+`World` carries the machines' publications, and keeps for each event whom it is due to: those subscribed when
+it was published who stay so and, for an event from outside, are known to the fixed broker that handles it. It
+is a plain record, with no opinion about how the machines do it.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.fabric.delegation import callbacks, state
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.events import (
     ClientMoved,
     DelegationEvent,
@@ -22,6 +21,7 @@ from hedgerow.fabric.delegation.events import (
 )
 from hedgerow.fabric.delegation.fixed import FixedSide
 from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.fabric.delegation.registries import subscribers
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import matches
 
@@ -59,7 +59,7 @@ class World:
         self.logs = {name: DuplicateLog(1 << 20) for name in mobile_ids + fixed_ids}
         self.mobiles: dict[str, MobileSide | None] = {name: self._new_mobile(name) for name in mobile_ids}
         self.fixed: dict[str, FixedSide | None] = {name: self._new_fixed(name) for name in fixed_ids}
-        self.stored: dict[str, str] = {}
+        self.stopped: dict[str, MobileSide | FixedSide] = {}
         self.inboxes: dict[str, deque[Message]] = {name: deque() for name in fixed_ids}
         self.outboxes: dict[str, list[Waiting]] = {name: [] for name in fixed_ids}
         self.is_reading_late = False
@@ -90,7 +90,7 @@ class World:
         self.epochs += 1_000
         return FixedSide(name, DOMAIN, self.epochs, lambda mobile: mobile in self.mobiles, self.logs[name])
 
-    # After each input: what came out is on its way, and the state is stored.
+    # After each input: what came out is on its way.
 
     def settle(self, name: str) -> None:
         if name in self.mobiles:
@@ -102,10 +102,9 @@ class World:
             self._notify(mobile.take_deliveries())
             events = mobile.take_events()
             self.events += events
-            self.stored[name] = state.save_mobile(mobile)
             for event in events:
                 if isinstance(event, GuestSubscribed):
-                    self.subscribe(event.callback, event.topic_filter, event.qos)
+                    self.subscribe(event.wanted.callback, event.wanted.topic_filter, event.wanted.qos)
                 elif isinstance(event, GuestUnsubscribed):
                     self.unsubscribe(event.callback, event.topic_filter)
                 elif isinstance(event, ClientMoved) and event.is_at_fixed:
@@ -122,7 +121,6 @@ class World:
             events = fixed.take_events()
             self.events += events
             outside = fixed.take_outside()
-            self.stored[name] = state.save_fixed(fixed)
             for event in events:
                 if isinstance(event, ClientMoved):
                     self.hand_back(event.callback, name)
@@ -182,13 +180,12 @@ class World:
                 fixed.settle(*waiting.delivery.receipt)
 
     def _after(self, fixed_id: str) -> None:
-        """What was settled is told and stored."""
+        """What was settled is told."""
         fixed = self.fixed[fixed_id]
         assert fixed is not None
         for mobile_id, publication in fixed.take_publications():
             if self.links[mobile_id, fixed_id].is_connected:
                 self.links[mobile_id, fixed_id].down.append(publication)
-        self.stored[fixed_id] = state.save_fixed(fixed)
 
     def attach(self, callback: str, fixed_id: str) -> None:
         fixed = self.fixed[fixed_id]
@@ -210,7 +207,7 @@ class World:
         self.settle(fixed_id)
 
     def come_back(self, callback: str) -> None:
-        owner = callbacks.owner_of(callback) or ""
+        owner = addresses.owner_of(callback) or ""
         mobile = self.mobiles[owner]
         assert mobile is not None
         self.where[callback] = ""
@@ -230,7 +227,7 @@ class World:
             message = inbox.popleft()
             assert message.id is not None
             for callback in self.asked[message.id]:
-                known = fixed.mobiles.get(callbacks.owner_of(callback) or "")
+                known = fixed.mobiles.get(addresses.owner_of(callback) or "")
                 if message.id.origin == "outside" and known is not None:
                     for topic_filter in self.subscriptions.get(callback, ()):
                         entries = known.topics.get(topic_filter, {})
@@ -257,7 +254,7 @@ class World:
             for fixed_id in self.fixed:
                 self.give(fixed_id, message)
         else:
-            self.due[message_id] = {name for name in asked if callbacks.owner_of(name) == origin}
+            self.due[message_id] = {name for name in asked if addresses.owner_of(name) == origin}
             self.publish_at(origin, message)
         return message_id
 
@@ -265,7 +262,11 @@ class World:
         """As a broker does: it notifies those who have an active subscription and are there."""
         mobile = self.mobiles[mobile_id]
         assert mobile is not None
-        wanted = mobile.registries.match_active(message.topic)
+        wanted = subscribers(
+            registry
+            for registry in mobile.registries
+            if not registry.is_delegated and matches(registry.topic_filter, message.topic)
+        )
         away = mobile.notifier.away
         here = {name: qos for name, qos in wanted.items() if name not in away}
         duplicates = mobile.stats.duplicates
@@ -280,7 +281,7 @@ class World:
         self.topics[message_id], self.asked[message_id], self.due[message_id] = topic, set(due), set(due)
 
     def subscribe(self, callback: str, topic_filter: str, qos: int = 1) -> None:
-        owner = callbacks.owner_of(callback)
+        owner = addresses.owner_of(callback)
         assert owner is not None
         mobile = self.mobiles[owner]
         assert mobile is not None
@@ -290,7 +291,7 @@ class World:
         self.settle(owner)
 
     def unsubscribe(self, callback: str, topic_filter: str) -> None:
-        owner = callbacks.owner_of(callback)
+        owner = addresses.owner_of(callback)
         assert owner is not None
         mobile = self.mobiles[owner]
         assert mobile is not None
@@ -304,6 +305,12 @@ class World:
 
     # Links
 
+    def move(self, mobile_id: str, fixed_id: str) -> None:
+        mobile = self.mobiles[mobile_id]
+        assert mobile is not None
+        mobile.move_to(fixed_id, self.now)
+        self.settle(mobile_id)
+
     def connect(self, mobile_id: str, fixed_id: str, replay: int = 0, *, is_late: bool = False) -> None:
         """A new connection. The first `replay` publications of the last one come yet, on both ways: before
         the new ones, or behind those with which it begins."""
@@ -315,9 +322,9 @@ class World:
         self.notice(mobile_id, fixed_id)
         link.up, link.down = (deque(), deque()) if is_late else late
         link.is_connected = link.mobile_knows = link.fixed_knows = True
-        fixed.link_up(mobile_id, self.now)
+        fixed.link_up(mobile_id)
         self.settle(fixed_id)
-        mobile.link_up(fixed_id, self.now)
+        mobile.link_up(fixed_id)
         self.settle(mobile_id)
         if is_late:
             link.up += late[0]
@@ -377,42 +384,46 @@ class World:
                 side.handle_timer(self.now)
                 self.settle(name)
 
-    def kill(self, name: str) -> None:
+    def stop(self, name: str) -> None:
+        """It does nothing, and all its links are lost, until it is revived."""
         for (mobile_id, fixed_id), link in self.links.items():
             if mobile_id == name:
                 link.is_connected = link.mobile_knows = False
             if fixed_id == name:
                 link.is_connected = link.fixed_knows = False
-        if name in self.mobiles:
-            self.mobiles[name] = None
-        else:
-            self.fixed[name] = None
+        side = self.mobiles.get(name) or self.fixed.get(name)
+        if side is not None:
+            self.stopped[name] = side
+        (self.mobiles if name in self.mobiles else self.fixed)[name] = None
 
     def revive(self, name: str, *, with_memory: bool = True) -> None:
+        """Without memory: it was killed, and is a new one."""
+        side = self.stopped.pop(name)
         if not with_memory:
             self.logs[name] = DuplicateLog(1 << 20)
-        if name in self.mobiles:
-            mobile = self.mobiles[name] = self._new_mobile(name)
-            if with_memory:
-                state.restore_mobile(mobile, self.stored[name], self.now)
+            side = self._new_mobile(name) if name in self.mobiles else self._new_fixed(name)
+        if isinstance(side, MobileSide):
+            self.mobiles[name] = side
         else:
-            fixed = self.fixed[name] = self._new_fixed(name)
-            if with_memory:
-                state.restore_fixed(fixed, self.stored[name], self.now)
-            else:
-                # Its clients' sessions are gone. What it had accepted from outside and not passed on, too.
-                self.outboxes[name].clear()
-                self.where = {client: "" if at == name else at for client, at in self.where.items()}
-                for message_id in self.due:
-                    if message_id.origin == "outside":
-                        self.due[message_id].clear()
+            self.fixed[name] = side
+        for other in self.fixed if name in self.mobiles else self.mobiles:
+            side.link_down(other, self.now)
+        if name in self.fixed and not with_memory:
+            # Its clients' sessions are gone. What it had accepted from outside and not passed on, too.
+            self.outboxes[name].clear()
+            self.where = {client: "" if at == name else at for client, at in self.where.items()}
+            for message_id in self.due:
+                if message_id.origin == "outside":
+                    self.due[message_id].clear()
         self.settle(name)
         if name in self.fixed:
             self._drain(name)
 
-    def attached_at(self, fixed_id: str) -> str:
-        """The clients there, as the broker has stored it: it may be dead."""
-        return json.dumps(json.loads(self.stored[fixed_id])["attached"])
+    def attached_at(self, fixed_id: str) -> list[str]:
+        """The clients there; it may be stopped."""
+        side = self.fixed[fixed_id] or self.stopped[fixed_id]
+        assert isinstance(side, FixedSide)
+        return list(side.attached)
 
     def heal(self) -> None:
         """Everybody is alive and connected, for long enough."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection
 from hedgerow.mqtt.broker.session import Session
-from hedgerow.mqtt.packets import Subscription
 
 
 class FakeMobility:
@@ -50,7 +50,8 @@ class FakeMobility:
     def discarded(self, session: Session) -> None:
         self.told.append(("discarded", session.client_id, tuple(session.subscriptions or ())))
 
-    def subscribes(self, session: Session, subscription: Subscription) -> bool:
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
+        subscription = record.subscription
         if session.client_id not in self.guests:
             return False
         self.told.append(("subscribed", session.client_id, subscription.topic_filter, subscription.qos))

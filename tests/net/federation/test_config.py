@@ -12,13 +12,9 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.federation.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.fabric.overlay.limits import MAX_STATIC, Settings
+from hedgerow.net.broker_urls import BrokerUrl, read_urls_file
 from hedgerow.net.config import NODE, SIDECAR, Config, Kind, add_arguments, from_arguments, load_config
-from hedgerow.net.federation.config import (
-    FederationConfig,
-    NeighbourUrl,
-    read_neighbours_file,
-    warn_of_readable_secrets,
-)
+from hedgerow.net.federation.config import FederationConfig, warn_of_readable_secrets
 from hedgerow.net.federation.keys import FEDERATION_KEYS, SIDECAR_KEYS
 from hedgerow.net.values import Address
 
@@ -54,14 +50,14 @@ def by_flags(*words: str, kind: Kind = NODE) -> Config:
 
 
 EVERYTHING = FederationConfig(
-    neighbours=(NeighbourUrl("house", 1883), NeighbourUrl("::1", 8883, True, "fed", "a b")),
+    neighbours=(BrokerUrl("house", 1883), BrokerUrl("::1", 8883, True, "fed", "a b")),
     neighbours_file=Path("neighbours"),
-    join=(NeighbourUrl("10.0.0.7", 1884),),
+    join=(BrokerUrl("10.0.0.7", 1884),),
     discover=True,
     enabled=True,
     redundancy=3,
     active_at_most=4,
-    advertise=(NeighbourUrl("192.0.2.1", 1883),),
+    advertise=(BrokerUrl("192.0.2.1", 1883),),
     key=bytes(32),
     key_file=Path("key"),
     username="us",
@@ -210,8 +206,8 @@ def test_errors_name_the_flag_and_no_password() -> None:
         by_flags("--neighbour", "udp://fed:secret@house")
     assert str(raised.value).startswith("--neighbour: udp://fed@house")
     assert "secret" not in repr(EVERYTHING).replace("them", "secret")
-    assert "secret" not in repr(NeighbourUrl("house", 1, password="secret"))
-    assert str(NeighbourUrl("house", 1, True, "fed", "secret")) == "mqtts://house:1"
+    assert "secret" not in repr(BrokerUrl("house", 1, password="secret"))
+    assert str(BrokerUrl("house", 1, True, "fed", "secret")) == "mqtts://house:1"
 
 
 # Neighbours
@@ -219,11 +215,11 @@ def test_errors_name_the_flag_and_no_password() -> None:
 
 def test_the_file_of_neighbours_is_read_again(folder: Path) -> None:
     federation = load("federation = {neighbours = 'mqtt://house', neighbours_file = 'neighbours'}").federation
-    barn = NeighbourUrl("barn", 8884, True, "fed", "secret")
-    assert read_neighbours_file(folder / "neighbours") == (NeighbourUrl("house", 1883), barn)
-    assert federation.read_neighbours() == (NeighbourUrl("house", 1883), barn)
+    barn = BrokerUrl("barn", 8884, True, "fed", "secret")
+    assert read_urls_file(folder / "neighbours") == (BrokerUrl("house", 1883), barn)
+    assert federation.read_neighbours() == (BrokerUrl("house", 1883), barn)
     (folder / "neighbours").write_text("mqtt://mill\n")
-    assert federation.read_neighbours() == (NeighbourUrl("house", 1883), NeighbourUrl("mill", 1883))
+    assert federation.read_neighbours() == (BrokerUrl("house", 1883), BrokerUrl("mill", 1883))
     (folder / "neighbours").write_text("mqtt://mill\n\nmill\n")
     with pytest.raises(ConfigError, match=r'^neighbours:3: "mill" is not a URL'):
         federation.read_neighbours()
@@ -240,18 +236,16 @@ def test_a_file_of_neighbours_that_is_wrong_is_refused_at_the_start(folder: Path
 
 def test_who_is_dialled_with_which_user() -> None:
     federation = FederationConfig(username="us", password="them")
-    listed = (NeighbourUrl("house", 1883, False, "fed", "secret"), NeighbourUrl("barn", 1883))
+    listed = (BrokerUrl("house", 1883, False, "fed", "secret"), BrokerUrl("barn", 1883))
     assert federation.url_to_dial("mqtt://house:1883", listed) == listed[0]
     # The same host over TLS is another door.
-    assert federation.url_to_dial("mqtts://house:1883", listed) == NeighbourUrl(
+    assert federation.url_to_dial("mqtts://house:1883", listed) == BrokerUrl(
         "house", 1883, True, "us", "them"
     )
-    assert federation.url_to_dial("mqtt://barn:1883", listed) == NeighbourUrl(
-        "barn", 1883, False, "us", "them"
-    )
+    assert federation.url_to_dial("mqtt://barn:1883", listed) == BrokerUrl("barn", 1883, False, "us", "them")
     # Other nodes tell addresses, and do not choose who we are.
     told = federation.url_to_dial("mqtt://root:toor@mill:1883", listed)
-    assert told == NeighbourUrl("mill", 1883, False, "us", "them")
+    assert told == BrokerUrl("mill", 1883, False, "us", "them")
     for nonsense in ("", "house", "http://house", "mqtt://", "mqtt://a b", "mqtt://a:99999", "mqtt://a\nb"):
         assert federation.url_to_dial(nonsense, listed) is None
 
@@ -311,7 +305,7 @@ def test_a_sidecar_listens_nowhere_unless_asked_for_metrics() -> None:
         ws=(),
         http=(),
         federation=FederationConfig(
-            home=NeighbourUrl("localhost", 1883, False, "me", "pw"), assume=("farm/#", "+/x")
+            home=BrokerUrl("localhost", 1883, False, "me", "pw"), assume=("farm/#", "+/x")
         ),
     )
     config = load("http = 'localhost:0'\nfederation.broker = 'mqtt://house'", SIDECAR)

@@ -8,7 +8,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.broker_urls import BrokerUrl
+from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.federation.discovery import (
     FEDERATION_SERVICE,
     MAX_URLS_BYTES,
@@ -20,7 +21,7 @@ from hedgerow.net.federation.discovery import (
 from hedgerow.net.mdns_services import make_services
 from tests.waiting import until
 
-HOME = NeighbourUrl("localhost", 1883, False, "me", "secret")
+HOME = BrokerUrl("localhost", 1883, False, "me", "secret")
 
 
 async def test_a_node_and_a_sidecar_find_each_other() -> None:
@@ -68,7 +69,7 @@ async def test_where_multicast_dns_does_not_work_the_log_says_so(
 
 def test_what_others_are_told_is_what_was_advertised_or_where_the_node_is() -> None:
     listening = ["mqtt://127.0.0.1:5", "mqtts://192.0.2.7:6", "mqtt://[2001:db8::1]:5", "ws://192.0.2.7:9"]
-    advertised = NeighbourUrl("farm.example", 1883)
+    advertised = BrokerUrl("farm.example", 1883)
 
     def told(federation: FederationConfig, *urls: str) -> list[str]:
         return [str(url) for url in own_urls(federation, urls)]
@@ -77,14 +78,14 @@ def test_what_others_are_told_is_what_was_advertised_or_where_the_node_is() -> N
     assert told(FederationConfig(), *listening[:1]) == ["mqtt://127.0.0.1:5"]
     assert told(FederationConfig(), "mqtt://[fe80::1]:5", "ws://192.0.2.7:9") == []
     assert told(FederationConfig(advertise=(advertised,), home=HOME)) == ["mqtt://farm.example:1883"]
-    assert own_urls(FederationConfig(home=HOME), []) == [NeighbourUrl("localhost", 1883)]
+    assert own_urls(FederationConfig(home=HOME), []) == [BrokerUrl("localhost", 1883)]
     everywhere = told(FederationConfig(), "mqtt://0.0.0.0:5")
     assert everywhere
     assert all("0.0.0.0" not in url and url.endswith(":5") for url in everywhere)
 
 
 def test_a_node_of_its_own_machine_alone_asks_nobody_else() -> None:
-    here, elsewhere = NeighbourUrl("localhost", 1883), NeighbourUrl("farm.example", 1883)
+    here, elsewhere = BrokerUrl("localhost", 1883), BrokerUrl("farm.example", 1883)
     assert interfaces_to_search([here]) == ["127.0.0.1"]
     for urls in ([here, elsewhere], []):
         assert not any(address.startswith("127.") for address in interfaces_to_search(urls))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.config import Tls
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.http import Request
 from hedgerow.net.metrics import metrics
 from hedgerow.net.server import Server
@@ -24,8 +25,8 @@ from tests.waiting import until
 OPEN = FederationConfig(enabled=True)
 
 
-def url_of(server: Server, scheme: str = "mqtt") -> NeighbourUrl:
-    return NeighbourUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts")
+def url_of(server: Server, scheme: str = "mqtt") -> BrokerUrl:
+    return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts")
 
 
 def linking(*servers: Server, **more: Any) -> FederationConfig:

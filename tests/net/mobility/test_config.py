@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
+from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.config import NODE, SIDECAR, Config, Kind, add_arguments, from_arguments, load_config
-from hedgerow.net.federation.config import NeighbourUrl
 from hedgerow.net.mobility.config import MAX_FIXED, MobilityConfig, warn_of_readable_secrets
 from hedgerow.net.mobility.keys import MAX_DOMAIN_BYTES, MOBILITY_KEYS
 from hedgerow.net.values import Address
@@ -50,7 +50,7 @@ def by_flags(*words: str) -> Config:
 
 EVERYTHING = MobilityConfig(
     role="mobile",
-    fixed=(NeighbourUrl("tower", 1884, False, "mob", "a b"), NeighbourUrl("::1", 8883, True)),
+    fixed=(BrokerUrl("tower", 1884, False, "mob", "a b"), BrokerUrl("::1", 8883, True)),
     fixed_file=Path("fixed"),
     domain="farm/sector1",
     relay=Address("127.0.0.1", 2883),

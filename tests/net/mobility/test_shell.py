@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hedgerow.errors import ConfigError
+from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.config import Tls
-from hedgerow.net.federation.config import NeighbourUrl
 from hedgerow.net.http import Request
 from hedgerow.net.metrics import metrics
 from hedgerow.net.mobility.config import MobilityConfig
@@ -28,8 +28,8 @@ FIXED = MobilityConfig(role="fixed", domain="farm")
 EVERYWHERE = (Address("0.0.0.0", 0),)
 
 
-def url_of(server: Server, scheme: str = "mqtt", **more: Any) -> NeighbourUrl:
-    return NeighbourUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts", **more)
+def url_of(server: Server, scheme: str = "mqtt", **more: Any) -> BrokerUrl:
+    return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts", **more)
 
 
 def supported_by(*servers: Server, **more: Any) -> MobilityConfig:
@@ -49,7 +49,7 @@ async def linked(mobile: Server, fixed_id: str) -> None:
 async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        away = NeighbourUrl("127.0.0.1", nobody.getsockname()[1])
+        away = BrokerUrl("127.0.0.1", nobody.getsockname()[1])
         async with running(id="tower", mobility=FIXED) as tower:
             mobility = MobilityConfig(role="mobile", domain="farm", fixed=(away, url_of(tower)))
             async with running(id="tractor", mobility=mobility) as tractor:
@@ -181,7 +181,7 @@ async def test_it_stops_while_it_dials() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(8)  # The kernel answers, and nobody says CONNACK.
-        url = NeighbourUrl("127.0.0.1", silent.getsockname()[1])
+        url = BrokerUrl("127.0.0.1", silent.getsockname()[1])
         mobility = MobilityConfig(role="mobile", domain="farm", fixed=(url,))
         async with running(id="tractor", mobility=mobility) as tractor:
             await until(lambda: tractor.open_sockets == 1, "the link to be opened")

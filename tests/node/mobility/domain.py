@@ -77,7 +77,7 @@ class MovingHost(Host):
             is_busy = True
             node.serve(self.now)
             if isinstance(node, MobileNode):
-                for url in node.take_dials():
+                for url in node.links.take_dials():
                     self.fabric.dial_fixed(self, url)  # type: ignore[attr-defined]
             self.events += node.take_events()
         self._node_at = node.deadline
@@ -95,13 +95,19 @@ class FixedHost(MovingHost):
     node: FixedNode
 
     def __init__(
-        self, fabric: Fabric, name: str, allow: frozenset[str] | None = None, **options: Any
+        self,
+        fabric: Fabric,
+        name: str,
+        allow: frozenset[str] | None = None,
+        domain: str = DOMAIN,
+        **options: Any,
     ) -> None:
         self._allow = allow
+        self._domain = domain
         super().__init__(fabric, name, **options)
 
     def _take_role(self) -> None:
-        self.node = FixedNode(self.broker, DOMAIN, self._allow, 3.0, self.now)
+        self.node = FixedNode(self.broker, self._domain, self._allow, 3.0)
 
 
 class MobileHost(MovingHost):
@@ -139,12 +145,12 @@ class Domain(Fabric):
 
         def fail(reason: str) -> None:
             if host.broker is broker and not host.is_gone:
-                node.dial_failed(url, reason, self.now)
+                node.links.dial_failed(url, reason, self.now)
                 host.settle()
 
         def reach() -> None:
             if host.broker is broker and not host.is_gone:
-                self._join(host, name, lambda now: node.open(url, f"{host.name}:1883", now))  # type: ignore[arg-type]
+                self._join(host, name, lambda now: node.links.open(url, f"{host.name}:1883", now))  # type: ignore[arg-type]
 
         self._reach(host, name, reach, fail)  # type: ignore[arg-type]
 

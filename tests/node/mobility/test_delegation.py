@@ -200,7 +200,7 @@ def test_a_plan_decides_and_ends(domain: Domain) -> None:
     domain.advance(3)
     assert domain["m"].delegated == {"cold"}
     plan = Plan(frozenset({"cold"}), 7, domain.now + 5)
-    domain["f"].publish("$hedgerow/plan/m", encode_plan(plan, domain.now, domain.now), retain=True)
+    domain["f"].publish("$hedgerow/plan/m", encode_plan(plan, domain.now), retain=True)
     domain.wait_for(lambda: domain["m"].delegated == {"hot"}, 2)
     domain.advance(3)
     assert domain["m"].delegated == {"hot"}
@@ -233,10 +233,12 @@ def test_what_people_see(domain: Domain) -> None:
     assert {"what": "delegated", "which": "cold"}.items() <= told["moves"][-1].items()
 
 
-def test_a_broker_of_another_domain_is_told_so(domain: Domain) -> None:
-    host = domain.add_mobile("n", "f", settings=STAYING, domain="farm/elsewhere")
-    domain.advance(2)
-    assert any(
-        "the domain of this broker is farm/sector1" in event.reason for event in host.told(FixedNotLinked)
-    )
-    assert domain["f"].told(Refused)[0].sender == "n"
+def test_a_broker_of_another_domain_is_told_once_and_does_not_stand_before_the_next(domain: Domain) -> None:
+    domain.add_fixed("g", domain="farm/elsewhere")
+    host = domain.add_mobile("n", "f", "g", settings=STAYING, domain="farm/elsewhere")
+    domain.wait_for(lambda: bool(host.told(FixedLinked)), 5)
+    current = host.node.machine.current
+    assert current is not None
+    assert current.fixed_id == "g"
+    assert [event.url for event in host.told(FixedNotLinked)] == ["mqtt://f:1883"]
+    assert "domain" in host.told(FixedNotLinked)[0].reason

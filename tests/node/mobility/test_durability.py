@@ -144,7 +144,7 @@ def test_a_filter_that_is_recovered_meanwhile_is_still_that_of_the_fixed_broker(
     payload = publisher.publish("cold")
     node = domain["m"].node
     node.machine.recover(["cold"], domain.now)
-    node._sync_delegated()
+    node.sync_delegated()
     later = publisher.publish("cold")
     domain["m"].settle()
     assert later in inside.payloads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
@@ -150,3 +152,22 @@ def test_clients_are_sent_to_the_next_fixed_broker_when_one_is_lost(version: int
     traffic.stop()
     domain.advance(2)
     traffic.check([roamer, plain], may_double=version == MQTT_5)
+
+
+@pytest.mark.parametrize("version", ROAMING)
+def test_a_broker_that_delegates_nothing_any_more_has_its_clients_subscribe_again(
+    domain: Domain, version: int
+) -> None:
+    roamer = Roamer(domain, "m", "r", version, "cold")
+    Roamer(domain, "m", "p", MQTT_3_1_1, "hot", "cold")
+    traffic = Traffic(domain, "m", steady(hot=50.0, cold=10.0))
+    domain.wait_for(lambda: roamer.at == "f", 5)
+    traffic.stop()
+    domain["m"].settings = replace(domain["m"].settings, delegates=False)
+    domain["m"].crash(after_s=0.5)
+    domain.wait_for(lambda: roamer.at == "m", 5)
+    domain.advance(0.5)
+    domain["m"].publish("cold", b"home")
+    domain.advance(1)
+    assert roamer.tally[b"home"] == 1
+    assert not domain["m"].delegated

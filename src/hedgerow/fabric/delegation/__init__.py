@@ -1,7 +1,8 @@
 """Topics of a mobile broker that a fixed broker matches: delegated, recovered, and each event notified once.
 
-`MobileSide` and `FixedSide` are the machines of the two brokers, `Stream` is what they write to each other,
-`codec` has topics and bytes, `bloom` the counting Bloom filter in which sets of subscribers travel.
+`MobileSide` and `FixedSide` are the machines of the two brokers, `publications` is what they write to each
+other, `Stream` has it come once and in order, `codec` has topics and bytes, `bloom` the counting Bloom filter
+in which sets of subscribers travel.
 
 Each subscriber is notified of each event exactly once, since for each event and each topic one broker alone
 matches, and both know which. The protocol, on the two streams of `stream.py`:
@@ -31,12 +32,12 @@ matches, and both know which. The protocol, on the two streams of `stream.py`:
    a duplicate: by another fixed broker, by another way, hours later.
 6. A fixed broker that is away for `takeover_after_s` is lost: everything is active, and what is unsettled is
    matched here for all who are not done. When it comes back, it is told RECOVER, and its late notifications
-   meet 5. If one has forgotten the other, both streams begin anew: topics first, then what is unsettled.
+   meet 5. If one has forgotten the other, both streams begin anew: topics first, then what is unsettled. One
+   that is away when another takes its place is forgotten at once.
 7. Moving: the new fixed broker is told every topic before the old one is asked for everything
    (`delegate/deactivate/all`) and then to forget (`delegate/unsubscription/all`). Meanwhile what comes by
    both comes whole by each, so the first counts. Clients are called back before, and sent to the new one
    when the old one is left (`may_send_clients`).
-
 8. A client that is to go to the fixed broker is announced before, so that its session is known there. Its
    subscriptions stay the mobile broker's: what it asks for at the fixed broker is written to its owner.
 
@@ -47,5 +48,6 @@ that is marked too. So is what comes back of two copies that followed a client t
 given up as lost.
 
 What is lost with a fixed broker that forgets: events from outside, and of other mobile brokers, that waited
-there for a client, and what clients had asked for there and the mobile broker was not yet told.
+there, unless who has stored them brings them again (`make_up`, `client_left`); and what clients had asked for
+there and the mobile broker was not yet told.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.limits import MAX_EXPECTED
 
 

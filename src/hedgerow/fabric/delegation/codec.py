@@ -1,22 +1,4 @@
-"""What a mobile and a fixed broker write to each other: topics, and payloads byte by byte.
-
-Topics are `<domain>/<broker id>/<action>`, with the id of the broker that writes. The document's actions and
-suffixes, and what we add to carry them safely:
-
-    action                            from    body
-    delegate                          mobile  registrations: these topics now have these subscribers
-    delegate/unsubscription/single    mobile  topic filter, callback
-    delegate/unsubscription/all       mobile  nothing: forget me
-    delegate/deactivate/all           mobile  nothing: send everything back
-    delegate/deactivate/no            mobile  nothing, or no payload: send me whom I am to serve
-    recover                           mobile  topic filters that it matches itself from now on
-    recover                           fixed   registrations: what was given back
-    event                             mobile  an event that was published there
-    notify                            fixed   an event, for the callbacks in it, or to be matched
-    serving                           both    a callback, and whether its client is with the sender
-    serving/subscription              fixed   a registration: a client that is there subscribes
-    serving/unsubscription            fixed   topic filter, callback: it does so no more
-    hello, acknowledge, nothing       both    the stream's own (`stream.py`)
+"""Publications of mobile and fixed brokers (`publications.py`): topics, and payloads byte by byte.
 
 Every payload begins with version 1, kind 1, epochs 8 and 8, link 4, number 8, acknowledged 8, settled 8. A
 registration is its topic filter, how many subscribers it has, which of the payload's list of callbacks they
@@ -31,14 +13,29 @@ message: topic, QoS and retain, id, MQTT 5 properties, payload. Texts and number
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
 from struct import Struct
 from typing import Any, NamedTuple
 
 from hedgerow.errors import ProtocolError, TopicError
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.bloom import BloomError, CountingBloomFilter
 from hedgerow.fabric.delegation.limits import ENTRIES_PER_DELEGATION, MAX_ENTRIES, MAX_PAYLOAD_BYTES
+from hedgerow.fabric.delegation.publications import (
+    ACTIONS,
+    PLAN_PREFIX,
+    Body,
+    Event,
+    Filters,
+    GuestSubscription,
+    Header,
+    Hello,
+    Kind,
+    Nothing,
+    Registration,
+    Registrations,
+    Serving,
+    Unsubscription,
+)
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.packets import PUBLISH
@@ -48,127 +45,17 @@ from hedgerow.mqtt.wire import (
     encode_utf8_string,
     encode_variable_byte_integer,
 )
-from hedgerow.topics import validate_filter, validate_name
+from hedgerow.topics import split_shared, validate_filter, validate_name
 
 VERSION = 1
-PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
 _HEADER = Struct("!BBQQIQQQ")
 _LIST_BYTES = 60_000  # A longer list of callbacks is cut: a text of MQTT has 65,535 bytes.
 _MAX_ID_BYTES = 1_024
+_LONGEST_FIRST = sorted(set(ACTIONS.values()), key=len, reverse=True)
 
 
 class CodecError(ValueError):
     """A publication that is refused; the text says why."""
-
-
-class Kind(IntEnum):
-    HELLO = 1
-    ACKNOWLEDGE = 2
-    NOTHING = 3
-    DELEGATE = 4
-    UNSUBSCRIPTION_SINGLE = 5
-    UNSUBSCRIPTION_ALL = 6
-    DEACTIVATE_ALL = 7
-    DEACTIVATE_NO = 8
-    RECOVER = 9
-    RECOVERED = 10
-    EVENT = 11
-    NOTIFY = 12
-    SERVING = 13
-    SUBSCRIPTION = 14
-    UNSUBSCRIPTION = 15
-
-
-ACTIONS = {
-    Kind.HELLO: "hello",
-    Kind.ACKNOWLEDGE: "acknowledge",
-    Kind.NOTHING: "nothing",
-    Kind.DELEGATE: "delegate",
-    Kind.UNSUBSCRIPTION_SINGLE: "delegate/unsubscription/single",
-    Kind.UNSUBSCRIPTION_ALL: "delegate/unsubscription/all",
-    Kind.DEACTIVATE_ALL: "delegate/deactivate/all",
-    Kind.DEACTIVATE_NO: "delegate/deactivate/no",
-    Kind.RECOVER: "recover",
-    Kind.RECOVERED: "recover",
-    Kind.EVENT: "event",
-    Kind.NOTIFY: "notify",
-    Kind.SERVING: "serving",
-    Kind.SUBSCRIPTION: "serving/subscription",
-    Kind.UNSUBSCRIPTION: "serving/unsubscription",
-}
-OF_STREAM = {Kind.HELLO, Kind.ACKNOWLEDGE, Kind.NOTHING}
-OF_GUESTS = {Kind.SUBSCRIPTION, Kind.UNSUBSCRIPTION}
-FROM_FIXED = OF_STREAM | OF_GUESTS | {Kind.RECOVERED, Kind.NOTIFY, Kind.SERVING}
-FROM_MOBILE = OF_STREAM | (set(Kind) - FROM_FIXED) | {Kind.SERVING}
-_LONGEST_FIRST = sorted(set(ACTIONS.values()), key=len, reverse=True)
-
-
-class Header(NamedTuple):
-    epoch: int
-    """The sender's stream: a new one when it has lost what it knew."""
-    peer_epoch: int
-    """The receiver's, for which it is written; 0 in HELLO."""
-    link: int
-    """In HELLO how often the sender has connected, elsewhere the same number from the receiver's HELLO."""
-    number: int
-    """Of this publication in the stream; where it has none, of the one before it."""
-    acknowledged: int
-    """Of the other side's stream, what had been handled when this was written."""
-    settled: int = 0
-    """Of that, what is done with: no client of the sender waits for it any more."""
-
-
-class Hello(NamedTuple):
-    known_epoch: int
-    received: int
-
-
-class Registration(NamedTuple):
-    topic_filter: str
-    entries: tuple[tuple[str, int], ...]
-    """Callback and QoS."""
-
-
-class Registrations(NamedTuple):
-    topics: tuple[Registration, ...]
-
-
-class Filters(NamedTuple):
-    topic_filters: tuple[str, ...]
-
-
-class Unsubscription(NamedTuple):
-    topic_filter: str
-    callback: str
-
-
-class Serving(NamedTuple):
-    callback: str
-    is_here: bool
-
-
-class Nothing(NamedTuple):
-    pass
-
-
-class Event(NamedTuple):
-    message: Message
-    callbacks: tuple[tuple[str, int], ...] = ()
-    """To be notified by the receiver, which need not match."""
-    served: tuple[str, ...] = ()
-    """Notified already: not to be notified again, whatever matches."""
-    is_to_match: bool = False
-    """The receiver has subscribers of its own for it."""
-    is_handed_on: bool = False
-    """It was matched before, and only its way changed: its subscriber is with the receiver now."""
-    is_all: bool = False
-    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges, but for
-    those in `served`."""
-    is_again: bool = False
-    """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
-
-
-Body = Hello | Registrations | Filters | Unsubscription | Serving | Nothing | Event
 
 
 def topic_of(domain: str, broker_id: str, kind: Kind) -> str:
@@ -289,6 +176,28 @@ def _read_unsubscription(reader: Reader) -> Unsubscription:
     return Unsubscription(_read_filter(reader), addresses.validate(reader.utf8_string()))
 
 
+def _read_guest_unsubscription(reader: Reader) -> Unsubscription:
+    return Unsubscription(_read_guest_filter(reader), addresses.validate(reader.utf8_string()))
+
+
+def _write_guest_subscription(body: GuestSubscription) -> bytes:
+    options = body.qos | body.no_local << 2 | body.retain_as_published << 3  # as in SUBSCRIBE (§3.8.3.1)
+    names = encode_utf8_string(body.topic_filter) + encode_utf8_string(body.callback)
+    return names + bytes([options]) + encode_variable_byte_integer(body.identifier or 0)
+
+
+def _read_guest_subscription(reader: Reader) -> GuestSubscription:
+    topic_filter = _read_guest_filter(reader)
+    callback = addresses.validate(reader.utf8_string())
+    options = reader.byte()
+    if options & 3 == 3 or options > 15:
+        raise CodecError("no options of a subscription")
+    identifier = reader.variable_byte_integer() or None
+    return GuestSubscription(
+        topic_filter, callback, options & 3, bool(options & 4), bool(options & 8), identifier
+    )
+
+
 def _write_serving(body: Serving) -> bytes:
     return encode_utf8_string(body.callback) + bytes([body.is_here])
 
@@ -390,6 +299,13 @@ def _read_filter(reader: Reader) -> str:
     return topic_filter
 
 
+def _read_guest_filter(reader: Reader) -> str:
+    text = reader.utf8_string()
+    _, topic_filter = split_shared(text)
+    _check_is_for_others(validate_filter(topic_filter))
+    return text
+
+
 def _check_is_for_others(topic: str) -> None:
     """What begins with $ is a broker's own affair: a mobile broker must not get $SYS by delegating it.
 
@@ -437,6 +353,6 @@ _FORMS = {
     Kind.EVENT: _EVENT,
     Kind.NOTIFY: _EVENT,
     Kind.SERVING: _Form(_write_serving, _read_serving),
-    Kind.SUBSCRIPTION: _REGISTRATIONS,
-    Kind.UNSUBSCRIPTION: _UNSUBSCRIPTION,
+    Kind.SUBSCRIPTION: _Form(_write_guest_subscription, _read_guest_subscription),
+    Kind.UNSUBSCRIPTION: _Form(_write_unsubscription, _read_guest_unsubscription),
 }

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.attached import Attached
-from hedgerow.fabric.delegation.codec import Event, Kind
 from hedgerow.fabric.delegation.events import Delivery, Stats
+from hedgerow.fabric.delegation.publications import Event, Kind
 from hedgerow.fabric.delegation.topics_held import Found, Mobile, Topics
 from hedgerow.message import Message
 

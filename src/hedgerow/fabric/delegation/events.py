@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from hedgerow.fabric.delegation.publications import GuestSubscription
 from hedgerow.message import Message
 
 
@@ -152,7 +153,7 @@ class RenewTopics:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    level: ClassVar[int] = logging.WARNING
+    level: ClassVar[int] = logging.INFO
     mobile_broker: str
     why: str
 
@@ -176,12 +177,10 @@ class GuestSubscribed:
     """A client subscribed while it was at the fixed broker."""
 
     level: ClassVar[int] = logging.DEBUG
-    callback: str
-    topic_filter: str
-    qos: int
+    wanted: GuestSubscription
 
     def __str__(self) -> str:
-        return f"{self.callback} subscribes to {self.topic_filter!r} at the fixed broker"
+        return f"{self.wanted.callback} subscribes to {self.wanted.topic_filter!r} at the fixed broker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,28 +13,15 @@ and nobody else's. Whatever breaks this is refused, counted and reported with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation import codec
+from hedgerow.fabric.delegation import addresses, codec
 from hedgerow.fabric.delegation.attached import Attached
-from hedgerow.fabric.delegation.codec import (
-    Body,
-    Event,
-    Filters,
-    Hello,
-    Kind,
-    Nothing,
-    Registration,
-    Registrations,
-    Serving,
-    Unsubscription,
-)
 from hedgerow.fabric.delegation.distributor import Distributor
 from hedgerow.fabric.delegation.events import (
     CalledBack,
-    ClientMoved,
     DelegationEvent,
     Delivery,
     Forgotten,
@@ -43,6 +30,7 @@ from hedgerow.fabric.delegation.events import (
     RenewTopics,
     Stats,
 )
+from hedgerow.fabric.delegation.guests import NOT_ITS_OWN, Guests
 from hedgerow.fabric.delegation.limits import (
     FORGET_AFTER_S,
     MAX_ENTRIES,
@@ -50,12 +38,27 @@ from hedgerow.fabric.delegation.limits import (
     MAX_REGISTRIES,
     TAKEOVER_AFTER_S,
 )
+from hedgerow.fabric.delegation.publications import (
+    ACTIONS,
+    FROM_MOBILE,
+    OF_GUESTS,
+    PLAN_PREFIX,
+    Body,
+    Event,
+    Filters,
+    GuestSubscription,
+    Hello,
+    Kind,
+    Nothing,
+    Registration,
+    Registrations,
+    Serving,
+    Unsubscription,
+)
 from hedgerow.fabric.delegation.registries import rows
 from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.fabric.delegation.topics_held import Mobile, Topics
 from hedgerow.message import Message
-
-NOT_ITS_OWN = "a callback that is not its own, nor of a client here"
 
 
 class FixedSide:
@@ -78,27 +81,35 @@ class FixedSide:
     ) -> None:
         self.broker_id = addresses.validate_broker_id(broker_id)
         self.domain = domain
-        self.epoch = epoch
+        self._epochs = count(epoch)
         self.forget_after_s = forget_after_s
         self.takeover_after_s = takeover_after_s
         self.stats = Stats()
         self.mobiles: dict[str, Mobile] = {}
-        self.spent_receipts = 0
+        self._spent_receipts = 0
         """No receipt of a mobile broker that was forgotten is higher."""
         self.attached = Attached()
         self.seen = seen if seen is not None else DuplicateLog()
         self._allows = allows
-        self._is_taken = is_taken
         self._may_write = may_write
         self._events: list[DelegationEvent] = []
         self._topics = Topics(self._events)
         self._distributor = Distributor(
             self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read
         )
+        self._guests = Guests(
+            self.mobiles,
+            self.attached,
+            self._distributor,
+            self._epochs,
+            is_taken,
+            self.stats,
+            self._events,
+        )
 
     # Mobile brokers come and go
 
-    def link_up(self, mobile_id: str, now: float) -> None:
+    def link_up(self, mobile_id: str) -> None:
         mobile = self.mobiles.get(mobile_id)
         if mobile is not None and mobile.has_left:
             self._forget(mobile)
@@ -108,19 +119,12 @@ class FixedSide:
             if why:
                 self.refuse(mobile_id, "", why)
                 return
-            stream = Stream(self.domain, self.broker_id, self.epoch, self.stats)
-            stream.receipts_before = self.spent_receipts
-            self.epoch += 1
+            stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats)
+            stream.receipts_before = self._spent_receipts
             mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream)
         mobile.gone_at = None
         mobile.is_lost = False
         mobile.stream.link_up()
-
-    def restore_mobile(self, mobile: Mobile, topics: Mapping[str, dict[str, int]]) -> None:
-        """One that was stored."""
-        self.mobiles[mobile.broker_id] = mobile
-        for topic_filter, entries in topics.items():
-            self._topics.set(mobile, topic_filter, entries)
 
     def _objection(self, mobile_id: str) -> str | None:
         try:
@@ -166,7 +170,7 @@ class FixedSide:
         self._topics.clear(mobile)
         self.attached.expect_none_of(mobile.broker_id)
         stream = mobile.stream
-        self.spent_receipts = max(self.spent_receipts, stream.receipts_before + stream.received)
+        self._spent_receipts = max(self._spent_receipts, stream.receipts_before + stream.received)
         del self.mobiles[mobile.broker_id]
 
     # Events
@@ -203,12 +207,7 @@ class FixedSide:
 
     def client_attached(self, callback: str, now: float) -> None:
         """A client of this name is connected here."""
-        if callback in self.attached:
-            return
-        self.attached.add(callback)
-        owner = self._owner(callback)
-        if owner is not None:
-            self._tell(owner, Serving(callback, True), now)
+        self._guests.client_attached(callback, now)
 
     def client_left(
         self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float, is_again: bool = False
@@ -218,47 +217,15 @@ class FixedSide:
 
         After `ClientMoved` it is for the messages alone.
         """
-        was_here = callback in self.attached
-        self.attached.discard(callback)
-        owner = self._owner(callback)
-        if owner is None:
-            return
-        if was_here:
-            self._tell(owner, Serving(callback, False), now)
-        for message, qos in undelivered:
-            handed_back = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
-            self._distributor.notify(owner, handed_back, now)
+        self._guests.client_left(callback, undelivered, now, is_again)
 
-    def subscribe(self, callback: str, topic_filter: str, qos: int, now: float) -> bool:
+    def subscribe(self, wanted: GuestSubscription, now: float) -> bool:
         """A client that is here asks for it: its mobile broker, who owns its subscriptions, is told. False:
         nobody is."""
-        registration = Registration(topic_filter, ((callback, qos),))
-        return self._pass_on(Kind.SUBSCRIPTION, callback, topic_filter, Registrations((registration,)), now)
+        return self._guests.subscribe(wanted, now)
 
     def unsubscribe(self, callback: str, topic_filter: str, now: float) -> bool:
-        body = Unsubscription(topic_filter, callback)
-        return self._pass_on(Kind.UNSUBSCRIPTION, callback, topic_filter, body, now)
-
-    def _pass_on(self, kind: Kind, callback: str, topic_filter: str, body: Body, now: float) -> bool:
-        owner = self._owner(callback)
-        # The other side would not read on behind what it must refuse.
-        is_for_others = topic_filter[:1] != "$"
-        if owner is None or not is_for_others or callback not in self.attached or owner.stream.is_full:
-            self.stats.overflowed += 1
-            return False
-        owner.stream.put(kind, body, now)
-        return True
-
-    def _owner(self, callback: str) -> Mobile | None:
-        owner = self.mobiles.get(addresses.owner_of(callback) or "")
-        return owner if owner is not None and not owner.has_left else None
-
-    def _tell(self, mobile: Mobile, serving: Serving, now: float) -> None:
-        mobile.stream.put(Kind.SERVING, serving, now)
-        if mobile.stream.is_overfull and not mobile.stream.is_open:
-            # Clients came and went for a long time: when it is back, it is told who is here.
-            mobile.stream.start_over(self.epoch)
-            self.epoch += 1
+        return self._guests.unsubscribe(callback, topic_filter, now)
 
     # What mobile brokers write
 
@@ -273,11 +240,11 @@ class FixedSide:
                 raise codec.CodecError("another domain")
             if broker_id != sender:
                 raise codec.CodecError("in the name of another broker")
-            if action == codec.ACTIONS[Kind.DEACTIVATE_NO] and not payload:
+            if action == ACTIONS[Kind.DEACTIVATE_NO] and not payload:
                 self._renew_topics(mobile)
                 return
             kind, header, body = codec.decode(action, payload)
-            if kind not in codec.FROM_MOBILE:
+            if kind not in FROM_MOBILE:
                 raise codec.CodecError(f"{kind.name} is for a fixed broker to write")
         except codec.CodecError as error:
             self.refuse(sender, topic, str(error))
@@ -306,7 +273,7 @@ class FixedSide:
                 left = {name: qos for name, qos in entries.items() if name != callback}
                 self._topics.set(mobile, topic_filter, left)
             case Serving():
-                self._handle_serving(mobile, body, topic, now)
+                self._guests.handle_serving(mobile, body, topic, now)
             case Nothing() if kind == Kind.DEACTIVATE_ALL:
                 self._give_back(mobile, mobile.delegated, now)
             case Nothing() if kind == Kind.UNSUBSCRIPTION_ALL:
@@ -331,25 +298,6 @@ class FixedSide:
         self._distributor.handle_event(mobile, event, is_public, now)
         if self.stats.unknown_callbacks != unknown:
             self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
-
-    def _handle_serving(self, mobile: Mobile, serving: Serving, topic: str, now: float) -> None:
-        callback, is_there = serving
-        if not self._distributor.may_name(mobile, callback):
-            self.stats.unknown_callbacks += 1
-            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
-        elif not is_there:
-            client_id = addresses.client_id_of(callback) or ""
-            if self._is_taken(client_id) or not self.attached.expect(callback):
-                # Sent here all the same, it would take the session of the other.
-                self.stats.unknown_callbacks += 1
-                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
-                self._events.append(Refused(mobile.broker_id, topic, f"another {client_id!r} is here"))
-        else:
-            self.attached.expect_no_more(callback)
-            if callback in self.attached:
-                self.attached.discard(callback)
-                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
-                self._events.append(ClientMoved(callback, False))
 
     def _handle_delegate(self, mobile: Mobile, body: Registrations, topic: str, now: float) -> None:
         mobile.has_left = False  # It has come back before it was gone.
@@ -411,7 +359,7 @@ class FixedSide:
         for callback in self.attached.of(mobile.broker_id):
             mobile.stream.put(Kind.SERVING, Serving(callback, True), now)
         for record in left:
-            if record.kind in codec.OF_GUESTS:
+            if record.kind in OF_GUESTS:
                 mobile.stream.put(record.kind, record.body, now)
         if delegated:
             self._events.append(HandedBack(mobile.broker_id, len(delegated)))
@@ -450,4 +398,4 @@ class FixedSide:
 
 def _is_for(mobile: Mobile, topic_filter: str) -> bool:
     """The plan for one mobile broker is none of another one's business."""
-    return topic_filter[:1] != "$" or topic_filter == codec.PLAN_PREFIX + mobile.broker_id
+    return topic_filter[:1] != "$" or topic_filter == PLAN_PREFIX + mobile.broker_id

@@ -1,136 +1,117 @@
-"""Clients of a mobile broker that go to a fixed broker and come back.
+"""Guests of a fixed broker: clients of mobile brokers that are connected here, or are to come.
 
-One that is to go is announced first, so that the fixed broker takes it for whom it is when it comes; it is
-sent there when `has_handled` says that the fixed broker knows. From when that one says that the client is
-there (SERVING), what is for it is written there, until it is back. Clients subscribe where they are: what one
-asks for at the fixed broker comes to this one, which owns every subscription.
+A guest's subscriptions are its mobile broker's: what it asks for here is written to that one, as is when it
+comes and goes, and what it did not get.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation.codec import Kind, Registrations, Serving, Unsubscription
-from hedgerow.fabric.delegation.events import (
-    ClientMoved,
-    DelegationEvent,
-    GuestSubscribed,
-    GuestUnsubscribed,
-    TurnedAway,
+from hedgerow.fabric.delegation import addresses
+from hedgerow.fabric.delegation.attached import Attached
+from hedgerow.fabric.delegation.distributor import Distributor
+from hedgerow.fabric.delegation.events import ClientMoved, DelegationEvent, Refused, Stats
+from hedgerow.fabric.delegation.publications import (
+    Body,
+    Event,
+    GuestSubscription,
+    Kind,
+    Serving,
+    Unsubscription,
 )
-from hedgerow.fabric.delegation.notifier import Notifier
-from hedgerow.fabric.delegation.uplink import Uplink
+from hedgerow.fabric.delegation.topics_held import Mobile
+from hedgerow.message import Message
+from hedgerow.topics import split_shared
 
-
-@dataclass(slots=True)
-class Announcement:
-    """A client is on its way to this fixed broker, which was told so by this number of the stream."""
-
-    token: int
-    uplink: Uplink
-    number: int
+NOT_ITS_OWN = "a callback that is not its own, nor of a client here"
 
 
 class Guests:
-    def __init__(self, notifier: Notifier, events: list[DelegationEvent]) -> None:
-        self.announced: dict[str, Announcement] = {}
-        self.last_token = 0
-        self._notifier = notifier
+    """`epochs`: for streams that start over; the rest as in `FixedSide`."""
+
+    def __init__(
+        self,
+        mobiles: Mapping[str, Mobile],
+        attached: Attached,
+        distributor: Distributor,
+        epochs: Iterator[int],
+        is_taken: Callable[[str], bool],
+        stats: Stats,
+        events: list[DelegationEvent],
+    ) -> None:
+        self._mobiles = mobiles
+        self._attached = attached
+        self._distributor = distributor
+        self._epochs = epochs
+        self._is_taken = is_taken
+        self._stats = stats
         self._events = events
-        self._callbacks: dict[int, str] = {}
-
-    def announce(self, callback: str, uplink: Uplink, now: float) -> int:
-        addresses.validate(callback)
-        self._withdraw(callback)
-        number = uplink.stream.put(Kind.SERVING, Serving(callback, False), now).number
-        self.last_token += 1
-        self.restore(callback, Announcement(self.last_token, uplink, number))
-        return self.last_token
-
-    def restore(self, callback: str, announcement: Announcement) -> None:
-        self.announced[callback] = announcement
-        self._callbacks[announcement.token] = callback
-
-    def announce_again(self, uplink: Uplink, now: float) -> None:
-        """In a stream that begins anew."""
-        for callback, announcement in self.announced.items():
-            if announcement.uplink is uplink:
-                announcement.number = uplink.stream.put(Kind.SERVING, Serving(callback, False), now).number
-
-    def has_handled(self, token: int, current: Uplink | None) -> bool:
-        announcement = self.announced.get(self._callbacks.get(token, ""))
-        if announcement is None or announcement.uplink is not current:
-            return False
-        return announcement.uplink.has_handled(announcement.number)
-
-    def forget(self, uplink: Uplink) -> None:
-        """No client is there any more, or goes there."""
-        self._notifier.call_back(uplink)
-        for callback in [name for name, found in self.announced.items() if found.uplink is uplink]:
-            self._withdraw(callback)
-
-    def _withdraw(self, callback: str) -> Announcement | None:
-        announcement = self.announced.pop(callback, None)
-        if announcement is not None:
-            del self._callbacks[announcement.token]
-        return announcement
 
     def client_attached(self, callback: str, now: float) -> None:
-        """It is connected here, wherever it was before, or was to go."""
-        announcement = self._withdraw(callback)
-        uplink = self._notifier.remove_away(callback)
-        if uplink is None:
-            if announcement is not None:
-                announcement.uplink.stream.put(Kind.SERVING, Serving(callback, True), now)
+        if callback in self._attached:
             return
-        uplink.stream.put(Kind.SERVING, Serving(callback, True), now)
-        self._events.append(ClientMoved(callback, False))
-        if uplink.is_lost:
-            for unsettled in uplink.unsettled.values():
-                self._notifier.settle(uplink, unsettled, only=callback)
-            self._notifier.reclaim(uplink, only=callback)
+        self._attached.add(callback)
+        owner = self._owner(callback)
+        if owner is not None:
+            self._tell(owner, Serving(callback, True), now)
 
-    def handle_serving(self, uplink: Uplink, serving: Serving, acknowledged: int) -> None:
-        callback = serving.callback
-        if not serving.is_here:
-            if self._notifier.away.get(callback) is uplink:
-                self._notifier.remove_away(callback)
+    def client_left(
+        self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float, is_again: bool = False
+    ) -> None:
+        was_here = callback in self._attached
+        self._attached.discard(callback)
+        owner = self._owner(callback)
+        if owner is None:
+            return
+        if was_here:
+            self._tell(owner, Serving(callback, False), now)
+        for message, qos in undelivered:
+            handed_back = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
+            self._distributor.notify(owner, handed_back, now)
+
+    def subscribe(self, wanted: GuestSubscription, now: float) -> bool:
+        return self._pass_on(Kind.SUBSCRIPTION, wanted.callback, wanted.topic_filter, wanted, now)
+
+    def unsubscribe(self, callback: str, topic_filter: str, now: float) -> bool:
+        body = Unsubscription(topic_filter, callback)
+        return self._pass_on(Kind.UNSUBSCRIPTION, callback, topic_filter, body, now)
+
+    def _pass_on(self, kind: Kind, callback: str, topic_filter: str, body: Body, now: float) -> bool:
+        owner = self._owner(callback)
+        # The other side would not read on behind what it must refuse.
+        is_for_others = split_shared(topic_filter)[1][:1] != "$"
+        if owner is None or not is_for_others or callback not in self._attached or owner.stream.is_full:
+            self._stats.overflowed += 1
+            return False
+        owner.stream.put(kind, body, now)
+        return True
+
+    def _owner(self, callback: str) -> Mobile | None:
+        owner = self._mobiles.get(addresses.owner_of(callback) or "")
+        return owner if owner is not None and not owner.has_left else None
+
+    def _tell(self, mobile: Mobile, serving: Serving, now: float) -> None:
+        mobile.stream.put(Kind.SERVING, serving, now)
+        if mobile.stream.is_overfull and not mobile.stream.is_open:
+            # Clients came and went for a long time: when it is back, it is told who is here.
+            mobile.stream.start_over(next(self._epochs))
+
+    def handle_serving(self, mobile: Mobile, serving: Serving, topic: str, now: float) -> None:
+        callback, is_there = serving
+        if not self._distributor.may_name(mobile, callback):
+            self._stats.unknown_callbacks += 1
+            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+        elif not is_there:
+            client_id = addresses.client_id_of(callback) or ""
+            if self._is_taken(client_id) or not self._attached.expect(callback):
+                # Sent here all the same, it would take the session of the other.
+                self._stats.unknown_callbacks += 1
+                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
+                self._events.append(Refused(mobile.broker_id, topic, f"another {client_id!r} is here"))
+        else:
+            self._attached.expect_no_more(callback)
+            if callback in self._attached:
+                self._attached.discard(callback)
+                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
                 self._events.append(ClientMoved(callback, False))
-            elif self._is_on_its_way(uplink, callback, acknowledged):
-                self._withdraw(callback)
-                self._events.append(TurnedAway(callback))
-        elif not self._knows(uplink, callback):
-            self._notifier.stats.unknown_callbacks += 1
-        else:
-            # It may have come back meanwhile. Then what goes there is sent back, and soon we are told.
-            self._withdraw(callback)
-            self._notifier.set_away(callback, uplink)
-            self._events.append(ClientMoved(callback, True))
-
-    def _is_on_its_way(self, uplink: Uplink, callback: str, acknowledged: int) -> bool:
-        """Does the fixed broker know that it is?"""
-        announcement = self.announced.get(callback)
-        return (
-            announcement is not None and announcement.uplink is uplink and announcement.number <= acknowledged
-        )
-
-    def _knows(self, uplink: Uplink, callback: str) -> bool:
-        announcement = self.announced.get(callback)
-        is_on_its_way = announcement is not None and announcement.uplink is uplink
-        is_there = self._notifier.away.get(callback) is uplink
-        return is_on_its_way or is_there or self._notifier.registries.knows(callback)
-
-    def handle_subscription(self, uplink: Uplink, body: Registrations) -> None:
-        for topic_filter, entries in body.topics:
-            for callback, qos in entries:
-                if self._knows(uplink, callback):
-                    self._events.append(GuestSubscribed(callback, topic_filter, qos))
-                else:
-                    self._notifier.stats.unknown_callbacks += 1
-
-    def handle_unsubscription(self, uplink: Uplink, body: Unsubscription) -> None:
-        if self._knows(uplink, body.callback):
-            self._events.append(GuestUnsubscribed(body.callback, body.topic_filter))
-        else:
-            self._notifier.stats.unknown_callbacks += 1

@@ -14,9 +14,7 @@ MAX_ENTRIES = 100_000  # subscriptions in them
 MAX_NOTIFIED = 1_000  # topics of which a mobile broker knows by heart who is behind "all"
 MAX_EXPECTED = 100_000  # clients that mobile brokers say are on their way to a fixed one
 MAX_HELD = 10_000  # events of one mobile broker that clients at the fixed one have not acknowledged
-MAX_FIXED_BROKERS = (
-    4  # that a mobile broker still has dealings with: this one, and those it could not bid farewell
-)
+MAX_FIXED_BROKERS = 4  # that a mobile broker has dealings with: this one, and those that it is leaving
 ENTRIES_PER_DELEGATION = 500  # so that a thousand topics are several publications and no long silence
 
 # What waits for the other side while it is away, or slow. Beyond it, what comes is not kept, and counted.

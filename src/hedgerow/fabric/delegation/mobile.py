@@ -1,30 +1,16 @@
 """The mobile broker's side: it owns every subscription, and matches a topic itself or has it matched.
 
 The shell calls `link_up`, `link_down` for each connection to a fixed broker, gives in what it brings
-(`receive_publication`), and after each input takes out publications, deliveries and events. What is stored is
-`DuplicateLog` pages, and `state.py`'s snapshot, before what was taken out leaves.
+(`receive_publication`), and after each input takes out publications, deliveries and events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation import codec
-from hedgerow.fabric.delegation.codec import (
-    Body,
-    Event,
-    Filters,
-    Header,
-    Hello,
-    Kind,
-    Nothing,
-    Registration,
-    Registrations,
-    Serving,
-    Unsubscription,
-)
+from hedgerow.fabric.delegation import addresses, codec
 from hedgerow.fabric.delegation.events import (
     Delegated,
     DelegationEvent,
@@ -36,7 +22,6 @@ from hedgerow.fabric.delegation.events import (
     Stats,
     TakenOver,
 )
-from hedgerow.fabric.delegation.guests import Guests
 from hedgerow.fabric.delegation.limits import (
     ENTRIES_PER_DELEGATION,
     MAX_FIXED_BROKERS,
@@ -44,8 +29,24 @@ from hedgerow.fabric.delegation.limits import (
     TAKEOVER_AFTER_S,
 )
 from hedgerow.fabric.delegation.notifier import Matched, Notifier
+from hedgerow.fabric.delegation.publications import (
+    FROM_FIXED,
+    Body,
+    Event,
+    Filters,
+    GuestSubscription,
+    Header,
+    Hello,
+    Kind,
+    Nothing,
+    Registration,
+    Registrations,
+    Serving,
+    Unsubscription,
+)
 from hedgerow.fabric.delegation.registries import Registry, rows
 from hedgerow.fabric.delegation.stream import Stream
+from hedgerow.fabric.delegation.travellers import Travellers
 from hedgerow.fabric.delegation.uplink import Uplink
 from hedgerow.message import Message
 from hedgerow.topics import validate_filter
@@ -75,9 +76,9 @@ class MobileSide:
         self.registries = self.notifier.registries
         self.uplinks: dict[str, Uplink] = {}
         self.current: Uplink | None = None
-        self.epoch = epoch
+        self._epochs = count(epoch)
         self._events: list[DelegationEvent] = []
-        self.guests = Guests(self.notifier, self._events)
+        self._travellers = Travellers(self.notifier, self._events)
 
     # Subscriptions, and which of them are delegated
 
@@ -86,8 +87,7 @@ class MobileSide:
         registry = self.registries.get(validate_filter(topic_filter))
         is_new = registry is None
         if registry is None:
-            registry = Registry(topic_filter)
-            self.registries.put(registry)
+            registry = self.registries.create(topic_filter)
         self.registries.add(registry, callback, qos, self.notifier.published)
         uplink = self.current
         if uplink is None:
@@ -146,6 +146,11 @@ class MobileSide:
         if self.current is not None:
             self.current.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now)
 
+    def renew_clients(self, now: float) -> None:
+        """This broker delegates nothing: its clients at the fixed one are to come and subscribe again."""
+        if self.current is not None:
+            self.current.stream.put(Kind.DEACTIVATE_NO, Nothing(), now)
+
     def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
         """These topics are matched here, from this number on."""
         for row in rows([registry.as_own(self.broker_id) for registry in registries]):
@@ -154,8 +159,7 @@ class MobileSide:
     def _start_over_if_overfull(self, uplink: Uplink) -> None:
         """A fixed broker that is away for long is told all anew, rather than every change meanwhile."""
         if uplink.stream.is_overfull and not uplink.stream.is_open:
-            uplink.stream.start_over(self.epoch)
-            self.epoch += 1
+            uplink.stream.start_over(next(self._epochs))
 
     # Fixed brokers
 
@@ -169,8 +173,7 @@ class MobileSide:
             return
         uplink = self.uplinks.pop(fixed_id, None)
         if uplink is None:
-            uplink = self.new_uplink(fixed_id, self.epoch)
-            self.epoch += 1
+            uplink = self._new_uplink(fixed_id)
         else:
             # It was to be left, and has been told so or not: it is told all topics after that.
             uplink.deactivated = uplink.farewell = None
@@ -181,28 +184,26 @@ class MobileSide:
         if old is None:
             return
         if not old.stream.is_open:
-            # It is not there to take leave of. If it ever comes back, both begin anew.
             self._give_up(old, now)
-            self._drop(old)
-            return
         old.deactivated = old.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now).number
         if len(self.uplinks) > MAX_FIXED_BROKERS:
             oldest = next(iter(self.uplinks.values()))
             self._give_up(oldest, now)
             self._drop(oldest)
 
-    def new_uplink(self, fixed_id: str, epoch: int) -> Uplink:
-        stream = Stream(self.domain, self.broker_id, epoch, self.stats)
+    def _new_uplink(self, fixed_id: str) -> Uplink:
+        stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats)
         return Uplink(fixed_id, stream, addresses.of_broker(self.broker_id))
 
     @property
     def may_send_clients(self) -> bool:
-        """There is one fixed broker, and it is here: clients may be sent to it.
+        """There is one fixed broker here: clients may be sent to it.
 
         With two, an event that comes by one of them may come to the other later, and deliver to a client that
-        has changed places between.
+        has changed places between. One that was lost and given up counts when it is here again.
         """
-        return len(self.uplinks) == 1 and self.current is not None and self.current.stream.is_open
+        is_open = [uplink for uplink in self.uplinks.values() if uplink.stream.is_open]
+        return is_open == [self.current]
 
     @property
     def may_delegate(self) -> bool:
@@ -211,14 +212,14 @@ class MobileSide:
         )
 
     @property
-    def has_guests(self) -> bool:
+    def has_clients_away(self) -> bool:
         """Is a client of this broker at a fixed one?"""
         return bool(self.notifier.away)
 
     def is_away(self, callback: str) -> bool:
         return callback in self.notifier.away
 
-    def link_up(self, fixed_id: str, now: float) -> None:
+    def link_up(self, fixed_id: str) -> None:
         uplink = self.uplinks.get(fixed_id)
         if uplink is not None:
             uplink.stream.link_up()
@@ -238,7 +239,11 @@ class MobileSide:
         for uplink in list(self.uplinks.values()):
             down_at = uplink.down_at
             if down_at is not None and not uplink.is_lost and down_at + self.takeover_after_s <= now:
-                self._take_over(uplink, now)
+                if uplink is self.current:
+                    self._take_over(uplink, now)
+                else:
+                    # It was lost before it could be left, and nobody dials it any more.
+                    self._give_up(uplink, now)
 
     def _take_over(self, uplink: Uplink, now: float) -> None:
         uplink.is_lost = True
@@ -248,10 +253,12 @@ class MobileSide:
 
     def _give_up(self, uplink: Uplink, now: float) -> None:
         """It is lost, and another is in its place."""
-        self.guests.forget(uplink)
+        self._travellers.forget(uplink)
         self._take_over(uplink, now)
         self.notifier.reclaim(uplink)
         self._write_elsewhere(uplink, now)
+        # All here have it, and the other fixed broker is told: nothing waits for one that may never be back.
+        uplink.unsettled.clear()
 
     def _write_elsewhere(self, uplink: Uplink, now: float) -> None:
         for message_id, unsettled in uplink.unsettled.items():
@@ -260,7 +267,7 @@ class MobileSide:
 
     def _drop(self, uplink: Uplink) -> None:
         del self.uplinks[uplink.fixed_id]
-        self.guests.forget(uplink)
+        self._travellers.forget(uplink)
 
     # Events
 
@@ -284,15 +291,15 @@ class MobileSide:
         """This client is to be sent to the fixed broker when `has_handled` says so of what is returned."""
         if self.current is None:
             raise ValueError("there is no fixed broker to send a client to")
-        return self.guests.announce(callback, self.current, now)
+        return self._travellers.announce(callback, self.current, now)
 
     def has_handled(self, number: int) -> bool:
         """The fixed broker knows of that announcement, and nothing has changed it."""
-        return self.guests.has_handled(number, self.current)
+        return self._travellers.has_handled(number, self.current)
 
     def client_attached(self, callback: str, now: float) -> None:
         """It is connected here, wherever it was before, or was to go."""
-        self.guests.client_attached(callback, now)
+        self._travellers.client_attached(callback, now)
 
     def hand_on(
         self, callback: str, qos: int, undelivered: Sequence[Message], now: float, is_again: bool = False
@@ -309,7 +316,7 @@ class MobileSide:
             if uplink is None or broker_id != fixed_id or domain != self.domain:
                 raise codec.CodecError("it is not from the fixed broker of this one")
             kind, header, body = codec.decode(action, payload)
-            if kind not in codec.FROM_FIXED:
+            if kind not in FROM_FIXED:
                 raise codec.CodecError(f"{kind.name} is for a mobile broker to write")
         except codec.CodecError as error:
             self.stats.refused += 1
@@ -329,15 +336,15 @@ class MobileSide:
         match body:
             case Event():
                 self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
-            case Registrations() if kind == Kind.SUBSCRIPTION:
-                self.guests.handle_subscription(uplink, body)
+            case GuestSubscription():
+                self._travellers.handle_subscription(uplink, body)
             case Unsubscription():
-                self.guests.handle_unsubscription(uplink, body)
+                self._travellers.handle_unsubscription(uplink, body)
             case Registrations():
                 for registration in body.topics:
                     self._handle_recovered(uplink, registration, header.acknowledged, now)
             case Serving():
-                self.guests.handle_serving(uplink, body, header.acknowledged)
+                self._travellers.handle_serving(uplink, body, header.acknowledged)
 
     def _handle_hello(self, uplink: Uplink, header: Header, hello: Hello, now: float) -> None:
         is_new = uplink.stream.receive_hello(header, hello, now)
@@ -369,7 +376,7 @@ class MobileSide:
         before, uplink.unsettled = uplink.unsettled, {}
         for unsettled in before.values():
             self.notifier.write_again(uplink, unsettled, now)
-        self.guests.announce_again(uplink, now)
+        self._travellers.announce_again(uplink, now)
         self._events.append(Introduced(uplink.fixed_id))
 
     def _handle_recovered(self, uplink: Uplink, registration: Registration, cause: int, now: float) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.fabric.delegation.codec import Event, Kind
 from hedgerow.fabric.delegation.events import Delivery, Stats
+from hedgerow.fabric.delegation.publications import Event, Kind
 from hedgerow.fabric.delegation.registries import Registries, subscribers
 from hedgerow.fabric.delegation.uplink import Unsettled, Uplink
 from hedgerow.message import Message

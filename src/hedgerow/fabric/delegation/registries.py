@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation.codec import Registration
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.limits import ENTRIES_PER_DELEGATION
+from hedgerow.fabric.delegation.publications import Registration
 from hedgerow.topics import TopicTree, matches
 
 
@@ -43,10 +43,9 @@ class Registries:
         self.by_filter: dict[str, Registry] = {}
         self.generation = 0
         """Grows with each change of who subscribes to what, and of what is delegated."""
-        self._active: TopicTree[str, Registry] = TopicTree()
-        self._filters: dict[str, set[str]] = {}
+        self._filters: dict[str, set[str]] = {}  # by callback
         self._delegated: set[str] = set()
-        self._cold: TopicTree[str, Registry] = TopicTree()
+        self._tree: TopicTree[str, Registry] = TopicTree()  # of those that are delegated
 
     def __iter__(self) -> Iterator[Registry]:
         return iter(self.by_filter.values())
@@ -54,17 +53,9 @@ class Registries:
     def get(self, topic_filter: str) -> Registry | None:
         return self.by_filter.get(topic_filter)
 
-    def put(self, registry: Registry) -> None:
-        """A new one, or one that was stored."""
-        self.generation += 1
-        self.by_filter[registry.topic_filter] = registry
-        for callback in registry.entries:
-            self._filters.setdefault(callback, set()).add(registry.topic_filter)
-        if registry.is_delegated:
-            self._delegated.add(registry.topic_filter)
-            self._cold.set(registry.topic_filter, registry.topic_filter, registry)
-        else:
-            self._active.set(registry.topic_filter, registry.topic_filter, registry)
+    def create(self, topic_filter: str) -> Registry:
+        registry = self.by_filter[topic_filter] = Registry(topic_filter)
+        return registry
 
     def add(self, registry: Registry, callback: str, qos: int, published: int) -> None:
         self.generation += 1
@@ -84,8 +75,7 @@ class Registries:
         if not registry.entries:
             del self.by_filter[registry.topic_filter]
             self._delegated.discard(registry.topic_filter)
-            self._cold.remove(registry.topic_filter, registry.topic_filter)
-            self._active.remove(registry.topic_filter, registry.topic_filter)
+            self._tree.remove(registry.topic_filter, registry.topic_filter)
         return True
 
     def deactivate(self, registry: Registry, number: int) -> None:
@@ -93,8 +83,7 @@ class Registries:
         registry.is_delegated = True
         registry.delegations = [number]
         self._delegated.add(registry.topic_filter)
-        self._cold.set(registry.topic_filter, registry.topic_filter, registry)
-        self._active.remove(registry.topic_filter, registry.topic_filter)
+        self._tree.set(registry.topic_filter, registry.topic_filter, registry)
 
     def activate(self, topic_filters: Iterable[str] | None = None) -> list[str]:
         """Those of them (or of all) that were delegated."""
@@ -105,20 +94,16 @@ class Registries:
                 registry.is_delegated = False
                 registry.delegations = []
                 self._delegated.discard(topic_filter)
-                self._cold.remove(topic_filter, topic_filter)
-                self._active.set(topic_filter, topic_filter, registry)
+                self._tree.remove(topic_filter, topic_filter)
                 chosen.append(topic_filter)
         self.generation += bool(chosen)
         return chosen
 
-    def match_active(self, topic: str) -> dict[str, int]:
-        return subscribers(registry for _, registry in self._active.match(topic))
-
     def match_delegated(self, topic: str) -> dict[str, int]:
-        return subscribers(registry for _, registry in self._cold.match(topic))
+        return subscribers(registry for _, registry in self._tree.match(topic))
 
     def match_all(self, topic: str, published: int | None = None) -> dict[str, int]:
-        """Delegated ones too: seldom, so there is no tree of them. Of those who had subscribed when the
+        """Active and delegated: seldom, so there is no tree of all. Of those who had subscribed when the
         how-manieth event was published, if that is given."""
         wanted: dict[str, int] = {}
         for registry in self:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hedgerow.fabric.delegation import codec
-from hedgerow.fabric.delegation.codec import Body, Event, Filters, Header, Hello, Kind, Nothing, Registrations
 from hedgerow.fabric.delegation.limits import (
     MAX_EPOCH,
     MAX_EVENT_BYTES,
@@ -36,6 +35,17 @@ from hedgerow.fabric.delegation.limits import (
     MAX_WAITING,
     MAX_WAITING_BYTES,
     RECORD_BYTES,
+)
+from hedgerow.fabric.delegation.publications import (
+    OF_GUESTS,
+    Body,
+    Event,
+    Filters,
+    Header,
+    Hello,
+    Kind,
+    Nothing,
+    Registrations,
 )
 from hedgerow.message import Message
 
@@ -167,7 +177,7 @@ class Stream:
         """As another stream, when there is a connection again. Of what waits, events are kept, and what
         clients of the other side have asked for."""
         self.epoch = epoch
-        kinds = {Kind.EVENT, Kind.NOTIFY, *codec.OF_GUESTS}
+        kinds = {Kind.EVENT, Kind.NOTIFY, *OF_GUESTS}
         self.records = deque(record for record in self.records if record.kind in kinds)
         self.waiting_bytes = sum(record.size for record in self.kept)
 

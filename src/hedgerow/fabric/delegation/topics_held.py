@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.events import DelegationEvent, Registered, Unregistered
 from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.topics import TopicTree

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hedgerow.fabric.delegation.codec import Kind, Registrations, Unsubscription
 from hedgerow.fabric.delegation.limits import MAX_NOTIFIED
+from hedgerow.fabric.delegation.publications import Kind, Registrations, Unsubscription
 from hedgerow.fabric.delegation.registries import Registries, Registry
 from hedgerow.fabric.delegation.stream import Record, Stream
 from hedgerow.message import MessageId

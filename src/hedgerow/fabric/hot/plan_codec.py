@@ -5,8 +5,7 @@ the topics that the broker is to keep.
 
     {"version": 1, "plan": 7, "expires_at": 1767225600.0, "keep": ["farm/sector1/soil", "farm/sector1/wind"]}
 
-Keys that are not known are passed over. Machines have no calendar: whoever reads or writes a plan says what
-time it is by both clocks.
+Keys that are not known are passed over. `now` is Unix time, as a node's clock reads.
 """
 
 from __future__ import annotations
@@ -18,33 +17,28 @@ from hedgerow.errors import TopicError
 from hedgerow.fabric.hot.plan import MAX_PLAN_TOPICS, Plan
 from hedgerow.topics import validate_name
 
-PLAN_TOPIC = "$hedgerow/plan/"
-"""And the id of the broker whose plan it is."""
-
 FORMAT = 1
-MAX_PLAN_BYTES = (
-    4 * 1024 * 1024
-)  # Read whole, inside the broker: tens of milliseconds in which it serves nobody.
+MAX_PLAN_BYTES = 4 * 1024 * 1024  # It is read whole: tens of milliseconds in which the broker serves nobody.
 MAX_PLAN_VERSION = 2**63 - 1
 
 
-def encode_plan(plan: Plan, now: float, unix_now: float) -> bytes:
+def encode_plan(plan: Plan, now: float) -> bytes:
     """Raises ValueError for a plan that nobody would follow."""
     document = {
         "version": FORMAT,
         "plan": plan.version,
-        "expires_at": unix_now + (plan.expires_at - now),
+        "expires_at": plan.expires_at,
         "keep": sorted(plan.keep),
     }
     payload = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
-    read = decode_plan(payload, now, unix_now)
+    read = decode_plan(payload, now)
     if isinstance(read, str):
         raise ValueError(f"not a plan: {read}")
     return payload
 
 
-def decode_plan(payload: bytes, now: float, unix_now: float) -> Plan | str:
-    """The plan with `expires_at` by the clock of `now`, or why it is none."""
+def decode_plan(payload: bytes, now: float) -> Plan | str:
+    """The plan, or why it is none."""
     if len(payload) > MAX_PLAN_BYTES:
         return f"{len(payload)} bytes, over {MAX_PLAN_BYTES}"
     try:
@@ -61,10 +55,10 @@ def decode_plan(payload: bytes, now: float, unix_now: float) -> Plan | str:
     expires_at = _read_time(document.get("expires_at"))
     if expires_at is None:
         return "expires_at is not a time"
-    if expires_at <= unix_now:
+    if expires_at <= now:
         return "it has expired"
     keep = _read_topics(document.get("keep"))
-    return keep if isinstance(keep, str) else Plan(keep, version, now + (expires_at - unix_now))
+    return keep if isinstance(keep, str) else Plan(keep, version, expires_at)
 
 
 def _read_integer(value: object) -> int | None:

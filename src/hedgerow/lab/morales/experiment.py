@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import uvloop
 
 from hedgerow.errors import ConfigError
+from hedgerow.lab.clients import quiet_clients
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.figures import need_matplotlib
-from hedgerow.lab.morales import bars, measure, report
+from hedgerow.lab.morales import measure, report
+from hedgerow.lab.morales.bars import BARS
 from hedgerow.lab.morales.delays import Batch, measure_batch
 from hedgerow.lab.morales.farm import Farm
 from hedgerow.lab.morales.measure import Delays
@@ -52,12 +52,11 @@ def run(request: Request) -> Result:
     with (
         tempfile.TemporaryDirectory(prefix="hedgerow-lab-") as directory,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        # That the broker of a client is out of coverage is no news.
-        _quiet("hedgerow.net.client"),
+        quiet_clients(),
     ):
         records, farm = runner.run(perform(request.fast, Path(directory), request.say))
     rows = make_rows(records, farm)
-    notes = [*make_notes(records, farm), *bars.missed(rows)]
+    notes = [*make_notes(records, farm), *BARS.missed(rows)]
     page = None
     if request.out is not None:
         for record in records:
@@ -65,17 +64,6 @@ def run(request: Request) -> Result:
         farm.write(request.out / "farm.json")
         page = report.write_report(request.out, records, farm, rows, notes)
     return Result(rows, notes, page)
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 async def perform(fast: bool, directory: Path, say: Say) -> tuple[list[Record], FarmRecord]:

@@ -144,7 +144,7 @@ class Farm:
 
     async def _send_datagrams(self, by_air: Link) -> None:
         url = "udp://{}:{}?topics=01={}".format(*by_air.address, DATAGRAM_TOPIC)
-        bus = await self._clients.connect_sensor(url)
+        bus = await self._clients.open(url)
         sent = self.record.datagrams[DATAGRAM_SENSOR] = []
         self._start(bus, DATAGRAM_TOPIC, DATAGRAM_SENSOR, sent, qos=0)
 

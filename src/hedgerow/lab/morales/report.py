@@ -17,7 +17,7 @@ from hedgerow.lab.figures import (
     row_cells,
 )
 from hedgerow.lab.morales import measure
-from hedgerow.lab.morales.bars import BARS, is_met
+from hedgerow.lab.morales.bars import BARS
 from hedgerow.lab.morales.drawing import draw_curves
 from hedgerow.lab.morales.measure import Delays
 from hedgerow.lab.morales.record import FarmRecord, Record, Spec
@@ -88,7 +88,7 @@ def bar_lines(rows: Sequence[Row]) -> list[list[str]]:
     table = [["", "unit", "ours", "bar", ""]]
     _, *lines = row_cells(rows)
     for row, (name, unit, ours, _) in zip(rows, lines, strict=True):
-        bar, met = BARS.get(row.name), is_met(row)
+        bar, met = BARS.get(row.name), BARS.is_met(row)
         judged = "" if met is None else "met" if met else "MISSED"
         table.append([name, unit, ours, "" if bar is None else str(bar), judged])
     return table

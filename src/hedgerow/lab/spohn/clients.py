@@ -1,7 +1,6 @@
 """The clients of a run: publishers, subscribers, and one at each node that hears what its federator says.
 
-All are in one process, so that they share a clock. A payload is 64 bytes: who published it, its number, and
-blanks.
+A payload is 64 bytes: who published it, its number, and blanks.
 """
 
 from __future__ import annotations
@@ -10,60 +9,16 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Self
 
-import hedgerow
-from hedgerow.lab.experiments import LabError
+from hedgerow.lab.clients import Clients
 from hedgerow.lab.spohn import grid
 from hedgerow.lab.spohn.nodes import Node
 from hedgerow.lab.spohn.record import Arrival, Record, State
 from hedgerow.message import Message
 from hedgerow.net.client.bus import Bus
 
-RECONNECT_S = (0.05, 0.2)
 QUIET_S = 0.5  # after the last message: what is doubled would come now
 POLL_S = 0.02
-
-
-class Clients:
-    """They leave with the block."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._stack.aclose()
-
-    async def connect(self, name: str, url: str) -> Bus:
-        bus = await hedgerow.connect(url, client_id=name, reconnect_delay=RECONNECT_S)
-        self._stack.push_async_callback(bus.close)
-        return bus
-
-    async def listen(self, bus: Bus, topic: str, qos: int, receive: Callable[[Message], None]) -> None:
-        subscription = await self._stack.enter_async_context(bus.subscribe(topic, qos=qos))
-
-        async def read() -> None:
-            async for message in subscription:
-                receive(message)
-
-        self._tasks.append(asyncio.create_task(read()))
-
-    def check(self) -> None:
-        """Raise what ended a subscriber."""
-        for task in self._tasks:
-            if task.done():
-                raise LabError(f"a subscriber ended: {task.exception()}")
 
 
 class Traffic:

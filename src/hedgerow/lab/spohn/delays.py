@@ -11,9 +11,10 @@ from pathlib import Path
 from random import Random
 
 from hedgerow.lab.brokers import KINDS
+from hedgerow.lab.clients import Clients
 from hedgerow.lab.processes import together
 from hedgerow.lab.spohn import grid
-from hedgerow.lab.spohn.clients import Clients, Traffic
+from hedgerow.lab.spohn.clients import Traffic
 from hedgerow.lab.spohn.federation import Federation
 from hedgerow.lab.spohn.network import Network, host
 from hedgerow.lab.spohn.record import Record, Setting, Spec

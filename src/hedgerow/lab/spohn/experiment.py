@@ -7,10 +7,8 @@ the end of their names.
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -19,9 +17,11 @@ import uvloop
 
 from hedgerow.errors import ConfigError
 from hedgerow.lab.brokers import KINDS
+from hedgerow.lab.clients import quiet_clients
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.figures import need_matplotlib
-from hedgerow.lab.spohn import bars, grid, measure, report
+from hedgerow.lab.spohn import grid, measure, report
+from hedgerow.lab.spohn.bars import BARS
 from hedgerow.lab.spohn.delays import (
     BROKER_NODES,
     CENTRALISED_SUBSCRIBERS,
@@ -57,29 +57,17 @@ def run(request: Request) -> Result:
     with (
         tempfile.TemporaryDirectory(prefix="hedgerow-lab-") as directory,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        # That the broker of a watching client is away, when it has just been killed, is no news.
-        _quiet("hedgerow.net.client"),
+        quiet_clients(),
     ):
         records = runner.run(perform(kinds, counts, request.fast, Path(directory), request.say))
     rows = make_rows(records, counts)
-    notes += [*make_notes(records), *bars.missed(rows)]
+    notes += [*make_notes(records), *BARS.missed(rows)]
     page = None
     if request.out is not None:
         for record in records:
             record.write(request.out / f"{record.spec.file_name}.json")
         page = report.write_report(request.out, records, rows, notes)
     return Result(rows, notes, page)
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 async def perform(

@@ -12,8 +12,9 @@ import time
 from collections.abc import Awaitable, Callable
 from itertools import chain, repeat
 
+from hedgerow.lab.clients import Clients
 from hedgerow.lab.spohn import grid, measure
-from hedgerow.lab.spohn.clients import POLL_S, Clients, Traffic
+from hedgerow.lab.spohn.clients import POLL_S, Traffic
 from hedgerow.lab.spohn.delays import MESH_S, topic_of
 from hedgerow.lab.spohn.federation import Federation
 from hedgerow.lab.spohn.record import Happened, Misfortune, Record, Setting, Spec

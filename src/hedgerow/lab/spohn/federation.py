@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hedgerow.lab.clients import Clients
 from hedgerow.lab.processes import together
 from hedgerow.lab.spohn import grid, measure
-from hedgerow.lab.spohn.clients import POLL_S, Clients, Watch
+from hedgerow.lab.spohn.clients import POLL_S, Watch
 from hedgerow.lab.spohn.network import Network
 from hedgerow.lab.spohn.nodes import Node, Nodes
 

@@ -19,7 +19,7 @@ from hedgerow.lab.figures import (
     row_cells,
 )
 from hedgerow.lab.spohn import grid, measure
-from hedgerow.lab.spohn.bars import BARS, is_met
+from hedgerow.lab.spohn.bars import BARS
 from hedgerow.lab.spohn.delays import topic_of
 from hedgerow.lab.spohn.drawing import draw_mesh
 from hedgerow.lab.spohn.record import Misfortune, Record, Setting
@@ -69,7 +69,7 @@ def bar_lines(rows: Sequence[Row]) -> list[list[str]]:
     table = [[*head, "bar", ""]]
     for row, cells in zip(rows, lines, strict=True):
         bar = BARS.get(row.name)
-        met = is_met(row)
+        met = BARS.is_met(row)
         table.append(
             [*cells, "" if bar is None else str(bar), "" if met is None else "met" if met else "MISSED"]
         )

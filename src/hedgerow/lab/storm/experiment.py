@@ -7,7 +7,6 @@ A row that ends with the name of a kind is of the run in which nothing failed; t
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -18,6 +17,7 @@ from typing import Any
 import uvloop
 
 from hedgerow.errors import ConfigError
+from hedgerow.lab.clients import quiet_clients
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.storm import measure, report
 from hedgerow.lab.storm.record import Fault, Kind, Record
@@ -27,6 +27,11 @@ from hedgerow.lab.storm.subscribers import PACKAGES, is_installed
 
 MAX_INCIDENTS = 5  # that are told of each run
 
+WHAT_FAILS = {
+    Fault.NONE: "nothing fails",
+    Fault.KILLED: "the fixed broker is killed",
+    Fault.CUT: "the link is cut",
+}
 UNITS = {"lost": "messages", "doubled": "messages", "repeated": "messages", "moves": "connections"}
 
 
@@ -40,11 +45,10 @@ def run(request: Request) -> Result:
     notes = [f"{PACKAGES[kind]} is not installed: no {kind}." for kind in Kind if kind not in kinds]
     if request.out is not None:
         request.out.mkdir(parents=True, exist_ok=True)
-    logger = logging.getLogger("hedgerow.net.client")
-    logger.setLevel(logging.ERROR)
     with (
         tempfile.TemporaryDirectory(prefix="hedgerow-lab-") as directory,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        quiet_clients(),
     ):
         records = runner.run(perform(settings, kinds, Path(directory), request.say))
     rows = list(make_rows(records))
@@ -71,12 +75,7 @@ async def perform(
 ) -> list[Record]:
     records = []
     for fault in Fault:
-        what = {
-            Fault.NONE: "nothing fails",
-            Fault.KILLED: "the fixed broker is killed",
-            Fault.CUT: "the link is cut",
-        }
-        say(f"storm of {settings.seconds:g} s, {what[fault]} …")
+        say(f"storm of {settings.seconds:g} s, {WHAT_FAILS[fault]} …")
         records.append(await Run(settings, fault, kinds, directory / (fault or "calm")).perform())
     return records
 

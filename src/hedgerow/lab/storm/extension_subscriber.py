@@ -7,11 +7,10 @@ import time
 from contextlib import AsyncExitStack, suppress
 
 import hedgerow
+from hedgerow.lab.clients import RECONNECT_S
 from hedgerow.lab.storm.record import Tally
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow.net.client.bus import State, StateChange, Subscription
-
-RECONNECT_S = (0.05, 0.2)
 
 
 class ExtensionSubscriber:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import hedgerow
+from hedgerow.lab.clients import RECONNECT_S
 from hedgerow.lab.experiments import LabError
 from hedgerow.lab.links import Link
 from hedgerow.lab.processes import Program
@@ -79,7 +80,7 @@ class Run:
         mobile = make_mobile(self._directory, self._settings, self._link.address, fixed)
         self._mobile = stack.enter_context(mobile)
         await mobile.start()
-        bus = await hedgerow.connect(mobile.url, client_id="publisher", reconnect_delay=(0.05, 0.2))
+        bus = await hedgerow.connect(mobile.url, client_id="publisher", reconnect_delay=RECONNECT_S)
         stack.push_async_callback(bus.close)
         subscription = await stack.enter_async_context(bus.subscribe(f"{HOT_TOPIC}#", qos=1))
 

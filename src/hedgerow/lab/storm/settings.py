@@ -29,7 +29,6 @@ TRICKLE_PART = 0.25
 MIN_EVENTS = 3
 MIN_FACTOR = 1.5
 
-
 MIN_SUBSCRIBERS = 8  # of each kind one on either side
 
 

@@ -111,10 +111,11 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     existed = wanted.topic_filter in (session.subscriptions or ())
     if not _has_room(broker, session, wanted.topic_filter):
         return Reason.QUOTA_EXCEEDED
-    if pass_subscription(broker, session, wanted):
-        _hold_as_guest(broker, session, SubscriptionRecord(wanted, identifier))
+    record = SubscriptionRecord(wanted, identifier)
+    if pass_subscription(broker, session, record):
+        _hold_as_guest(broker, session, record)
     else:
-        _hold(broker, session, SubscriptionRecord(wanted, identifier))
+        _hold(broker, session, record)
     # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
         broker.queue_retained(connection, wanted, identifier)
@@ -152,15 +153,14 @@ def _hold_as_guest(broker: Broker, session: Session, record: SubscriptionRecord)
     session.subscriptions[topic_filter] = record
 
 
-def subscribe_for(broker: Broker, session: Session, wanted: Subscription) -> bool:
+def subscribe_for(broker: Broker, session: Session, record: SubscriptionRecord) -> bool:
     """A client that another broker serves subscribes there. False: it has too many.
 
     Rights are those that it has here, message by message. What is retained is for who serves it.
     """
-    if not _has_room(broker, session, wanted.topic_filter):
+    if not _has_room(broker, session, record.subscription.topic_filter):
         return False
-    known = (session.subscriptions or {}).get(wanted.topic_filter)
-    _hold(broker, session, SubscriptionRecord(wanted, known.subscription_identifier if known else None))
+    _hold(broker, session, record)
     return True
 
 

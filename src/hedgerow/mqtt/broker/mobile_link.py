@@ -25,6 +25,8 @@ def mobile_refusal(broker: Broker, packet: Connect, is_peer: bool, username: str
     broker_id = packet.client_id.removeprefix(MOBILE_PREFIX)
     if broker.mobility is None:
         return "this broker supports no mobile brokers"
+    if node_of(packet.properties) is None:
+        return f"client ids that begin with {MOBILE_PREFIX} are those of mobile brokers"
     if not is_peer:
         return f"no mobile broker without the right to write {RIGHT_TOPIC}"
     if node_of(packet.properties) != broker_id or not _is_address(address_of(packet.properties)):

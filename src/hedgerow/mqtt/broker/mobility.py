@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
-from hedgerow.mqtt.packets import Connect, Publish, Subscription
+from hedgerow.mqtt.packets import Connect, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
+    from hedgerow.mqtt.broker.changes import SubscriptionRecord
     from hedgerow.mqtt.broker.connection import Connection
     from hedgerow.mqtt.broker.session import Session
 
@@ -62,7 +63,7 @@ class Mobility(Protocol):
     def discarded(self, session: Session) -> None:
         """A client's session ends; it still has its subscriptions."""
 
-    def subscribes(self, session: Session, subscription: Subscription) -> bool:
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
         """Is it a guest's, and has been passed to its owner? Then it is not for this broker's table."""
 
     def unsubscribes(self, session: Session, topic_filter: str) -> bool:
@@ -96,9 +97,9 @@ def is_kept(broker: Broker, session: Session | None) -> bool:
     return broker.mobility.keeps(session)
 
 
-def pass_subscription(broker: Broker, session: Session, wanted: Subscription) -> bool:
+def pass_subscription(broker: Broker, session: Session, record: SubscriptionRecord) -> bool:
     """To the broker that keeps this client's subscriptions; False: this one does."""
-    return broker.mobility is not None and broker.mobility.subscribes(session, wanted)
+    return broker.mobility is not None and broker.mobility.subscribes(session, record)
 
 
 def pass_unsubscription(broker: Broker, session: Session, topic_filter: str) -> bool:

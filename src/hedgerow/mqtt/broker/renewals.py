@@ -86,6 +86,7 @@ def check_leaving(connection: Connection) -> None:
     elif is_busy and leaving.reason_code == Reason.USE_ANOTHER_SERVER:
         _stay(connection, leaving)
     else:
+        connection.connected_session().will = None  # The other broker has it: the client lives.
         connection.disconnect(leaving.reason_code, "", leaving.address)
 
 

@@ -6,59 +6,32 @@ can be read, its numbers are those that the federator and the overlay take.
 
 from __future__ import annotations
 
-import ipaddress
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.federation.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.fabric.overlay.limits import MAX_STATIC, Settings
-from hedgerow.fabric.overlay.wire import MAX_ADDRESS_BYTES
 from hedgerow.mqtt.broker.limits import MIB
-from hedgerow.net.authority import authority
-from hedgerow.net.client.urls import parse_url
-from hedgerow.net.values import read_text, read_utf8
-
-logger = logging.getLogger(__name__)
+from hedgerow.net.broker_urls import (
+    BrokerUrl,
+    at_most,
+    read_broker_url,
+    read_urls_file,
+    unique,
+    warn_if_readable,
+)
 
 DEFAULTS = Settings()
 
 
 @dataclass(slots=True, frozen=True)
-class NeighbourUrl:
-    """A broker at which a node of the federation is."""
-
-    host: str
-    port: int
-    is_tls: bool = False
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        """For people and for other nodes, and so without user and password."""
-        return f"{'mqtts' if self.is_tls else 'mqtt'}://{authority(self.host, self.port)}"
-
-    @property
-    def is_loopback(self) -> bool:
-        """Reached from this machine alone."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host.lower() == "localhost"
-
-    def is_same_place(self, other: NeighbourUrl) -> bool:
-        same_host = self.host.lower() == other.host.lower() or (self.is_loopback and other.is_loopback)
-        return same_host and self.port == other.port
-
-
-@dataclass(slots=True, frozen=True)
 class FederationConfig:
-    neighbours: tuple[NeighbourUrl, ...] = ()
+    neighbours: tuple[BrokerUrl, ...] = ()
     """Always linked to, beside those of `neighbours_file`: `read_neighbours` has both."""
     neighbours_file: Path | None = None
-    join: tuple[NeighbourUrl, ...] = ()
+    join: tuple[BrokerUrl, ...] = ()
     """Members through which this node becomes one."""
     discover: bool = False
     enabled: bool | None = None
@@ -66,7 +39,7 @@ class FederationConfig:
     redundancy: int = 2
     active_at_most: int = DEFAULTS.active_at_most
     """Neighbours that the overlay chooses, beside the static ones."""
-    advertise: tuple[NeighbourUrl, ...] = ()
+    advertise: tuple[BrokerUrl, ...] = ()
     """Where others reach this node, if that is not where it listens."""
     key: bytes | None = field(default=None, repr=False)
     key_file: Path | None = None
@@ -81,7 +54,7 @@ class FederationConfig:
     """How long a neighbour that is gone is waited for with what is for it."""
     queue_bytes: int = 64 * MIB
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
-    home: NeighbourUrl | None = None
+    home: BrokerUrl | None = None
     """Of a sidecar: the broker that it stands beside."""
     assume: tuple[str, ...] = ()
     """Filters that clients of that broker are taken to have."""
@@ -97,19 +70,19 @@ class FederationConfig:
         target = min(DEFAULTS.active_target, self.active_at_most)
         return Settings(active_target=target, active_at_most=self.active_at_most)
 
-    def read_neighbours(self) -> tuple[NeighbourUrl, ...]:
+    def read_neighbours(self) -> tuple[BrokerUrl, ...]:
         """The static neighbours, those of the file as it is now. Raises ConfigError."""
-        listed = () if self.neighbours_file is None else read_neighbours_file(self.neighbours_file)
+        listed = () if self.neighbours_file is None else read_urls_file(self.neighbours_file)
         neighbours = unique((*self.neighbours, *listed))
         if self.home is not None:
             check_not_home(neighbours, self.home)
         return at_most(MAX_STATIC, "static neighbours", neighbours)
 
-    def url_to_dial(self, address: str, listed: Iterable[NeighbourUrl]) -> NeighbourUrl | None:
+    def url_to_dial(self, address: str, listed: Iterable[BrokerUrl]) -> BrokerUrl | None:
         """From an address of the overlay to how it is dialled: with the user that `listed` has for it, or the
         one for all. None if it is no address: other nodes tell them."""
         try:
-            url = read_neighbour_url(address, Path())
+            url = read_broker_url(address, Path())
         except ConfigError:
             return None
         known = next((each for each in listed if str(each) == str(url)), None)
@@ -122,65 +95,12 @@ def warn_of_readable_secrets(federation: FederationConfig) -> None:
     """To be called when the log is set up."""
     listed = federation.neighbours_file
     secrets = [federation.key_file, federation.keyfile]
-    if listed is not None and any(each.password is not None for each in read_neighbours_file(listed)):
+    if listed is not None and any(each.password is not None for each in read_urls_file(listed)):
         secrets.append(listed)
     warn_if_readable(secrets)
 
 
-def warn_if_readable(secrets: Iterable[Path | None]) -> None:
-    for path in filter(None, secrets):
-        if path.stat().st_mode & 0o077:
-            logger.warning("%s: others on this machine may read its secrets; chmod 600 %s", path, path)
-
-
-# URLs
-
-
-def read_neighbour_url(value: object, base: Path) -> NeighbourUrl:
-    address = parse_url(read_text(value, base))
-    if address.scheme.name not in ("mqtt", "mqtts"):
-        raise ConfigError(f"{address}: nodes are linked by mqtt:// or mqtts://")
-    if address.rest not in ("", "/"):
-        raise ConfigError(f'{address}: what is "{address.rest}"? There is nothing behind the port')
-    url = NeighbourUrl(
-        address.host, address.port, address.scheme.tls, address.username or None, address.password
-    )
-    # What other nodes are told has to fit into their packets.
-    if not str(url).isprintable() or " " in url.host or len(str(url).encode()) > MAX_ADDRESS_BYTES:
-        raise ConfigError(f'"{url.host}" is no name of a host')
-    return url
-
-
-def read_neighbours_file(
-    path: Path, read_url: Callable[[object, Path], NeighbourUrl] = read_neighbour_url
-) -> tuple[NeighbourUrl, ...]:
-    """A URL a line; empty lines and those that begin with # mean nothing. Raises ConfigError."""
-    urls: list[NeighbourUrl] = []
-    for number, line in enumerate(read_utf8(path).splitlines(), 1):
-        text = line.strip()
-        if text and not text.startswith("#"):
-            try:
-                urls.append(read_url(text, path.parent))
-            except ConfigError as error:
-                raise ConfigError(f"{path}:{number}: {error}") from None
-    return unique(urls)
-
-
-def check_not_home(urls: Iterable[NeighbourUrl], home: NeighbourUrl) -> None:
+def check_not_home(urls: Iterable[BrokerUrl], home: BrokerUrl) -> None:
     for url in urls:
         if url.is_same_place(home):
             raise ConfigError(f"{url} is the broker that this federator stands beside, and no neighbour")
-
-
-def at_most(maximum: int, what: str, urls: tuple[NeighbourUrl, ...]) -> tuple[NeighbourUrl, ...]:
-    if len(urls) > maximum:
-        raise ConfigError(f"{len(urls)} {what}; there may be {maximum}")
-    return urls
-
-
-def unique(urls: Iterable[NeighbourUrl]) -> tuple[NeighbourUrl, ...]:
-    """The first of each address."""
-    found: dict[str, NeighbourUrl] = {}
-    for url in urls:
-        found.setdefault(str(url), url)
-    return tuple(found.values())

@@ -18,7 +18,8 @@ from hedgerow.errors import ConfigError
 from hedgerow.fabric.overlay.wire import MAX_ADDRESSES
 from hedgerow.net.addresses import own_addresses, reached_addresses
 from hedgerow.net.authority import authority
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl, read_neighbour_url
+from hedgerow.net.broker_urls import BrokerUrl, read_broker_url
+from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.mdns_browser import MdnsBrowser
 from hedgerow.net.mdns_services import MdnsServices
 from hedgerow.net.values import read_node_id
@@ -89,33 +90,33 @@ class Discovery:
             self._found(*node)
 
 
-def own_urls(federation: FederationConfig, listening: Iterable[str]) -> list[NeighbourUrl]:
+def own_urls(federation: FederationConfig, listening: Iterable[str]) -> list[BrokerUrl]:
     """Where other nodes reach this one: as it advertises, at the broker that it stands beside, or where it
     listens. Loopback only if there is nothing else."""
     if federation.advertise:
         return list(federation.advertise)
     if federation.home is not None:
         home = federation.home
-        return [NeighbourUrl(home.host, home.port, home.is_tls)]
-    found: list[NeighbourUrl] = []
+        return [BrokerUrl(home.host, home.port, home.is_tls)]
+    found: list[BrokerUrl] = []
     for text in listening:
         if text.startswith(("mqtt://", "mqtts://")):
-            url = read_neighbour_url(text, Path())
+            url = read_broker_url(text, Path())
             hosts = map(str, reached_addresses(url.host))
-            found += [NeighbourUrl(host, url.port, url.is_tls) for host in hosts]
+            found += [BrokerUrl(host, url.port, url.is_tls) for host in hosts]
     beyond = [url for url in found if not url.is_loopback]
     # IPv4 first: an IPv6 address may be one that others have no route to.
     return sorted(dict.fromkeys(beyond or found), key=lambda url: ":" in url.host)[:MAX_ADDRESSES]
 
 
-def interfaces_to_search(urls: list[NeighbourUrl]) -> list[str]:
+def interfaces_to_search(urls: list[BrokerUrl]) -> list[str]:
     """By their addresses. A node that is there for its own machine alone asks nobody else."""
     if urls and all(url.is_loopback for url in urls):
         return ["127.0.0.1"]
     return [str(address) for address in own_addresses(4) if not address.is_loopback]
 
 
-async def _places(urls: list[NeighbourUrl]) -> list[str]:
+async def _places(urls: list[BrokerUrl]) -> list[str]:
     """Host and port for the service's record, with names looked up; the port is that of the first."""
     loop = asyncio.get_running_loop()
     places: list[str] = []
@@ -145,7 +146,7 @@ def read_node(info: ServiceInfo) -> tuple[str, list[str]] | None:
     try:
         node_id = read_node_id((properties.get(b"id") or b"").decode(), Path())
         texts = (properties.get(b"urls") or b"").decode().split(" ")[:MAX_ADDRESSES]
-        urls = [str(read_neighbour_url(text, Path())) for text in texts]
+        urls = [str(read_broker_url(text, Path())) for text in texts]
     except (ConfigError, UnicodeDecodeError) as error:
         logger.debug("multicast DNS: %s is no node: %s", info.name, error)
         return None

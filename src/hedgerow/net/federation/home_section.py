@@ -8,7 +8,8 @@ from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.fabric.bridges.values import Backoff
 from hedgerow.fabric.tunnel.frames import quote_node_id
 from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl
+from hedgerow.net.broker_urls import BrokerUrl
+from hedgerow.net.federation.config import FederationConfig
 from hedgerow.node.carrier import PRESENCE_TOPIC
 
 HOME_NAME = "federation-home"
@@ -16,7 +17,7 @@ HOME_RESTART = Backoff(0.2, 2.0)
 HOME_KEEP_ALIVE_S = 5  # after which the broker tells others that a federator is gone that fell silent
 
 
-def home_section(config: FederationConfig, home: NeighbourUrl, node_id: str) -> Section:
+def home_section(config: FederationConfig, home: BrokerUrl, node_id: str) -> Section:
     return Section(
         name=HOME_NAME,
         addresses=(Address(home.host, home.port),),

@@ -6,7 +6,6 @@ which stands beside a broker that is not ours.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,15 +16,8 @@ from hedgerow.fabric.federation.regular import LOCAL_PREFIXES, regular_filter
 from hedgerow.fabric.overlay.limits import MAX_ACTIVE, MAX_CONTACTS
 from hedgerow.fabric.overlay.wire import MAX_ADDRESSES
 from hedgerow.mqtt.broker.limits import KIB
-from hedgerow.net.federation.config import (
-    DEFAULTS,
-    FederationConfig,
-    NeighbourUrl,
-    at_most,
-    check_not_home,
-    read_neighbour_url,
-    unique,
-)
+from hedgerow.net.broker_urls import BrokerUrl, at_most, is_unspecified, read_broker_url, unique
+from hedgerow.net.federation.config import DEFAULTS, FederationConfig, check_not_home
 from hedgerow.net.values import (
     A_DURATION,
     DURATION_UNITS,
@@ -34,6 +26,7 @@ from hedgerow.net.values import (
     check_range,
     parse_number,
     read_boolean,
+    read_count,
     read_file_path,
     read_size,
     read_text,
@@ -88,26 +81,19 @@ def _check_links(federation: FederationConfig, name: str) -> None:
 # Readers
 
 
-def read_neighbour_urls(value: object, base: Path) -> tuple[NeighbourUrl, ...]:
+def read_neighbour_urls(value: object, base: Path) -> tuple[BrokerUrl, ...]:
     values = value if isinstance(value, list) else [value]
-    return unique(read_neighbour_url(each, base) for each in values)
+    return unique(read_broker_url(each, base) for each in values)
 
 
-def read_advertised_urls(value: object, base: Path) -> tuple[NeighbourUrl, ...]:
+def read_advertised_urls(value: object, base: Path) -> tuple[BrokerUrl, ...]:
     urls = read_neighbour_urls(value, base)
     for url in urls:
         if url.username is not None or url.password is not None:
             raise ConfigError(f"{url}: everyone is told it: no user and no password")
-        if url.host == "*" or _is_unspecified(url.host):
+        if is_unspecified(url.host):
             raise ConfigError(f"{url}: others cannot connect to {url.host}; name an address of this machine")
     return at_most(MAX_ADDRESSES, "URLs", urls)
-
-
-def _is_unspecified(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 class KeyFile(NamedTuple):
@@ -147,16 +133,6 @@ def read_assumed_filters(value: object, base: Path) -> tuple[str, ...]:
             raise ConfigError(f'"{text}": topics that begin with {" or ".join(LOCAL_PREFIXES)} stay here')
         filters[topic_filter] = None
     return tuple(filters)
-
-
-def read_count(low: int, high: int) -> Callable[[object, Path], int]:
-    def read(value: object, base: Path) -> int:
-        number = check_range(parse_number(value, {}, "a whole number"), low, high)
-        if number != int(number):
-            raise ConfigError(f"{number:g} is not a whole number")
-        return int(number)
-
-    return read
 
 
 def read_keep(value: object, base: Path) -> float:
@@ -277,7 +253,7 @@ FEDERATION_KEYS = (
 )
 
 SIDECAR_KEYS = (
-    Key("federation.broker", "--broker", "URL", read_neighbour_url, "the broker to stand beside"),
+    Key("federation.broker", "--broker", "URL", read_broker_url, "the broker to stand beside"),
     Key(
         "federation.assume",
         "--assume",

@@ -13,10 +13,11 @@ from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.fabric.federation.interests import Interests
 from hedgerow.fabric.overlay.limits import DIAL_S
 from hedgerow.fabric.overlay.wire import Peer
+from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.deadline import DeadlineTimer
 from hedgerow.net.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, dial, explain_dial, tls_context
 from hedgerow.net.far_link import FarLink
-from hedgerow.net.federation.config import FederationConfig, NeighbourUrl, warn_of_readable_secrets
+from hedgerow.net.federation.config import FederationConfig, warn_of_readable_secrets
 from hedgerow.net.federation.discovery import Discovery, own_urls
 from hedgerow.net.lookups import Lookups
 from hedgerow.node import federation as machine
@@ -74,7 +75,7 @@ class Federation:
         self._is_running = True
         self.machine.handle_timer(now)
 
-    def _stand_beside(self, home: NeighbourUrl, now: float) -> None:
+    def _stand_beside(self, home: BrokerUrl, now: float) -> None:
         assert self._server.bridges is not None
         bridge = self._server.bridges.home
         assert bridge is not None
@@ -89,7 +90,7 @@ class Federation:
         )
         Home(self.machine, bridge, interests)
 
-    def _own_urls(self) -> list[NeighbourUrl]:
+    def _own_urls(self) -> list[BrokerUrl]:
         """What other members are told. A node whose neighbours are all given has no need to be found."""
         config = self._config
         if config.join or config.discover or config.enabled or config.advertise:
@@ -105,7 +106,7 @@ class Federation:
         self.machine.is_stirred = True
         self._server.flush()
 
-    def set_neighbours(self, neighbours: tuple[NeighbourUrl, ...]) -> None:
+    def set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
         """The static ones from now on."""
         now, overlay = self._server.clock(), self.machine.overlay
         before, after = {str(url) for url in self._statics}, {str(url) for url in neighbours}
@@ -167,7 +168,7 @@ class Federation:
             self.machine.dial_failed(peer, reason)
             self._server.flush()
 
-    async def _dial_url(self, peer: Peer, url: NeighbourUrl, timeout_s: float) -> None:
+    async def _dial_url(self, peer: Peer, url: BrokerUrl, timeout_s: float) -> None:
         password = None if url.password is None else url.password.encode()
         context = self._tls if url.is_tls else None
 
@@ -178,5 +179,5 @@ class Federation:
 
         await dial(self._lookups, url.host, open_to, timeout_s)
 
-    def _open(self, peer: Peer, url: NeighbourUrl, password: bytes | None, now: float) -> NeighbourConnection:
+    def _open(self, peer: Peer, url: BrokerUrl, password: bytes | None, now: float) -> NeighbourConnection:
         return self.machine.open(peer, str(url), now, url.username, password)

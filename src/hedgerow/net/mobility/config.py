@@ -6,7 +6,6 @@ a domain, their URLs are of MQTT and can be told to clients, its numbers are tho
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +13,12 @@ from pathlib import Path
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.extension import parse_address
 from hedgerow.net.authority import authority
-from hedgerow.net.federation.config import (
-    NeighbourUrl,
+from hedgerow.net.broker_urls import (
+    BrokerUrl,
     at_most,
-    read_neighbour_url,
-    read_neighbours_file,
+    is_unspecified,
+    read_broker_url,
+    read_urls_file,
     unique,
     warn_if_readable,
 )
@@ -32,7 +32,7 @@ MAX_FIXED = 16  # URLs: each is tried in turn
 class MobilityConfig:
     role: str | None = None
     """"mobile" or "fixed"; None: neither."""
-    fixed: tuple[NeighbourUrl, ...] = ()
+    fixed: tuple[BrokerUrl, ...] = ()
     """In order of preference, before those of `fixed_file`: `read_fixed` has both."""
     fixed_file: Path | None = None
     domain: str = ""
@@ -52,18 +52,18 @@ class MobilityConfig:
     def is_mobile(self) -> bool:
         return self.role == "mobile"
 
-    def read_fixed(self) -> tuple[NeighbourUrl, ...]:
+    def read_fixed(self) -> tuple[BrokerUrl, ...]:
         """The fixed brokers, those of the file as it is now. Raises ConfigError."""
         if not self.is_mobile:
             return ()
-        listed = () if self.fixed_file is None else read_neighbours_file(self.fixed_file, read_fixed_url)
+        listed = () if self.fixed_file is None else read_urls_file(self.fixed_file, read_fixed_url)
         urls = unique((*self.fixed, *listed))
         if not urls:
             raise ConfigError(f"{self.fixed_file}: names no fixed broker")
         self._check_relay(urls)
         return at_most(MAX_FIXED, "fixed brokers", urls)
 
-    def _check_relay(self, urls: Iterable[NeighbourUrl]) -> None:
+    def _check_relay(self, urls: Iterable[BrokerUrl]) -> None:
         """A broker that serves its own machine alone may let everyone in there, and the relay would be one of
         that machine's clients."""
         for url in urls:
@@ -73,7 +73,7 @@ class MobilityConfig:
                     " others in; name an address of the fixed broker that others reach"
                 )
 
-    def settings_with(self, urls: Iterable[NeighbourUrl], relay_address: str) -> MobileSettings:
+    def settings_with(self, urls: Iterable[BrokerUrl], relay_address: str) -> MobileSettings:
         settings = self.settings
         return replace(
             settings,
@@ -87,14 +87,14 @@ def warn_of_readable_secrets(mobility: MobilityConfig) -> None:
     listed = mobility.fixed_file
     secrets = [mobility.keyfile]
     if listed is not None and any(
-        each.password is not None for each in read_neighbours_file(listed, read_fixed_url)
+        each.password is not None for each in read_urls_file(listed, read_fixed_url)
     ):
         secrets.append(listed)
     warn_if_readable(secrets)
 
 
-def read_fixed_url(value: object, base: Path) -> NeighbourUrl:
-    url = read_neighbour_url(value, base)
+def read_fixed_url(value: object, base: Path) -> BrokerUrl:
+    url = read_broker_url(value, base)
     try:
         parse_address(place_of(url))  # Clients are told it.
     except ValueError:
@@ -104,14 +104,6 @@ def read_fixed_url(value: object, base: Path) -> NeighbourUrl:
     return url
 
 
-def place_of(url: NeighbourUrl) -> str:
+def place_of(url: BrokerUrl) -> str:
     """HOST:PORT."""
     return authority(url.host, url.port)
-
-
-def is_unspecified(host: str) -> bool:
-    """Every address of a machine, and so none to connect to."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return host == "*"

@@ -13,9 +13,8 @@ from typing import Any
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.fabric.hot.window import MAX_PERIODS
 from hedgerow.mqtt.extension import parse_address
-from hedgerow.net.federation.config import NeighbourUrl, unique
-from hedgerow.net.federation.keys import read_count
-from hedgerow.net.mobility.config import MobilityConfig, is_unspecified, read_fixed_url
+from hedgerow.net.broker_urls import BrokerUrl, is_unspecified, unique
+from hedgerow.net.mobility.config import MobilityConfig, read_fixed_url
 from hedgerow.net.values import (
     A_DURATION,
     DURATION_UNITS,
@@ -25,6 +24,7 @@ from hedgerow.net.values import (
     parse_number,
     read_addresses,
     read_boolean,
+    read_count,
     read_file_path,
     read_node_id,
     read_one_of,
@@ -121,7 +121,7 @@ def _check_window(settings: MobileSettings, section: dict[str, Any], where: Call
 # Readers
 
 
-def read_fixed_urls(value: object, base: Path) -> tuple[NeighbourUrl, ...]:
+def read_fixed_urls(value: object, base: Path) -> tuple[BrokerUrl, ...]:
     values = value if isinstance(value, list) else [value]
     if not values:
         raise ConfigError("there is none in the list")
@@ -131,7 +131,7 @@ def read_fixed_urls(value: object, base: Path) -> tuple[NeighbourUrl, ...]:
 def read_domain(value: object, base: Path) -> str:
     domain = read_text(value, base)
     try:
-        validate_name(f"{domain}/broker")
+        validate_name(domain)
     except TopicError as error:
         raise ConfigError(str(error)) from None
     if len(domain.encode()) > MAX_DOMAIN_BYTES or domain.endswith("/") or domain.startswith(("/", "$")):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError
 from hedgerow.net.authority import authority
+from hedgerow.net.broker_urls import BrokerUrl, is_unspecified
 from hedgerow.net.deadline import DeadlineTimer
 from hedgerow.net.dialling import DIAL_ERRORS, dial, explain_dial, tls_context
 from hedgerow.net.far_link import FarLink
-from hedgerow.net.federation.config import NeighbourUrl
 from hedgerow.net.lookups import Lookups
-from hedgerow.net.mobility.config import is_unspecified, warn_of_readable_secrets
+from hedgerow.net.mobility.config import warn_of_readable_secrets
 from hedgerow.net.mobility.relay import Relay
 from hedgerow.node.mobility.fixed import FixedNode
 from hedgerow.node.mobility.link import FixedLink
@@ -51,13 +51,13 @@ class Mobility:
             self.node = MobileNode(server.broker, config.domain, settings, now)
         else:
             takeover_after_s = config.settings.takeover_after_s
-            self.node = FixedNode(server.broker, config.domain, config.allow, takeover_after_s, now)
+            self.node = FixedNode(server.broker, config.domain, config.allow, takeover_after_s)
         warn_of_readable_secrets(config)
         if self.relay is not None:
             self.relay.start()
         self._is_running = True
 
-    def set_fixed(self, urls: tuple[NeighbourUrl, ...]) -> None:
+    def set_fixed(self, urls: tuple[BrokerUrl, ...]) -> None:
         """The fixed brokers from now on, in order of preference."""
         if isinstance(self.node, MobileNode):
             self._fixed = {str(url): url for url in urls}
@@ -86,7 +86,7 @@ class Mobility:
         node, now = self.node, self._server.clock()
         node.serve(now)
         if isinstance(node, MobileNode):
-            for address in node.take_dials():
+            for address in node.links.take_dials():
                 task = asyncio.get_running_loop().create_task(self._dial(node, address))
                 self._dialling.add(task)
                 task.add_done_callback(self._dialling.discard)
@@ -106,17 +106,17 @@ class Mobility:
             await self._dial_url(node, url)
         except DIAL_ERRORS as error:
             if self._is_running:
-                node.dial_failed(address, explain_dial(error), self._server.clock())
+                node.links.dial_failed(address, explain_dial(error), self._server.clock())
                 self._server.flush()
 
-    async def _dial_url(self, node: MobileNode, url: NeighbourUrl) -> None:
+    async def _dial_url(self, node: MobileNode, url: BrokerUrl) -> None:
         password = None if url.password is None else url.password.encode()
         context = self._tls if url.is_tls else None
 
         async def open_to(host: str) -> None:
             def open_connection(now: float) -> FixedLink:
                 clients_at = self._clients_at(link)
-                opened = node.open(str(url), clients_at, now, url.username, password)
+                opened = node.links.open(str(url), clients_at, now, url.username, password)
                 self._links = {each: self._links[each] for each in self._links if each in self._fixed}
                 self._links[str(url)] = opened
                 return opened

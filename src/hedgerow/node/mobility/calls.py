@@ -14,7 +14,7 @@ class Calls:
         self._turn = 0
         self._pause_s = FIRST_PAUSE_S
         self._under_way: str | None = None
-        self._linked: set[str] = set()
+        self._linked: dict[str, bool] = {}  # by URL: has it proved to be of use?
         self.deadline = now
 
     def take(self, now: float) -> list[str]:
@@ -25,20 +25,27 @@ class Calls:
         return [self._under_way]
 
     def answered(self, url: str) -> None:
-        self._under_way = None
-        self._linked.add(url)
+        """There is a link; whether it is of use is yet to be seen."""
+        if url == self._under_way:
+            self._under_way = None
+        self._linked[url] = False
+
+    def proved(self, url: str) -> None:
+        """It is: when it is lost, it is the first to be dialled."""
+        self._linked[url] = True
         self._turn = self._urls.index(url) if url in self._urls else 0
         self._pause_s = FIRST_PAUSE_S
 
     def failed(self, url: str, now: float) -> None:
         """It could not be dialled, or its link is lost. That of a broker which was left is no loss."""
-        was_linked = url in self._linked
-        self._linked.discard(url)
+        is_proved = self._linked.pop(url, None)
         if url == self._under_way:
             self._under_way = None
             self._turn += 1
-        elif url not in self._urls or not was_linked:
+        elif url not in self._urls or is_proved is None:
             return
+        elif not is_proved:
+            self._turn += 1
         if not any(each in self._linked for each in self._urls):
             self.deadline = now + self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 
 from hedgerow.fabric.delegation.events import (
     CalledBack,
@@ -25,38 +26,31 @@ from hedgerow.fabric.delegation.events import (
     Unregistered,
 )
 from hedgerow.fabric.delegation.fixed import FixedSide
+from hedgerow.fabric.delegation.publications import GuestSubscription
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection
 from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX
 from hedgerow.mqtt.broker.port import Port
-from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.extension import Renewal
-from hedgerow.mqtt.packets import Publish, Subscription
+from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.mobility.coordination import is_coordination
 from hedgerow.node.mobility.events import MobileLinked, NodeEvent
 from hedgerow.node.mobility.guests import Guests
 from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles
-
-
-class SupportPort(Port):
-    """What is published here, by whomever, and mobile brokers have registered."""
-
-    def __init__(self, node: FixedNode) -> None:
-        super().__init__(node.broker, "mobile brokers", lambda message: None)
-        self._node = node
-
-    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
-        self._node.published(message)
+from hedgerow.node.mobility.plain import is_plain
+from hedgerow.node.mobility.sessions import end_session, may_have_come
+from hedgerow.topics import split_shared
 
 
 class FixedNode:
     """`allow`: the ids of those mobile brokers that may delegate here; None: whom the ACL lets."""
 
     def __init__(
-        self, broker: Broker, domain: str, allow: frozenset[str] | None, takeover_after_s: float, now: float
+        self, broker: Broker, domain: str, allow: frozenset[str] | None, takeover_after_s: float
     ) -> None:
         self.broker = broker
         self.domain = domain
@@ -75,11 +69,12 @@ class FixedNode:
         self._kept = KeptForMobiles(broker, self.machine)
         self.guests = Guests(broker, self.machine, self._kept)
         self.is_stirred = True
-        self._port = SupportPort(self)
+        self._port = Port(broker, "mobile brokers", self.published)
         self._filters: Counter[str] = Counter()
         self._links: dict[str, Connection] = {}
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
         self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
+        self._homeward: list[str] = []  # guests who subscribed to what only their mobile broker can match
         self._events: list[DelegationEvent | NodeEvent] = []
         broker.mobility = self
         broker.speaks_renewals = True
@@ -125,7 +120,7 @@ class FixedNode:
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
         self._users[mobile_id] = connection.connected_session().username
-        self.machine.link_up(mobile_id, self.broker.now)
+        self.machine.link_up(mobile_id)
         if mobile_id not in self.machine.mobiles:
             connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
             return
@@ -157,6 +152,7 @@ class FixedNode:
     # Events
 
     def published(self, message: Message) -> None:
+        """Here, by whomever, and mobile brokers have registered its topic."""
         self.machine.publish(message, self.broker.now)
         if self._kept.is_on and message.qos:
             # Now: whoever published it hears that it was taken when this is stored.
@@ -207,21 +203,34 @@ class FixedNode:
 
     def _leave(self, callback: str) -> None:
         undelivered = self.guests.leave(callback)
-        self.machine.client_left(callback, undelivered, self.broker.now)
+        now = self.broker.now
+        self.machine.client_left(callback, [], now)
+        for is_again, deliveries in groupby(undelivered, may_have_come):
+            handed_back = [(delivery.message, delivery.qos) for delivery in deliveries]
+            self.machine.client_left(callback, handed_back, now, is_again)
         self._kept.left(callback)
 
-    def subscribes(self, session: Session, subscription: Subscription) -> bool:
-        callback = self.guests.callback_of(session)
-        topic_filter = subscription.topic_filter
-        if callback is None or topic_filter.startswith("$"):
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
+        callback, wanted = self.guests.callback_of(session), record.subscription
+        if callback is None or _is_own(wanted.topic_filter):
             return False
-        self.machine.subscribe(callback, topic_filter, subscription.qos, self.broker.now)
+        asked = GuestSubscription(
+            wanted.topic_filter,
+            callback,
+            wanted.qos,
+            wanted.no_local,
+            wanted.retain_as_published,
+            record.subscription_identifier,
+        )
+        self.machine.subscribe(asked, self.broker.now)
+        if not is_plain(record):
+            self._homeward.append(callback)  # when it has its SUBACK
         self.is_stirred = True
         return True
 
     def unsubscribes(self, session: Session, topic_filter: str) -> bool:
         callback = self.guests.callback_of(session)
-        if callback is None or topic_filter.startswith("$"):
+        if callback is None or _is_own(topic_filter):
             return False
         self.machine.unsubscribe(callback, topic_filter, self.broker.now)
         self.is_stirred = True
@@ -263,18 +272,16 @@ class FixedNode:
             self._deliver_all()
             for event in self.machine.take_events():
                 self._handle_event(event, now)
+            homeward, self._homeward = self._homeward, []
+            for callback in homeward:
+                self._send_home(callback, Renewal.ACTIVE_TOPICS)
             self._kept.serve(now)
             self._deliver_all()
-            publications = self.machine.take_publications()
-            if publications:
+            # Each is for the link that there is now: a later one would take a HELLO of this for its own.
+            written = [(self._links.get(name), each) for name, each in self.machine.take_publications()]
+            if written:
                 # What they acknowledge is stored before they leave.
-                self.broker.durability.when_committed(partial(self._write, publications))
-
-    def _write(self, publications: list[tuple[str, Message]]) -> None:
-        for mobile_id, publication in publications:
-            link = self._links.get(mobile_id)
-            if link is not None and link.is_connected:
-                link.send_packet(Publish(publication.topic, publication.payload, 0, False))
+                self.broker.durability.when_committed(partial(_write, written))
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
         match event:
@@ -319,10 +326,8 @@ class FixedNode:
         if session is None:
             return
         self._leave(callback)
-        if session.connection is not None:
-            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
-        if self.broker.sessions.get(session.client_id) is session:
-            self.broker.discard(session)
+        session.will = None  # The client lives, and its mobile broker has it.
+        end_session(self.broker, session)
 
     def take_events(self) -> list[DelegationEvent | NodeEvent]:
         events, self._events = self._events, []
@@ -335,6 +340,17 @@ class FixedNode:
         """Each mobile broker, how many topics it has registered here, and how many guests."""
         for mobile_id, mobile in self.machine.mobiles.items():
             yield mobile_id, len(mobile.topics), self.guests.count_of(mobile_id)
+
+
+def _write(publications: list[tuple[Connection | None, Message]]) -> None:
+    for link, publication in publications:
+        if link is not None and link.is_connected:
+            link.send_packet(Publish(publication.topic, publication.payload, 0, False))
+
+
+def _is_own(topic_filter: str) -> bool:
+    """What begins with $ is each broker's own."""
+    return split_shared(topic_filter)[1].startswith("$")
 
 
 def _mobile_of(connection: Connection) -> str:

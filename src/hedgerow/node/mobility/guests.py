@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.events import Delivery as Notification
 from hedgerow.fabric.delegation.fixed import FixedSide
-from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles, is_finished
-from hedgerow.node.mobility.waiting import take_waiting
+from hedgerow.node.mobility.sessions import take_waiting
 
 CALL_S = 3.0
 MAX_CALLS = 5
@@ -85,12 +84,12 @@ class Guests:
                 del self._called[callback]
         return [callback for callback in due if callback in self._called]
 
-    def leave(self, callback: str) -> list[tuple[Message, int]]:
-        """What it did not get, each with its QoS."""
+    def leave(self, callback: str) -> list[Delivery]:
+        """What it did not acknowledge."""
         session = self._sessions.pop(callback)
         self._callbacks.pop(session.client_id, None)
         self._called.pop(callback, None)
-        return [(delivery.message, delivery.qos) for delivery in take_waiting(self._broker, session)]
+        return take_waiting(self._broker, session)
 
     # Deliveries
 

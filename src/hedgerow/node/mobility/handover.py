@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import MQTT_5, MQTT_RENEWALS
 from hedgerow.node.mobility.events import ClientSent
-from hedgerow.topics import split_shared
+from hedgerow.node.mobility.plain import is_plain
 
 if TYPE_CHECKING:
     from hedgerow.node.mobility.mobile import MobileNode
@@ -131,14 +131,11 @@ class Handover:
             return False
         if (
             connection.transport in ("ws", "wss")
-            or (connection.transport == "mqtts") != self._node.is_fixed_tls
+            or (connection.transport == "mqtts") != self._node.links.is_fixed_tls
         ):
             return False  # It speaks what is not spoken at the address that there is to tell.
-        filters = session.subscriptions or ()
-        return bool(filters) and all(self._is_delegated(topic_filter) for topic_filter in filters)
-
-    def _is_delegated(self, topic_filter: str) -> bool:
-        return split_shared(topic_filter)[0] is None and topic_filter in self._delegated_at
+        held = session.subscriptions or {}
+        return bool(held) and all(name in self._delegated_at and is_plain(held[name]) for name in held)
 
     def _send(self, client_id: str) -> None:
         """It may have changed its mind, or its topics have gone hot: then it stays, and says so."""
@@ -150,9 +147,9 @@ class Handover:
         is_told = False
         if connection is not None and self._may_go(session):
             self.sent[client_id] = node.broker.now
-            is_told = connection.renew(Renewal.ACTIVE_TOPICS, node.fixed_address)
+            is_told = connection.renew(Renewal.ACTIVE_TOPICS, node.links.fixed_address)
         if is_told:
-            node.note(ClientSent(client_id, node.fixed_address))
+            node.note(ClientSent(client_id, node.links.fixed_address))
         else:
             self.sent.pop(client_id, None)
             node.machine.client_attached(node.callback_of(session), node.broker.now)

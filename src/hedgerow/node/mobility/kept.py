@@ -6,7 +6,7 @@ before the publisher hears that it was taken, and let go when the other side has
 before the batch is written, nothing is. After a crash it is written again, and who has had it knows it by its
 id.
 
-`Kept` is the part that both have: records of a stream, and the deliveries that stand for them.
+Here is the part that both have: records of a stream, and the deliveries that stand for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hedgerow.mqtt.broker.mobility import KEPT_PREFIX
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.mqtt.reasons import Reason
+from hedgerow.node.mobility.sessions import find_own
 
 Key = tuple[str, MessageId]
 """Whom it is for, a callback, or "" for whoever matches; and which event."""
@@ -65,14 +65,7 @@ class Reader:
 
 def open_session(broker: Broker, client_id: str) -> Session:
     """That of an earlier life, if there is one. Without its mobile broker it is gone in a day."""
-    session = broker.sessions.get(client_id)
-    if session is not None and not session.is_bridge:
-        # A client has chosen this very name.
-        if session.connection is not None:
-            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
-        if broker.sessions.get(client_id) is session:
-            broker.discard(session)
-        session = None
+    session = find_own(broker, client_id)
     if session is None:
         session = broker.create_session(client_id, None)
         session.durable = broker.durability.enabled

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hedgerow.fabric.delegation.codec import Event, Kind
 from hedgerow.fabric.delegation.limits import MAX_WAITING, MAX_WAITING_BYTES, RECORD_BYTES
 from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.fabric.delegation.publications import Event, Kind
 from hedgerow.fabric.delegation.stream import Record
 from hedgerow.fabric.delegation.uplink import Unsettled
 from hedgerow.message import Message, MessageId
@@ -61,28 +61,32 @@ class KeptEvents:
     def _take_up(self) -> None:
         """What an earlier life has left. Nothing is delegated yet."""
         broker = self._broker
+        followed: set[Key] = set()
         for session in broker.sessions.values():
             for delivery in session.outbox.queue if session.outbox is not None else ():
                 if delivery.stage == Stage.SENT:
                     delivery.stage = Stage.QUEUED
                     delivery.is_again = True
+                    followed.add((session.client_id, broker.identify_late(delivery.message)))
         delegated = set(self._session.subscriptions or ())
         for stored in take_stored(self._session):
             message = stored.delivery.message
             self._unwritten[broker.identify_late(message)] = message
             self._unwritten_bytes += message.size + RECORD_BYTES
             self._put("", message, stored)
-            self._deliver(message, delegated)
+            self._deliver(message, delegated, followed)
         for topic_filter in delegated:
             store_filter(broker, self._session, topic_filter, False)
 
-    def _deliver(self, message: Message, delegated: set[str]) -> None:
-        """To those whom the fixed broker was to find."""
+    def _deliver(self, message: Message, delegated: set[str], followed: set[Key]) -> None:
+        """To those whom the fixed broker was to find, but for those whom it was to follow: it waits for
+        them."""
         broker = self._broker
         route = broker.find_route(message.topic)
         for recipient in route.recipients:
             filters = (entry.topic_filter for entry in recipient.entries)
-            if recipient.session.is_client and delegated.issuperset(filters):
+            has_it = (recipient.session.client_id, broker.identify_late(message)) in followed
+            if recipient.session.is_client and not has_it and delegated.issuperset(filters):
                 broker.durability.store_separately()
                 broker.deliver_to(recipient.session, message, route, message.qos, is_again=True)
 

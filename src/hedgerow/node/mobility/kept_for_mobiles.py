@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation.codec import Event
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.fixed import FixedSide
+from hedgerow.fabric.delegation.publications import Event
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
@@ -29,6 +29,7 @@ from hedgerow.node.mobility.kept import (
     store_filter,
     take_stored,
 )
+from hedgerow.node.mobility.sessions import end_session
 from hedgerow.topics import TopicTree
 
 SWEEP_S = 60.0  # for a mobile broker to tell its topics again
@@ -124,11 +125,7 @@ class KeptForMobiles:
         for stored in support.stored.values():
             finish(self._broker, stored)
         for session in (support.session, *support.guests.values()):
-            self._discard(session)
-
-    def _discard(self, session: Session) -> None:
-        if self._broker.sessions.get(session.client_id) is session:
-            self._broker.discard(session)
+            end_session(self._broker, session)
 
     # Events
 
@@ -214,7 +211,7 @@ class KeptForMobiles:
             support.counts[callback] -= 1
             if not support.counts[callback] and callback not in self._machine.attached:
                 del support.counts[callback]
-                self._discard(support.guests.pop(callback))
+                end_session(self._broker, support.guests.pop(callback))
 
     # Guests
 

@@ -16,7 +16,7 @@ from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription
-from hedgerow.mqtt.reasons import Reason
+from hedgerow.node.mobility.sessions import find_own
 
 if TYPE_CHECKING:
     from hedgerow.node.mobility.mobile import MobileNode
@@ -30,7 +30,7 @@ FIXED_PREFIX = "hedgerow-fixed-"  # of the client id under which this broker kno
 
 
 class FixedLink(DialledConnection):
-    __slots__ = ("_node", "clients_at", "password", "url", "username")
+    __slots__ = ("_node", "clients_at", "is_proved", "password", "url", "username")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class FixedLink(DialledConnection):
         self._node = node
         self.url = url
         self.clients_at = clients_at
+        self.is_proved = False
+        """The broker there has said HELLO."""
         self.username = username
         self.password = password
         self.protocol_version = MQTT_5
@@ -69,20 +71,11 @@ class FixedLink(DialledConnection):
         else:
             self.bind(self._take_session(self.far_node), packet)
             self.subscribe_there([Subscription(f"{self._node.domain}/{self.far_node}/#", 1)])
-            self._node.linked(self)
+            self._node.links.linked(self)
 
     def _take_session(self, fixed_id: str) -> Session:
         client_id = FIXED_PREFIX + fixed_id
-        session = self.broker.sessions.get(client_id)
-        if session is not None and not session.is_bridge:
-            # A client has chosen this very name, and its subscriptions would be this link's.
-            if session.connection is not None:
-                session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
-            if self.broker.sessions.get(client_id) is session:
-                self.broker.discard(session)
-            session = None
-        if session is None:
-            session = self.broker.create_session(client_id, None)
+        session = find_own(self.broker, client_id) or self.broker.create_session(client_id, None)
         session.is_bridge = True  # No client may take it.
         return session
 
@@ -90,7 +83,7 @@ class FixedLink(DialledConnection):
         """What is written to this broker comes whatever others may read."""
 
     def handle_control(self, packet: Publish) -> bool:
-        self._node.receive(self, packet.topic, packet.payload)
+        self._node.links.receive(self, packet.topic, packet.payload)
         return True
 
     def name_here(self, topic: str) -> str | None:
@@ -103,4 +96,4 @@ class FixedLink(DialledConnection):
         was_open = self.state is not State.CLOSED
         super().end(reason, with_will)
         if was_open:
-            self._node.ended(self, reason)
+            self._node.links.ended(self, reason)

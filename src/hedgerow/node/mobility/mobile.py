@@ -1,8 +1,9 @@
 """A mobile broker: it keeps hot topics, has cold ones matched by a fixed broker, and sends clients there.
 
 The broker routes what is active as ever. Here is what it does not know: `HotFilters` says which topic filters
-are cold, the `MobileSide` has them matched elsewhere and tells whom to notify, `Handover` sends clients. Each
-publication of a client is given to the machine when the broker has passed it on (`published`).
+are cold, the `MobileSide` has them matched elsewhere and tells whom to notify, `FixedLinks` are the ways
+there, `Handover` sends clients. Each publication of a client is given to the machine when the broker has
+passed it on (`published`).
 
 What the machine decides is in the broker's table before anything else is handled: from the moment in which a
 delegation is written, the broker leaves that filter's subscribers out.
@@ -11,9 +12,7 @@ delegation is written, the broker leaves that filter's subscribers out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
-from hedgerow.fabric.delegation.codec import PLAN_PREFIX
 from hedgerow.fabric.delegation.events import (
     ClientMoved,
     Delegated,
@@ -28,9 +27,11 @@ from hedgerow.fabric.delegation.events import (
     TurnedAway,
 )
 from hedgerow.fabric.delegation.mobile import MobileSide
+from hedgerow.fabric.delegation.publications import PLAN_PREFIX
 from hedgerow.fabric.hot.monitor import Monitor
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.broker import Broker
+from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection
 from hedgerow.mqtt.broker.handle_subscribe import subscribe_for, unsubscribe_for
 from hedgerow.mqtt.broker.port import Port
@@ -38,26 +39,21 @@ from hedgerow.mqtt.broker.retaining import retain
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.withheld import watch
-from hedgerow.mqtt.outbox import Stage
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.mobility.calls import Calls
 from hedgerow.node.mobility.coordination import is_coordination
-from hedgerow.node.mobility.events import FixedLinked, FixedNotLinked, NodeEvent
+from hedgerow.node.mobility.events import NodeEvent
 from hedgerow.node.mobility.handover import AWAY_EXPIRY_S, Handover
 from hedgerow.node.mobility.hot_filters import HotFilters
 from hedgerow.node.mobility.hot_state import HotState
 from hedgerow.node.mobility.kept_events import KeptEvents
-from hedgerow.node.mobility.link import FixedLink
+from hedgerow.node.mobility.links import FixedLinks
 from hedgerow.node.mobility.monitoring import follow_plan, make_monitor
-from hedgerow.node.mobility.moves import describe_link, describe_move
+from hedgerow.node.mobility.moves import describe_move
 from hedgerow.node.mobility.ports import RoutedPort
+from hedgerow.node.mobility.sessions import may_have_come, take_waiting
 from hedgerow.node.mobility.settings import MobileSettings
 from hedgerow.node.mobility.subscribers import Subscribers
-from hedgerow.node.mobility.waiting import take_waiting
 
-MAX_HEARD = 8
-MOVED = "this broker has moved"
 FILTERS_AT_ONCE = 500  # delegated in one turn: what comes meanwhile is not kept waiting
 
 
@@ -79,17 +75,11 @@ class MobileNode:
         self.monitor: Monitor = make_monitor(settings)
         self.state = HotState(broker, self.monitor, now)
         self.is_stirred = True
-        self.fixed_address = settings.fixed_address
-        self.is_fixed_tls = False
         self._filters = HotFilters(self.monitor)
         self._subscribers = Subscribers(broker, self.machine, self._filters, self._filter_ended)
         self._handover = Handover(self, settings.move_after_s)
-        self._calls = Calls(settings.fixed, now)
-        self._links: dict[str, FixedLink] = {}  # by the id of the fixed broker
-        self._next: FixedLink | None = None  # to which this broker moves, once its clients are back
-        self._heard: list[tuple[str, bytes]] = []  # from there, meanwhile: its HELLO
+        self.links = FixedLinks(self, now)
         self._kept = KeptEvents(broker, self.machine, self._subscribers.session_of)
-        self._told: dict[str, str] = {}
         self._events: list[DelegationEvent | NodeEvent] = []
         broker.monitor = self.monitor
         broker.mobility = self
@@ -113,9 +103,9 @@ class MobileNode:
 
     def _filter_ended(self, topic_filter: str) -> None:
         self._handover.recovered(topic_filter)
-        self._sync_delegated()
+        self.sync_delegated()
 
-    def _sync_delegated(self) -> None:
+    def sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
         table, delegated = self.broker.subscriptions, self.machine.registries.delegated
         for topic_filter in table.delegated ^ delegated:
@@ -181,7 +171,8 @@ class MobileNode:
         """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
         for topic_filter in self.machine.registries.filters_of(callback) - set(session.subscriptions or ()):
             registry = self.machine.registries.by_filter[topic_filter]
-            subscribe_for(self.broker, session, Subscription(topic_filter, registry.entries[callback].qos))
+            wanted = Subscription(topic_filter, registry.entries[callback].qos)
+            subscribe_for(self.broker, session, SubscriptionRecord(wanted))
 
     def keeps(self, session: Session) -> bool:
         is_sent = session.client_id in self._handover.sent
@@ -198,7 +189,7 @@ class MobileNode:
     def reserves(self, topic: str) -> bool:
         return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.uplinks))
 
-    def subscribes(self, session: Session, subscription: Subscription) -> bool:
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
         self._handover.look(self.callback_of(session), self.broker.now)
         return False
 
@@ -220,20 +211,22 @@ class MobileNode:
             self._handover.arrived(session.client_id)
             session.expires_at = None
             for delivery in take_waiting(self.broker, session):
-                is_again = delivery.is_again or delivery.stage != Stage.QUEUED
+                is_again = may_have_come(delivery)
                 self.machine.hand_on(callback, delivery.qos, [delivery.message], now, is_again)
         elif session.connection is None:
             self.broker.expire(session, AWAY_EXPIRY_S)
 
     def _handle_guest(self, event: GuestSubscribed | GuestUnsubscribed) -> None:
         """A client subscribed at the fixed broker: the subscription is this broker's all the same."""
-        session = self._subscribers.session_of(event.callback)
+        asked = event.wanted if isinstance(event, GuestSubscribed) else event
+        session = self._subscribers.session_of(asked.callback)
         if session is None:
             return
-        if isinstance(event, GuestSubscribed):
-            subscribe_for(self.broker, session, Subscription(event.topic_filter, event.qos))
-        else:
-            unsubscribe_for(self.broker, session, event.topic_filter)
+        if isinstance(asked, GuestUnsubscribed):
+            unsubscribe_for(self.broker, session, asked.topic_filter)
+            return
+        wanted = Subscription(asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published)
+        subscribe_for(self.broker, session, SubscriptionRecord(wanted, asked.identifier))
 
     # A mobile broker helps no other (`Mobility`)
 
@@ -243,94 +236,29 @@ class MobileNode:
     def accepted(self, connection: Connection, address: str) -> None:
         raise AssertionError("refused before")
 
-    # The link to the fixed broker
+    def ended(self, connection: Connection) -> None: ...
 
-    def take_dials(self) -> list[str]:
-        return self._calls.take(self.broker.now)
+    def receive(self, connection: Connection, topic: str, payload: bytes) -> None: ...
 
-    def dial_failed(self, url: str, reason: str, now: float) -> None:
-        self.broker.now = now
-        self._calls.failed(url, now)
-        if self._told.get(url) != reason:
-            self._told[url] = reason
-            self.note(FixedNotLinked(url, reason))
-        self._tell_link()
-        self.is_stirred = True
+    # Fixed brokers
 
-    def open(
-        self, url: str, address: str, now: float, username: str | None = None, password: bytes | None = None
-    ) -> FixedLink:
-        return FixedLink(self, url, address, now, username, password)
-
-    def linked(self, link: FixedLink) -> None:
-        assert link.far_node is not None
-        self._told.pop(link.url, None)
-        self._calls.answered(link.url)
-        self.note(FixedLinked(link.url, link.far_node))
-        before = self._links.get(link.far_node)
-        self._links[link.far_node] = link
-        if before is not None:
-            before.leave("there is a newer link", is_for_good=False)
-        current = self.machine.current
-        if current is None or current.fixed_id == link.far_node or not current.stream.is_open:
-            self._move_to(link)
-        else:
-            # Its clients first come home, and everything is recovered; then this broker leaves.
-            self._next = link
-            self._heard.clear()
-            self.machine.recover_all(self.broker.now)
-            self._sync_delegated()
-        self.is_stirred = True
-
-    def _move_to(self, link: FixedLink) -> None:
-        assert link.far_node is not None
+    def moved_to(self, fixed_id: str) -> None:
+        """There is a link to it, and it is the one that supports this broker."""
         now = self.broker.now
-        self._next = None
-        self.fixed_address = self.settings.fixed_address or link.url.rpartition("/")[2]
-        self.is_fixed_tls = link.url.startswith("mqtts:")
-        self.broker.supporter = self.fixed_address
-        self.machine.move_to(link.far_node, now)
-        self.machine.link_up(link.far_node, now)
+        self.machine.move_to(fixed_id, now)
+        self.machine.link_up(fixed_id)
         self._kept.write_again(now)
-        self._sync_delegated()
-        self._tell_link()
-        heard, self._heard = self._heard, []
-        for topic, payload in heard:
-            self.receive(link, topic, payload)
-
-    def receive(self, link: Connection, topic: str, payload: bytes) -> None:
-        if not isinstance(link, FixedLink) or self._links.get(link.far_node or "") is not link:
-            return
-        if self._next is link:
-            self._heard = [*self._heard, (topic, payload)][:MAX_HEARD]
-            return
-        assert link.far_node is not None
-        self.machine.receive_publication(link.far_node, topic, payload, self.broker.now)
-        self._sync_delegated()
-        self.is_stirred = True
-
-    def ended(self, link: Connection, reason: str = "") -> None:
-        if not isinstance(link, FixedLink):
-            return
-        now = self.broker.now
-        if self._next is link:
-            self._next = None
-            self._heard.clear()
-        if link.far_node is not None and self._links.get(link.far_node) is link:
-            del self._links[link.far_node]
-            self.machine.link_down(link.far_node, now)
-        self.dial_failed(link.url, reason, now)
+        self.sync_delegated()
 
     def set_fixed(self, urls: Iterable[str], now: float) -> None:
         """These fixed brokers from now on; this one moves if its present one is not among them."""
         self.broker.now = now
-        self._calls.set_urls(tuple(urls), {link.url for link in self._links.values()})
+        self.links.set_urls(urls)
         self.is_stirred = True
 
     def close(self, now: float) -> None:
         self.broker.now = now
-        for link in list(self._links.values()):
-            link.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
+        self.links.close()
 
     # Time, and what comes out
 
@@ -341,7 +269,7 @@ class MobileNode:
             self.monitor.deadline,
             float("inf") if lost_at is None else lost_at,
             self._handover.deadline if self.settings.moves_clients else float("inf"),
-            self._calls.deadline,
+            self.links.deadline,
             self.state.deadline,
         )
 
@@ -349,7 +277,7 @@ class MobileNode:
         self.broker.now = now
         self.monitor.handle_timer(now)
         self.machine.handle_timer(now)
-        self._sync_delegated()
+        self.sync_delegated()
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self.is_stirred = True
@@ -365,15 +293,14 @@ class MobileNode:
                 self._handle_event(event, now)
             if self.settings.moves_clients:
                 self._handover.serve(now)
-            if self._next is not None and not self.machine.has_guests:
-                self._move_to(self._next)
+            self.links.serve()
             self._kept.note()
             self._kept.let_go()
             self.is_stirred = self.is_stirred or self.machine.has_deliveries
             publications = self.machine.take_publications()
             if publications:
                 # What they acknowledge is stored before they leave.
-                self.broker.durability.when_committed(partial(self._write, publications))
+                self.broker.durability.when_committed(self.links.writer(publications))
 
     def _follow_monitor(self, now: float) -> None:
         changes = self.monitor.take_changes()
@@ -384,16 +311,10 @@ class MobileNode:
             return
         for topic_filter in self.machine.recover(self._filters.take_hot(), now):
             self._handover.recovered(topic_filter)
-        if self._next is None and self.machine.may_delegate:
+        if not self.links.is_moving and self.machine.may_delegate:
             self.machine.delegate(self._filters.take_cold(FILTERS_AT_ONCE), now)
             self.is_stirred = self.is_stirred or self._filters.has_news
-        self._sync_delegated()
-
-    def _write(self, publications: list[tuple[str, Message]]) -> None:
-        for fixed_id, publication in publications:
-            link = self._links.get(fixed_id)
-            if link is not None and link.is_connected:
-                link.write(publication)
+        self.sync_delegated()
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
         self.note(event)
@@ -410,14 +331,13 @@ class MobileNode:
                 self._handle_guest(event)
             case Introduced():
                 self._filters.look_again()
+                if not self.settings.delegates:
+                    self.machine.renew_clients(now)
                 self.is_stirred = True
             case TakenOver():
-                self._tell_link()
+                self.links.tell()
             case Left():
-                link = self._links.pop(event.fixed_broker, None)
-                if link is not None:
-                    self._told[link.url] = MOVED  # That is no news.
-                    link.leave(MOVED, is_for_good=True)
+                self.links.left(event.fixed_broker)
 
     def note(self, event: DelegationEvent | NodeEvent) -> None:
         self._events.append(event)
@@ -429,12 +349,6 @@ class MobileNode:
     def take_events(self) -> list[DelegationEvent | NodeEvent]:
         events, self._events = self._events, []
         return events
-
-    def _tell_link(self) -> None:
-        current = self.machine.current
-        link = self._links.get(current.fixed_id) if current is not None else None
-        self.state.link = describe_link(current, link.url if link is not None else None)
-        self.state.look(self.broker.now)
 
     def _take_plan(self, message: Message) -> None:
         refused = follow_plan(self.monitor, message, self.broker.now)

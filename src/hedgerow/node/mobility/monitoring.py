@@ -22,7 +22,7 @@ def follow_plan(monitor: Monitor, message: Message, now: float) -> PlanRefused |
     if not message.payload:
         monitor.follow(None, now)
         return None
-    plan = decode_plan(message.payload, now, now)
+    plan = decode_plan(message.payload, now)
     if isinstance(plan, str):
         return PlanRefused(plan)
     return None if monitor.follow(plan, now) else PlanRefused("it is out of date, or an older version")

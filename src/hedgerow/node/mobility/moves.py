@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.fabric.delegation import callbacks as addresses
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.events import (
     ClientMoved,
     Delegated,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from hedgerow.fabric.delegation import callbacks as addresses
-from hedgerow.fabric.delegation.codec import PLAN_PREFIX
+from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.mobile import MobileSide
 from hedgerow.fabric.delegation.notifier import Matched
+from hedgerow.fabric.delegation.publications import PLAN_PREFIX
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.broker.routes import Route
@@ -55,7 +55,7 @@ class Subscribers:
 
     def note(self, session: Session | None, topic_filter: str, qos: int | None) -> None:
         """As a `Watcher` of the broker's subscriptions."""
-        if topic_filter.startswith("$") and not topic_filter.startswith(PLAN_PREFIX):
+        if topic_filter.startswith("$") and topic_filter != PLAN_PREFIX + self._broker.node_id:
             return  # Each broker's own.
         callback = self.callback_of(session) if session is not None else self.own
         if session is None or not _is_nameable(callback) or callback == self.own:

@@ -1,0 +1,150 @@
+"""What a mobile and a fixed broker write to each other: kinds of publications, and what each of them says.
+
+Topics are `<domain>/<broker id>/<action>`, with the id of the broker that writes. The document's actions and
+suffixes, and what we add to carry them safely:
+
+    action                            from    body
+    delegate                          mobile  registrations: these topics now have these subscribers
+    delegate/unsubscription/single    mobile  topic filter, callback
+    delegate/unsubscription/all       mobile  nothing: forget me
+    delegate/deactivate/all           mobile  nothing: send everything back
+    delegate/deactivate/no            mobile  nothing, or no payload: send me whom I am to serve
+    recover                           mobile  topic filters that it matches itself from now on
+    recover                           fixed   registrations: what was given back
+    event                             mobile  an event that was published there
+    notify                            fixed   an event, for the callbacks in it, or to be matched
+    serving                           both    a callback, and whether its client is with the sender
+    serving/subscription              fixed   what a client that is there subscribes to
+    serving/unsubscription            fixed   topic filter, callback: it does so no more
+    hello, acknowledge, nothing       both    the stream's own (`stream.py`)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from hedgerow.message import Message
+
+PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    ACKNOWLEDGE = 2
+    NOTHING = 3
+    DELEGATE = 4
+    UNSUBSCRIPTION_SINGLE = 5
+    UNSUBSCRIPTION_ALL = 6
+    DEACTIVATE_ALL = 7
+    DEACTIVATE_NO = 8
+    RECOVER = 9
+    RECOVERED = 10
+    EVENT = 11
+    NOTIFY = 12
+    SERVING = 13
+    SUBSCRIPTION = 14
+    UNSUBSCRIPTION = 15
+
+
+ACTIONS = {
+    Kind.HELLO: "hello",
+    Kind.ACKNOWLEDGE: "acknowledge",
+    Kind.NOTHING: "nothing",
+    Kind.DELEGATE: "delegate",
+    Kind.UNSUBSCRIPTION_SINGLE: "delegate/unsubscription/single",
+    Kind.UNSUBSCRIPTION_ALL: "delegate/unsubscription/all",
+    Kind.DEACTIVATE_ALL: "delegate/deactivate/all",
+    Kind.DEACTIVATE_NO: "delegate/deactivate/no",
+    Kind.RECOVER: "recover",
+    Kind.RECOVERED: "recover",
+    Kind.EVENT: "event",
+    Kind.NOTIFY: "notify",
+    Kind.SERVING: "serving",
+    Kind.SUBSCRIPTION: "serving/subscription",
+    Kind.UNSUBSCRIPTION: "serving/unsubscription",
+}
+OF_STREAM = {Kind.HELLO, Kind.ACKNOWLEDGE, Kind.NOTHING}
+OF_GUESTS = {Kind.SUBSCRIPTION, Kind.UNSUBSCRIPTION}
+FROM_FIXED = OF_STREAM | OF_GUESTS | {Kind.RECOVERED, Kind.NOTIFY, Kind.SERVING}
+FROM_MOBILE = OF_STREAM | (set(Kind) - FROM_FIXED) | {Kind.SERVING}
+
+
+class Header(NamedTuple):
+    epoch: int
+    """The sender's stream: a new one when it has lost what it knew."""
+    peer_epoch: int
+    """The receiver's, for which it is written; 0 in HELLO."""
+    link: int
+    """In HELLO how often the sender has connected, elsewhere the same number from the receiver's HELLO."""
+    number: int
+    """Of this publication in the stream; where it has none, of the one before it."""
+    acknowledged: int
+    """Of the other side's stream, what had been handled when this was written."""
+    settled: int = 0
+    """Of that, what is done with: no client of the sender waits for it any more."""
+
+
+class Hello(NamedTuple):
+    known_epoch: int
+    received: int
+
+
+class Registration(NamedTuple):
+    topic_filter: str
+    entries: tuple[tuple[str, int], ...]
+    """Callback and QoS."""
+
+
+class Registrations(NamedTuple):
+    topics: tuple[Registration, ...]
+
+
+class Filters(NamedTuple):
+    topic_filters: tuple[str, ...]
+
+
+class Unsubscription(NamedTuple):
+    topic_filter: str
+    callback: str
+
+
+class GuestSubscription(NamedTuple):
+    """With all that a client may ask for, since it holds when the client is home again."""
+
+    topic_filter: str
+    """Or `$share/NAME/FILTER`."""
+    callback: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int | None = None
+
+
+class Serving(NamedTuple):
+    callback: str
+    is_here: bool
+
+
+class Nothing(NamedTuple):
+    pass
+
+
+class Event(NamedTuple):
+    message: Message
+    callbacks: tuple[tuple[str, int], ...] = ()
+    """To be notified by the receiver, which need not match."""
+    served: tuple[str, ...] = ()
+    """Notified already: not to be notified again, whatever matches."""
+    is_to_match: bool = False
+    """The receiver has subscribers of its own for it."""
+    is_handed_on: bool = False
+    """It was matched before, and only its way changed: its subscriber is with the receiver now."""
+    is_all: bool = False
+    """For everyone who matches and whom the receiver has delegated, by what the header acknowledges, but for
+    those in `served`."""
+    is_again: bool = False
+    """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
+
+
+Body = Hello | Registrations | Filters | Unsubscription | GuestSubscription | Serving | Nothing | Event
