@@ -43,6 +43,7 @@ async def test_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("fault", "happened"), [(Fault.KILLED, ["killed", "started"]), (Fault.CUT, ["cut", "restored"])]
 )

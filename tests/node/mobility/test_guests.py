@@ -113,8 +113,9 @@ def test_the_uplink_is_cut_while_clients_are_at_the_fixed_broker(domain: Domain,
 def test_a_client_that_ends_at_the_fixed_broker_is_forgotten_by_the_mobile_one(domain: Domain) -> None:
     roamer = Roamer(domain, "m", "r", MQTT_RENEWALS, "cold")
     Roamer(domain, "m", "p", MQTT_3_1_1, "hot")
-    Traffic(domain, "m", steady(hot=50.0, cold=10.0))
+    traffic = Traffic(domain, "m", steady(hot=50.0, cold=10.0))
     domain.wait_for(lambda: roamer.at == "f", 5)
+    traffic.stop()
     domain.advance(1)
     roamer.leave()
     domain.advance(320)
