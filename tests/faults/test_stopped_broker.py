@@ -37,7 +37,9 @@ def check(publishers: list[PersistentClient], subscriber: PersistentClient) -> N
             assert len(arrived) == len(sent) or not topic.endswith("/2")
 
 
-@pytest.mark.parametrize("durable", [False, True], ids=["memory", "store"])
+@pytest.mark.parametrize(
+    "durable", [pytest.param(False, marks=pytest.mark.soak), True], ids=["memory", "store"]
+)
 async def test_nothing_is_lost_while_the_broker_is_stopped(
     hedgerow_node: StartNode, tmp_path: Path, durable: bool
 ) -> None:

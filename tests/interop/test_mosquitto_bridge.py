@@ -128,7 +128,9 @@ def test_what_is_retained_on_one_side_is_retained_on_the_other(
 
 
 @pytest.mark.parametrize(
-    ("version", "end"), [("mqttv311", Node.kill9), ("mqttv50", Node.stop)], ids=["3.1.1-killed", "5-stopped"]
+    ("version", "end"),
+    [("mqttv311", Node.kill9), pytest.param("mqttv50", Node.stop, marks=pytest.mark.soak)],
+    ids=["3.1.1-killed", "5-stopped"],
 )
 def test_the_bridge_comes_back_after_our_restart(
     hedgerow_node: StartNode,
