@@ -195,7 +195,7 @@ def test_a_kill_while_the_first_store_is_made_leaves_it_whole_or_not_at_all(tmp_
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    for number in range(10):
+    for number in range(5):
         folder = tmp_path / f"{number}"
         folder.mkdir()
         command = [

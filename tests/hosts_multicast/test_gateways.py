@@ -62,7 +62,7 @@ def gateways(farm: Lab, *hosts: int) -> Iterator[list[Node]]:
         yield nodes
 
 
-@pytest.mark.parametrize("ip", [6, 4])
+@pytest.mark.parametrize("ip", [6, pytest.param(4, marks=pytest.mark.soak)])
 def test_clients_of_two_nodes_and_a_device_hear_each_other_once(tmp_path: Path, ip: int) -> None:
     with lab(tmp_path, 3, ip=ip) as farm, gateways(farm, 0, 1) as (north, south):
         clients = [Client(farm, 0, north, "#"), Client(farm, 1, south, "#")]

@@ -104,7 +104,7 @@ def test_an_interface_that_is_taken_out_and_another_put_in_its_place(tmp_path: P
             wait_for(listener, "a/2 x")
 
 
-@pytest.mark.parametrize("scope", ["link", "site"])
+@pytest.mark.parametrize("scope", [pytest.param("link", marks=pytest.mark.soak), "site"])
 def test_several_interfaces_at_once(scope: str, tmp_path: Path) -> None:
     """The host in the middle has a second cable, to a host of another network."""
     with network(count=1) as elsewhere, lab(tmp_path, 2) as home:

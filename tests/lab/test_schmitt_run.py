@@ -60,7 +60,7 @@ async def test_the_agent_finds_another_way_while_the_hub_is_dead(tmp_path: Path)
     assert not measure.never_heard_again(record)
 
 
-@pytest.mark.parametrize("departure", [Departure.STOP, Departure.CUT])
+@pytest.mark.parametrize("departure", [pytest.param(Departure.STOP, marks=pytest.mark.soak), Departure.CUT])
 async def test_static_bridges_deliver_afterwards_what_they_could_not(
     departure: Departure, tmp_path: Path
 ) -> None:
