@@ -1,7 +1,8 @@
-"""Which topics are the brokers' own: those under which mobile and fixed ones write to each other.
+"""How mobile and fixed brokers write to each other: by which epochs, and under which topics.
 
-What they write goes from one to the other on their link and is routed to nobody, so that no subscription
-reads it. Nor does anyone publish under these names: who does so takes himself for one of the brokers.
+The topics are their own. What they write goes from one to the other on their link and is routed to nobody, so
+that no subscription reads it. Nor does anyone publish under these names: who does so takes himself for one of
+the brokers.
 """
 
 from __future__ import annotations
@@ -9,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Container
 
 from hedgerow.fabric.delegation import codec
+from hedgerow.mqtt.broker.broker import Broker
 
 _TO_DELEGATE = "delegate"
+_EPOCHS_PER_LIFE = 1 << 20
+
+
+def first_epoch(broker: Broker) -> int:
+    """Of the streams of this life of the node, which take one after the other: above all earlier lives'."""
+    return broker.epoch * _EPOCHS_PER_LIFE + int(broker.begun_at * _EPOCHS_PER_LIFE)
 
 
 def is_coordination(topic: str, domain: str, brokers: Container[str]) -> bool:

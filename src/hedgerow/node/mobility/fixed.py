@@ -37,7 +37,7 @@ from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.mobility.coordination import is_coordination
+from hedgerow.node.mobility.coordination import first_epoch, is_coordination
 from hedgerow.node.mobility.events import MobileLinked, NodeEvent
 from hedgerow.node.mobility.guests import Guests
 from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles
@@ -55,11 +55,10 @@ class FixedNode:
         self.broker = broker
         self.domain = domain
         self._allow = allow
-        epoch = (broker.epoch << 20) + int(broker.begun_at * (1 << 20))
         self.machine = FixedSide(
             broker.node_id,
             domain,
-            epoch,
+            first_epoch(broker),
             self._allows,
             takeover_after_s=takeover_after_s,
             is_taken=self._is_taken,

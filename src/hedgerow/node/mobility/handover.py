@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 20  # Each makes a connection: a thousand at one moment would be a storm of the broker's making.
 PAUSE_S = 0.1
 GOING_S = 10.0  # for a client to go; then it stays
+GOING_LOOK_S = 0.5  # between two looks at those who were told, and may have to stay sooner
 REST_S = 5.0  # until it is asked again
 MAX_UNWILLING = 10_000
 UNWILLING_S = 3_600.0  # until one is asked again that came back twice
@@ -42,13 +43,17 @@ class Handover:
         self.sent: dict[str, float] = {}
         """Clients that were told to go, and when; they are not known to be at either broker."""
         self._unwilling: dict[str, int] = {}  # how often they came back here
-        self._next_at = 0.0
+        self._rested_at = 0.0
+        # Not later than anyone is due: it is asked for with every event, and clients are many.
+        self._look_at = float("inf")
 
     @property
     def deadline(self) -> float:
-        due_at = min(self._due.values(), default=float("inf"))
-        overdue_at = min(self.sent.values(), default=float("inf")) + GOING_S
-        return max(self._next_at, min(due_at, overdue_at))
+        return max(self._rested_at, self._look_at)
+
+    def _wait(self, client_id: str, until: float) -> None:
+        self._due[client_id] = until
+        self._look_at = min(self._look_at, until)
 
     def delegated(self, topic_filter: str, now: float) -> None:
         self._delegated_at[topic_filter] = now
@@ -62,7 +67,7 @@ class Handover:
     def look(self, callback: str, now: float) -> None:
         client_id = addresses.client_id_of(callback)
         if client_id is not None and client_id not in self._announced and client_id not in self.sent:
-            self._due[client_id] = max(now + self._after_s, self._due.get(client_id, 0.0))
+            self._wait(client_id, max(now + self._after_s, self._due.get(client_id, 0.0)))
 
     def arrived(self, client_id: str) -> None:
         """It is at the fixed broker."""
@@ -75,13 +80,13 @@ class Handover:
             if len(self._unwilling) >= MAX_UNWILLING:
                 self._unwilling.clear()
             times = self._unwilling[client_id] = self._unwilling.get(client_id, 0) + 1
-            self._due[client_id] = now + (UNWILLING_S if times > 1 else REST_S)
+            self._wait(client_id, now + (UNWILLING_S if times > 1 else REST_S))
         self.forget(client_id)
 
     def turned_away(self, client_id: str, now: float) -> None:
         """The fixed broker has another one of this id, perhaps not for long."""
         self.forget(client_id)
-        self._due[client_id] = now + REST_S
+        self._wait(client_id, now + REST_S)
 
     def forget(self, client_id: str) -> None:
         self.sent.pop(client_id, None)
@@ -93,21 +98,24 @@ class Handover:
             if node.machine.has_handled(number):
                 del self._announced[client_id]
                 self._send(client_id)
-        if now < self._next_at:
+        if now < self.deadline:
             return
         for client_id, sent_at in list(self.sent.items()):
             if self._stays(client_id, sent_at, now):
                 self._keep(client_id, now)
         due = [client_id for client_id, at in self._due.items() if at <= now][:MAX_AT_ONCE]
         if due:
-            self._next_at = now + PAUSE_S
+            self._rested_at = now + PAUSE_S
         for client_id in due:
             del self._due[client_id]
             session = node.broker.sessions.get(client_id)
             if session is not None and not node.machine.may_send_clients:
-                self._due[client_id] = now + REST_S  # There is no fixed broker, or one too many.
+                self._wait(client_id, now + REST_S)  # There is no fixed broker, or one too many.
             elif session is not None and self._may_go(session):
                 self._announced[client_id] = node.machine.announce(node.callback_of(session), now)
+        self._look_at = min(self._due.values(), default=float("inf"))
+        if self.sent:
+            self._look_at = min(self._look_at, now + GOING_LOOK_S)
 
     def _stays(self, client_id: str, sent_at: float, now: float) -> bool:
         session = self._node.broker.sessions.get(client_id)
@@ -120,7 +128,7 @@ class Handover:
     def _keep(self, client_id: str, now: float) -> None:
         session = self._node.broker.sessions[client_id]
         del self.sent[client_id]
-        self._due[client_id] = now + REST_S
+        self._wait(client_id, now + REST_S)
         self._node.machine.client_attached(self._node.callback_of(session), now)
 
     def _may_go(self, session: Session) -> bool:
@@ -147,6 +155,7 @@ class Handover:
         is_told = False
         if connection is not None and self._may_go(session):
             self.sent[client_id] = node.broker.now
+            self._look_at = min(self._look_at, node.broker.now + GOING_LOOK_S)
             is_told = connection.renew(Renewal.ACTIVE_TOPICS, node.links.fixed_address)
         if is_told:
             node.note(ClientSent(client_id, node.links.fixed_address))

@@ -40,7 +40,7 @@ from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.withheld import watch
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.node.mobility.coordination import is_coordination
+from hedgerow.node.mobility.coordination import first_epoch, is_coordination
 from hedgerow.node.mobility.events import NodeEvent
 from hedgerow.node.mobility.handover import AWAY_EXPIRY_S, Handover
 from hedgerow.node.mobility.hot_filters import HotFilters
@@ -62,12 +62,10 @@ class MobileNode:
         self.broker = broker
         self.domain = domain
         self.settings = settings
-        # A life without a store has the time for its epoch; within one, each fixed broker takes the next.
-        epoch = (broker.epoch << 20) + int(broker.begun_at * (1 << 20))
         self.machine = MobileSide(
             broker.node_id,
             domain,
-            epoch,
+            first_epoch(broker),
             accepted=broker.duplicates.copy(),
             takeover_after_s=settings.takeover_after_s,
             adopts=not broker.durability.enabled,
