@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hedgerow.fabric.bridges.bridge_session import waiting_for
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.deliveries import enqueue, keep_age, pump
@@ -73,11 +72,11 @@ def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
 
 def _send_waiting(broker: Broker, session: Session, topic_filter: str) -> None:
     """What waits for others that are away."""
-    known = {delivery.message.id for delivery in waiting_for(session)}
+    known = {delivery.message.id for delivery in session.waiting()}
     for other in list(broker.sessions.values()):
         if not other.is_neighbour or other is session or other.connection is not None:
             continue
-        for delivery in waiting_for(other):
+        for delivery in other.waiting():
             message = delivery.message
             if not matches(topic_filter, message.topic):
                 continue

@@ -17,7 +17,7 @@ from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.recent import send_recent
 from hedgerow.mqtt.broker.routes import ALWAYS
 from hedgerow.mqtt.broker.session import Session
-from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
+from hedgerow.mqtt.outbox import MAX_PACKET_ID, Outbox
 from hedgerow.mqtt.packets import Subscription
 
 
@@ -91,14 +91,8 @@ def stop_listening(broker: Broker, session: Session) -> None:
     session.subscriptions = {}
 
 
-def waiting_for(session: Session) -> list[Delivery]:
-    """What its far side has yet to acknowledge, in order."""
-    outbox = session.outbox
-    return [] if outbox is None else [*outbox.in_flight.values(), *outbox.queue]
-
-
 def drop_queue(broker: Broker, session: Session, ledger: Outbound) -> None:
-    for delivery in waiting_for(session):
+    for delivery in session.waiting():
         ledger.discarded += 1
         broker.durability.finish_delivery(session, delivery)
     session.outbox = None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.admission import Admission
 from hedgerow.fabric.bridges.bridge import Bridge, State
-from hedgerow.fabric.bridges.bridge_session import stop_listening, waiting_for
+from hedgerow.fabric.bridges.bridge_session import stop_listening
 from hedgerow.fabric.bridges.carriers import carrier_id
 from hedgerow.fabric.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.fabric.bridges.following import FollowingBridge
@@ -198,7 +198,7 @@ class BridgeSet:
                 stop_listening(self._broker, session)
                 self._left[session] = session.client_id
                 session.queue_limits = LEFT_LIMITS
-                for delivery in waiting_for(session):
+                for delivery in session.waiting():
                     delivery.queued_at = self._broker.now
 
     def _leave(self, bridge: Bridge) -> None:
@@ -216,10 +216,10 @@ class BridgeSet:
         outbox = session.outbox
         carried = {
             delivery
-            for delivery in waiting_for(session)
+            for delivery in session.waiting()
             if any(_carries(bridge, delivery) for bridge in bridges)
         }
-        is_left = [each for each in waiting_for(session) if each not in carried]
+        is_left = [each for each in session.waiting() if each not in carried]
         if outbox is None or all(delivery.stage == Stage.RELEASED for delivery in is_left):
             self._forget(session)
             return
@@ -257,10 +257,10 @@ class BridgeSet:
         It had what was published here since it listens at QoS 1 or 2: at a broker that does not look at ids,
         once more would be twice. At QoS 2 not what the other side has said that it took.
         """
-        known = {each.message.id for each in waiting_for(bridge.session)} | bridge.taken
+        known = {each.message.id for each in bridge.session.waiting()} | bridge.taken
         carried: set[MessageId] = set()
         count = 0
-        for delivery in waiting_for(session):
+        for delivery in session.waiting():
             if not _carries(bridge, delivery):
                 continue
             message_id = self._broker.identify_late(delivery.message)

@@ -359,13 +359,12 @@ class Broker:
         for topic_filter in session.subscriptions or ():
             self.subscriptions.remove(session, topic_filter)
         session.subscriptions = None
-        outbox, session.outbox = session.outbox, None
-        if outbox is not None:
-            for delivery in (*outbox.in_flight.values(), *outbox.queue):
-                self.durability.finish_delivery(session, delivery)
-                if delivery.group is not None and delivery.qos == 1:
-                    # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
-                    self._deliver_to_one(delivery.group, delivery.message, None)
+        waiting, session.outbox = session.waiting(), None
+        for delivery in waiting:
+            self.durability.finish_delivery(session, delivery)
+            if delivery.group is not None and delivery.qos == 1:
+                # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
+                self._deliver_to_one(delivery.group, delivery.message, None)
         self.durability.discard_session(session)
 
     def expire(self, session: Session, after_s: float) -> None:

@@ -84,8 +84,7 @@ def send_recent(
     """
     if not subscription.qos:
         return
-    outbox = session.outbox
-    known = {each.message.id for each in (*outbox.in_flight.values(), *outbox.queue)} if outbox else set()
+    known = {each.message.id for each in session.waiting()}
     broker.work += len(broker.recent)  # A SUBSCRIBE of thousands of filters is not one turn.
     for at, message in broker.recent.matching(subscription.topic_filter, broker.now):
         assert message.id is not None

@@ -15,7 +15,7 @@ from hedgerow.mqtt.broker.limits import QueueLimits
 from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX
 from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.mqtt.broker.routes import WireForm
-from hedgerow.mqtt.outbox import Outbox
+from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Will
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ class Session:
     def is_client(self) -> bool:
         """Neither a link to another broker, nor a part of one."""
         return not (self.is_peer or self.is_bridge or self.is_neighbour or self.is_mobile)
+
+    def waiting(self) -> list[Delivery]:
+        """What its client has yet to acknowledge, in order."""
+        outbox = self.outbox
+        return [] if outbox is None else [*outbox.in_flight.values(), *outbox.queue]
 
     def may_read(self, access: Access, topic: str) -> bool:
         """Rights are asked of who has a name; a bridge or neighbour without one is a part of the node."""

@@ -17,8 +17,8 @@ from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.routes import Route
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery
-from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles, is_finished
-from hedgerow.node.mobility.sessions import take_waiting
+from hedgerow.node.mobility.kept_for_mobiles import KeptForMobiles
+from hedgerow.node.mobility.sessions import is_finished, take_waiting
 
 CALL_S = 3.0
 MAX_CALLS = 5

@@ -86,10 +86,9 @@ def store(broker: Broker, session: Session, message: Message, qos: int, stage: i
 
 def take_stored(session: Session) -> Iterator[Stored]:
     """What the store had for a session, out of its queue."""
-    outbox, session.outbox = session.outbox, None
-    if outbox is not None:
-        for delivery in (*outbox.in_flight.values(), *outbox.queue):
-            yield Stored(session, delivery)
+    waiting, session.outbox = session.waiting(), None
+    for delivery in waiting:
+        yield Stored(session, delivery)
 
 
 def finish(broker: Broker, stored: Stored) -> None:

@@ -16,7 +16,7 @@ from hedgerow.fabric.delegation.fixed import FixedSide
 from hedgerow.fabric.delegation.publications import Event
 from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.session import Session
-from hedgerow.mqtt.outbox import Delivery, Stage
+from hedgerow.mqtt.outbox import Delivery
 from hedgerow.node.mobility.kept import (
     FOR_GUEST,
     FOR_MOBILE,
@@ -29,7 +29,7 @@ from hedgerow.node.mobility.kept import (
     store_filter,
     take_stored,
 )
-from hedgerow.node.mobility.sessions import end_session
+from hedgerow.node.mobility.sessions import end_session, is_finished
 from hedgerow.topics import TopicTree
 
 SWEEP_S = 60.0  # for a mobile broker to tell its topics again
@@ -278,10 +278,3 @@ class KeptForMobiles:
                 del self._waiting[callback]
         self._look_s = LOOK_S if is_news else min(2 * self._look_s, LONGEST_LOOK_S)
         self._look_at = now + self._look_s if self._waiting else float("inf")
-
-
-def is_finished(session: Session, delivery: Delivery) -> bool:
-    outbox = session.outbox
-    if outbox is None:
-        return True
-    return delivery.stage != Stage.QUEUED and outbox.in_flight.get(delivery.packet_id) is not delivery

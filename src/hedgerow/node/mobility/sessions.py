@@ -14,7 +14,7 @@ def take_waiting(broker: Broker, session: Session) -> list[Delivery]:
     outbox = session.outbox
     if outbox is None:
         return []
-    waiting = [*outbox.in_flight.values(), *outbox.queue]
+    waiting = session.waiting()
     outbox.remove(set(waiting))
     for delivery in waiting:
         broker.durability.finish_delivery(session, delivery)
@@ -25,6 +25,14 @@ def take_waiting(broker: Broker, session: Session) -> list[Delivery]:
 def may_have_come(delivery: Delivery) -> bool:
     """It was sent, and the client has not said that it got it."""
     return delivery.is_again or delivery.stage != Stage.QUEUED
+
+
+def is_finished(session: Session, delivery: Delivery) -> bool:
+    """Has the client acknowledged it, of what was put into its outbox?"""
+    outbox = session.outbox
+    if outbox is None:
+        return True
+    return delivery.stage != Stage.QUEUED and outbox.in_flight.get(delivery.packet_id) is not delivery
 
 
 def end_session(broker: Broker, session: Session) -> None:
