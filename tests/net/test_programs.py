@@ -26,7 +26,8 @@ def state(pid: int) -> str:
 
 
 def wait_for_output(program: Program, text: str) -> None:
-    wait_until(lambda: text in program.output.read_text(), f"{program.name} to say {text}")
+    # The whole line: an unbuffered program writes the end of it separately.
+    wait_until(lambda: f"{text}\n" in program.output.read_text(), f"{program.name} to say {text}")
 
 
 @pytest.mark.parametrize("place", ["PATH", "SBIN", "FETCHED"])
