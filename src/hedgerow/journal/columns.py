@@ -1,0 +1,164 @@
+"""Frames into Arrow: the columns of a journal, made for many frames at once, with no step for a row.
+
+The parts of the frames are joined, and what is one entry a run is repeated for its rows. Strings are looked
+up in the joined tables of all the frames. numpy and pyarrow are imported when the first batch is made: a
+node that writes a journal needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import import_module
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from hedgerow.errors import HedgerowError
+from hedgerow.journal.frame import NO_TIME, RUN_FIELDS, Frame
+from hedgerow.topics import matches
+
+COLUMNS = (
+    "position", "origin", "epoch", "sequence", "broker", "transport", "client", "topic", "payload", "qos",
+    "retain", "properties", "published_at", "received_at",
+)  # fmt: skip
+_STRINGS = {"origin", "broker", "transport", "client", "topic", "properties"}
+_MAX_REMEMBERED = 65_536  # topics whose match with a filter is known
+
+
+class Piece(NamedTuple):
+    """A frame that was read. `payloads` are empty where they are not asked for."""
+
+    frame: Frame
+    meta: memoryview
+    payloads: memoryview
+
+
+def need(name: str) -> Any:
+    """numpy or pyarrow."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        message = f"reading a journal needs {name}; type: pip install 'hedgerow[spark]'"
+        raise HedgerowError(message) from error
+
+
+def schema(columns: Sequence[str] = COLUMNS) -> Any:
+    """The `pyarrow.Schema` of the batches."""
+    pa = need("pyarrow")
+    types: dict[str, Any] = dict.fromkeys(_STRINGS, pa.string())
+    types |= {"position": pa.int64(), "epoch": pa.int64(), "sequence": pa.int64(), "payload": pa.binary()}
+    types |= {"qos": pa.int32(), "retain": pa.bool_()}
+    types |= dict.fromkeys(("published_at", "received_at"), pa.timestamp("us", "UTC"))
+    return pa.schema([pa.field(name, types[name], nullable=name != "position") for name in columns])
+
+
+def record_batch(pieces: Sequence[Piece], columns: Sequence[str], topic_filters: tuple[str, ...] = ()) -> Any:
+    """A `pyarrow.RecordBatch` of all rows of the pieces whose topic matches one of the filters, if there
+    are some."""
+    pa = need("pyarrow")
+    table = _Table(pieces)
+    chosen = table.matching(topic_filters) if topic_filters else None
+    wanted = schema(columns)
+    if chosen is not None and not chosen.any():
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in wanted], schema=wanted)
+    batch = pa.RecordBatch.from_arrays([table.column(name) for name in columns], schema=wanted)
+    return batch if chosen is None or chosen.all() else batch.filter(pa.array(chosen))
+
+
+class _Table:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._np = np = need("numpy")
+        self._pa = need("pyarrow")
+        self._pieces = pieces
+        frames = [piece.frame for piece in pieces]
+        parts = [piece.frame.string_parts(piece.meta) for piece in pieces]
+        self._strings = self._string_table([part[0] for part in parts], [part[1] for part in parts])
+        self._frame_rows = np.array([frame.rows for frame in frames])
+        self._first_positions = np.array([frame.first_position for frame in frames])
+        # String k of a frame is string k + shift of the table.
+        shifts = [0, *accumulate(frame.strings for frame in frames)][:-1]
+        self._shifts = np.repeat(np.array(shifts), [frame.runs for frame in frames])
+        self._run_rows = self._field("rows").astype(np.int64)
+        self._is_single = len(self._run_rows) == self._frame_rows.sum()
+
+    def column(self, name: str) -> Any:
+        if name in _STRINGS:
+            return self._strings.take(self._pa.array(self._repeat(self._string_numbers(name))))
+        if name in ("published_at", "received_at"):
+            return self._times(name)
+        return getattr(self, f"_{name}")()
+
+    def matching(self, topic_filters: tuple[str, ...]) -> Any:
+        """For each row, whether its topic matches; a topic is looked at once, not once a row."""
+        numbers, inverse = self._np.unique(self._string_numbers("topic"), return_inverse=True)
+        topics = self._strings.take(self._pa.array(numbers)).to_pylist()
+        matching = self._np.array([_matches_one(topic_filters, topic) for topic in topics], dtype=bool)
+        return self._repeat(matching[inverse])
+
+    def _string_table(self, lengths: list[memoryview], strings: list[memoryview]) -> Any:
+        """All strings of all frames; the first is null."""
+        np, pa = self._np, self._pa
+        sizes = np.frombuffer(b"".join(lengths), "<u4")
+        offsets = np.zeros(len(sizes) + 2, np.int32)
+        np.cumsum(sizes, out=offsets[2:])
+        valid = np.ones(len(sizes) + 1, bool)
+        valid[0] = False
+        buffers = [np.packbits(valid, bitorder="little"), offsets, b"".join(strings)]
+        return pa.Array.from_buffers(pa.string(), len(valid), [pa.py_buffer(part) for part in buffers])
+
+    def _field(self, name: str) -> Any:
+        """One entry a run."""
+        parts = [piece.frame.field(piece.meta, name) for piece in self._pieces]
+        return self._np.frombuffer(b"".join(parts), f"<{RUN_FIELDS[name]}")
+
+    def _string_numbers(self, name: str) -> Any:
+        numbers = self._field(name).astype(self._np.int64)
+        return self._np.where(numbers, numbers + self._shifts, 0)
+
+    def _repeat(self, values: Any) -> Any:
+        """What is one entry a run, for each row."""
+        return values if self._is_single else self._np.repeat(values, self._run_rows)
+
+    def _count_up(self, firsts: Any, rows: Any) -> Any:
+        """firsts[0], firsts[0] + 1, … as often as rows[0] says, and so on."""
+        np = self._np
+        begins = np.cumsum(rows) - rows
+        return np.repeat(firsts - begins, rows) + np.arange(rows.sum())
+
+    def _position(self) -> Any:
+        return self._pa.array(self._count_up(self._first_positions, self._frame_rows))
+
+    def _sequence(self) -> Any:
+        sequences = self._field("sequence")
+        if not self._is_single:
+            sequences = self._count_up(sequences, self._run_rows)
+        return self._pa.array(sequences, mask=self._repeat(self._field("origin") == 0))
+
+    def _epoch(self) -> Any:
+        epochs = self._repeat(self._field("epoch"))
+        return self._pa.array(epochs, mask=self._repeat(self._field("origin") == 0))
+
+    def _qos(self) -> Any:
+        return self._pa.array((self._repeat(self._field("flags")) & 3).astype(self._np.int32))
+
+    def _retain(self) -> Any:
+        return self._pa.array(self._repeat(self._field("flags")) & 4 != 0)
+
+    def _times(self, name: str) -> Any:
+        times = self._repeat(self._field(name))
+        return self._pa.array(times, mask=times == NO_TIME).cast(self._pa.timestamp("us", "UTC"))
+
+    def _payload(self) -> Any:
+        np, pa = self._np, self._pa
+        sizes = np.frombuffer(b"".join([piece.frame.lengths(piece.meta) for piece in self._pieces]), "<u4")
+        offsets = np.zeros(len(sizes) + 1, np.int32)
+        np.cumsum(sizes, out=offsets[1:])
+        data = b"".join([piece.payloads for piece in self._pieces])
+        return pa.Array.from_buffers(
+            pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+
+
+@lru_cache(_MAX_REMEMBERED)
+def _matches_one(topic_filters: tuple[str, ...], topic: str) -> bool:
+    return any(matches(topic_filter, topic) for topic_filter in topic_filters)

@@ -1,0 +1,276 @@
+"""A frame: the messages of one commit, in the form in which they are read back as columns.
+
+    header       marker, first position, counts and sizes, earliest and latest time of reception, checksums
+    strings      how long each is, then all: topics, clients, …, each once; runs name them by number
+    runs         what messages in a row have in common: topic, client, QoS, times, the id of the first; first
+                 one of these of all runs, then the next
+    lengths      of the payloads
+    payloads     one after the other
+
+A frame needs nothing outside of itself, so one that is damaged takes no other with it. Its parts are laid
+out so that the writer makes them in a few calls a frame, without numpy or pyarrow,
+and the reader turns those of many frames into columns with a few array operations. The payloads have a
+checksum of their own: who wants only topics and times does not read them. All numbers are little-endian;
+string 0 is none, the others count from 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, islice, pairwise
+from itertools import count as count_from
+from struct import Struct, calcsize, unpack
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from hedgerow.message import MessageId
+
+MAX_ROWS = 32_768  # of a frame
+MAX_RUNS = 10_000  # of a frame: each may have six strings of its own, and two bytes name one.
+MAX_BYTES = 4 * 1024 * 1024  # A frame that has so many is full; a payload is never cut.
+NO_TIME = -(2**63)
+
+HEADER = Struct("<8sQIIIIIqqII")
+# What a run has, and its type in the words of `array` and `struct`. Those of type H are numbers of strings.
+RUN_FIELDS = {
+    "rows": "I", "broker": "H", "transport": "H", "client": "H", "origin": "H", "topic": "H",
+    "properties": "H", "epoch": "q", "sequence": "q", "published_at": "q", "received_at": "q", "flags": "B",
+}  # fmt: skip
+_FIELD_BYTES = [calcsize(f"<{code}") for code in RUN_FIELDS.values()]
+_FIELD_BEGINS = dict(zip(RUN_FIELDS, accumulate([0, *_FIELD_BYTES]), strict=False))
+RUN_BYTES = sum(_FIELD_BYTES)
+_CHECKSUM = Struct("<I")
+_NO_ID = (None, 0, 0)
+HEADER_BYTES = HEADER.size + _CHECKSUM.size
+_WINDOW_BYTES = 64 * 1024  # Read at once: small frames without a call of the system each, large ones in part.
+
+
+class Group:
+    """The messages of a frame to be, as they are appended."""
+
+    def __init__(self, first_position: int) -> None:
+        self.first_position = first_position
+        self.rows = 0
+        self.bytes = 0
+        """About what it takes in memory and on the disk."""
+        self.is_full = False
+        self._runs: list[tuple[object, ...]] = []  # in the order of RUN_FIELDS
+        self._payloads: list[bytes] = []
+
+    @property
+    def end_position(self) -> int:
+        return self.first_position + self.rows
+
+    @property
+    def room(self) -> int:
+        """How many messages it may still get."""
+        return 0 if self.is_full else MAX_ROWS - self.rows
+
+    def add(
+        self,
+        payloads: Sequence[bytes],
+        broker: str,
+        transport: str,
+        client: str | None,
+        topic: str,
+        properties: str | None,
+        first_id: MessageId | None,
+        published_at: int,
+        received_at: int,
+        flags: int,
+    ) -> None:
+        """Messages in a row, with what they have in common. Their sequences count up from that of `first_id`;
+        times are in microseconds, or NO_TIME; `flags` are the QoS, and 4 for RETAIN."""
+        origin, epoch, sequence = first_id or _NO_ID
+        count = len(payloads)
+        self._runs.append(
+            (count, broker, transport, client, origin, topic, properties, epoch, sequence, published_at,
+             received_at, flags)
+        )  # fmt: skip
+        if count == 1:
+            self._payloads.append(payloads[0])
+            size = len(payloads[0])
+        else:
+            self._payloads += payloads
+            size = sum(map(len, payloads))
+        self.rows += count
+        self.bytes += size + RUN_BYTES + 4 * count + len(topic)
+        if properties is not None:
+            self.bytes += len(properties)
+        if self.rows >= MAX_ROWS or self.bytes >= MAX_BYTES or len(self._runs) >= MAX_RUNS:
+            self.is_full = True
+
+    def encode(self, marker: bytes) -> bytes:
+        fields = dict(zip(RUN_FIELDS, zip(*self._runs, strict=True), strict=True))
+        texts = [fields[name] for name, code in RUN_FIELDS.items() if code == "H"]
+        numbers = dict.fromkeys(chain((None,), *texts))
+        # Whatever someone gave for a text: this thread must not fail on what nobody can take back.
+        encoded = [str(text).encode(errors="replace") for text in islice(numbers, 1, None)]
+        numbers = dict(zip(numbers, count_from(0), strict=False))
+        runs = [
+            _to_bytes(code, map(numbers.__getitem__, fields[name]) if code == "H" else fields[name])
+            for name, code in RUN_FIELDS.items()
+        ]
+        payloads = b"".join(self._payloads)
+        strings = b"".join(encoded)
+        lengths = _to_bytes("I", map(len, self._payloads))
+        meta = b"".join((_to_bytes("I", map(len, encoded)), strings, *runs, lengths))
+        header = HEADER.pack(
+            marker,
+            self.first_position,
+            self.rows,
+            len(encoded),
+            len(strings),
+            len(self._runs),
+            len(payloads),
+            min(fields["received_at"]),
+            max(fields["received_at"]),
+            crc32(meta),
+            crc32(payloads),
+        )
+        return b"".join((header, _CHECKSUM.pack(crc32(header)), meta, payloads))
+
+
+def _to_bytes(code: str, numbers: Iterable[Any]) -> bytes:
+    written = array(code, numbers)
+    if sys.byteorder == "big":
+        written.byteswap()
+    return written.tobytes()
+
+
+class Frame(NamedTuple):
+    """The header of a frame, and where in its file it begins."""
+
+    offset: int
+    first_position: int
+    rows: int
+    strings: int
+    string_bytes: int
+    runs: int
+    payload_bytes: int
+    earliest: int
+    latest: int
+    meta_checksum: int
+    payload_checksum: int
+
+    @property
+    def end_position(self) -> int:
+        return self.first_position + self.rows
+
+    @property
+    def meta_bytes(self) -> int:
+        return 4 * self.strings + self.string_bytes + RUN_BYTES * self.runs + 4 * self.rows
+
+    @property
+    def size(self) -> int:
+        return HEADER_BYTES + self.meta_bytes + self.payload_bytes
+
+    def read_meta(self, file: SegmentFile) -> memoryview | None:
+        """Strings, runs and lengths. None: they are damaged."""
+        meta = file.read(self.offset + HEADER_BYTES, self.meta_bytes)
+        return meta if crc32(meta) == self.meta_checksum else None
+
+    def read_payloads(self, file: SegmentFile) -> memoryview | None:
+        """One after the other. None: they are damaged."""
+        payloads = file.read(self.offset + HEADER_BYTES + self.meta_bytes, self.payload_bytes)
+        return payloads if crc32(payloads) == self.payload_checksum else None
+
+    def string_parts(self, meta: memoryview) -> tuple[memoryview, memoryview]:
+        """How long each is, and all of them."""
+        return meta[: 4 * self.strings], meta[4 * self.strings : 4 * self.strings + self.string_bytes]
+
+    def field(self, meta: memoryview, name: str) -> memoryview:
+        """One of RUN_FIELDS, of all runs."""
+        begin = 4 * self.strings + self.string_bytes + self.runs * _FIELD_BEGINS[name]
+        return meta[begin : begin + self.runs * calcsize(f"<{RUN_FIELDS[name]}")]
+
+    def lengths(self, meta: memoryview) -> memoryview:
+        """Of the payloads."""
+        return meta[self.meta_bytes - 4 * self.rows :]
+
+    def numbers(self, meta: memoryview, name: str) -> tuple[int, ...]:
+        return unpack(f"<{self.runs}{RUN_FIELDS[name]}", self.field(meta, name))
+
+    def texts(self, meta: memoryview) -> list[str]:
+        """The strings; the first, which is none, is empty."""
+        sizes, strings = self.string_parts(meta)
+        ends = [0, 0, *accumulate(unpack(f"<{self.strings}I", sizes))]
+        return [str(strings[begin:end], "utf-8") for begin, end in pairwise(ends)]
+
+    def read_ids(self, meta: memoryview) -> Iterator[tuple[MessageId, int]]:
+        """The first id of each run that has some, and how many follow each other from there."""
+        texts = self.texts(meta)
+        names = ("origin", "epoch", "sequence", "rows")
+        for origin, epoch, sequence, rows in zip(*(self.numbers(meta, name) for name in names), strict=True):
+            if origin:
+                yield MessageId(texts[origin], epoch, sequence), rows
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that are no frame."""
+
+    offset: int
+    end_offset: int
+
+
+class SegmentFile:
+    """A segment, open for reading."""
+
+    def __init__(self, descriptor: int, marker: bytes) -> None:
+        self.marker = marker
+        self._descriptor = descriptor
+        self._bytes = os.fstat(descriptor).st_size
+        self._window = memoryview(b"")
+        self._window_at = 0
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Less than `size` where the file ends before."""
+        at = offset - self._window_at
+        if at < 0 or at + size > len(self._window):
+            self._window = memoryview(os.pread(self._descriptor, max(size, _WINDOW_BYTES), offset))
+            self._window_at = offset
+            at = 0
+        return self._window[at : at + size]
+
+    def sync(self) -> None:
+        """What was written to it is durable."""
+        os.fsync(self._descriptor)
+
+    def frames(self) -> Iterator[Frame | Damage]:
+        """By their headers, in order; what lies between those is not looked at."""
+        offset = 0
+        while offset < self._bytes:
+            frame = self._read_header(offset)
+            if frame is None:
+                found = self._find_frame(offset + 1)
+                yield Damage(offset, found)
+                offset = found
+            else:
+                yield frame
+                offset += frame.size
+
+    def _read_header(self, offset: int) -> Frame | None:
+        header = self.read(offset, HEADER_BYTES)
+        if len(header) < HEADER_BYTES or header[: len(self.marker)] != self.marker:
+            return None
+        if crc32(header[: HEADER.size]) != _CHECKSUM.unpack_from(header, HEADER.size)[0]:
+            return None
+        frame = Frame(offset, *HEADER.unpack_from(header)[1:])
+        return frame if offset + frame.size <= self._bytes else None
+
+    def _find_frame(self, offset: int) -> int:
+        """Where the next frame begins, or the end of the file."""
+        while offset < self._bytes:
+            data = os.pread(self._descriptor, _WINDOW_BYTES, offset)
+            at = data.find(self.marker)
+            while at >= 0:
+                if self._read_header(offset + at):
+                    return offset + at
+                at = data.find(self.marker, at + 1)
+            if len(data) < len(self.marker):
+                break
+            offset += len(data) - len(self.marker) + 1  # One may lie across the end of what was read.
+        return self._bytes
