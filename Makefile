@@ -9,7 +9,7 @@ BENCHES ?= broker bridge federation monitoring multicast sensors
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-EXTRAS := bench,lab,test,dev
+EXTRAS := bench,lab,spark,lake,test,dev
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
 # Programs that tools/install-strangers fetched; a plain user's PATH lacks the sbin folders.

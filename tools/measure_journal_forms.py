@@ -1,6 +1,6 @@
 """Prints the figures of docs/decisions/0008-the-journal.md: forms in which a journal could be on the disk.
 
-    .venv/bin/python -m tests.journal.measure_forms [DIRECTORY]
+    .venv/bin/python tools/measure_journal_forms.py [DIRECTORY]
 
 Each form writes the same messages in groups, synced one by one, and reads them back into Arrow. Duplicates
 are not looked for, but in the last rows, which are the `Writer` and the `Reader` whole.
