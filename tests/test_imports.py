@@ -32,10 +32,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "net": MACHINES | {"journal"},
     "sim": MACHINES | {"journal"},
     "": WORDS | {"net"},
-    "pipeline": {"message", "topics", "journal", "net.client"},
+    "pipeline": WORDS | {"", "journal", "net.client", "net.programs", "fabric.hot"},
     "lab": SHELL | {"", "sim", "pipeline"},
     "web": SHELL | {"", "sim"},
-    "bench": SHELL | {"", "sim"},
+    "bench": SHELL | {"", "sim", "pipeline"},
     "cli": SHELL | {"", "sim", "pipeline", "lab", "web", "bench"},
     "__main__": {"cli"},
 }

@@ -337,7 +337,7 @@ async def test_nobody_ends_it_before_the_last_message_is_written(monkeypatch: py
     first, second = (Message("a", payload, qos=1) for payload in (b"1", b"2"))
     tasks = [
         asyncio.ensure_future(
-            sub._print_messages(cast(Any, bus), arguments, printer, cast(Any, Messages(message)))
+            sub._print_messages(cast(Any, bus), arguments, printer, None, cast(Any, Messages(message)))
         )
         for message in (first, second)
     ]

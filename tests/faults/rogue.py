@@ -17,8 +17,8 @@ from hedgerow.fabric.delegation.events import Stats
 from hedgerow.fabric.delegation.publications import Body, Header, Hello, Kind
 from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.message import Properties
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connack, Connect, Publish
 from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
 from struct import unpack
 from typing import NamedTuple
@@ -44,12 +43,15 @@ def read_plain(directory: Path, start: int = 0, gaps: list[Gap] | None = None) -
 
 def _rows(frame: Frame, meta: memoryview, payloads: bytes) -> Iterator[Row]:
     strings: list[str | None] = [None, *frame.texts(meta)[1:]]
-    bodies = _cut(payloads, bytes(frame.lengths(meta)))
+    lengths = iter(unpack(f"<{frame.rows}I", frame.lengths(meta)))
+    at = 0
     runs = zip(*(frame.numbers(meta, name) for name in RUN_FIELDS), strict=True)
     position = frame.first_position
-    for count, *numbers, epoch, sequence, published_at, received_at, flags in runs:
+    for count, *numbers, epoch, sequence, published_at, received_at, flags, head, _ in runs:
         broker, transport, client, origin, topic, properties = (strings[number] for number in numbers)
         for shift in range(count):
+            begin = at + head
+            at = begin + next(lengths)
             yield Row(
                 position,
                 None if origin is None else MessageId(origin, epoch, sequence + shift),
@@ -57,20 +59,13 @@ def _rows(frame: Frame, meta: memoryview, payloads: bytes) -> Iterator[Row]:
                 transport,
                 client,
                 topic,
-                next(bodies),
+                payloads[begin:at],
                 flags,
                 properties,
                 published_at,
                 received_at,
             )
             position += 1
-
-
-def _cut(data: bytes, sizes: bytes) -> Iterator[bytes]:
-    begin = 0
-    for end in accumulate(unpack(f"<{len(sizes) // 4}I", sizes)):
-        yield data[begin:end]
-        begin = end
 
 
 def numbered(sequence: int, topic: str = "field/1", payload: bytes | None = None) -> Message:

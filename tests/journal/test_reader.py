@@ -202,3 +202,25 @@ def test_refusals(tmp_path: Path) -> None:
         list(reader.batches(columns=("colour",)))
     with pytest.raises(ValueError, match="#"):
         list(reader.batches(topic_filters=("a/#/b",)))
+
+
+def test_reading_begins_anywhere_in_a_segment_of_many_frames(tmp_path: Path) -> None:
+    with Writer(tmp_path, "b", gather_s=0) as writer:
+        for number in range(600):
+            writer.append(numbered(number, payload=bytes(number)), transport="mqtt", received_at=1.0)
+            if number % 3 == 2:
+                writer.flush()
+    reader = Reader(tmp_path)
+    for start in range(0, 600, 7):
+        assert positions(reader, start, start + 10) == list(range(start, min(start + 10, 600)))
+    (segment,) = files.segments(tmp_path)
+    middle = segment.path.stat().st_size // 2
+    with segment.path.open("r+b") as file:
+        file.seek(middle)
+        file.write(bytes([255]) * 64)
+    gaps: list[Gap] = []
+    whole = positions(reader, on_gap=gaps.append)
+    (gap,) = gaps
+    assert whole == [each for each in range(600) if not gap.start <= each < gap.end]
+    for start in (gap.start - 1, gap.start, gap.end - 1, gap.end, gap.end + 30):
+        assert positions(reader, start) == [each for each in whole if each >= start]

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.limits import Limits
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node import federation, state
 from hedgerow.node.state import STATE_TOPIC

@@ -6,8 +6,8 @@ import pytest
 
 from hedgerow.fabric.overlay.events import PeerRefused
 from hedgerow.fabric.overlay.link_proofs import NO_KEY, NO_PROOF, REPLAYED, LinkProofs
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.neighbours import with_proof
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.events import LinkNotOpen
 from tests.node.clients import Inbox

@@ -6,7 +6,7 @@ import pytest
 
 from hedgerow.fabric.overlay.events import NeighbourGained, PeerRefused
 from hedgerow.fabric.tunnel.frames import FEDERATOR_TOPIC
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.events import LinkNotOpen

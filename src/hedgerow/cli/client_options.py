@@ -71,12 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("-h", "--host", help="host name or address (localhost)")
     add("-p", "--port", type=int, help="port (1883, with TLS 8883)")
-    add("-u", "--username", metavar="USER", help="user name")
-    add("-P", "--pw", dest="password", metavar="PASSWORD", help="password")
-    add("--cafile", metavar="FILE", help="trust these authorities; switches TLS on")
-    add("--cert", metavar="FILE", help="client certificate; switches TLS on")
-    add("--key", metavar="FILE", help="the client certificate's private key")
-    add("--insecure", action="store_true", help="do not check the server's host name")
+    add_login_arguments(add)
     add("--tls-use-os-certs", action="store_true", help="TLS with the system's authorities")
     add = parser.add_argument_group("multicast (multicast://, which needs no server)").add_argument
     # The long names are those of `hedgerow up`.
@@ -107,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="go to other servers when the server says so: by MQTT 5 (the default), and by the extension too",
     )
+    add("--origin", metavar="NAME", help="our name in the fabric: messages have ids, ours under this name")
     add("--will-topic", metavar="TOPIC", help="topic of the will")
     add("--will-payload", metavar="TEXT", default="", help="payload of the will (empty)")
     add("--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will (0)")
@@ -124,6 +120,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-d", "--debug", action="store_true", help="say what happens to the connection")
     add("--quiet", action="store_true", help="no warnings")
     add("--nodelay", action="store_true", help="send at once; always so")
+
+
+def add_login_arguments(add: Callable[..., object]) -> None:
+    """Who we are, and whom to trust."""
+    add("-u", "--username", metavar="USER", help="user name")
+    add("-P", "--pw", dest="password", metavar="PASSWORD", help="password")
+    add("--cafile", metavar="FILE", help="trust these authorities; switches TLS on")
+    add("--cert", metavar="FILE", help="client certificate; switches TLS on")
+    add("--key", metavar="FILE", help="the client certificate's private key")
+    add("--insecure", action="store_true", help="do not check the server's host name")
 
 
 class Target:
@@ -221,9 +227,7 @@ def _with_multicast_options(arguments: argparse.Namespace, address: Address) -> 
 
 
 def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[str, Any]:
-    version = arguments.protocol_version
-    if version is not None and version.lower() not in VERSIONS:
-        raise ConfigError(f"-V {version}: there are mqttv5, mqttv311 and mqttv31")
+    version = read_version(arguments.protocol_version)
     if arguments.id is not None and arguments.id_prefix is not None:
         raise ConfigError("-i and -I say the same thing twice")
     client_id = arguments.id if arguments.id_prefix is None else f"{arguments.id_prefix}{os.getpid()}"
@@ -236,18 +240,25 @@ def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[
         "username": arguments.username,
         "password": arguments.password,
         "clean_start": not arguments.disable_clean_session,
-        "session_expiry": _read_expiry(arguments.session_expiry_interval),
+        "session_expiry": read_expiry(arguments.session_expiry_interval),
         "keep_alive": arguments.keepalive,
-        "version": None if version is None else VERSIONS[version.lower()],
+        "version": version,
         "ca_file": arguments.cafile,
         "cert_file": arguments.cert,
         "key_file": arguments.key,
         "insecure": arguments.insecure,
         "follow": arguments.follow,
+        "origin": arguments.origin,
     }
 
 
-def _read_expiry(text: str | None) -> int | None:
+def read_version(text: str | None) -> int | None:
+    if text is not None and text.lower() not in VERSIONS:
+        raise ConfigError(f"-V {text}: there are mqttv5, mqttv311 and mqttv31")
+    return None if text is None else VERSIONS[text.lower()]
+
+
+def read_expiry(text: str | None) -> int | None:
     if text in ("-1", "∞"):
         return NEVER_EXPIRES
     if text is not None and not (text.isascii() and text.isdecimal() and int(text) <= NEVER_EXPIRES):

@@ -1,7 +1,7 @@
 """`hedgerow sub`: subscribe and print what arrives, as mosquitto_sub does.
 
-A message of QoS 1 or 2 is acknowledged when it has been printed, so that `-c` and `-C` together lose
-nothing: what was not printed is there the next time.
+A message of QoS 1 or 2 is acknowledged when it has been printed, and is in the journal if there is one, so
+that `-c` and `-C` together lose nothing: what was not printed is there the next time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, closing
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import hedgerow
 from hedgerow.cli import client_options
@@ -23,6 +25,9 @@ from hedgerow.errors import ConfigError
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow.topics import matches, validate_filter
+
+if TYPE_CHECKING:
+    from hedgerow.cli.sub_journal import SubscriberJournal
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +42,8 @@ examples:
   hedgerow sub udp://broker.example temperature        from UDP sensors; --ask asks for topics
 
 formats (-F): %t topic, %p payload, %x %X payload in hex, %l its length, %q QoS, %r retain, %m packet id,
-  %j JSON, %J JSON with a JSON payload inside, %I time (ISO 8601), %U Unix time, @X strftime's %X;
-  %C content type, %D correlation data, %E expiry, %F payload format, %P user properties,
+  %i id (--origin), %j JSON, %J JSON with a JSON payload inside, %I time (ISO 8601), %U Unix time,
+  @X strftime's %X; %C content type, %D correlation data, %E expiry, %F payload format, %P user properties,
   %R response topic, %S subscription identifiers; widths as in %-10.10t; \\n \\t \\0 \\e and %% @@ \\\\
 """
 
@@ -89,6 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("-o", "--json", action="store_true", help="print one JSON object a line, as -F %%j")
     shape.add_argument("--pretty", action="store_true", help="JSON over several lines")
     shape.add_argument("-N", dest="no_newline", action="store_true", help="no end of line after a message")
+    shape.add_argument(
+        "--journal", metavar="DIR", help="keep what arrives in a journal too, for the pipeline's `quality`"
+    )
     client_options.add_arguments(parser)
 
 
@@ -106,6 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"-W {arguments.timeout:g}: more than 0 seconds")
     if arguments.no_retained and arguments.retained_only:
         raise ConfigError("-R and --retained-only leave nothing")
+    if arguments.journal is not None:
+        from hedgerow.cli.sub_journal import name_subscriber
+
+        name_subscriber(arguments, target)
     target.arguments["manual_acknowledgement"] = True
     printer = Printer(arguments)
     return client_options.run(_subscribe(arguments, target, filters, printer))
@@ -116,11 +128,14 @@ async def _subscribe(
 ) -> int:
     try:
         async with asyncio.timeout(arguments.timeout):
-            async with hedgerow.connect(target.url, **target.arguments) as bus:
+            async with (
+                hedgerow.connect(target.url, **target.arguments) as bus,
+                _journal(arguments, bus, target) as journal,
+            ):
                 for topic_filter in arguments.unsubscribe:
                     await bus.unsubscribe(topic_filter)
                 subscribe = partial(_make_subscription, bus, arguments, target)
-                print_messages = partial(_print_messages, bus, arguments, printer)
+                print_messages = partial(_print_messages, bus, arguments, printer, journal)
                 if arguments.ask:
                     from hedgerow.cli.sub_ask import ask
 
@@ -156,8 +171,25 @@ class Batches(Protocol):
     def batches(self) -> AsyncGenerator[list[Message], None]: ...
 
 
+@asynccontextmanager
+async def _journal(
+    arguments: argparse.Namespace, bus: hedgerow.Bus, target: Target
+) -> AsyncIterator[SubscriberJournal | None]:
+    if arguments.journal is None:
+        yield None
+        return
+    from hedgerow.cli.sub_journal import SubscriberJournal
+
+    with closing(SubscriberJournal(Path(arguments.journal), bus, target)) as journal:
+        yield journal
+
+
 async def _print_messages(
-    bus: hedgerow.Bus, arguments: argparse.Namespace, printer: Printer, messages: Batches
+    bus: hedgerow.Bus,
+    arguments: argparse.Namespace,
+    printer: Printer,
+    journal: SubscriberJournal | None,
+    messages: Batches,
 ) -> None:
     """Returns when enough was printed, by this subscription or by another that has the same printer."""
     if arguments.only_subscribe:
@@ -167,6 +199,8 @@ async def _print_messages(
             if printer.done:
                 return
             taken = printer.take(batch)
+            if journal is not None:
+                await journal.keep(taken)
             if printer.output:
                 await write_out(b"".join(printer.output))
             for message in taken:

@@ -99,6 +99,8 @@ def describe(message: MessageReceived, now: int) -> dict[str, Any]:
     }
     if message.qos:
         found["mid"] = message.packet_id
+    if message.id is not None:
+        found["id"] = str(message.id)
     properties: dict[str, Any] = {}
     for name, value in message.properties.items():
         properties[name.replace("_", "-")] = (
@@ -128,6 +130,7 @@ _FIELDS: dict[str, _Field] = {
     "S": _Field(_identifiers, zeros=True),
     "U": _Field(_unix, aligned=False),
     "X": _Field(lambda message, now: message.payload.hex().upper(), zeros=True),
+    "i": _Field(lambda message, now: str(message.id or ""), cut=True),
     "j": _Field(_json, aligned=False),
     "l": _Field(lambda message, now: str(len(message.payload)), zeros=True),
     "m": _Field(lambda message, now: str(message.packet_id), zeros=True),

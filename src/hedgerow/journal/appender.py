@@ -37,7 +37,8 @@ class Appender:
         try:
             for group in groups:
                 segment = self._segment or self._begin(group.first_position)
-                files.write_all(self._file, group.encode(segment.marker))
+                for part in group.encode(segment.marker):
+                    files.write_all(self._file, part)
             os.fdatasync(self._file)
         except BaseException:
             self._abandon()

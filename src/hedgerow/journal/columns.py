@@ -153,10 +153,31 @@ class _Table:
         sizes = np.frombuffer(b"".join([piece.frame.lengths(piece.meta) for piece in self._pieces]), "<u4")
         offsets = np.zeros(len(sizes) + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        data = b"".join([piece.payloads for piece in self._pieces])
+        data = self._without_heads(b"".join([piece.payloads for piece in self._pieces]), sizes)
         return pa.Array.from_buffers(
             pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
+
+    def _without_heads(self, data: bytes, sizes: Any) -> Any:
+        """The payloads, one after the other. All those of a run that has heads are of one size."""
+        np = self._np
+        heads = self._field("head").astype(np.int64)
+        if not data or not heads.any():
+            return data
+        stored = np.frombuffer(data, np.uint8)
+        firsts = np.cumsum(self._run_rows) - self._run_rows
+        row_ends = np.cumsum(sizes + self._repeat(heads))
+        parts = []
+        at = 0
+        for run in np.flatnonzero(heads).tolist():
+            rows, head, first = int(self._run_rows[run]), int(heads[run]), int(firsts[run])
+            end = int(row_ends[first + rows - 1])
+            begin = end - rows * (head + int(sizes[first]))
+            parts.append(stored[at:begin])
+            parts.append(stored[begin:end].reshape(rows, -1)[:, head:].reshape(-1))
+            at = end
+        parts.append(stored[at:])
+        return np.concatenate(parts)
 
 
 @lru_cache(_MAX_REMEMBERED)

@@ -37,6 +37,10 @@ _POSITION = Struct("<QI")
 _TRIES = 50  # A reader may meet the writer in the middle of 12 bytes.
 
 
+class InUseError(StoreError):
+    """Another process writes the journal."""
+
+
 class Segment(NamedTuple):
     path: Path
     number: int
@@ -92,7 +96,7 @@ def lock_for_writing(directory: Path) -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise StoreError(
+            raise InUseError(
                 f"the journal in {directory} is being written by another process (pid {holder}); "
                 "stop it, or give this one a directory of its own"
             ) from None

@@ -54,7 +54,7 @@ def frames(
             continue
         try:
             with opened(segment) as file:
-                for item in file.frames():
+                for item in file.frames(expected):
                     if isinstance(item, Damage):
                         reason = (
                             f"damage at byte {item.offset} to {item.end_offset - 1} of {segment.path.name}"

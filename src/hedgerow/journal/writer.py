@@ -55,6 +55,9 @@ class BufferFullError(StoreError):
 class Writer:
     """The one writer of the journal in `directory`, which is made when there is none.
 
+    Without `drop_duplicates` a message is kept as often as it is appended: a subscriber's journal is to show
+    what came twice.
+
     `on_durable(position)` and `on_failure(reason, or None when it works again)` are called on the writer's
     thread. `append` and the rest may be called from any one thread at a time.
     """
@@ -70,6 +73,7 @@ class Writer:
         buffer_bytes: int = BUFFER_BYTES,
         ids_bytes: int = DEFAULT_BYTES,
         gather_s: float = GATHER_S,
+        drop_duplicates: bool = True,
     ) -> None:
         self.directory = directory
         self.broker = broker
@@ -83,6 +87,7 @@ class Writer:
         self._on_failure = on_failure
         self._buffer_bytes = buffer_bytes
         self._gather_s = gather_s
+        self._drops_duplicates = drop_duplicates
         self._ids = Ids(ids_bytes)
         self._resources = ExitStack()
         with ExitStack() as resources:
@@ -119,18 +124,26 @@ class Writer:
     @property
     def buffered_bytes(self) -> int:
         """What is not durable yet."""
-        return self._held_bytes + self._group.bytes
+        with self._changed:  # The writer's thread moves a group from the one to the other.
+            return self._held_bytes + self._group.bytes
 
     @property
     def forgotten_ids(self) -> int:
         return self._ids.forgotten
 
     def append(
-        self, message: Message, *, transport: str, received_at: float, client: str | None = None
+        self,
+        message: Message,
+        *,
+        transport: str,
+        received_at: float,
+        client: str | None = None,
+        packet_id: int = 0,
     ) -> int:
         """The position behind it: once `durable_position` is there, it may be acknowledged.
 
-        That is so too for a message that was here before, and perhaps is not durable yet.
+        That is so too for a message that was here before, and perhaps is not durable yet. `packet_id` is kept
+        with the message for `deliveries.last_deliveries`, and is none of its columns.
         """
         message_id = message.id
         if message_id is not None and not _is_ours(message_id):
@@ -143,12 +156,12 @@ class Writer:
         flags = message.qos & 3 | message.retain << 2
         with self._changed:
             group = self._group_for(len(payload))
-            if message_id is not None and self._ids.seen(message_id):
+            if message_id is not None and self._drops_duplicates and self._ids.seen(message_id):
                 self.duplicates += 1
             else:
                 group.add(
                     (payload,), self.broker, transport, client, message.topic, properties, message_id,
-                    published, received, flags,
+                    published, received, flags, packet_id,
                 )  # fmt: skip
                 if self._is_waiting:
                     self._wake()
@@ -178,12 +191,47 @@ class Writer:
         flags = qos & 3 | retain << 2
         with self._changed:
             self._group_for(sum(map(len, payloads)))
-            spans = [(0, count)] if first_id is None else self._ids.take_new(first_id, count)
+            spans = [(0, count)] if first_id is None else self._new_spans(first_id, count)
             for at, length in self._in_groups(spans):
                 shifted = first_id and first_id._replace(sequence=first_id.sequence + at)
                 part = payloads if length == len(payloads) else payloads[at : at + length]
                 self._group.add(
                     part, self.broker, transport, client, topic, None, shifted, NO_TIME, received, flags
+                )
+                count -= length
+            self.duplicates += count
+            if self._is_waiting and spans:
+                self._wake()
+            return self._group.end_position
+
+    def append_packets(
+        self,
+        topic: str,
+        packets: bytes,
+        size: int,
+        head: int,
+        *,
+        transport: str,
+        received_at: float,
+        client: str | None = None,
+        first_id: MessageId | None = None,
+        qos: int = 0,
+    ) -> int:
+        """As `append_run`, for packets of one size as they came, with `head` bytes before each payload: a
+        message costs next to nothing. The heads are written too, and nobody sees them."""
+        count = total = len(packets) // size
+        if first_id is not None and not _is_ours(first_id, count):
+            self.strange_ids += count
+            first_id = None
+        received = _microseconds(received_at)
+        with self._changed:
+            self._group_for(len(packets))
+            spans = [(0, count)] if first_id is None else self._new_spans(first_id, count)
+            for at, length in self._in_groups(spans):
+                shifted = first_id and first_id._replace(sequence=first_id.sequence + at)
+                part = packets if length == total else packets[at * size : (at + length) * size]
+                self._group.add_packets(
+                    part, length, head, self.broker, transport, client, topic, shifted, received, qos & 3
                 )
                 count -= length
             self.duplicates += count
@@ -238,6 +286,9 @@ class Writer:
         self._held_bytes += self._group.bytes
         self._group = Group(self._group.end_position)
         return self._group
+
+    def _new_spans(self, first_id: MessageId, count: int) -> list[tuple[int, int]]:
+        return self._ids.take_new(first_id, count) if self._drops_duplicates else [(0, count)]
 
     def _in_groups(self, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The spans, cut so that each fits into the group there is when it comes."""

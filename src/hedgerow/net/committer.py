@@ -3,9 +3,10 @@
 A batch is taken as soon as the one before it is durable and the event loop has heard everyone who is
 waiting to be heard, so a lone message is committed at once and under load the batches grow by
 themselves. The loop's thread writes the batch, a helper thread syncs it, and only then is the broker
-told, which releases the acknowledgements. When the store fails (a full disk, an I/O error) the batch
-is kept and tried again until it succeeds; nothing is acknowledged meanwhile, and what needs no store
-goes on.
+told, which releases the acknowledgements. Beside that, the node's journal syncs what it has recorded: a batch
+is committed when the journal has all that was recorded before it was taken, too. When the store fails (a full
+disk, an I/O error) the batch is kept and tried again until it succeeds; nothing is acknowledged meanwhile,
+and what needs no store goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hedgerow.errors import StoreError
 from hedgerow.mqtt.broker.changes import Changes
 
 if TYPE_CHECKING:
+    from hedgerow.net.journal import NodeJournal
     from hedgerow.net.server import Server
     from hedgerow.net.store import Store
 
@@ -29,20 +31,33 @@ MAX_RETRY_S = 5.0
 
 
 class Committer:
-    def __init__(self, server: Server, store: Store) -> None:
-        self.failure: str | None = None
-        """Why the store does not take what it is given, while that lasts."""
+    """Of a node that has a store, a journal (`add_journal`), or both."""
+
+    def __init__(self, server: Server, store: Store | None) -> None:
+        self._store_failure: str | None = None
         self._server = server
         self._store = store
+        self._journal: NodeJournal | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "hedgerow-store")
         self._scheduled = False
         self._batch: Changes | None = None
+        self._is_stored = True  # the batch, if there is one
+        self._position = 0  # up to which the journal is to be durable before the batch counts as committed
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def add_journal(self, journal: NodeJournal) -> None:
+        self._journal = journal
+        journal.on_durable = self._finish
+
+    @property
+    def failure(self) -> str | None:
+        """Why the store or the journal does not take what it is given, while that lasts."""
+        return self._store_failure or (self._journal.failure if self._journal is not None else None)
 
     def poll(self) -> None:
         """Something may have to be stored. Called after each flush."""
@@ -56,12 +71,20 @@ class Committer:
         if self._batch is None:
             self._scheduled = False
             self._idle.set()
+            return
+        self._idle.clear()
+        if self._journal is not None:
+            self._position = self._journal.writer.next_position
+        # What is held for the journal alone is no batch for the store: all before it is committed.
+        self._is_stored = self._store is None or not self._batch
+        if self._is_stored:
+            self._loop.call_soon(self._finish)
         else:
-            self._idle.clear()
             self._write()
 
     def _write(self) -> None:
         assert self._batch is not None
+        assert self._store is not None
         try:
             self._store.write(self._batch)
         except Exception as error:
@@ -80,21 +103,31 @@ class Committer:
         if error is not None:
             self._failed(error)
             return
-        if self.failure is not None:
-            self.failure = None
+        if self._store_failure is not None:
+            self._store_failure = None
             logger.warning("the store works again")
         self._retry_s = FIRST_RETRY_S
+        self._is_stored = True
+        self._finish()
+
+    def _finish(self) -> None:
+        """The store or the journal has got further. When both have the batch, the broker is told."""
+        if self._closed or self._batch is None or not self._is_stored:
+            return
+        if self._journal is not None and not self._journal.expect(self._position):
+            return
+        self._batch = None
         server = self._server
         server.broker.changes_committed(server.clock())
         server.flush()
         self._take()
 
     def _failed(self, error: BaseException) -> None:
-        if self.failure is None:
+        if self._store_failure is None:
             unexpected = None if isinstance(error, StoreError) else error
             text = "%s; what must be stored first is not acknowledged until that is mended"
             logger.error(text, error, exc_info=unexpected)
-        self.failure = str(error)
+        self._store_failure = str(error)
         self._retry = self._loop.call_later(self._retry_s, self._write)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
@@ -115,4 +148,5 @@ class Committer:
         if self._retry is not None:
             self._retry.cancel()
         await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does
-        self._store.close()
+        if self._store is not None:
+            self._store.close()

@@ -21,6 +21,7 @@ from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.federation.keys import make_federation
+from hedgerow.net.journal_config import JournalConfig, make_journal
 from hedgerow.net.keys import ALL_KEYS, KEYS, LISTENERS, SECTIONS
 from hedgerow.net.mobility.config import MobilityConfig
 from hedgerow.net.mobility.keys import make_mobility
@@ -63,6 +64,7 @@ class Config:
     multicast: Multicast = field(default_factory=Multicast)
     federation: FederationConfig = field(default_factory=FederationConfig)
     mobility: MobilityConfig = field(default_factory=MobilityConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
     mdns: bool = False
 
 
@@ -198,6 +200,7 @@ class _Loader:
             multicast=self.multicast(),
             federation=make_federation(self.section("federation"), self.where),
             mobility=make_mobility(self.section("mobility"), self.where),
+            journal=make_journal(self.section("journal"), values.get("data"), self.where),
         )
         if self.kind is SIDECAR and config.federation.home is None:
             raise ConfigError("federation.broker: which broker is it to stand beside? (--broker URL)")

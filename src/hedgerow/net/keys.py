@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.net.federation.keys import FEDERATION_KEYS, SIDECAR_KEYS
+from hedgerow.net.journal_config import JOURNAL_KEYS
 from hedgerow.net.mobility.keys import MOBILITY_KEYS
 from hedgerow.net.multicast.config import MULTICAST_KEYS
 from hedgerow.net.sensor_config import SENSOR_KEYS, read_udp_addresses
@@ -119,6 +120,7 @@ KEYS: tuple[Key, ...] = (
     *MULTICAST_KEYS,
     *FEDERATION_KEYS,
     *MOBILITY_KEYS,
+    *JOURNAL_KEYS,
     *(Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)),
 )
 

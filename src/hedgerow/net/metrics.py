@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,21 @@ MOBILITY_COUNTERS = {
     "unknown_callbacks": "Subscribers that another broker named and nobody knows.",
 }
 
+# Figure of the journal → name and help; only where the node has one.
+JOURNAL_COUNTERS = {
+    "messages/recorded": ("hedgerow_journal_messages", "Messages recorded in the journal."),
+    "messages/duplicates": ("hedgerow_journal_duplicates", "Messages that the journal had already."),
+    "messages/missed": ("hedgerow_journal_missed", "Messages passed on and not recorded, for want of room."),
+    "bytes/recorded": ("hedgerow_journal_bytes", "Bytes of the payloads recorded in the journal."),
+}
+JOURNAL_GAUGES = {
+    "messages/durable": (
+        "hedgerow_journal_durable_position",
+        "The position in the journal up to which all is on the disk.",
+    ),
+    "bytes/buffered": ("hedgerow_journal_buffered_bytes", "Bytes recorded that are not on the disk yet."),
+}
+
 # What is passed on, or waits, is no drop.
 LEDGER_DROPS = {
     "out": ("away", "overflowed", "expired", "too_large", "refused", "discarded"),
@@ -152,6 +167,8 @@ class BrokerCollector(Collector):
             "Ids of messages from other brokers that the duplicate log had no room for.",
             server.broker.duplicates.forgotten,
         )
+        if server.journal is not None:
+            yield from _journal_metrics(server.journal.figures())
         if server.bridges is not None:
             yield from _bridge_metrics(server.bridges.bridges.kept)
         if server.federation is not None:
@@ -162,6 +179,13 @@ class BrokerCollector(Collector):
             yield from _sensor_metrics(server.sensors.exchange)
         if server.multicast is not None:
             yield from _multicast_metrics(server.multicast)
+
+
+def _journal_metrics(figures: Mapping[str, int]) -> Iterator[Metric]:
+    for figure, (name, help_text) in JOURNAL_COUNTERS.items():
+        yield CounterMetricFamily(name, help_text, figures[figure])
+    for figure, (name, help_text) in JOURNAL_GAUGES.items():
+        yield GaugeMetricFamily(name, help_text, figures[figure])
 
 
 def _sensor_metrics(exchange: Exchange) -> Iterator[Metric]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hedgerow.net.federation.shell import Federation
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.http import Handler, HttpLink
+    from hedgerow.net.journal import NodeJournal
     from hedgerow.net.mdns_services import MdnsServices
     from hedgerow.net.mobility.monitoring import Monitoring
     from hedgerow.net.mobility.shell import Mobility
@@ -90,6 +91,7 @@ class Server:
         self.federation: Federation | None = None
         self.mobility: Mobility | None = None
         self.monitoring: Monitoring | None = None
+        self.journal: NodeJournal | None = None
         # What dials or has deadlines of its own, and is to be served when it is stirred.
         self._parts: list[Bridges | Federation | Mobility | Monitoring] = []
         self._mdns: MdnsServices | None = None
@@ -247,7 +249,7 @@ class Server:
         return partial(Link, self)
 
     async def _load(self) -> None:
-        """Take up what the files hold: passwords, access rules, and the store."""
+        """Take up what the files hold: passwords, access rules, the store and the journal."""
         config = self.config
         if config.passwords is not None:
             self._logins = Logins(self, Passwords.load(config.passwords))
@@ -278,6 +280,19 @@ class Server:
             administrators=config.administrators,
             begun_at=begun_at,
         )
+        if config.journal.topics:
+            await self._open_journal()
+
+    async def _open_journal(self) -> None:
+        from hedgerow.net.journal import NodeJournal
+
+        config = self.config.journal
+        self.journal = await NodeJournal.open(config, self.node_id)
+        if self._committer is None:
+            self._committer = Committer(self, None)
+        self._committer.add_journal(self.journal)
+        self.broker.set_journal(self.journal, config.topics)
+        logger.info("recording %s in the journal in %s", ", ".join(config.topics), config.directory)
 
     def reload(self) -> None:
         """Read passwords, access rules, neighbours, fixed brokers and multicast keys again. What is wrong
@@ -353,6 +368,8 @@ class Server:
             self._logins.close()
         if self._committer is not None:
             await self._committer.close()
+        if self.journal is not None:
+            await self.journal.close()
 
     async def _wait_closed(self, timeout_s: float) -> None:
         if self.open_sockets:

@@ -16,7 +16,6 @@ from hedgerow.message import Properties
 from hedgerow.mqtt.broker.connection import State
 from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.mqtt.broker.handle_connect import become_peer
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.neighbours import (
     ALREADY_LINKED,
     CONTROL_PREFIX,
@@ -24,6 +23,7 @@ from hedgerow.mqtt.broker.neighbours import (
     proof_of,
     with_proof,
 )
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
 from hedgerow.node.carrier import Carrier
 

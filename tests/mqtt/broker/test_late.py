@@ -6,8 +6,8 @@ import pytest
 
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import WAITED_S
-from hedgerow.mqtt.broker.ids import AGE_SLACK_S
 from hedgerow.mqtt.broker.port import Port
+from hedgerow.mqtt.ids import AGE_SLACK_S
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,

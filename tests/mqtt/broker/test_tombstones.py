@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.broker.ids import MAX_TIME, Inbound
+from hedgerow.mqtt.broker.ids import Inbound
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.retained import TOMBSTONE_S, Tombstones, cost, stamp
+from hedgerow.mqtt.ids import MAX_TIME
 from hedgerow.mqtt.packets import Publish, Subscribe, Subscription
 from tests.mqtt.broker.harness import START, Client, World
 

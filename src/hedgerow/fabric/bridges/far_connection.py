@@ -19,8 +19,9 @@ from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import State
 from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.mqtt.broker.handle_connect import become_peer
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY, Inbound
+from hedgerow.mqtt.broker.ids import Inbound
 from hedgerow.mqtt.broker.routes import Route
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import (
     MQTT_5,
     NEVER_EXPIRES,

@@ -12,6 +12,7 @@ deadlines come out; it has no socket, clock or thread. Three rules carry it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -33,6 +34,7 @@ from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
 from hedgerow.mqtt.broker.handle_publish import may_publish, release
 from hedgerow.mqtt.broker.ids import is_before
+from hedgerow.mqtt.broker.journalling import Journal, record, record_messages
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.mobility import Mobility, TopicMonitor, is_kept
 from hedgerow.mqtt.broker.neighbours import Neighbourhood
@@ -92,6 +94,7 @@ class Broker:
         self.neighbourhood: Neighbourhood | None = None  # where the node is part of a federation
         self.mobility: Mobility | None = None  # where it is a mobile broker, or supports some
         self.monitor: TopicMonitor | None = None
+        self.journal: Journal | None = None  # see `set_journal`
         self.speaks_renewals = False  # Does it take connections of the extension (`extension.py`)?
         self.supporter = ""  # HOST:PORT of the broker that supports this one, as such clients are told
         self.id_prefixes: dict[tuple[str, int], bytes] = {}  # by origin and epoch: ids up to their sequence
@@ -228,6 +231,11 @@ class Broker:
             connection.repeated = None
         for session in self.sessions.values():
             self._drop_unreadable(session)
+
+    def set_journal(self, journal: Journal, topic_filters: Sequence[str]) -> None:
+        """Record what is published to topics that one of the filters matches."""
+        self.journal = journal
+        self.subscriptions.set_journalled(topic_filters)
 
     def _drop_unreadable(self, session: Session) -> None:
         """What waits for a session that may no longer read it is not sent after all."""
@@ -450,6 +458,8 @@ class Broker:
             self.identify(message)
             self.recent.add(message, self.now)
             self.durability.store_seen((message,))
+        if route.is_journalled:
+            record(self, message, publisher)
         if self.monitor is not None and route.has_clients and publisher is not None:
             self.monitor.note(route.topic, self.now)
         recipients = route.recipients
@@ -473,13 +483,16 @@ class Broker:
         """Pass on publications in a row that `runs.most_in_a_row` has let through."""
         messages = run.messages
         is_between_brokers = bool(route.peers) or publisher.is_peer
-        if run.origin is None and (is_between_brokers or self.durability.enabled):
+        needs_ids = is_between_brokers or self.durability.enabled or route.is_journalled
+        if run.origin is None and needs_ids:
             for sequence, message in enumerate(messages, self.sequence + 1):
                 message.id = MessageId(self.node_id, self.epoch, sequence)
         self.sequence += len(messages)
         if is_between_brokers:
             self.recent.add_run(messages, run.bytes, self.now)
             self.durability.store_seen(messages)
+        if route.is_journalled:
+            record_messages(self, messages, publisher)
         if self.monitor is not None and route.has_clients:
             self.monitor.note_many(route.topic, len(messages), self.now)
         self.work += (PUBLICATION_WORK + DELIVERY_WORK * len(route.recipients)) * len(messages)

@@ -542,6 +542,9 @@ class Connection:
     def refuse(self, error: ProtocolError) -> None:
         """Answer a peer's mistake with its reason code, and close. Nothing else is disturbed."""
         broker = self.broker
+        if error.reason_code == Reason.SERVER_BUSY:  # It is we who cannot.
+            self.disconnect(error.reason_code, error.reason)
+            return
         broker.stats.protocol_errors += 1
         if self.state is State.CONNECTED and self.session is not None:
             broker.events.append(

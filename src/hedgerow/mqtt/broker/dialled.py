@@ -17,10 +17,10 @@ from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import HANDLERS, Connection, State
 from hedgerow.mqtt.broker.handle_connect import set_wire_form
 from hedgerow.mqtt.broker.handle_publish import accept
-from hedgerow.mqtt.broker.ids import identify_from, node_of
 from hedgerow.mqtt.broker.probe import Probe
 from hedgerow.mqtt.broker.routes import Route, WireForm
 from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.ids import identify_from, node_of
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
     CONNACK,
@@ -265,6 +265,9 @@ class DialledConnection(Connection):
     # The end
 
     def refuse(self, error: ProtocolError) -> None:
+        if error.reason_code == Reason.SERVER_BUSY:  # It is we who cannot.
+            self.disconnect(error.reason_code, error.reason)
+            return
         if self.is_connected and self.protocol_version == MQTT_5:
             self.send_packet(Disconnect(error.reason_code))
         self.broker.stats.protocol_errors += 1

@@ -6,7 +6,8 @@ shell takes the collected `Changes`, commits them, and says so. A packet that sp
 the PUBLISH and PUBREL to a subscriber, since after a crash the same packet identifier must mean the
 same message. A QoS 1 PUBLISH may leave at once: it may come twice anyway, and if it is acknowledged
 before the batch is written, it need not be written at all. What is no packet, and must not happen
-before the commit either, waits in the same row (`when_committed`).
+before the commit either, waits in the same row (`when_committed`). What the node's journal has recorded is
+such a change too (`journalling.py`): the shell says that all is committed when the journal is, as well.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Durability:
     @property
     def is_behind(self) -> bool:
         """Is there anything that is not stored yet?"""
-        return self.changes.must_precede or bool(self._held) or self._committing is not None
+        journal = self._broker.journal
+        is_unrecorded = journal is not None and journal.is_behind
+        return self.changes.must_precede or bool(self._held) or self._committing is not None or is_unrecorded
 
     # What the shell calls, through the broker
 

@@ -13,7 +13,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
 from hedgerow.mqtt import extension
 from hedgerow.mqtt.broker.events import ClientConnected
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY, RIGHT_TOPIC, Inbound, node_of
+from hedgerow.mqtt.broker.ids import RIGHT_TOPIC, Inbound
 from hedgerow.mqtt.broker.mobile_link import MOBILE_SHORT_PATH, mobile_refusal
 from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX, address_of, is_expected, is_kept
 from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, proof_of, with_proof
@@ -22,6 +22,7 @@ from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.withheld import set_peer
 from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.ids import NODE_PROPERTY, node_of
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
     MQTT_3_1,

@@ -14,11 +14,13 @@ from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import pump
 from hedgerow.mqtt.broker.events import PublicationRefused
-from hedgerow.mqtt.broker.ids import has_age, identify_from, is_again, is_known, is_outdated
+from hedgerow.mqtt.broker.ids import has_age, is_again, is_known, is_outdated
+from hedgerow.mqtt.broker.journalling import is_refused
 from hedgerow.mqtt.broker.mobility import handle_mobile_publish, is_reserved
 from hedgerow.mqtt.broker.neighbours import CONTROL_PREFIX
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.ids import identify_from
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
     MQTT_5,
@@ -191,6 +193,8 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
         and packet_id not in (session.received or ())
     ):
         raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
+    if route.is_journalled and is_refused(connection, len(message.payload)):
+        return
     change_count = broker.durability.change_count
     if qos == 1:
         count = _publish_once(connection, message, route)
@@ -240,7 +244,8 @@ def _accept_exactly_once(
         session.received = set()
     if packet_id in session.received:
         # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
-        connection.broker.durability.change_count += session.durable
+        durability = connection.broker.durability
+        durability.change_count += session.durable or durability.is_behind
         return 1
     session.received.add(packet_id)
     connection.broker.durability.store_received(session, packet_id, True)

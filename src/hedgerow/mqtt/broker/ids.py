@@ -1,9 +1,8 @@
-"""Fabric-wide ids in MQTT 5: the user property that carries one, and what is known of a peer's messages.
+"""What is known of a peer's messages by their fabric-wide ids.
 
-Between brokers the id of a message travels as the user property `hedgerow-id`, the first property of its
-PUBLISH. A broker that connects to another says `hedgerow-node` in its CONNECT, with its own name, and is told
-the other's in CONNACK. From then on each message has its id on this connection, both ways (`peers.py`), and a
-retained one the time of its publication, `hedgerow-time`; other clients never see them.
+Who connects to this broker and says `hedgerow-node` in CONNECT is a peer: another broker, or a client that
+gives ids. From CONNACK on each message has its id on this connection, both ways (`peers.py`), and a retained
+one the time of its publication; other clients never see them (`mqtt/ids.py` has the properties).
 
 What is retained goes by age (`age_key`) alone: an older value does not replace a newer one, by whichever way
 and however often they come. Whether anybody hears of it also goes by its id: what was here before is kept, if
@@ -25,30 +24,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.ids import (
+    AGE_PROPERTY,
+    AGE_SLACK_S,
+    HELD,
+    MAX_AGE_S,
+    TIME_PROPERTY,
+    encode_block,
+    is_held_deletion,
+    keep_pairs,
+)
 from hedgerow.mqtt.packets import PUBLISH
 from hedgerow.mqtt.properties import encode_body
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
 
-ID_PROPERTY = "hedgerow-id"
-NODE_PROPERTY = "hedgerow-node"
-TIME_PROPERTY = "hedgerow-time"
-AGE_PROPERTY = "hedgerow-age"
-OWN_PROPERTIES = (ID_PROPERTY, TIME_PROPERTY, AGE_PROPERTY)
-HELD = ("hedgerow-held", "1")
 RIGHT_TOPIC = "$hedgerow/bridge"
-# The year 2106. Up to it a microsecond more is another number, so that a later publication has a later time.
-MAX_TIME = 2.0**32
-MAX_AGE_S = 7 * 86_400.0
-# A publication that was under way when its subscriber came is rather delivered than lost.
-AGE_SLACK_S = 0.5
-MAX_PREFIXES = 4_096  # A stranger may invent an origin for every message.
-MAX_ORIGIN = 256  # characters; 64 KiB in each of so many prefixes would be memory for the taking
-MAX_NUMBER = 2**63 - 1  # The store has 64 bits and a sign: a larger one could never be written.
 _NO_ID = MessageId("", 0, 0)
-ID_HEAD = b"\x26" + len(ID_PROPERTY).to_bytes(2, "big") + ID_PROPERTY.encode()
 
 
 @dataclass(slots=True)
@@ -80,72 +74,9 @@ class Outbound:
     """It waited when the bridge was deleted, and no other bridge took it."""
 
 
-def node_of(properties: Properties) -> str | None:
-    """The name of the broker at the other end, if it says that it takes part, with one that ids may bear."""
-    said = next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), "")
-    return said if 0 < len(said) <= MAX_ORIGIN and said.isprintable() else None
-
-
-def identify_from(message: Message, now: float) -> None:
-    """Set the id, the time and the age that the message's user properties tell, and take these away.
-
-    What cannot be read is as if it were not there.
-    """
-    pairs = message.properties.get("user_property", ())
-    for name, value in pairs:
-        try:
-            if name == ID_PROPERTY and message.id is None:
-                message.id = parse_id(value)
-            elif name == TIME_PROPERTY and message.retain and message.published_at is None:
-                # The first, as with ids: behind it comes what a client said, who may not say it.
-                message.published_at = _read_time(value)
-            elif name == AGE_PROPERTY and message.first_at is None:
-                message.first_at = now - _read_age(value)
-        except ValueError:
-            continue
-    _keep_pairs(message, [pair for pair in pairs if pair[0] not in OWN_PROPERTIES])
-
-
-def _keep_pairs(message: Message, pairs: list[tuple[str, str]]) -> None:
-    if pairs:
-        message.properties["user_property"] = tuple(pairs)
-    else:
-        message.properties.pop("user_property", None)
-
-
-def parse_id(text: str) -> MessageId:
-    """Raises ValueError for what is no id, or none that a node gives."""
-    message_id = MessageId.parse(text)
-    origin, epoch, sequence = message_id
-    if len(origin) > MAX_ORIGIN or "\0" in origin or max(epoch, sequence) > MAX_NUMBER:
-        raise ValueError(f"beyond what ids are: {text[:80]!r}")
-    return message_id
-
-
-def _read_time(text: str) -> float:
-    at = float(text)
-    if not 0 < at < MAX_TIME:
-        raise ValueError(text)
-    return round(at, 6)
-
-
-def _read_age(text: str) -> float:
-    age_s = float(text)
-    if not 0 <= age_s <= MAX_AGE_S:
-        raise ValueError(text)
-    return age_s
-
-
 def encode_id(broker: Broker, message: Message) -> bytes:
     """These properties, without the length of the block that they begin."""
-    origin, epoch, sequence = message.id or broker.identify_late(message)
-    prefix = broker.id_prefixes.get((origin, epoch))
-    if prefix is None:
-        if len(broker.id_prefixes) >= MAX_PREFIXES:
-            broker.id_prefixes.clear()
-        prefix = broker.id_prefixes[origin, epoch] = f"{origin}/{epoch}/".encode()
-    value = b"%b%d" % (prefix, sequence)
-    block = b"%b%c%c%b" % (ID_HEAD, len(value) >> 8, len(value) & 0xFF, value)
+    block = encode_block(broker.id_prefixes, message.id or broker.identify_late(message))
     if message.retain and message.published_at is not None:
         block += encode_body({"user_property": ((TIME_PROPERTY, f"{message.published_at:.6f}"),)}, PUBLISH)
     if message.first_at is not None or message.properties:
@@ -206,7 +137,7 @@ def is_known(broker: Broker, message: Message) -> bool:
     kept = broker.retained.newest(message.topic, broker.now)
     if kept is not None and (kept.payload or kept.id == message.id):
         return kept.id == message.id
-    return not message.payload and HELD in message.properties.get("user_property", ())
+    return is_held_deletion(message)
 
 
 def age_key(message: Message) -> tuple[float, MessageId]:
@@ -218,4 +149,4 @@ def remove_mark(message: Message) -> None:
     """It is a deletion like any other from here on."""
     pairs = message.properties.get("user_property", ())
     if HELD in pairs:
-        _keep_pairs(message, [pair for pair in pairs if pair != HELD])
+        keep_pairs(message, [pair for pair in pairs if pair != HELD])

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import TopicError
-from hedgerow.mqtt.broker.ids import RIGHT_TOPIC, node_of
+from hedgerow.mqtt.broker.ids import RIGHT_TOPIC
 from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX, address_of
 from hedgerow.mqtt.broker.short_path import PUBLISH_AT_MOST_ONCE, acknowledgements
 from hedgerow.mqtt.extension import parse_address
+from hedgerow.mqtt.ids import node_of
 from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.deliveries import send_counted
 from hedgerow.mqtt.broker.handle_publish import accept
-from hedgerow.mqtt.broker.ids import ID_HEAD, parse_id
+from hedgerow.mqtt.broker.journalling import is_refused, record_identified
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.runs import (
     PUBLISH_AT_LEAST_ONCE,
@@ -24,6 +24,7 @@ from hedgerow.mqtt.broker.runs import (
 )
 from hedgerow.mqtt.broker.short_path import SHORT_PATH, count_received, fan_out
 from hedgerow.mqtt.codec import encode_remaining_length
+from hedgerow.mqtt.ids import ID_HEAD, parse_id
 
 if TYPE_CHECKING:
     from hedgerow.duplicates import Life
@@ -236,6 +237,8 @@ def pass_on_run(connection: Connection, route: Route, run: IdentifiedRun) -> Non
     broker = connection.broker
     if broker.monitor is not None and route.has_clients:
         broker.monitor.note_many(route.topic, count, broker.now)
+    if route.is_journalled:
+        record_identified(connection, route, run)
     for sessions, form in ((route.mqtt_3, WireForm.MQTT_3), (route.mqtt_5, WireForm.MQTT_5)):
         if sessions:
             fan_out(sessions, _encode_plain(route.topic, run.payloads, form), count)
@@ -301,6 +304,8 @@ def publish_identified_at_least_once(
         return publish_identified_acknowledged(connection, data, position, body, stop)
     name, id_head = data[body:topic_end], data[topic_end + 2 : digits_at]
     packet_ids, rests = read_run(connection, data, body, stop, name, id_head, most)
+    if route.is_journalled and rests and is_refused(connection, rests[-1][1] - position):
+        return len(data)  # before they count as seen: they come again
     digits_size = topic_end + 3 + data[topic_end + 2] - digits_at
     topic = route.topic
     has_peers = bool(route.peers)

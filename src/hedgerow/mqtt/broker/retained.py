@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hedgerow.message import Message, Properties
-from hedgerow.mqtt.broker.ids import HELD
+from hedgerow.mqtt.ids import HELD
 from hedgerow.topics import TopicTree, is_wildcard
 
 # What a message takes beside its bytes, and each level of its topic in the tree: without them, a flood of

@@ -17,7 +17,7 @@ from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.mqtt.broker.withheld import OTHERS_QOS, Watcher, Withheld, sort_out, tell
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.topics import TopicTree, is_wildcard, split_shared
+from hedgerow.topics import TopicTree, is_wildcard, matches, split_shared
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.port import Port
@@ -139,6 +139,7 @@ class Route:
         "_by_session",
         "groups",
         "has_clients",
+        "is_journalled",
         "mqtt_3",
         "mqtt_5",
         "others",
@@ -160,8 +161,10 @@ class Route:
         ports: tuple[Port, ...],
         interned: dict[tuple[Session, ...], tuple[Session, ...]],
         withheld: Sequence[Withheld] = (),
+        is_journalled: bool = False,
     ) -> None:
         self.topic = topic
+        self.is_journalled = is_journalled  # The node has a journal, and wants this topic in it.
         self.stale = False
         self.recipients = recipients
         self.groups = groups
@@ -240,6 +243,7 @@ class SubscriptionTable:
         self.of_neighbours = Interest()
         self.delegated: set[str] = set()  # filters whose events another broker finds: see `withhold`
         self.watcher: Watcher | None = None
+        self._journalled: tuple[str, ...] = ()
         self._routes: dict[str, Route] = {}
         self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
@@ -319,6 +323,11 @@ class SubscriptionTable:
             self.delegated.discard(topic_filter)
         self.forget_routes(topic_filter)
 
+    def set_journalled(self, topic_filters: Sequence[str]) -> None:
+        """Topics that these match are recorded in the node's journal from now on, and no others."""
+        self._journalled = tuple(topic_filters)
+        self.forget_all_routes()
+
     def _interest_of(self, session: Session) -> Interest:
         return self.of_neighbours if session.is_neighbour else self.local
 
@@ -358,7 +367,7 @@ class SubscriptionTable:
 
     def _build(self, topic: str) -> Route:
         ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
-        if topic in COMMAND_TOPICS:
+        if topic in COMMAND_TOPICS:  # Not for the journal either: a section may hold a password.
             return Route(topic, [], [], ports, self._interned)
         by_session: dict[Session, list[Entry]] = {}
         for session, entry in self._entries.match(topic):
@@ -370,4 +379,5 @@ class SubscriptionTable:
         ]
         recipients, withheld = sort_out(recipients, self.delegated)
         groups = [group for _, group in self._groups.match(topic)]
-        return Route(topic, recipients, groups, ports, self._interned, withheld)
+        is_journalled = any(matches(topic_filter, topic) for topic_filter in self._journalled)
+        return Route(topic, recipients, groups, ports, self._interned, withheld, is_journalled)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.deliveries import DELIVERY_BYTES, DELIVERY_WORK, PUBLICATION_WORK
 from hedgerow.mqtt.broker.handle_publish import room_to_receive
-from hedgerow.mqtt.broker.ids import ID_HEAD
+from hedgerow.mqtt.broker.journalling import is_refused
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.codec import encode_publish_run, encode_remaining_length
+from hedgerow.mqtt.ids import ID_HEAD
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.wire import PUBACK_HEAD
 
@@ -161,6 +162,8 @@ def accept_run(
     stats.publish_received += count
     stats.publish_bytes_received += size
     change_count = durability.change_count
+    if route.is_journalled and is_refused(connection, sum([len(message.payload) for message in messages])):
+        return
     if messages:
         broker.publish_run(Run(messages, id_blocks), route, connection.connected_session())
     duplicates = count - len(messages)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hedgerow.errors import TopicError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, may_publish
+from hedgerow.mqtt.broker.journalling import record_packets
 from hedgerow.mqtt.broker.runs import PUBLISH_AT_LEAST_ONCE, accept_run, most_in_a_row, read_run
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.packets import MQTT_5, PUBACK
@@ -72,6 +73,10 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
             return _publish_run(connection, route, data, run, size)
         if monitor is not None and route.has_clients:
             monitor.note_many(route.topic, (run_end - position) // size, connection.broker.now)
+        if route.is_journalled:
+            sequence = connection.broker.sequence + count + 1
+            packets = data[position:run_end]
+            record_packets(connection, route, packets, size, payload - position, sequence)
         count += (run_end - position) // size
         position = run_end
         if position == end:
@@ -116,8 +121,10 @@ def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bo
     if len(data) != size or route.stale or not data.startswith(head):
         return False
     count_received(connection, 1, size)
-    fan_out(recipients, data, 1)
     broker = connection.broker
+    if route.is_journalled:
+        record_packets(connection, route, data, size, len(head), broker.sequence)
+    fan_out(recipients, data, 1)
     if broker.monitor is not None and route.has_clients:
         broker.monitor.note(route.topic, broker.now)
     return True
@@ -133,6 +140,9 @@ def _publish_run(
     broker = connection.broker
     if broker.monitor is not None and route.has_clients:
         broker.monitor.note_many(route.topic, count, broker.now)
+    if route.is_journalled:
+        packets = data[position:run_end]
+        record_packets(connection, route, packets, size, payload - position, broker.sequence - count + 1)
     same, other = route.mqtt_3, route.mqtt_5
     if connection.protocol_version == MQTT_5:
         same, other = other, same

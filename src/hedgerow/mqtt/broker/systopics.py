@@ -103,6 +103,9 @@ class SysTopics:
         yield "store/messages/bytes", str(broker.retained.bytes + sum(outbox.bytes for outbox in outboxes))
         yield "subscriptions/count", str(len(broker.subscriptions))
         yield "shared_subscriptions/count", str(broker.subscriptions.shared_count)
+        if broker.journal is not None:
+            for topic, figure in broker.journal.figures().items():
+                yield f"journal/{topic}", str(figure)
         for topic, averages in self._loads.items():
             for minutes, average in zip(LOAD_MINUTES, averages, strict=True):
                 yield f"load/{topic}/{minutes}min", f"{average:.2f}"

@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any
 
 from hedgerow.errors import ProtocolError
-from hedgerow.message import Message, Properties
+from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.client.events import (
     MAX_RECEIVE_MAXIMUM,
@@ -37,8 +37,9 @@ from hedgerow.mqtt.client.events import (
 )
 from hedgerow.mqtt.client.receiver import Receiver
 from hedgerow.mqtt.client.requests import Requests
-from hedgerow.mqtt.client.sender import MAX_PACKET_SIZE, PublishEncoder, Sender
+from hedgerow.mqtt.client.sender import MAX_PACKET_SIZE, IdentifyingEncoder, PublishEncoder, Sender
 from hedgerow.mqtt.extension import Renewal
+from hedgerow.mqtt.ids import NODE_PROPERTY, node_of
 from hedgerow.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -88,11 +89,13 @@ class Client:
         self.state = State.IDLE
         self.closing = False
         """The link is of no more use: write what `take_output` has, then close it."""
+        self.far_node: str | None = None
+        """The name of the server in the fabric, if it has told one."""
 
         # The session: it outlives a connection.
         self._output: list[bytes] = []
         self._requests = Requests()
-        self._sender = Sender(self._output, self._requests, options.first_packet_id)
+        self._sender = Sender(self._output, self._requests, options)
         self._receiver = Receiver(self._output, options)
         sender, receiver = self._sender, self._receiver
         self._acknowledgements: dict[type, _Acknowledge] = {
@@ -109,6 +112,7 @@ class Client:
             0x70: sender.handle_pubcomp,
         }
         self._handles = count(1)
+        self._sequences = count(1)
         self._supporter = ""  # HOST:PORT that the server of the extension told last
         self._had_session = False
 
@@ -164,6 +168,9 @@ class Client:
             properties["maximum_packet_size"] = options.maximum_packet_size
         if options.topic_alias_maximum:
             properties["topic_alias_maximum"] = options.topic_alias_maximum
+        if options.identifies:
+            said = properties.get("user_property", ())
+            properties["user_property"] = ((NODE_PROPERTY, options.origin or ""), *said)
         packet = Connect(
             self.client_id,
             options.version,
@@ -384,7 +391,8 @@ class Client:
         self._had_session = True
         self._receiver.connected(packet.session_present)
         self._receiver.has_asked = self._requests.has_asked
-        encoder = PublishEncoder(
+        self.far_node = node_of(found)
+        encoder = (IdentifyingEncoder if options.identifies else PublishEncoder)(
             options.version,
             found.get("topic_alias_maximum", 0),
             found.get("maximum_packet_size", MAX_PACKET_SIZE),
@@ -423,6 +431,7 @@ class Client:
         other = Client(replace(self.options, clean_start=clean_start))
         other.client_id = self.client_id
         other._handles = self._handles
+        other._sequences = self._sequences
         other._receiver.sightings = self._receiver.sightings
         other._requests.begin_from(self._requests, active)
         return other
@@ -472,9 +481,25 @@ class Client:
         QoS 0 needs a connection. RefusedError when the server has said that it would not take it.
         """
         self._now = now
+        if self.options.origin is not None and message.id is None:
+            message = self._identified(message)
         handle = self._take_handle() if message.qos else 0
         self._sender.publish(message, handle, now)
         return handle
+
+    def _identified(self, message: Message) -> Message:
+        """A copy: who sends one object twice means two messages."""
+        options = self.options
+        message_id = MessageId(options.origin or "", options.epoch, next(self._sequences))
+        return Message(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+            message_id,
+            message.expires_at,
+        )
 
     def _take_handle(self) -> int:
         return next(self._handles)

@@ -30,6 +30,8 @@ class ConnectOptions:
     password: bytes | None = None
     will: Will | None = None
     receive_maximum: int = MAX_RECEIVE_MAXIMUM
+    puts_up_with_more: bool = False
+    """Stay with a server that sends more than `receive_maximum`; packet identifiers are a bound too."""
     maximum_packet_size: int | None = None
     topic_alias_maximum: int = 0
     """Topic aliases that the server may use towards us."""
@@ -47,6 +49,16 @@ class ConnectOptions:
     well to begin elsewhere: the server may still hold that one's QoS 2 packet identifiers."""
     properties: Properties = field(default_factory=Properties)
     """Further properties of CONNECT."""
+    origin: str | None = None
+    """The client's name in the fabric: in MQTT 5 it gives its publications ids under this name, and reads
+    those of what it receives (`mqtt/ids.py`)."""
+    epoch: int = 0
+    """Of these ids: another one for each life of the client, since their sequences begin anew."""
+
+    @property
+    def identifies(self) -> bool:
+        """Do publications have ids? Only MQTT 5 has a place for them."""
+        return self.origin is not None and self.version == MQTT_5
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 A `Receiver` outlives connections, as the session does: a QoS 2 message that the server sends again
 is not given to the application again. For each connection it gets a `PublishDecoder`. A message
 without properties on a topic that was seen before takes a short path that only slices bytes;
-everything else, and whatever is wrong, goes through the codec.
+everything else, and whatever is wrong, goes through the codec. A client that gives ids has an
+`IdentifyingDecoder`, which reads those of others too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import fields
 from typing import Any, cast
 
 from hedgerow.errors import ProtocolError
-from hedgerow.message import Message, Properties
+from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mqtt import codec, extension
 from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, Receipt
 from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE, MESSAGE_PROPERTIES
 from hedgerow.mqtt.client.sightings import Sightings, parse_id
+from hedgerow.mqtt.ids import ID_HEAD, MAX_PREFIXES, identify_from
+from hedgerow.mqtt.ids import parse_id as parse_fabric_id
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Pubcomp, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, Reader
@@ -109,6 +112,69 @@ class PublishDecoder:
         return self._aliases[alias]
 
 
+class IdentifyingDecoder(PublishDecoder):
+    """Sets what a message tells of its id, its time and its age, and takes these properties away."""
+
+    def __init__(self, version: int, topic_alias_maximum: int = 0) -> None:
+        super().__init__(version, topic_alias_maximum)
+        self._lives: dict[bytes, tuple[str, int]] = {}  # origin and epoch, as they stand before a sequence
+
+    def decode(self, first_byte: int, data: bytes, start: int, stop: int, now: float) -> MessageReceived:
+        flags = first_byte & 0x0F
+        if stop - start < 3 or self._overheads[flags] == MAX_PACKET_SIZE:
+            return super().decode(first_byte, data, start, stop, now)
+        topic_stop = start + 2 + (data[start] << 8 | data[start + 1])
+        block = topic_stop + (2 if flags & 6 else 0)
+        # Nearly always the id is the only property, and its length a single byte.
+        if block < stop and data.startswith(ID_HEAD, block + 1):
+            value = block + 1 + len(ID_HEAD) + 2
+            payload_start = block + 1 + data[block]
+            topic = self._topics.get(data[start + 2 : topic_stop])
+            packet_id = data[topic_stop] << 8 | data[topic_stop + 1] if flags & 6 else 0
+            if (
+                data[block] < 128
+                and value < payload_start <= stop
+                and payload_start - value == data[value - 2] << 8 | data[value - 1]
+                and topic is not None
+                and (packet_id or not flags & 6)
+                and (message_id := self._read_id(data[value:payload_start])) is not None
+            ):
+                return MessageReceived(
+                    topic,
+                    data[payload_start:stop],
+                    flags >> 1 & 3,
+                    flags & 1 == 1,
+                    {},
+                    message_id,
+                    packet_id=packet_id,
+                    dup=flags & 8 == 8,
+                )
+        return super().decode(first_byte, data, start, stop, now)
+
+    def _read_id(self, text: bytes) -> MessageId | None:
+        """None: it is no id, or one that has to be looked at closely."""
+        digits = text.rfind(b"/") + 1
+        life = self._lives.get(text[:digits])
+        number = text[digits:]
+        # Another way to write a number would be another id; 18 digits are below the largest one.
+        if life is not None and number.isdigit() and number[0] != 48 and len(number) <= 18:
+            return MessageId(*life, int(number))
+        try:
+            message_id = parse_fabric_id(text.decode())
+        except ValueError:
+            return None
+        if len(self._lives) >= MAX_PREFIXES:
+            self._lives.clear()
+        self._lives[text[:digits]] = message_id.origin, message_id.epoch
+        return message_id
+
+    def _decode_slowly(self, first_byte: int, body: bytes, now: float) -> MessageReceived:
+        message = super()._decode_slowly(first_byte, body, now)
+        if "user_property" in message.properties:
+            identify_from(message, now)
+        return message
+
+
 def _message_properties(properties: Properties) -> Properties:
     if properties.keys() <= MESSAGE_PROPERTIES:
         return properties
@@ -126,7 +192,7 @@ class Receiver:
         self._holding = False
         self._receipts: dict[int, Receipt] = {}
         self._awaited: deque[Receipt] = deque()  # in the order in which the server expects its answers
-        self._decoder = PublishDecoder(options.version)
+        self._decoder: PublishDecoder = PublishDecoder(options.version)
         self.sightings = Sightings()
         self._connection = 0
         self.has_asked = False
@@ -139,7 +205,8 @@ class Receiver:
 
     def connected(self, session_present: bool) -> None:
         options = self._options
-        self._decoder = PublishDecoder(options.version, options.topic_alias_maximum)
+        kind = IdentifyingDecoder if options.identifies else PublishDecoder
+        self._decoder = kind(options.version, options.topic_alias_maximum)
         self._awaited.clear()
         self._connection = self.sightings.begin()
         # In a resumed session the server sends QoS 1 again; of QoS 2 the application has each already.
@@ -184,7 +251,12 @@ class Receiver:
         if receipt is None or is_new:
             receipt = Receipt(packet_id, message.qos, self._automatic)
             self._receipts[packet_id] = receipt
-            if len(self._receipts) > self._options.receive_maximum and self._options.version == MQTT_5:
+            options = self._options
+            if (
+                len(self._receipts) > options.receive_maximum
+                and options.version == MQTT_5
+                and not options.puts_up_with_more
+            ):
                 raise ProtocolError(
                     Reason.RECEIVE_MAXIMUM_EXCEEDED,
                     f"more than {self._options.receive_maximum} publications in flight",

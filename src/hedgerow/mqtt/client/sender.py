@@ -3,7 +3,8 @@
 A `Sender` outlives connections, as the session does. For each connection it gets a `PublishEncoder`,
 which knows what the server agreed to: the version, the topic aliases, the largest packet. A message
 without properties on a topic that was used before takes a short path that only joins bytes;
-everything else goes through the codec.
+everything else goes through the codec. A client that gives ids has an `IdentifyingEncoder`, and a message
+keeps its id however often it is sent.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import NamedTuple
 from hedgerow.errors import RefusedError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec, properties
-from hedgerow.mqtt.client.events import MAX_RECEIVE_MAXIMUM, Event, Published
+from hedgerow.mqtt.client.events import MAX_RECEIVE_MAXIMUM, ConnectOptions, Event, Published
 from hedgerow.mqtt.client.requests import Requests
+from hedgerow.mqtt.ids import ID_PROPERTY, MAX_ORIGIN, Prefixes, encode_block
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Pubrel
 from hedgerow.mqtt.reasons import FAILURE, Reason
@@ -63,6 +65,8 @@ class _Head(NamedTuple):
 class PublishEncoder:
     """Messages to PUBLISH packets, within what the server's CONNACK allows."""
 
+    _overhead = 16  # bytes of a packet, at most, beside topic, payload and the message's own properties
+
     def __init__(
         self,
         version: int,
@@ -86,8 +90,8 @@ class PublishEncoder:
             raise RefusedError("the server does not take this QoS", Reason.QOS_NOT_SUPPORTED)
         if message.retain and not self.retain_available:
             raise RefusedError("the server does not keep retained messages", Reason.RETAIN_NOT_SUPPORTED)
-        # At most four bytes of UTF-8 a character, and 16 for everything but properties.
-        most = 4 * len(message.topic) + len(message.payload) + 16
+        # At most four bytes of UTF-8 a character.
+        most = 4 * len(message.topic) + len(message.payload) + self._overhead
         if message.properties or most > self.maximum_packet_size:
             size = len(self._encode(message, message.qos and 1, False, message.properties))
             if size > self.maximum_packet_size:
@@ -172,6 +176,51 @@ class PublishEncoder:
         return codec.encode(packet, self.version)
 
 
+class IdentifyingEncoder(PublishEncoder):
+    """Each message goes with its id."""
+
+    _overhead = PublishEncoder._overhead + 64 + 4 * MAX_ORIGIN
+
+    def __init__(
+        self,
+        version: int,
+        topic_alias_maximum: int = 0,
+        maximum_packet_size: int = MAX_PACKET_SIZE,
+        maximum_qos: int = 2,
+        retain_available: bool = True,
+    ) -> None:
+        super().__init__(version, topic_alias_maximum, maximum_packet_size, maximum_qos, retain_available)
+        self._prefixes: Prefixes = {}
+
+    def encode(self, message: Message, now: float, packet_id: int = 0, dup: bool = False) -> bytes:
+        head = self._heads.get(message.topic)
+        if head is None or message.properties or message.expires_at is not None or message.id is None:
+            return self._encode_slowly(message, now, packet_id, dup)
+        # Behind its length, `head.properties` has the topic alias, if there is one.
+        block = encode_block(self._prefixes, message.id) + head.properties[1:]
+        size = len(block)
+        length = _SHORT_LENGTHS[size] if size < 128 else codec.encode_remaining_length(size)
+        identifier = packet_id.to_bytes(2, "big") if packet_id else b""
+        first = _FIRST_BYTES[dup << 3 | (message.qos << 1 if packet_id else 0) | message.retain]
+        rest = b"".join((head.topic, identifier, length, block, message.payload))
+        return first + codec.encode_remaining_length(len(rest)) + rest
+
+    def _encode(
+        self,
+        message: Message,
+        packet_id: int,
+        dup: bool,
+        properties: Properties,
+        topic: str | None = None,
+        alias: int = 0,
+    ) -> bytes:
+        if message.id is not None:
+            # First: who reads it takes the first one, and not what the application says besides.
+            pairs = ((ID_PROPERTY, str(message.id)), *properties.get("user_property", ()))
+            properties = properties | Properties(user_property=pairs)
+        return super()._encode(message, packet_id, dup, properties, topic, alias)
+
+
 class _ClientOutbox(Outbox):
     """An outbox whose packet identifiers SUBSCRIBE and UNSUBSCRIBE use too (MQTT-2.2.1-3)."""
 
@@ -197,9 +246,10 @@ class _ClientOutbox(Outbox):
 class Sender:
     """Writes to `output`, the list of packets that leave with the client's next `take_output`."""
 
-    def __init__(self, output: list[bytes], requests: Requests, first_packet_id: int) -> None:
+    def __init__(self, output: list[bytes], requests: Requests, options: ConnectOptions) -> None:
         self.outbox = _ClientOutbox(requests)
-        self.outbox.next_packet_id = first_packet_id
+        self.outbox.next_packet_id = options.first_packet_id
+        self._options = options
         self._output = output
         self._encoder: PublishEncoder | None = None
         self._resending: deque[Delivery] = deque()
@@ -239,12 +289,13 @@ class Sender:
         """The server knows nothing of what was in flight: all of it is sent as new.
 
         Except a QoS 2 message that the server had taken with PUBREC: it must not be published again
-        (MQTT-4.3.3-6), and nobody can tell any more whether the server delivered it.
+        (MQTT-4.3.3-6), and nobody can tell any more whether the server delivered it. With an id it may: if it
+        was delivered, this one is dropped on its way.
         """
         outbox = self.outbox
         again: list[Delivery] = []
         for delivery in outbox.in_flight.values():
-            if delivery.stage == Stage.RELEASED:
+            if delivery.stage == Stage.RELEASED and not self._options.identifies:
                 reason = (
                     "the server lost the session after it took the message, and may not have delivered it"
                 )

@@ -20,8 +20,9 @@ from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from hedgerow.errors import HedgerowError
-from hedgerow.message import Message, Properties
+from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.message import Message, MessageId, Properties
+from hedgerow.mqtt.ids import MAX_NUMBER, may_bear
 from hedgerow.topics import TopicTree, split_shared, validate_filter
 
 QUEUE_MESSAGES = 10_000
@@ -236,6 +237,8 @@ class Bus(ABC):
         self.subscriptions: set[Subscription] = set()
         self.overflowing = False
         """A subscription is full, and the transport cannot stop its peer."""
+        self.origin: str | None = None
+        """The name under which this bus gives ids to what it publishes, if it does."""
         self._tree: TopicTree[tuple[int, str], Subscription] = TopicTree()
         self._routes: dict[str, Route] = {}
         self._on_state = on_state
@@ -258,10 +261,15 @@ class Bus(ABC):
         qos: int = 0,
         retain: bool = False,
         properties: Properties | None = None,
+        id: MessageId | None = None,  # noqa: A002 - as `Message.id`
     ) -> None:
         """Publish a message. Returns when the transport has taken it: at QoS 1 and 2 when the other
-        side has acknowledged it, which may be after a reconnection. RefusedError when it will not."""
-        await self.send(make_message(topic, payload, qos, retain, properties))
+        side has acknowledged it, which may be after a reconnection. RefusedError when it will not.
+
+        `id` is for a bus that gives ids (`connect(…, origin=…)`): this one, not the next of its own."""
+        if id is not None:
+            self.check_id(id)
+        await self.send(make_message(topic, payload, qos, retain, properties, id))
 
     def publish_nowait(
         self,
@@ -271,9 +279,20 @@ class Bus(ABC):
         qos: int = 0,
         retain: bool = False,
         properties: Properties | None = None,
+        id: MessageId | None = None,  # noqa: A002 - as `Message.id`
     ) -> asyncio.Future[None]:
         """Publish without waiting; the future ends as `publish` would. Raises when there is no room."""
-        return self.send_nowait(make_message(topic, payload, qos, retain, properties))
+        if id is not None:
+            self.check_id(id)
+        return self.send_nowait(make_message(topic, payload, qos, retain, properties, id))
+
+    def check_id(self, message_id: MessageId) -> None:
+        """Raise for an id that a message of this bus cannot have."""
+        if self.origin is None:
+            raise ConfigError("this bus gives no ids: connect with origin=NAME, over MQTT 5")
+        origin, epoch, sequence = message_id
+        if not may_bear(origin) or not (0 <= epoch <= MAX_NUMBER and 0 <= sequence <= MAX_NUMBER):
+            raise ValueError(f"no id that the fabric has: {message_id!r}")
 
     def subscribe(
         self,
@@ -427,7 +446,12 @@ def settle(result: asyncio.Future[Any], error: HedgerowError | None = None) -> N
 
 
 def make_message(
-    topic: str, payload: bytes | str, qos: int, retain: bool, properties: Properties | None
+    topic: str,
+    payload: bytes | str,
+    qos: int,
+    retain: bool,
+    properties: Properties | None,
+    message_id: MessageId | None = None,
 ) -> Message:
     data = payload.encode() if isinstance(payload, str) else bytes(payload)
-    return Message(topic, data, qos, retain, properties if properties is not None else {})
+    return Message(topic, data, qos, retain, properties if properties is not None else {}, message_id)

@@ -30,6 +30,7 @@ class BusOptions:
             "session": not connect.clean_start or not self.session_is_implied,
             "tls": self.driver.tls != TlsOptions(),
             "properties": bool(connect.properties),
+            "origin": connect.origin is not None,
         }
         for what, is_asked_for in asked.items():
             if is_asked_for:

@@ -8,6 +8,7 @@ nothing of QoS 1 or 2 is lost or doubled, and it ends with the bus.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Generator
 from importlib import import_module
 from types import TracebackType
@@ -17,6 +18,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.events import ConnectOptions
+from hedgerow.mqtt.ids import MAX_NUMBER, MAX_ORIGIN, may_bear
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net.client.bus import Bus, StateChange
 from hedgerow.net.client.bus_options import BusOptions
@@ -78,12 +80,15 @@ def connect(
     maximum_packet_size: int | None = None,
     topic_alias_maximum: int = 0,
     properties: Properties | None = None,
+    origin: str | None = None,
+    epoch: int | None = None,
     on_state: Callable[[StateChange], None] | None = None,
 ) -> Connecting:
     """Connect to `url` and give a `Bus`; docs/client.md says what each option means."""
     address = parse_url(url)
     if version not in (None, packets.MQTT_3_1, packets.MQTT_3_1_1, packets.MQTT_5):
         raise ConfigError(f"version {version} is none of MQTT's: 5, 4 (3.1.1) or 3 (3.1)")
+    _check_ids(origin, epoch, version)
     username = address.username if username is None else username
     password = address.password if password is None else password
     implied = session_expiry is None and clean_start
@@ -107,10 +112,13 @@ def connect(
         connect_timeout_s=timeout,
         first_packet_id=1 if clean_start else 1 + secrets.randbelow(65_535),
         properties=properties or {},
+        origin=origin,
+        # Microseconds: two runs of a program in one second must not give the same ids.
+        epoch=time.time_ns() // 1000 if epoch is None else epoch,
     )
     driver_options = DriverOptions(
         connect_options,
-        version_may_fall=version is None,
+        version_may_fall=version is None and origin is None,
         tls=TlsOptions(ca_file, cert_file, key_file, insecure),
         reconnect=reconnect,
         keep_trying=keep_trying,
@@ -120,11 +128,24 @@ def connect(
         # A Server Reference is MQTT 5's own; the extension costs a connection at servers that do not know it.
         follow=follow is not False,
         # A session of its own, and what MQTT 5 alone has, the application gets in the version that has it.
-        renewals=bool(follow) and implied and version != packets.MQTT_5 and not properties,
+        renewals=bool(follow) and implied and version != packets.MQTT_5 and not (properties or origin),
     )
     options = BusOptions(driver_options, session_is_implied=implied, on_state=on_state)
     module = import_module(address.scheme.module)
     return Connecting(lambda: module.open_bus(address, options))
+
+
+def _check_ids(origin: str | None, epoch: int | None, version: int | None) -> None:
+    if origin is None:
+        if epoch is not None:
+            raise ConfigError("an epoch is part of an origin's ids: give origin=NAME too")
+        return
+    if not may_bear(origin):
+        raise ConfigError(f"origin {origin!r}: a name of 1 to {MAX_ORIGIN} printable characters")
+    if epoch is not None and not 0 <= epoch <= MAX_NUMBER:
+        raise ConfigError(f"epoch {epoch}: a number from 0 to {MAX_NUMBER}")
+    if version not in (None, packets.MQTT_5):
+        raise ConfigError("origin: ids are MQTT 5 properties, and older versions have no place for them")
 
 
 def _make_will(message: Message) -> packets.Will:

@@ -26,12 +26,14 @@ from hedgerow.mqtt.client.events import (
     Subscribed,
     Unsubscribed,
 )
-from hedgerow.mqtt.reasons import FAILURE, describe
+from hedgerow.mqtt.ids import AGE_SLACK_S, is_held_deletion
+from hedgerow.mqtt.reasons import FAILURE, Reason, describe
 from hedgerow.net.client.bus import Bus, State, StateChange, SubscribeOptions, Subscription, settle
 from hedgerow.net.client.bus_options import BusOptions
 from hedgerow.net.client.driver import ClientDriver
 from hedgerow.net.client.overlaps import SubscriptionIdentifiers
 from hedgerow.net.client.urls import Address
+from hedgerow.topics import split_shared
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class MqttBus(Bus):
     def __init__(self, address: Address, options: BusOptions) -> None:
         super().__init__(options.on_state)
         self.address = address
+        self.origin = options.driver.connect.origin
         self._options = options
         self._driver = ClientDriver(address, options.driver, self._handle, self._change_state, self._finish)
         self._clock = self._driver.clock
@@ -67,6 +70,7 @@ class MqttBus(Bus):
         self._identifiers = SubscriptionIdentifiers()
         self._unclaimed: deque[Message] = deque()
         self._claiming: bool | None = None  # None until the first connection
+        self._since: dict[Subscription, float] = {}  # of those that are new to the server's session
 
     @property
     def _client(self) -> Client:
@@ -84,11 +88,21 @@ class MqttBus(Bus):
         version = self._client.options.version
         return packets.MQTT_3_1_1 if version == packets.MQTT_RENEWALS else version
 
+    @property
+    def broker_name(self) -> str | None:
+        """The name of the server in the fabric, if it is a node that takes ids from this bus."""
+        return self._client.far_node
+
     # From open to closed.
 
     async def open(self) -> None:
         try:
             await self._driver.open()
+        except ConnectError as error:
+            if self.origin is not None and error.reason_code == Reason.UNSUPPORTED_PROTOCOL_VERSION:
+                error = ConnectError(f"{error}; the ids of an origin need MQTT 5", error.reason_code)
+            self._finish(error)
+            raise error from None
         except BaseException as error:
             self._finish(error if isinstance(error, HedgerowError) else None)
             raise
@@ -187,6 +201,7 @@ class MqttBus(Bus):
         for subscription in [each for each in self.subscriptions if topic_filter in each.topic_filters]:
             self.remove_route(subscription)
             self._full.discard(subscription)
+            self._since.pop(subscription, None)
             self._leave(set(subscription.topic_filters) - {topic_filter})
             subscription.end(error)
 
@@ -272,6 +287,8 @@ class MqttBus(Bus):
 
     async def open_subscription(self, subscription: Subscription) -> None:
         self.check_open()
+        if self.origin is not None and not self._claiming:
+            self._since[subscription] = self._clock()
         results = [self._subscribe(subscription, each) for each in subscription.topic_filters]
         self.add_route(subscription)
         self._claim()
@@ -299,16 +316,25 @@ class MqttBus(Bus):
         properties = options.properties
         if identifier is not None:
             properties = properties | Properties(subscription_identifier=(identifier,))
+        # A node does not send back what has our name in its id, so that is so at other servers too. On a
+        # shared subscription it is an error (MQTT-3.8.3-4).
+        no_local = self.origin is not None and split_shared(topic_filter)[0] is None
         asked = packets.Subscription(
             topic_filter,
             options.qos,
-            options.no_local,
+            options.no_local or no_local,
             options.retain_as_published,
             options.retain_handling,
         )
         return self._client.subscribe([asked], self._clock(), properties)
 
     def deliver(self, message: Message) -> bool:
+        if self.origin is not None:
+            if message.properties and is_held_deletion(message):
+                self.acknowledge(message)
+                return True
+            if message.first_at is not None and self._since:
+                return self._deliver_late(message, message.first_at)
         if not (self._identifiers and isinstance(message, MessageReceived)):
             return super().deliver(message)
         route = self.find_route(message.topic)
@@ -316,11 +342,22 @@ class MqttBus(Bus):
             subscription.put(message)
         return bool(route)
 
+    def _deliver_late(self, message: Message, first_at: float) -> bool:
+        """What a node sends to one that may have missed it is for those who were subscribed then."""
+        route = self.find_route(message.topic)
+        meant = [each for each in route if self._since.get(each, first_at) <= first_at + AGE_SLACK_S]
+        for subscription in meant:
+            subscription.put(message)
+        if route and not meant:
+            self.acknowledge(message)
+        return bool(route)
+
     def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
         if subscription not in self.subscriptions:
             return
         self.remove_route(subscription)
         self._full.discard(subscription)
+        self._since.pop(subscription, None)
         if not subscription.options.keep:
             for message in left:
                 self.acknowledge(message)

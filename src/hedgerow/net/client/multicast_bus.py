@@ -41,6 +41,7 @@ LACKING = {
     "session": "sessions",
     "tls": "TLS; a key file (?key=FILE) encrypts",
     "properties": "properties of CONNECT",
+    "origin": "ids of an origin: each member gives its own",
 }
 
 

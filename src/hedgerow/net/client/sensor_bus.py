@@ -51,6 +51,7 @@ LACKING = {
     "session": "sessions",
     "tls": "TLS",
     "properties": "MQTT properties",
+    "origin": "ids",
 }
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.broker.connection import State
 from hedgerow.mqtt.broker.dialled import DialledConnection
-from hedgerow.mqtt.broker.ids import NODE_PROPERTY
 from hedgerow.mqtt.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription
 from hedgerow.node.mobility.sessions import find_own
 
