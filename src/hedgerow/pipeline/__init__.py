@@ -1,0 +1,1 @@
+"""The pipeline: Spark reads journals, and what it learns goes back into the fabric."""

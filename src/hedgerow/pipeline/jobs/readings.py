@@ -1,0 +1,188 @@
+"""readings: bronze → what sensors measured, one row for each value; what cannot be read → quarantine.
+
+A message goes, whole, to exactly one of the two, or to neither when `[ignore]` of the rules names its topic.
+
+Readings
+    origin, epoch, sequence   the message's id
+    broker, topic             strings, from bronze
+    sensor                    string: as the rule says; the topic where it says nothing
+    field                     string: what was measured
+    value                     double, never NaN or infinite; 1 or 0 for a boolean; null where it is text
+    text                      string; null where the value is a number
+    unit                      string, may be null
+    at                        timestamp: when it was measured
+    received_at               timestamp, from bronze
+
+Quarantine has the columns of bronze, and
+    reason                    string: why it could not be read
+    rule                      string: the name of the rule that it met; null: it met none
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sql
+
+from hedgerow.pipeline import payloads
+from hedgerow.topics import is_wildcard
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from hedgerow.pipeline.rules import Rule, Rules
+
+READING_COLUMNS = (
+    "origin", "epoch", "sequence", "broker", "topic", "sensor", "field", "value", "text", "unit", "at",
+    "received_at",
+)  # fmt: skip
+READING_SCHEMA = (
+    "origin string, epoch long, sequence long, broker string, topic string, sensor string, field string, "
+    "value double, text string, unit string, at timestamp, received_at timestamp"
+)
+QUARANTINE_ADDED = ("reason", "rule")
+NO_RULE = "no rule"
+_ID = ("origin", "epoch", "sequence")
+
+
+def readings(bronze: DataFrame, rules: Rules) -> DataFrame:
+    """One row for each value that could be read."""
+    return readings_of(parse(bronze, rules))
+
+
+def quarantine(bronze: DataFrame, rules: Rules) -> DataFrame:
+    """The messages that could not be read, with the reason."""
+    return quarantine_of(parse(bronze, rules), bronze.columns)
+
+
+def parse(bronze: DataFrame, rules: Rules) -> DataFrame:
+    """Both at once, for who writes both: bronze with `rule`, `reason` (null: it could be read), `sensor`,
+    `at` and `cells`."""
+    ignored = [_meets(topic_filter) for topic_filter in rules.ignored]
+    kept = bronze.where(~reduce(or_, ignored)) if ignored else bronze
+    rule, values = sql.col("wanted"), sql.col("values")
+    # Each step stands on columns of the one before: what is used often is computed once.
+    steps = {
+        "number": _first([(_meets(one.filter), sql.lit(n)) for n, one in enumerate(rules.readings)]),
+        "wanted": payloads.fenced(sql.get(payloads.wanted(rules.readings), sql.col("number"))),
+        "refused": _refused(rule),
+        "body": sql.when(sql.col("refused").isNull(), sql.col("payload").cast("string")),
+        "document": payloads.parse_document(sql.when(_has_format(rules, "json"), sql.col("body"))),
+        "unreadable": sql.coalesce(sql.col("refused"), _format_problem(rules)),
+        "values": payloads.fenced(sql.when(sql.col("unreadable").isNull(), _values(rules))),
+        "cells": payloads.checked(values, rule),
+        "time": payloads.time_of(values, rule),
+        "sensor": payloads.sensor_of(values, rule),
+    }
+    for name, step in steps.items():
+        kept = kept.withColumn(name, step)
+    added = {
+        "rule": rule["name"],
+        "reason": payloads.fenced(_reason()),
+        "sensor": sql.col("sensor"),
+        "at": sql.col("time.at"),
+    }
+    return kept.select(*bronze.columns, *(part.alias(name) for name, part in added.items()), "cells")
+
+
+def readings_of(parsed: DataFrame) -> DataFrame:
+    """The readings of `parse`."""
+    good = parsed.where(sql.col("reason").isNull()).withColumn("cell", sql.explode("cells"))
+    there = good.where(sql.col("cell.value").isNotNull() | sql.col("cell.text").isNotNull())
+    of_cell = ("field", "value", "text", "unit")
+    return there.select(
+        *(sql.col(f"cell.{name}" if name in of_cell else name).alias(name) for name in READING_COLUMNS)
+    )
+
+
+def quarantine_of(parsed: DataFrame, columns: list[str]) -> DataFrame:
+    """What `parse` could not read; `columns` are those of bronze."""
+    return parsed.where(sql.col("reason").isNotNull()).select(*columns, *QUARANTINE_ADDED)
+
+
+def once(rows: DataFrame, within: str = "1 hour") -> DataFrame:
+    """Each message once, where several nodes have journalled it; `rows` are messages, bronze or readings.
+
+    Of a stream, the later copy is dropped when it comes within this time after the earlier one, by the clock
+    of the pipeline. By the time of reception, a journal that was out of reach for longer would be too late,
+    and its rows would be dropped whether they are copies or not. A row without an id is compared as a whole.
+    """
+    rest = [name for name in rows.columns if name not in _ID]
+    parts = ["field"] if "field" in rest else []  # A message may have several readings.
+    whole = sql.when(sql.col("origin").isNull(), sql.to_json(sql.struct(*rest)))
+    keyed = rows.withColumn("_whole", sql.sha2(whole, 256))
+    key = [*_ID, *parts, "_whole"]
+    if not rows.isStreaming:
+        return keyed.dropDuplicates(key).drop("_whole")
+    seen = keyed.withColumn("_seen_at", sql.current_timestamp()).withWatermark("_seen_at", within)
+    return seen.dropDuplicatesWithinWatermark(key).drop("_whole", "_seen_at")
+
+
+def _meets(topic_filter: str) -> Column:
+    topic = sql.col("topic")
+    pattern = payloads.topic_pattern(topic_filter)
+    meets = topic.rlike(pattern) if is_wildcard(topic_filter) else topic == topic_filter
+    # Of what is null, "not" is null as well: a row without a topic would be in neither table.
+    return sql.coalesce(meets, sql.lit(False))
+
+
+def _first(branches: list[tuple[Column, Column]]) -> Column:
+    """The value of the first condition that holds; null: none does."""
+    (condition, value), *others = branches
+    chosen = sql.when(condition, value)
+    for condition, value in others:
+        chosen = chosen.when(condition, value)
+    return chosen
+
+
+def _has_format(rules: Rules, *formats: str) -> Column:
+    return sql.col("number").isin([n for n, rule in enumerate(rules.readings) if rule.format in formats])
+
+
+def _refused(rule: Column) -> Column:
+    """What is wrong with a payload whatever its format is: looked at before anything reads it."""
+    size, most = sql.octet_length("payload"), rule["max_bytes"]
+    too_large = sql.concat(size.cast("string"), sql.lit(" bytes, more than "), most.cast("string"))
+    return (
+        sql.when(sql.col("number").isNull(), sql.lit(NO_RULE))
+        .when(sql.col("payload").isNull() | (size == 0), sql.lit("an empty payload"))
+        .when(size > most, too_large)
+        .when(~sql.is_valid_utf8(sql.col("payload").cast("string")), sql.lit("not UTF-8"))
+    )
+
+
+def _format_problem(rules: Rules) -> Column:
+    problems = [(n, payloads.format_problem(rule)) for n, rule in enumerate(rules.readings)]
+    some = [(sql.col("number") == n, problem) for n, problem in problems if problem is not None]
+    return _first(some) if some else sql.lit(None).cast("string")
+
+
+def _values(rules: Rules) -> Column:
+    of_json, of_text = _found(rules, "json"), _found(rules, "csv", "number", "text")
+    values = []
+    if of_json is not None:
+        values.append((_has_format(rules, "json"), payloads.values_of_documents(of_json)))
+    if of_text is not None:
+        values.append((~_has_format(rules, "json"), payloads.values_of_texts(of_text)))
+    return _first(values)
+
+
+def _found(rules: Rules, *formats: str) -> Column | None:
+    """What stands where the rules of these formats say."""
+    those: list[tuple[int, Rule]] = [(n, r) for n, r in enumerate(rules.readings) if r.format in formats]
+    return _first([(sql.col("number") == n, payloads.found(rule)) for n, rule in those]) if those else None
+
+
+def _reason() -> Column:
+    cells = sql.col("cells")
+    problems = sql.filter(cells, lambda cell: cell.problem.isNotNull())
+    is_nothing = sql.forall(cells, lambda cell: cell.value.isNull() & cell.text.isNull())
+    return sql.coalesce(
+        sql.col("unreadable"),
+        sql.when(sql.col("sensor").isNull(), sql.lit("the sensor's name is missing")),
+        sql.col("time.problem"),
+        sql.get(problems, sql.lit(0)).problem,
+        sql.when(is_nothing, sql.lit("none of the fields is there")),
+    )

@@ -1,0 +1,263 @@
+"""Delta and Iceberg tables, through the pure-Python packages: no jars.
+
+Executors write Parquet files with pyarrow, one for each task and partition of the table, and give back
+their names; the driver commits the names. No row passes through the driver. A task that fails and runs again
+leaves a file that nobody has committed, which no reader sees.
+
+A commit carries the query and the number of its batch: in Delta as the transaction of an application
+(`txn`), in Iceberg as properties of the snapshot. Whoever appends looks there first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hedgerow.errors import HedgerowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, Row
+
+NAMESPACE = "hedgerow"
+CATALOG = "catalog.db"
+MAX_OPEN = 32  # Clocks that jump may spread one batch over thousands of hours: each open file has buffers.
+_COMPRESSION = "zstd"
+_QUERY, _BATCH = "hedgerow.query", "hedgerow.batch"
+_NEEDS = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # what readers take for a null in the name of a directory
+_WRITTEN = "path string, bytes long, rows long, partition array<string>"
+
+
+def check_installed(form: str) -> None:
+    """HedgerowError: what is missing."""
+    for package in _NEEDS[form]:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise HedgerowError(
+                f"a table of the form {form} needs {package}; type: pip install 'hedgerow[lake]'"
+            ) from error
+
+
+def append(
+    rows: DataFrame,
+    batch_id: int,
+    form: str,
+    place: str,
+    name: str,
+    query: str,
+    partition_by: tuple[str, ...],
+) -> bool:
+    """Commit the rows as this batch of this query; False: they are there already."""
+    table = (_Delta if form == "delta" else _Iceberg)(Path(place).absolute(), name, partition_by)
+    if table.has(query, batch_id):
+        return False
+    writing = Writing(str(table.where), partition_by, table.keeps_partition_columns, f"{batch_id:08}")
+    written = rows.mapInArrow(writing.write, _WRITTEN).collect()
+    table.commit(written, _arrow_schema(rows), query, batch_id)
+    return True
+
+
+def files_of(form: str, place: str, name: str) -> list[str] | None:
+    """The files of a table as it is now; None: there is no such table."""
+    return (_Delta if form == "delta" else _Iceberg)(Path(place).absolute(), name, ()).files()
+
+
+class Writing(NamedTuple):
+    """What executors do."""
+
+    where: str
+    partition_by: tuple[str, ...]
+    keeps_partition_columns: bool
+    prefix: str
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All batches of a task into files; what was written, for the driver."""
+        import pyarrow as pa
+
+        files: dict[tuple[Any, ...], _File] = {}
+        for batch in batches:
+            for values, part in self._split(pa.Table.from_batches([batch])):
+                file = files.pop(values, None)
+                if file is None:
+                    if len(files) == MAX_OPEN:
+                        yield files.pop(next(iter(files))).close()
+                    file = _File(self, values, part.schema)
+                files[values] = file  # The one that was written longest ago stands first.
+                file.writer.write_table(part)
+        for file in files.values():
+            yield file.close()
+
+    def _split(self, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+        """The rows of each partition of the table."""
+        import pyarrow.compute as pc
+
+        if not self.partition_by:
+            yield (), rows
+            return
+        keys = rows.select(self.partition_by).group_by(list(self.partition_by)).aggregate([]).to_pylist()
+        for key in keys:
+            part = rows
+            for name, value in key.items() if len(keys) > 1 else ():
+                is_here = pc.is_null(part[name]) if value is None else pc.equal(part[name], value)
+                part = part.filter(is_here)
+            if not self.keeps_partition_columns:
+                part = part.drop_columns(list(self.partition_by))
+            yield tuple(key.values()), part
+
+
+class _File:
+    def __init__(self, writing: Writing, values: tuple[Any, ...], schema: pa.Schema) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        self._values = values
+        pairs = zip(writing.partition_by, values, strict=True)
+        directory = Path(
+            writing.where, *(f"{name}={_NULL if value is None else value}" for name, value in pairs)
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        # A task may run twice at the same time: never one name for both.
+        self._path = directory / f"{writing.prefix}-{uuid.uuid4().hex}.parquet"
+        self.writer = ParquetWriter(self._path, schema, compression=_COMPRESSION)
+
+    def close(self) -> pa.RecordBatch:
+        import pyarrow as pa
+        from pyarrow.parquet import read_metadata
+
+        self.writer.close()
+        # The commit is durable, so what it names has to be before.
+        for path in (self._path, self._path.parent):
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        row = {
+            "path": str(self._path),
+            "bytes": self._path.stat().st_size,
+            "rows": read_metadata(self._path).num_rows,
+            "partition": [None if value is None else str(value) for value in self._values],
+        }
+        types = [pa.string(), pa.int64(), pa.int64(), pa.list_(pa.string())]
+        return pa.RecordBatch.from_pylist([row], pa.schema(list(zip(row, types, strict=True))))
+
+
+def _arrow_schema(rows: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(rows.schema, timezone="UTC")
+
+
+class _Delta:
+    keeps_partition_columns = False
+
+    def __init__(self, place: Path, name: str, partition_by: tuple[str, ...]) -> None:
+        self.where = place / name
+        self._partition_by = partition_by
+
+    def files(self) -> list[str] | None:
+        table = self._open()
+        return None if table is None else [str(self.where / path) for path in table.file_uris()]
+
+    def has(self, query: str, batch_id: int) -> bool:
+        table = self._open()
+        version = None if table is None else table.transaction_version(query)
+        return version is not None and version >= batch_id
+
+    def commit(self, written: list[Row], schema: pa.Schema, query: str, batch_id: int) -> None:
+        from deltalake import CommitProperties, DeltaTable, Transaction
+        from deltalake.transaction import AddAction
+
+        table = self._open()
+        if table is None:
+            table = DeltaTable.create(
+                str(self.where), schema, mode="ignore", partition_by=list(self._partition_by)
+            )
+        now_ms = int(time.time() * 1000)
+        actions = [
+            AddAction(
+                path=str(Path(file.path).relative_to(self.where)),
+                size=file.bytes,
+                partition_values=dict(zip(self._partition_by, file.partition, strict=True)),
+                modification_time=now_ms,
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+            for file in written
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            schema,
+            list(self._partition_by),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch_id)]),
+        )
+
+    def _open(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.where)) if DeltaTable.is_deltatable(str(self.where)) else None
+
+
+def open_catalog(place: Path) -> Any:
+    """The catalog of the Iceberg tables below `place`: a file of SQLite beside them."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    place.mkdir(parents=True, exist_ok=True)
+    return SqlCatalog(NAMESPACE, uri=f"sqlite:///{place / CATALOG}", warehouse=_uri(place))
+
+
+def _uri(path: str | Path) -> str:
+    """As pyiceberg reads it: it takes `%3D` for three characters."""
+    return f"file://{path}"
+
+
+class _Iceberg:
+    keeps_partition_columns = True
+
+    def __init__(self, place: Path, name: str, partition_by: tuple[str, ...]) -> None:
+        self.where = place / name
+        self._partition_by = partition_by
+        self._catalog = open_catalog(place)
+        self._identifier = (NAMESPACE, name)
+
+    def files(self) -> list[str] | None:
+        table = self._open()
+        return None if table is None else [task.file.file_path for task in table.scan().plan_files()]
+
+    def has(self, query: str, batch_id: int) -> bool:
+        table = self._open()
+        for snapshot in reversed([] if table is None else table.metadata.snapshots):
+            properties = snapshot.summary.additional_properties
+            if properties.get(_QUERY) == query:
+                return int(properties[_BATCH]) >= batch_id
+        return False
+
+    def commit(self, written: list[Row], schema: pa.Schema, query: str, batch_id: int) -> None:
+        table = self._open() or self._create(schema)
+        properties = {_QUERY: query, _BATCH: str(batch_id)}
+        paths = [_uri(file.path) for file in written]
+        if paths:
+            table.add_files(paths, properties, check_duplicate_files=False)
+
+    def _open(self) -> Any:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+
+    def _create(self, schema: pa.Schema) -> Any:
+        self._catalog.create_namespace_if_not_exists(NAMESPACE)
+        creation = self._catalog.create_table_transaction(self._identifier, schema, location=_uri(self.where))
+        # In the same step: a table that was made without its partitions would stay so.
+        with creation.update_spec() as spec:
+            for name in self._partition_by:
+                spec.add_identity(name)
+        return creation.commit_transaction()

@@ -1,0 +1,118 @@
+"""How far a running query is: for the terminal, and as data for whoever draws it.
+
+Each job's progress is one small JSON file, `TABLES/_progress/JOB.json`, which is replaced whole, and where a
+broker is given a retained message on `hedgerow/pipeline/JOB` with the same content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TOPIC_PREFIX = "hedgerow/pipeline/"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    job: str
+    state: str
+    """running, finished, stopped or failed"""
+    batch: int = -1
+    """The last that is done; -1: none yet."""
+    rows: int = 0
+    """Of that batch."""
+    rows_per_s: float = 0.0
+    total_rows: int = 0
+    """Since the query was started."""
+    behind: int | None = None
+    """Rows that the journals have and the query has not; None where that is not known."""
+    batch_s: float = 0.0
+    reason: str = ""
+
+    def line(self) -> str:
+        parts = [f"{self.job}: {self.state}"]
+        if self.batch >= 0:
+            parts.append(f"batch {self.batch}, {self.rows} rows in {self.batch_s:.1f} s")
+            parts.append(f"{self.rows_per_s:,.0f} rows/s, {self.total_rows:,} rows in all")
+        if self.behind is not None:
+            parts.append(f"{self.behind:,} behind")
+        if self.reason:
+            parts.append(self.reason)
+        return ", ".join(parts)
+
+
+class Watch:
+    """One query, looked at from time to time."""
+
+    def __init__(self, job: str, query: StreamingQuery) -> None:
+        self.job = job
+        self.query = query
+        self._total_rows = 0
+        self._last_batch = -1
+        self._progress = Progress(job, "running")
+
+    def look(self) -> Progress:
+        """Batches without rows do not show: they are only ticks of the trigger."""
+        for reported in self.query.recentProgress:
+            batch = int(reported["batchId"])
+            if batch > self._last_batch:
+                self._last_batch = batch
+                self._total_rows += int(reported["numInputRows"])
+                self._progress = _read(self.job, reported, self._total_rows)
+        return self._progress
+
+
+def _read(job: str, reported: Mapping[str, Any], total_rows: int) -> Progress:
+    rows = int(reported["numInputRows"])
+    batch_s = float(reported["durationMs"].get("triggerExecution", 0)) / 1_000
+    return Progress(
+        job,
+        "running",
+        int(reported["batchId"]),
+        rows,
+        rows / batch_s if batch_s else 0.0,
+        total_rows,
+        _behind(reported["sources"]),
+        batch_s,
+    )
+
+
+def _behind(sources: list[Mapping[str, Any]]) -> int | None:
+    """By the offsets of the data source `hedgerow`; other sources have others."""
+    behind = None
+    for source in sources:
+        latest, end = (_positions(source.get(key)) for key in ("latestOffset", "endOffset"))
+        if latest is not None and end is not None:
+            behind = (behind or 0) + sum(max(0, at - end.get(journal, 0)) for journal, at in latest.items())
+    return behind
+
+
+def _positions(offset: object) -> dict[str, int] | None:
+    document = json.loads(offset) if isinstance(offset, str) else offset
+    journals = document.get("journals") if isinstance(document, Mapping) else None
+    return {name: int(at) for name, at in journals.items()} if isinstance(journals, Mapping) else None
+
+
+def store(progress: Progress, tables: Path) -> None:
+    place = tables / "_progress"
+    place.mkdir(parents=True, exist_ok=True)
+    fresh = place / f".{progress.job}.new"
+    fresh.write_text(json.dumps(asdict(progress)))
+    fresh.replace(place / f"{progress.job}.json")
+
+
+def load(tables: Path) -> dict[str, Progress]:
+    """By job; what is damaged or of another version is left out."""
+    found = {}
+    for path in sorted((tables / "_progress").glob("*.json")):
+        try:
+            found[path.stem] = Progress(**json.loads(path.read_text()))
+        except (ValueError, TypeError):
+            continue
+    return found

@@ -1,0 +1,174 @@
+"""What each job reads and writes: the jobs' functions, put between source and tables.
+
+A job of the table `JOBS` is a *stream*, whose queries go on from their checkpoints wherever they were ended,
+or a *summary*, which is calculated anew from the tables each time. All tables are below one directory or URL:
+
+    journals ─ ingest ─► bronze ─ readings ─► readings ─ anomalies ─► anomalies
+        │                  │          └─────► quarantine
+        └─ hot ─► hot      └─ quality ─► quality, gaps
+             └──► $hedgerow/plan/BROKER
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from hedgerow.errors import ConfigError
+from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
+from hedgerow.pipeline.plan import Planner, to_broker
+from hedgerow.pipeline.rules import Rules
+from hedgerow.pipeline.tables import checkpoint_place, read_table, read_table_stream, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+PARQUET = "parquet"
+CATCH_UP_LATE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What people choose. `every_s` is how often a stream looks for more; None: until nothing is left."""
+
+    journals: tuple[str, ...]
+    tables: str
+    rules: Rules
+    topics: tuple[str, ...] = ()
+    start: str = "earliest"
+    """A position of the data source (`startingPosition`), or a time (ISO 8601)."""
+    form: str = PARQUET
+    rows_per_batch: int | None = None
+    every_s: float | None = None
+    broker: str | None = None
+    """Where plans are published."""
+    connect: Mapping[str, Any] = field(default_factory=dict)
+    """Of `hedgerow.connect`, for that."""
+    plan_for: tuple[str, ...] = ()
+    """Brokers that get a plan; without any, those that journals are of."""
+    share: float = hot.SHARE
+    capacity: int | None = None
+
+
+def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[str, ...] = ()) -> DataFrame:
+    """The journals, as a stream. What `job` has taken may be removed from them."""
+    options = {
+        "journals": json.dumps(settings.journals),
+        "reader": f"hedgerow-{job}",
+        "gaps": f"{settings.tables}/_gaps",
+    }
+    if settings.topics:
+        options["topics"] = json.dumps(settings.topics)
+    if columns:
+        options["columns"] = json.dumps(columns)
+    if settings.rows_per_batch is not None:
+        options["rowsPerBatch"] = str(settings.rows_per_batch)
+    is_time = settings.start[:4].isdigit()
+    options["startingTime" if is_time else "startingPosition"] = settings.start
+    return spark.readStream.format("hedgerow").options(**options).load()
+
+
+def bronze_stream(spark: SparkSession, settings: Settings, job: str) -> DataFrame:
+    """Bronze as it grows. Only the Parquet table is a stream; beside another the journals are read again."""
+    source = messages(spark, settings, job)
+    if settings.form != PARQUET:
+        return ingest.bronze(source)
+    return read_table_stream(spark, settings.tables, "bronze", ingest.bronze_schema(source.schema))
+
+
+def start_ingest(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+    writer = ingest.write_bronze(messages(spark, settings, "ingest"), settings.tables, settings.form)
+    return [start(writer, "ingest", settings)]
+
+
+def start_readings(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+    """Two queries, since a message goes to one of two tables, and each is written exactly once."""
+    queries = []
+    for name, select in (("readings", readings.readings), ("quarantine", readings.quarantine)):
+        rows = select(readings.once(bronze_stream(spark, settings, name)), settings.rules)
+        queries.append(start(write_table(rows, settings.tables, name, query=name), name, settings))
+    return queries
+
+
+def start_anomalies(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+    schema = StructType.fromDDL(readings.READING_SCHEMA)
+    assert isinstance(schema, StructType)
+    stream = read_table_stream(spark, settings.tables, "readings", schema)
+    writer = write_table(anomalies.anomalies(stream), settings.tables, "anomalies", query="anomalies")
+    return [start(writer, "anomalies", settings)]
+
+
+def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+    source = messages(spark, settings, "hot", ("broker", "topic", "received_at"))
+    planner = None
+    if settings.broker is not None:
+        planner = Planner(to_broker(settings.broker, **settings.connect), settings.plan_for)
+
+    def handle(counts: DataFrame, batch_id: int) -> None:
+        ranked = hot.hot_topics(counts, settings.share, settings.capacity).persist()
+        try:
+            # A batch that comes again replaces what it wrote.
+            ranked.coalesce(1).write.mode("overwrite").parquet(f"{settings.tables}/hot/batch={batch_id}")
+            if planner is not None:
+                planner.publish_plans(ranked, batch_id)
+        finally:
+            ranked.unpersist()
+
+    # A history is not read in the order of its times: one journal may be far ahead of another.
+    late_s = hot.LATE_S if settings.every_s is not None else CATCH_UP_LATE_S
+    counts = hot.topic_counts(source, late_s=late_s)
+    writer = counts.writeStream.foreachBatch(handle).outputMode("append")
+    checkpoint = checkpoint_place(settings.tables, "hot")
+    return [start(writer.option("checkpointLocation", checkpoint), "hot", settings)]
+
+
+def start(writer: DataStreamWriter, name: str, settings: Settings) -> StreamingQuery:
+    if settings.every_s is None:
+        return writer.queryName(name).trigger(availableNow=True).start()
+    return (
+        writer.queryName(name).trigger(processingTime=f"{settings.every_s * 1000:.0f} milliseconds").start()
+    )
+
+
+def summarise_quality(spark: SparkSession, settings: Settings) -> None:
+    schema = ingest.bronze_schema(messages(spark, settings, "quality").schema)
+    bronze = read_table(spark, settings.tables, "bronze", settings.form, schema)
+    deliveries = quality.deliveries(bronze).persist()
+    try:
+        for name, rows in (("quality", quality.summarise(deliveries)), ("gaps", quality.gaps(deliveries))):
+            rows.coalesce(1).write.mode("overwrite").parquet(f"{settings.tables}/{name}")
+    finally:
+        deliveries.unpersist()
+
+
+STREAMS: dict[str, tuple[Callable[[SparkSession, Settings], list[StreamingQuery]], str]] = {
+    "ingest": (start_ingest, "journals to bronze, every message once"),
+    "readings": (start_readings, "bronze to readings by the rules; what cannot be read to quarantine"),
+    "hot": (start_hot, "hot topics of the whole network, and the plan that mobile brokers follow"),
+    "anomalies": (start_anomalies, "readings that are unlike those before them"),
+}
+"""In the order in which they need each other."""
+
+SUMMARIES: dict[str, tuple[Callable[[SparkSession, Settings], None], str]] = {
+    "quality": (summarise_quality, "delay, loss, duplicates and gaps of each link, topic and subscriber"),
+}
+
+JOBS = {name: text for name, (_, text) in (*STREAMS.items(), *SUMMARIES.items())}
+
+
+def check_jobs(names: tuple[str, ...]) -> tuple[str, ...]:
+    """In the order in which they are run; all, if none is named."""
+    import difflib
+
+    for name in names:
+        if name not in JOBS:
+            nearest = difflib.get_close_matches(name, JOBS, 1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(JOBS)}"
+            raise ConfigError(f'no job "{name}"; {hint}')
+    return tuple(name for name in JOBS if not names or name in names)

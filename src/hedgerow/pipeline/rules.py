@@ -1,0 +1,326 @@
+"""The table that says how payloads are read: which topics have which format, fields, units and limits.
+
+It is a TOML file. The first `[[reading]]` whose filter matches a topic is the one that counts; topics of
+`[ignore]` are left out on purpose. Every key is checked when the file is read, so that a slip of the pen
+stops the pipeline at its start, and is never a table full of nulls.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hedgerow.errors import ConfigError, TopicError
+from hedgerow.topics import MAX_LEVELS, validate_filter
+
+FARM = Path(__file__).with_name("farm.toml")
+FORMATS = ("json", "csv", "number", "text")
+TYPES = ("number", "text", "boolean")
+TIME_UNITS = ("s", "ms", "us", "iso")
+MAX_RULES = 200  # Each is a branch of the query that Spark compiles.
+MAX_FIELDS = 100  # of a rule
+MAX_PAYLOAD_BYTES = 65_536
+LARGEST_PAYLOAD_BYTES = 16 * 1024 * 1024
+
+_TABLE_KEYS = ("reading", "ignore")
+_IGNORE_KEYS = ("filters",)
+_RULE_KEYS = (
+    "name", "filter", "format", "fields", "field", "type", "unit", "min", "max", "time", "sensor", "columns",
+    "delimiter", "max_bytes",
+)  # fmt: skip
+_FIELD_KEYS = ("path", "type", "unit", "min", "max", "optional")
+_TIME_KEYS = ("path", "unit")
+_PATH = re.compile(r"([^.\[\]'\"]+|\[[0-9]{1,9}\])(\.[^.\[\]'\"]+|\[[0-9]{1,9}\])*")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a payload."""
+
+    name: str | int
+    """A number is a level of the topic, from 1."""
+    path: str | None
+    """JSON path, name of a CSV column, or the name before `=`; None: the payload is the value."""
+    type: str = "number"
+    unit: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Where a payload says when it was measured."""
+
+    path: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    filter: str
+    format: str
+    fields: tuple[Field, ...]
+    sensor: tuple[int, ...] | str = ()
+    """Levels of the topic, from 1, or a path; (): the topic."""
+    time: Time | None = None
+    """None: published_at, or received_at where it is missing."""
+    columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    max_bytes: int = MAX_PAYLOAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    readings: tuple[Rule, ...]
+    ignored: tuple[str, ...] = ()
+
+
+def load_rules(path: Path = FARM) -> Rules:
+    """ConfigError: what is wrong, with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the rules cannot be read: {error}") from error
+    return parse_rules(text, str(path))
+
+
+def parse_rules(text: str, source: str = "rules") -> Rules:
+    """ConfigError: what is wrong, with line and key."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    whole = _Part(source, table)
+    whole.check_keys(_TABLE_KEYS)
+    ignore = whole.part("ignore")
+    ignore.check_keys(_IGNORE_KEYS)
+    ignored = tuple(ignore.topic_filter("filters", one) for one in ignore.strings("filters"))
+    given = table.get("reading", [])
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        whole.refuse("reading", "is not a list of tables: write [[reading]] above each")
+    if not given:
+        whole.refuse("reading", "is missing: the file has no rule")
+    if len(given) > MAX_RULES:
+        whole.refuse("reading", f"has {len(given)} rules; at most {MAX_RULES} may be")
+    places = _places(text, source, len(given))
+    rules = tuple(_rule(_Part(place, one)) for place, one in zip(places, given, strict=True))
+    names = [rule.name for rule in rules]
+    for place, rule in zip(places, rules, strict=True):
+        if names.count(rule.name) > 1:
+            raise ConfigError(
+                f"{place}: the name {rule.name!r} is given twice: give each rule a name of its own"
+            )
+    return Rules(rules, ignored)
+
+
+def _places(text: str, source: str, count: int) -> list[str]:
+    """Where each rule begins, as people look for it."""
+    heads = [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.match(r"\s*\[\[\s*reading\s*\]\]", line)
+    ]
+    if len(heads) != count:  # written as an inline array, or inside of a string
+        return [f"{source}: reading {number}" for number in range(1, count + 1)]
+    return [f"{source}, line {line}: reading {number}" for number, line in enumerate(heads, 1)]
+
+
+def _rule(part: _Part) -> Rule:
+    part.check_keys(_RULE_KEYS)
+    topic_filter = part.topic_filter("filter", part.string("filter"))
+    kind = part.choice("format", FORMATS)
+    columns = _columns(part, kind)
+    check_path = partial(_check_path, kind=kind, columns=columns)
+    fields = _fields(part, kind, check_path)
+    for one in fields:
+        _check_level(part, "field", one.name, topic_filter)
+    delimiter = part.string("delimiter", ",")
+    if len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
+        part.refuse("delimiter", f"{delimiter!r} is not one ASCII character, or ends a text or a line")
+    max_bytes = part.table.get("max_bytes", MAX_PAYLOAD_BYTES)
+    if type(max_bytes) is not int or not 0 < max_bytes <= LARGEST_PAYLOAD_BYTES:
+        part.refuse("max_bytes", f"is not a number from 1 to {LARGEST_PAYLOAD_BYTES}")
+    sensor = _sensor(part, kind, topic_filter, check_path)
+    name = part.string("name", topic_filter)
+    return Rule(
+        name, topic_filter, kind, fields, sensor, _time(part, kind, check_path), columns, delimiter, max_bytes
+    )
+
+
+def _columns(part: _Part, kind: str) -> tuple[str, ...]:
+    if kind != "csv":
+        for key in ("columns", "delimiter"):
+            if key in part.table:
+                part.refuse(key, "is for the format csv")
+        return ()
+    columns = tuple(part.strings("columns"))
+    if not columns:
+        part.refuse("columns", "is missing: name the columns in order, and '' what is of no use")
+    named = [name for name in columns if name]
+    if len(set(named)) != len(named):
+        part.refuse("columns", "names a column twice")
+    if len(columns) > MAX_FIELDS:
+        part.refuse("columns", f"has more than {MAX_FIELDS} names")
+    return columns
+
+
+def _fields(part: _Part, kind: str, check_path: Any) -> tuple[Field, ...]:
+    """Several by name, or the one that the payload is."""
+    if "fields" not in part.table:
+        if kind in ("json", "csv"):
+            part.refuse("fields", f"is missing: what of the {kind} is to be read?")
+        name = part.table.get("field", "value")
+        if type(name) is not int and (not isinstance(name, str) or not name):
+            part.refuse("field", "is neither a name nor the number of a topic's level")
+        return (_field(part, name, None, "number" if kind == "number" else None),)
+    if kind == "number":
+        part.refuse("fields", "is not for the format number: the payload is the value")
+    for key in ("field", "type", "unit", "min", "max"):
+        if key in part.table:
+            part.refuse(key, "is given beside fields: write it in each field")
+    fields = part.part("fields")
+    if not fields.table:
+        fields.refuse("", "is empty")
+    if len(fields.table) > MAX_FIELDS:
+        fields.refuse("", f"has more than {MAX_FIELDS} fields")
+    found = []
+    for name in fields.table:
+        one = fields.part(name)
+        one.check_keys(_FIELD_KEYS)
+        path = one.string("path", name)
+        check_path(one, "path", path)
+        found.append(_field(one, name, path, None))
+    return tuple(found)
+
+
+def _field(part: _Part, name: str | int, path: str | None, only: str | None) -> Field:
+    type_ = part.choice("type", TYPES if only is None else (only,), "number")
+    minimum, maximum = part.number("min"), part.number("max")
+    if type_ != "number":
+        for key in ("unit", "min", "max"):
+            if key in part.table:
+                part.refuse(key, f"is for numbers, and the type is {type_}")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        part.refuse("min", f"is greater than max: {minimum:g} > {maximum:g}")
+    optional = part.table.get("optional", False)
+    if not isinstance(optional, bool):
+        part.refuse("optional", "is neither true nor false")
+    unit = part.string("unit", "") or None
+    return Field(name, path, type_, unit, minimum, maximum, optional)
+
+
+def _time(part: _Part, kind: str, check_path: Any) -> Time | None:
+    if "time" not in part.table:
+        return None
+    time = part.part("time")
+    time.check_keys(_TIME_KEYS)
+    path = time.string("path")
+    if kind == "number" or "fields" not in part.table:
+        time.refuse("path", "the payload is one value: it has no place for a time")
+    check_path(time, "path", path)
+    return Time(path, time.choice("unit", TIME_UNITS))
+
+
+def _sensor(part: _Part, kind: str, topic_filter: str, check_path: Any) -> tuple[int, ...] | str:
+    given = part.table.get("sensor", [])
+    if isinstance(given, str):
+        if kind == "number" or "fields" not in part.table:
+            part.refuse("sensor", "is a path, and the payload is one value: give the levels of the topic")
+        check_path(part, "sensor", given)
+        return given
+    if not isinstance(given, list) or any(type(level) is not int for level in given):
+        part.refuse("sensor", "is neither a list of the topic's levels, from 1, nor a path")
+    for level in given:
+        _check_level(part, "sensor", level, topic_filter)
+    return tuple(given)
+
+
+def _check_level(part: _Part, key: str, level: str | int, topic_filter: str) -> None:
+    if isinstance(level, str):
+        return
+    levels = topic_filter.split("/")
+    # A topic that "#" matches may end above that level.
+    most = MAX_LEVELS if levels[-1] == "#" else len(levels)
+    if not 1 <= level <= most:
+        part.refuse(key, f"{level} is no level of {topic_filter!r}: they count from 1 to {most}")
+
+
+def _check_path(part: _Part, key: str, path: str, *, kind: str, columns: tuple[str, ...]) -> None:
+    if kind == "csv" and path not in columns:
+        nearest = difflib.get_close_matches(path, columns, 1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        part.refuse(key, f"columns has no {path!r}{hint}")
+    if kind == "json" and _PATH.fullmatch(path) is None:
+        part.refuse(key, f"{path!r} is no path: write a.b, or a.list[0].b")
+    if kind == "text" and re.fullmatch(r"[^\s=,;]+", path) is None:
+        part.refuse(key, f"{path!r} is no name that can stand before '='")
+
+
+class _Part:
+    """A table of the file, and how to speak of it."""
+
+    def __init__(self, place: str, table: Mapping[str, Any], above: str = "") -> None:
+        self.table = table
+        self._place = place
+        self._above = above
+
+    def refuse(self, key: str, what: str) -> NoReturn:
+        raise ConfigError(f"{self._place}: {'.'.join(filter(None, (self._above, key)))} {what}")
+
+    def check_keys(self, known: tuple[str, ...]) -> None:
+        for key in self.table:
+            if key not in known:
+                nearest = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+                self.refuse(key, f"is no key here; {hint}")
+
+    def part(self, key: str) -> _Part:
+        table = self.table.get(key, {})
+        if not isinstance(table, dict):
+            self.refuse(key, "is not a table")
+        return _Part(self._place, table, ".".join(filter(None, (self._above, key))))
+
+    def string(self, key: str, default: str | None = None) -> str:
+        value = self.table.get(key, default)
+        if value is None:
+            self.refuse(key, "is missing")
+        if not isinstance(value, str) or (not value and default is None):
+            self.refuse(key, "is not a text")
+        return value
+
+    def strings(self, key: str) -> list[str]:
+        value = self.table.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            self.refuse(key, "is not a list of texts")
+        return value
+
+    def choice(self, key: str, words: tuple[str, ...], default: str | None = None) -> str:
+        value = self.string(key, default)
+        if value not in words:
+            nearest = difflib.get_close_matches(value, words, 1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            self.refuse(key, f"is {value!r}, not one of {', '.join(words)}{hint}")
+        return value
+
+    def number(self, key: str) -> float | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not isfinite(value):
+            self.refuse(key, "is not a number")
+        return float(value)
+
+    def topic_filter(self, key: str, value: str) -> str:
+        try:
+            return validate_filter(value)
+        except TopicError as error:
+            self.refuse(key, f"is no topic filter: {error}")

@@ -1,0 +1,148 @@
+"""Runs jobs: once, in order, until nothing is left; or as long as nobody says stop.
+
+A stop lets the batches that are under way finish. It is never needed for the tables' sake: what is ended in
+any other way goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import HedgerowError
+from hedgerow.pipeline import progress
+from hedgerow.pipeline.progress import Progress, Watch
+from hedgerow.pipeline.queries import STREAMS, SUMMARIES, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_S = 0.5
+STOP_S = 30.0
+SUMMARY_S = 300.0  # between two summaries, while streams run
+
+Tell = Callable[[Progress], None]
+
+
+class Runner:
+    """`tell` is given what has changed."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, tell: Tell) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._tell = tell
+        self._told: dict[str, Progress] = {}
+        self._tables = Path(settings.tables) if "://" not in settings.tables else None
+        self.is_stopping = False
+
+    def run(self, jobs: tuple[str, ...]) -> None:
+        """HedgerowError: a query failed, and why. The others are stopped."""
+        if self._settings.every_s is None:
+            self._run_once(jobs)
+        else:
+            self._run_on(jobs)
+
+    def stop(self) -> None:
+        """May be called from a signal handler."""
+        self.is_stopping = True
+
+    def _run_once(self, jobs: tuple[str, ...]) -> None:
+        for job in jobs:
+            if self.is_stopping:
+                return
+            if job in SUMMARIES:
+                self._summarise(job)
+            else:
+                self._wait_for(self._start(job))
+
+    def _run_on(self, jobs: tuple[str, ...]) -> None:
+        watches: list[Watch] = []
+        summaries = [job for job in jobs if job in SUMMARIES]
+        try:
+            for job in jobs:
+                if job in STREAMS:
+                    watches += self._start(job)
+            summary_at = time.monotonic() + SUMMARY_S
+            while not self.is_stopping:
+                self._look(watches)
+                if summaries and time.monotonic() >= summary_at:
+                    for job in summaries:
+                        self._summarise(job)
+                    summary_at = time.monotonic() + SUMMARY_S
+                time.sleep(LOOK_S)
+        finally:
+            self._stop(watches)
+        for job in summaries:
+            self._summarise(job)
+
+    def _start(self, job: str) -> list[Watch]:
+        start, _ = STREAMS[job]
+        try:
+            return [Watch(query.name, query) for query in start(self._spark, self._settings)]
+        except Exception as error:
+            raise HedgerowError(f"{job}: {explain(error)}") from error
+
+    def _wait_for(self, watches: list[Watch]) -> None:
+        try:
+            while any(watch.query.isActive for watch in watches) and not self.is_stopping:
+                self._look(watches)
+                time.sleep(LOOK_S / 5)
+            self._look(watches)
+        finally:
+            self._stop(watches)
+
+    def _look(self, watches: list[Watch]) -> None:
+        for watch in watches:
+            error = watch.query.exception()
+            if error is not None:
+                reason = explain(error)
+                self._report(replace(watch.look(), state="failed", reason=reason))
+                raise HedgerowError(f"{watch.job}: {reason}")
+            self._report(watch.look())
+
+    def _stop(self, watches: list[Watch]) -> None:
+        """Each after its batch. One whose batch takes too long is interrupted: it will be done again."""
+        give_up_at = time.monotonic() + STOP_S
+        for watch in watches:
+            was_active = watch.query.isActive
+            while watch.query.status["isTriggerActive"] and time.monotonic() < give_up_at:
+                time.sleep(LOOK_S / 10)
+            watch.query.stop()
+            if watch.query.exception() is None:
+                self._report(replace(watch.look(), state="stopped" if was_active else "finished"))
+
+    def _summarise(self, job: str) -> None:
+        summarise, _ = SUMMARIES[job]
+        self._report(Progress(job, "running"))
+        began_at = time.monotonic()
+        try:
+            summarise(self._spark, self._settings)
+        except Exception as error:
+            reason = explain(error)
+            self._report(Progress(job, "failed", reason=reason))
+            raise HedgerowError(f"{job}: {reason}") from error
+        self._report(Progress(job, "finished", batch_s=time.monotonic() - began_at))
+
+    def _report(self, news: Progress) -> None:
+        if self._told.get(news.job) == news:
+            return
+        self._told[news.job] = news
+        if self._tables is not None:
+            progress.store(news, self._tables)
+        self._tell(news)
+
+
+def explain(error: BaseException) -> str:
+    """One line: our own words where a part of ours said why, the first of Spark's otherwise."""
+    text = str(error)
+    ours = re.findall(r"^(?:hedgerow\.errors\.)\w+: (.+)$", text, re.MULTILINE)
+    if ours:
+        return str(ours[-1])
+    if isinstance(error, HedgerowError):
+        return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

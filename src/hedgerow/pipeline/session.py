@@ -1,0 +1,96 @@
+"""A Spark session, for a master of the user's choice: the one place that knows how Spark is set up.
+
+What the user has set (`--conf`, the environment, spark-defaults.conf through SPARK_HOME) is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import hedgerow
+from hedgerow.errors import HedgerowError
+from hedgerow.pipeline.java import find_java, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+# For every master.
+COMMON = {
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"  # transformWithState's
+    ),
+}
+# On a laptop or a gateway a task costs more than what it works on. The number of shuffle partitions is
+# frozen into a query's checkpoint at its first run; Spark's own 200 cost 2 s for a window of ten rows.
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+CLUSTER = {"spark.sql.shuffle.partitions": "64"}
+
+
+def open_session(
+    name: str, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, with the data source and the sink `hedgerow` registered.
+
+    `settings` go before ours. HedgerowError: no Spark or no Java, and what to do.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise HedgerowError("the pipeline needs Spark; type: pip install 'hedgerow[spark]'") from error
+    prepare_environment(master)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**settings_for(master), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    from hedgerow.pipeline.source import HedgerowDataSource
+
+    session.dataSource.register(HedgerowDataSource)
+    return session
+
+
+def settings_for(master: str) -> dict[str, str]:
+    """What we set; `local…` is one small machine."""
+    settings = COMMON | (SMALL if master.startswith("local") else CLUSTER)
+    if is_here(master):
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOG_SETTINGS}"
+    return settings
+
+
+def is_here(master: str) -> bool:
+    """Does all of it run on this machine?"""
+    return master.startswith("local") or urlsplit(master).hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def prepare_environment(master: str) -> None:
+    """What Spark's launcher and the processes that it starts read."""
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_here(master) else "python3")
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_here(master):
+        # A host name that resolves to an address of a network that has gone would stop it.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Workers unpickle our classes; what runs from a source tree may not be installed.
+        source = str(Path(hedgerow.__file__).parent.parent)
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if source not in paths:
+            os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, paths)])

@@ -1,0 +1,151 @@
+"""Tables below one directory, as Parquet, Delta or Iceberg; a batch that is run again is in them once.
+
+Parquet goes through Spark's own streaming file sink, which lists the files of each batch in
+`_spark_metadata`; who reads the table through Spark sees only what is listed. For Delta and Iceberg the
+executors write Parquet files and the driver commits their names in one step (`lake`), together with the
+query's id and the number of the batch: a batch whose number is there already is not committed again. Files
+without a commit are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hedgerow.errors import HedgerowError
+from hedgerow.pipeline import lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+FORMS = ("parquet", "delta", "iceberg")
+CHECKPOINTS = "_checkpoints"
+COMPRESSION = "zstd"
+_METADATA = "_spark_metadata"
+
+
+def read_table(
+    spark: SparkSession, place: str, name: str, form: str = "parquet", schema: StructType | None = None
+) -> DataFrame:
+    """The table as it is now. Without a schema, Spark guesses the types of the columns that partition it.
+
+    HedgerowError: there is no such table.
+    """
+    check_form(form)
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    where = table_place(place, name)
+    if form == "parquet":
+        if not (Path(where) / _METADATA).is_dir():
+            raise _no_table(place, name)
+        return _in_order(reader.parquet(where), schema)
+    files = lake.files_of(form, place, name)
+    if files is None:
+        raise _no_table(place, name)
+    if not files and schema is None:
+        raise HedgerowError(f"the table {name} below {place} is empty: reading it needs a schema")
+    if not files:
+        return spark.createDataFrame([], schema)
+    # Delta leaves what partitions a table to the names of the directories, Iceberg has it in the files.
+    found = (reader.option("basePath", where) if form == "delta" else reader).parquet(*files)
+    return _in_order(found, schema)
+
+
+def read_table_stream(spark: SparkSession, place: str, name: str, schema: StructType) -> DataFrame:
+    """What is added to a table of Parquet, as a stream; the table may be made later."""
+    where = table_place(place, name)
+    Path(where).mkdir(parents=True, exist_ok=True)
+    return _in_order(spark.readStream.schema(schema).parquet(where), schema)
+
+
+def write_table(
+    rows: DataFrame,
+    place: str,
+    name: str,
+    *,
+    form: str = "parquet",
+    query: str,
+    partition_by: Sequence[str] = (),
+    files: int | None = None,
+) -> DataStreamWriter:
+    """The query that appends a stream to a table, each row once; choose a trigger and start it.
+
+    Its checkpoint is `place`/_checkpoints/`query`. `files`: at most so many a batch (and partition of the
+    table); the default is one for each core. HedgerowError: an unknown form, or a table whose checkpoint is
+    gone.
+    """
+    check_form(form)
+    checkpoint = checkpoint_place(place, query)
+    few = rows.coalesce(files or rows.sparkSession.sparkContext.defaultParallelism)
+    writer = few.writeStream.queryName(query).option("checkpointLocation", checkpoint)
+    if form != "parquet":
+        return writer.foreachBatch(_committer(place, name, form, query, partition_by))
+    where = table_place(place, name)
+    _check_belongs(Path(where), Path(checkpoint), query)
+    writer = writer.format("parquet").outputMode("append").option("compression", COMPRESSION)
+    return (writer.partitionBy(*partition_by) if partition_by else writer).option("path", where)
+
+
+def append(
+    rows: DataFrame,
+    batch_id: int,
+    place: str,
+    name: str,
+    *,
+    form: str,
+    query: str,
+    partition_by: Sequence[str] = (),
+) -> bool:
+    """Append to a Delta or Iceberg table as batch `batch_id` of `query`; False: it is there already."""
+    check_form(form)
+    if form == "parquet":
+        raise HedgerowError("a table of Parquet is written by a query of its own: write_table")
+    return lake.append(rows, batch_id, form, place, name, query, tuple(partition_by))
+
+
+def table_place(place: str, name: str) -> str:
+    return str(Path(place).absolute() / name)
+
+
+def checkpoint_place(place: str, query: str) -> str:
+    return str(Path(place).absolute() / CHECKPOINTS / query)
+
+
+def check_form(form: str) -> None:
+    """HedgerowError: an unknown form, or one whose package is not installed."""
+    if form not in FORMS:
+        raise HedgerowError(f"a table has the form {', '.join(FORMS[:-1])} or {FORMS[-1]}, not {form!r}")
+    if form != "parquet":
+        lake.check_installed(form)
+
+
+def _in_order(rows: DataFrame, schema: StructType | None) -> DataFrame:
+    """Spark puts what partitions a table last."""
+    return rows if schema is None else rows.select(*schema.names)
+
+
+def _committer(
+    place: str, name: str, form: str, query: str, partition_by: Sequence[str]
+) -> Callable[[DataFrame, int], None]:
+    def commit(rows: DataFrame, batch_id: int) -> None:
+        # A new checkpoint counts from 0 again. Its query has another id: its batches are not taken for old.
+        life = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        append(rows, batch_id, place, name, form=form, query=f"{query}/{life}", partition_by=partition_by)
+
+    return commit
+
+
+def _check_belongs(where: Path, checkpoint: Path, query: str) -> None:
+    """The sink takes a batch for written whose number its list has; with a new checkpoint, whose batches
+    count from 0, it would leave out rows and say nothing."""
+    if (where / _METADATA).is_dir() and not (checkpoint / "metadata").exists():
+        raise HedgerowError(
+            f"{where} has the rows of an earlier query {query}, whose checkpoint {checkpoint} is gone. "
+            f"Bring the checkpoint back, or move {where} away and start again"
+        )
+
+
+def _no_table(place: str, name: str) -> HedgerowError:
+    return HedgerowError(f"there is no table {name} below {place}; the job that writes it has not run there")

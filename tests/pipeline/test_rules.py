@@ -1,0 +1,134 @@
+"""The table of rules: what it takes, and how it says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hedgerow.errors import ConfigError
+from hedgerow.pipeline.rules import MAX_RULES, Field, Time, load_rules, parse_rules
+
+STATION = """
+[ignore]
+filters = ["farm/notice"]
+
+[[reading]]
+name = "station"
+filter = "farm/+/station"
+format = "json"
+sensor = "device.id"
+time = { path = "at", unit = "ms" }
+max_bytes = 1000
+[reading.fields]
+temperature = { path = "air.t", unit = "°C", min = -40, max = 60 }
+door = { type = "boolean", optional = true }
+
+[[reading]]
+filter = "mill/#"
+format = "csv"
+columns = ["when", "", "flow"]
+delimiter = ";"
+sensor = [2]
+[reading.fields.flow]
+"""
+
+
+def rule(text: str) -> str:
+    """The smallest good rule, with these lines."""
+    return f'[[reading]]\nfilter = "a/+"\nformat = "number"\n{text}\n'
+
+
+def test_a_table_is_read() -> None:
+    rules = parse_rules(STATION)
+    station, mill = rules.readings
+    assert rules.ignored == ("farm/notice",)
+    assert (station.name, station.sensor, station.max_bytes) == ("station", "device.id", 1000)
+    assert station.time == Time("at", "ms")
+    assert station.fields == (
+        Field("temperature", "air.t", "number", "°C", -40, 60),
+        Field("door", "door", "boolean", optional=True),
+    )
+    assert (mill.name, mill.columns, mill.delimiter, mill.sensor) == (
+        "mill/#",
+        ("when", "", "flow"),
+        ";",
+        (2,),
+    )
+    assert mill.fields == (Field("flow", "flow"),)
+
+
+def test_the_farms_table_is_good() -> None:
+    assert "field/+/+" in [rule.filter for rule in load_rules().readings]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[reading]", "line 1"),
+        ("", "reading is missing"),
+        ("[reading]\nfilter = 'a'", r"write \[\[reading\]\]"),
+        ("[[readings]]", "readings is no key here; did you mean reading?"),
+        ("[ignore]\nfilters = ['a/#/b']", "ignore.filters is no topic filter: '#' is not alone"),
+        ("[ignore]\nfilter = ['a']", "ignore.filter is no key here; did you mean filters?"),
+        ("[[reading]]\nformat = 'json'", "line 1: reading 1: filter is missing"),
+        (rule("mni = 3"), "mni is no key here; did you mean min?"),
+        (rule("") + rule("min = 'x'\nname = 'b'"), "line 5: reading 2: min is not a number"),
+        (rule("min = nan"), "min is not a number"),
+        (rule("min = 3\nmax = 2"), "min is greater than max: 3 > 2"),
+        (rule("") + rule(""), r"the name 'a/\+' is given twice"),
+        (rule("field = 3"), r"field 3 is no level of 'a/\+': they count from 1 to 2"),
+        (rule("field = true"), "field is neither a name nor"),
+        (rule("sensor = [0]"), "sensor 0 is no level"),
+        (rule("sensor = 'id'"), "sensor is a path, and the payload is one value"),
+        (rule("time = { path = 'a', unit = 's' }"), "time.path the payload is one value"),
+        (rule("type = 'text'"), "type is 'text', not one of number"),
+        (rule("fields = { a = {} }"), "fields is not for the format number"),
+        (rule("columns = ['a']"), "columns is for the format csv"),
+        (rule("max_bytes = 0"), "max_bytes is not a number from 1"),
+        (rule("max_bytes = true"), "max_bytes is not a number from 1"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'jsn'", "format is 'jsn', .*; did you mean 'json'?"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'json'", "fields is missing"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'json'\nfields = {}", "fields is empty|fields is missing"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'json'\nfields = { a = 1 }", "fields.a is not a table"),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'json'\nfields.a.path = 'x..y'",
+            "fields.a.path 'x..y' is no path",
+        ),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'json'\nfields.a.typ = 'x'",
+            "fields.a.typ is no key here; .* type",
+        ),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'json'\nunit = 'C'\nfields.a = {}",
+            "unit is given beside fields",
+        ),
+        ("[[reading]]\nfilter = 'a'\nformat = 'text'\ntype = 'text'\nmin = 1", "min is for numbers"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'text'\nfields.'a b' = {}", "'a b' is no name that can stand"),
+        ("[[reading]]\nfilter = 'a'\nformat = 'csv'\nfields.a = {}", "columns is missing"),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'csv'\ncolumns = ['flow']\nfields.flo = {}",
+            "fields.flo.path columns has no 'flo'; did you mean 'flow'?",
+        ),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'csv'\ncolumns = ['x']\ndelimiter = '::'\nfields.x = {}",
+            "delimiter '::' is not one ASCII character",
+        ),
+        (
+            "[[reading]]\nfilter = 'a'\nformat = 'json'\nfields.a = {}\ntime = { path = 'a', unit = 'sec' }",
+            "time.unit is 'sec', not one of s, ms, us, iso",
+        ),
+        (rule("") * (MAX_RULES + 1), f"at most {MAX_RULES}"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_rules(text)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none.toml"):
+        load_rules(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="binary.toml"):
+        load_rules(tmp_path / "binary.toml")

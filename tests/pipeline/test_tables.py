@@ -1,0 +1,136 @@
+"""Delta and Iceberg tables: a batch is in them once, whatever happens between the files and the commit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import read_table as read_file
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from hedgerow.errors import HedgerowError
+from hedgerow.pipeline import lake
+from hedgerow.pipeline.jobs.ingest import PARTITIONED_BY, bronze, bronze_schema, write_bronze
+from hedgerow.pipeline.tables import append, check_form, read_table
+from tests.pipeline.catalog import FileCatalog
+from tests.pipeline.rows import RECEIVED_AT, SCHEMA, message, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HAS_SQL = find_spec("sqlalchemy") is not None
+LAKES = ["delta", "iceberg"]
+
+
+@pytest.fixture(autouse=True)
+def catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tables are Iceberg's own; what names them is a file where SQLAlchemy is not installed."""
+    if not HAS_SQL:
+        monkeypatch.setattr(lake, "open_catalog", FileCatalog)
+        monkeypatch.setitem(lake._NEEDS, "iceberg", ("pyiceberg",))
+    yield
+    # pyiceberg keeps its threads for as long as the process runs.
+    if ExecutorFactory._instance is not None:
+        ExecutorFactory._instance.shutdown()
+        ExecutorFactory._instance = None
+
+
+def rows_of(spark: SparkSession, start: int, end: int) -> DataFrame:
+    rows = (message(n, received_at=RECEIVED_AT + timedelta(minutes=20 * n)) for n in range(start, end))
+    return bronze(messages(spark, *rows))
+
+
+def positions(spark: SparkSession, place: Path, form: str) -> list[int]:
+    table = read_table(spark, str(place), "bronze", form, bronze_schema(SCHEMA))
+    return sorted(row.position for row in table.select("position").collect())
+
+
+@pytest.mark.parametrize("form", LAKES)
+def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    def add(start: int, batch_id: int, query: str = "q") -> bool:
+        rows = rows_of(spark, start, start + 5)
+        return append(
+            rows, batch_id, str(tmp_path), "bronze", form=form, query=query, partition_by=PARTITIONED_BY
+        )
+
+    with pytest.raises(HedgerowError, match="no table bronze"):
+        positions(spark, tmp_path, form)
+    assert add(0, 0)
+    assert not add(0, 0)
+    assert add(5, 1)
+    assert not add(0, 0)
+    assert not add(5, 1)
+    assert add(10, 0, "another")
+    assert not add(5, 1)
+    # Files that nobody has committed, as a driver leaves them that is killed.
+    writing = lake.Writing(str(tmp_path / "bronze"), PARTITIONED_BY, form == "iceberg", "00000002")
+    rows_of(spark, 90, 95).mapInArrow(writing.write, lake._WRITTEN).collect()
+    assert positions(spark, tmp_path, form) == list(range(15))
+
+    found = read_table(spark, str(tmp_path), "bronze", form, bronze_schema(SCHEMA))
+    expected = rows_of(spark, 0, 15).orderBy("position").collect()
+    assert found.orderBy("position").collect() == expected
+    assert (tmp_path / "bronze/date=2026-03-01/hour=13").is_dir()
+
+
+@pytest.mark.parametrize("form", LAKES)
+def test_a_query_that_runs_a_batch_again(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    tables = tmp_path / "tables"
+
+    def run(start: int, end: int) -> None:
+        rows = messages(spark, *(message(n) for n in range(start, end)))
+        rows.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        stream = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+        query = write_bronze(stream, str(tables), form).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+
+    run(0, 5)
+    commits = tables / "_checkpoints/ingest/commits"
+    for path in (commits / "0", commits / ".0.crc"):
+        path.unlink()
+    run(5, 8)
+    assert positions(spark, tables, form) == list(range(8))
+
+
+def test_no_more_files_are_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake, "MAX_OPEN", 2)
+    hours = [0, 1, 2, 0, 2, 1]
+    batches = [pa.RecordBatch.from_pydict({"hour": [hour], "x": [n]}) for n, hour in enumerate(hours)]
+    writing = lake.Writing(str(tmp_path), ("hour",), True, "p")
+    written = [row for batch in writing.write(iter(batches)) for row in batch.to_pylist()]
+    found = [(row["partition"], read_file(row["path"], partitioning=None)) for row in written]
+    assert sorted(x for _, table in found for x in table["x"].to_pylist()) == list(range(6))
+    assert all(set(table["hour"].to_pylist()) == {int(part[0])} for part, table in found)
+    assert [row["rows"] for row in written] == [table.num_rows for _, table in found]
+
+
+def test_rows_of_no_partition_are_kept(tmp_path: Path) -> None:
+    """A null is not equal to itself, and would be in no part."""
+    batch = pa.RecordBatch.from_pydict({"hour": [1, None, 2], "x": [0, 1, 2]})
+    writing = lake.Writing(str(tmp_path), ("hour",), True, "p")
+    written = [row for one in writing.write(iter([batch])) for row in one.to_pylist()]
+    assert sum(row["rows"] for row in written) == 3
+
+
+def test_unknown_and_missing_forms_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HedgerowError, match="parquet, delta or iceberg, not 'orc'"):
+        check_form("orc")
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(HedgerowError, match=r"needs deltalake; type: pip install 'hedgerow\[lake\]'"):
+        check_form("delta")
+    monkeypatch.setitem(lake._NEEDS, "iceberg", ("pyiceberg", "no_such_package"))
+    with pytest.raises(HedgerowError, match="needs no_such_package"):
+        check_form("iceberg")
+
+
+@pytest.mark.skipif(not HAS_SQL, reason="SQLAlchemy is not installed")
+def test_the_catalog_is_a_file_beside_the_tables(tmp_path: Path) -> None:
+    catalog = lake.open_catalog(tmp_path)
+    assert catalog.list_namespaces() == []
+    assert (tmp_path / lake.CATALOG).exists()
