@@ -30,6 +30,7 @@ from hedgerow.lab.figures import (
     plot_curves,
     row_cells,
 )
+from hedgerow.lab.journals import leave
 from hedgerow.sim.configuration import run_configuration
 from hedgerow.sim.filters import PLACINGS, FilterParameters, FilterTraffic, measure_filters
 from hedgerow.sim.simulation import (
@@ -81,7 +82,10 @@ def run(request: Request) -> Result:
         request.say(f"{parameters.count} filters, {parameters.placing}")
         rows += filter_rows(traffic)
     notes = list(make_notes(done))
-    page = None if request.out is None else write_report(request.out, done, rows, notes)
+    page = None
+    if request.out is not None:
+        leave(request.out, "scale", [], rows, notes)
+        page = write_report(request.out, done, rows, notes)
     return Result(rows, notes, page)
 
 

@@ -13,10 +13,12 @@ from hedgerow.errors import ConfigError
 from hedgerow.lab.clients import quiet_clients
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.figures import need_matplotlib
+from hedgerow.lab.journals import leave
 from hedgerow.lab.morales import measure, report
 from hedgerow.lab.morales.bars import BARS
 from hedgerow.lab.morales.delays import Batch, measure_batch
 from hedgerow.lab.morales.farm import Farm
+from hedgerow.lab.morales.journal import farm_journal_of, journal_of
 from hedgerow.lab.morales.measure import Delays
 from hedgerow.lab.morales.record import FarmRecord, Record
 from hedgerow.lab.morales.setting import (
@@ -62,6 +64,8 @@ def run(request: Request) -> Result:
         for record in records:
             record.write(request.out / f"{record.spec.file_name}.json")
         farm.write(request.out / "farm.json")
+        journals = [*map(journal_of, records), farm_journal_of(farm)]
+        leave(request.out, "morales", journals, rows, notes)
         page = report.write_report(request.out, records, farm, rows, notes)
     return Result(rows, notes, page)
 

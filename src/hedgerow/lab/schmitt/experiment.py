@@ -16,7 +16,9 @@ from hedgerow.errors import ConfigError
 from hedgerow.lab.brokers import KINDS
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.figures import need_matplotlib
+from hedgerow.lab.journals import leave
 from hedgerow.lab.schmitt import measure, report
+from hedgerow.lab.schmitt.journal import journal_of
 from hedgerow.lab.schmitt.record import Departure, Mode, Record, Spec
 from hedgerow.lab.schmitt.side_by_side import run_all
 from hedgerow.lab.schmitt.timeline import TIMELINE, read_timeline
@@ -50,6 +52,7 @@ def run(request: Request) -> Result:
     if request.out is not None:
         for record in records:
             record.write(request.out / f"{record.spec.file_name}.json")
+        leave(request.out, "schmitt", list(map(journal_of, records)), rows, notes)
         page = report.write_report(request.out, timeline, records, rows, notes)
     return Result(rows, notes, page)
 

@@ -20,6 +20,7 @@ from hedgerow.lab.brokers import KINDS
 from hedgerow.lab.clients import quiet_clients
 from hedgerow.lab.experiments import Request, Result, Row
 from hedgerow.lab.figures import need_matplotlib
+from hedgerow.lab.journals import leave
 from hedgerow.lab.spohn import grid, measure, report
 from hedgerow.lab.spohn.bars import BARS
 from hedgerow.lab.spohn.delays import (
@@ -31,6 +32,7 @@ from hedgerow.lab.spohn.delays import (
 )
 from hedgerow.lab.spohn.failures import Failures
 from hedgerow.lab.spohn.federation import Federation
+from hedgerow.lab.spohn.journal import journal_of
 from hedgerow.lab.spohn.nodes import OURS, STOCK
 from hedgerow.lab.spohn.record import Misfortune, Record, Setting, Spec
 from hedgerow.net.programs import find_program
@@ -66,6 +68,7 @@ def run(request: Request) -> Result:
     if request.out is not None:
         for record in records:
             record.write(request.out / f"{record.spec.file_name}.json")
+        leave(request.out, "spohn", list(map(journal_of, records)), rows, notes)
         page = report.write_report(request.out, records, rows, notes)
     return Result(rows, notes, page)
 

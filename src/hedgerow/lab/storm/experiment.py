@@ -19,7 +19,9 @@ import uvloop
 from hedgerow.errors import ConfigError
 from hedgerow.lab.clients import quiet_clients
 from hedgerow.lab.experiments import Request, Result, Row
+from hedgerow.lab.journals import leave
 from hedgerow.lab.storm import measure, report
+from hedgerow.lab.storm.journal import journal_of
 from hedgerow.lab.storm.record import Fault, Kind, Record
 from hedgerow.lab.storm.run import Run
 from hedgerow.lab.storm.settings import FAST, STORM, Settings, places
@@ -57,6 +59,7 @@ def run(request: Request) -> Result:
     if request.out is not None:
         for record in records:
             record.write(request.out / f"storm{'-' if record.fault else ''}{record.fault}.json")
+        leave(request.out, "storm", list(map(journal_of, records)), rows, notes)
         page = report.write_report(request.out, records, rows, notes)
     return Result(rows, notes, page)
 
