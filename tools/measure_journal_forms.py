@@ -239,7 +239,7 @@ def write_frames(path: Path, messages: Sequence[Row], size: int, run: int = 1) -
             row = messages[first]
             payloads = [message.payload for message in ready[first : first + run]]
             group.add(payloads, *row[4:8], None, ready[first].id, NO_TIME, row[13], row[9])
-        os.write(file, group.encode(MARKER))
+        os.write(file, b"".join(group.encode(MARKER)))
         os.fdatasync(file)
     os.close(file)
 

@@ -1,0 +1,314 @@
+"""`hedgerow pipeline COMMAND`: Spark over the journals of a fabric.
+
+`run [JOB…]` reads journals into tables until it is told to stop, `run --once` until nothing is left. SIGINT
+and SIGTERM let the batches under way finish; whatever ends it, the next run goes on where this one was.
+`check` looks for damage in journals, and needs no Spark. Progress goes to standard error: one line that
+changes on a terminal, lines of what has changed elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.cli.long_runs import signals_as_exceptions
+from hedgerow.errors import ConfigError
+from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from hedgerow.pipeline.progress import Progress
+    from hedgerow.pipeline.queries import Settings
+
+JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
+MAX_EVERY_S = 86_400
+QUIET_S = 5.0  # between two lines about one job where nobody sees a line change
+EXAMPLES = """\
+examples:
+  hedgerow pipeline run --journal /var/lib/hedgerow/journal --tables tables --once
+  hedgerow pipeline run ingest hot --journal 'journals/*' --tables tables --broker mqtt://house
+  hedgerow pipeline run --master spark://10.0.0.7:7077 --journal /srv/journals/north --tables /srv/tables
+  hedgerow pipeline report --tables tables --results results
+  hedgerow pipeline demo
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "hedgerow pipeline COMMAND [OPTIONS]"
+    lines = ["commands:", *(f"  {text}" for _, text in COMMANDS.values()), "", EXAMPLES]
+    parser.epilog = "\n".join(lines)
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help=f"one of: {', '.join(COMMANDS)}")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="what the command is about")
+    _add_spark_arguments(parser)
+    _add_run_arguments(parser)
+    _add_other_arguments(parser)
+    _add_sweep_arguments(parser)
+
+
+def _add_spark_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("Spark").add_argument
+    add("--master", metavar="URL", default="local[*]", help="local[*] (default), spark://HOST:PORT, yarn, …")
+    add(
+        "--conf",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Spark; may be repeated",
+    )
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("run", "from journals to tables").add_argument
+    add(
+        "--journal",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a journal, or a pattern such as 'journals/*'; may be repeated",
+    )
+    add(
+        "--tables",
+        metavar="DIR",
+        help="where the tables are; on a cluster, a directory that all workers reach",
+    )
+    add("--once", action="store_true", help="end when nothing is left")
+    add("--every", metavar="TIME", default="1s", help="how often it looks for more (1s); more is fewer files")
+    add("--topic", metavar="FILTER", action="append", default=[], help="only these topics; may be repeated")
+    add(
+        "--start",
+        metavar="WHERE",
+        default="earliest",
+        help="of the first run: earliest (default), latest, or a time such as 2026-01-31T00:00Z",
+    )
+    add("--rules", metavar="FILE", type=Path, help="how payloads are read (default: the farm's table)")
+    add("--form", choices=("parquet", "delta", "iceberg"), default="parquet", help="of the bronze table")
+    add("--rows-per-batch", metavar="N", type=int, help="at most so many in one batch (1,000,000)")
+    add("--broker", metavar="URL", help="publish plans for mobile brokers, and progress, there")
+    add(
+        "--plan-for",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a broker that is to get a plan (default: those that journals are of); may be repeated",
+    )
+    add("--share", metavar="SHARE", type=float, default=0.5, help="of topics that a plan keeps (0.5)")
+    add("--capacity", metavar="N", type=int, help="topics that a plan keeps at most")
+
+
+def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("report").add_argument
+    add(
+        "--results",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        default=[],
+        help="of `hedgerow lab run --out DIR`; may be repeated",
+    )
+    add("--out", metavar="PATH", type=Path, help="report: the file; demo: a directory that is kept")
+    add = parser.add_argument_group("cluster").add_argument
+    add("--workers", metavar="N", type=int, default=2, help="worker processes (2)")
+    add("--cores", metavar="N", type=int, default=1, help="of each worker (1)")
+    add("--memory", metavar="SIZE", default="1g", help="of each worker (1g)")
+    add = parser.add_argument_group("demo").add_argument
+    add("--seconds", metavar="N", type=float, default=60.0, help="of farm traffic (60)")
+
+
+def _add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("sweep", "which runs of the simulator are made").add_argument
+    add("--set", metavar="NAME=V,V…", action="append", default=[], help="a parameter and its values")
+    add("--grid", metavar="FILE", type=Path, help="parameters and seeds (TOML); --set goes before")
+    add("--seeds", metavar="N", type=int, help="runs of each point (1)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start, _ = COMMANDS[arguments.command]
+    if arguments.words and arguments.command not in ("run", "check"):
+        raise ConfigError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
+    return start(arguments)
+
+
+# The commands
+
+
+def run_jobs(arguments: argparse.Namespace) -> int:
+    from hedgerow.pipeline.queries import check_jobs
+    from hedgerow.pipeline.runner import Runner
+
+    jobs = check_jobs(tuple(arguments.words))
+    settings = read_settings(arguments)
+    with signals_as_exceptions(), _spark(arguments) as spark:
+        runner = Runner(spark, settings, Teller())
+        with _stopping(runner.stop):
+            runner.run(jobs)
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from hedgerow.lab.pipeline_report import write_report
+
+    if arguments.tables is None and not arguments.results:
+        raise ConfigError("a report is about --tables DIR, --results DIR, or both")
+    with signals_as_exceptions(), _spark(arguments) as spark:
+        path = write_report(spark, arguments.tables, arguments.results, arguments.out)
+    print(f"report: {path}")
+    return 0
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    from hedgerow.lab import sweep
+    from hedgerow.lab.figures import text_table
+
+    if arguments.tables is None:
+        raise ConfigError("where does the result go? Give --tables DIR")
+    with signals_as_exceptions(), _spark(arguments) as spark:
+        print(text_table(sweep.run_sweep(spark, arguments.tables, arguments)))
+    return 0
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    from hedgerow.cli.pipeline_demo import run
+
+    if arguments.seconds <= 0:
+        raise ConfigError("--seconds: more than 0")
+    with signals_as_exceptions():
+        return run(arguments.seconds, arguments.out, lambda: _spark(arguments), Teller())
+
+
+def run_cluster(arguments: argparse.Namespace) -> int:
+    import tempfile
+
+    from hedgerow.pipeline.cluster import Cluster
+
+    for flag in ("workers", "cores"):
+        if getattr(arguments, flag) < 1:
+            raise ConfigError(f"--{flag}: at least 1")
+    with (
+        signals_as_exceptions(),
+        tempfile.TemporaryDirectory(prefix="hedgerow-cluster-") as directory,
+        Cluster(Path(directory), arguments.workers, arguments.cores, arguments.memory) as cluster,
+    ):
+        print(f"master {cluster.url}", flush=True)
+        for worker in cluster.workers:
+            assert worker.process is not None
+            print(f"{worker.name}: process {worker.process.pid}", flush=True)
+        print("Ctrl-C ends it", file=sys.stderr, flush=True)
+        while True:
+            time.sleep(3_600)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    from hedgerow.journal import check
+
+    directories = [*arguments.journal, *arguments.words]
+    if not directories:
+        raise ConfigError("check DIR…: which journals?")
+    is_whole = True
+    for name in directories:
+        report = check(Path(name))
+        print(f"{name}: {report}")
+        is_whole &= report.is_whole
+    return 0 if is_whole else 1
+
+
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "run": (run_jobs, f"run [JOB…]   carry out jobs: {', '.join(JOBS)} (default: all)"),
+    "report": (run_report, "report       the tables and the lab's experiments as one HTML file"),
+    "sweep": (run_sweep, "sweep        run the simulator for many parameters, spread over the executors"),
+    "demo": (run_demo, "demo         a farm's traffic, all jobs over it, and the report"),
+    "cluster": (run_cluster, "cluster      a Spark master and workers on this machine, to try one"),
+    "check": (run_check, "check DIR…   look for damage in journals"),
+}
+
+
+# What people write
+
+
+def read_settings(arguments: argparse.Namespace) -> Settings:
+    from hedgerow.pipeline.queries import Settings
+    from hedgerow.pipeline.rules import FARM, load_rules
+
+    if not arguments.journal:
+        raise ConfigError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
+    if arguments.tables is None:
+        raise ConfigError("where do the tables go? Give --tables DIR")
+    every_s = check_range(parse_number(arguments.every, DURATION_UNITS, A_DURATION), 0, MAX_EVERY_S)
+    return Settings(
+        journals=tuple(arguments.journal),
+        tables=arguments.tables.rstrip("/"),
+        rules=load_rules(arguments.rules or FARM),
+        topics=tuple(arguments.topic),
+        start=arguments.start,
+        form=arguments.form,
+        rows_per_batch=arguments.rows_per_batch,
+        every_s=None if arguments.once else every_s,
+        broker=arguments.broker,
+        plan_for=tuple(arguments.plan_for),
+        share=arguments.share,
+        capacity=arguments.capacity,
+    )
+
+
+@contextmanager
+def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
+    """The session; ended however the block is left."""
+    from hedgerow.pipeline.session import open_session
+
+    settings = {}
+    for pair in arguments.conf:
+        key, is_pair, value = pair.partition("=")
+        if not is_pair or not key.startswith("spark."):
+            raise ConfigError(f"--conf {pair}: not KEY=VALUE such as spark.executor.memory=2g")
+        settings[key] = value
+    print(f"starting Spark on {arguments.master}", file=sys.stderr, flush=True)
+    spark = open_session("hedgerow", arguments.master, settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal asks for a stop, the second one ends it."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop()
+        signal.signal(number, before[number] or signal.SIG_DFL)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before: dict[int, Any] = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Teller:
+    """Progress for people."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._said: dict[str, tuple[str, float]] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        line = progress.line()
+        if self._is_terminal and progress.state == "running":
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            return
+        state, at = self._said.get(progress.job, ("", 0.0))
+        now = time.monotonic()
+        if progress.state != state or now - at >= QUIET_S:
+            self._said[progress.job] = (progress.state, now)
+            begin = "\r\x1b[K" if self._is_terminal else ""
+            print(f"{begin}{line}", file=sys.stderr, flush=True)

@@ -1,0 +1,78 @@
+"""`hedgerow pipeline demo`: a farm's traffic, every job over it, and the report.
+
+The nodes run until the jobs are done, since the plan of hot topics is published to them. At the end bronze is
+compared with what was published: each message must be in the journal of its node once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hedgerow.lab.farm import FIELDS, HOUSE, Farm
+from hedgerow.lab.pipeline_report import write_report
+from hedgerow.message import MessageId
+from hedgerow.pipeline.queries import JOBS, Settings
+from hedgerow.pipeline.rules import load_rules
+from hedgerow.pipeline.runner import Runner, Tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Opening = Callable[[], AbstractContextManager["SparkSession"]]
+
+
+def run(seconds: float, out: Path | None, opening: Opening, tell: Tell) -> int:
+    """Status 1 when a message was lost or doubled. Without `out` nothing is left behind."""
+    with ExitStack() as stack:
+        if out is None:
+            out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hedgerow-demo-")))
+        return asyncio.run(_run(seconds, out, opening, tell))
+
+
+async def _run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
+    _say(f"a farm: nodes {HOUSE}, {' and '.join(FIELDS)}, each with a journal; {seconds:g} s of weather")
+    async with Farm(out, _say) as farm:
+        await farm.run(seconds)
+        traffic = farm.traffic
+        print(
+            f"{len(traffic.published)} messages published, {len(traffic.heard)} heard at the {HOUSE}, "
+            f"{traffic.lost} lost, {traffic.doubled} doubled",
+            flush=True,
+        )
+        return await asyncio.to_thread(_analyse, farm, out, opening, tell)
+
+
+def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
+    tables = out / "tables"
+    journals = tuple(map(str, farm.journals))
+    settings = Settings(journals, str(tables), load_rules(), broker=farm.url, plan_for=FIELDS)
+    with opening() as spark:
+        Runner(spark, settings, tell).run(tuple(JOBS))
+        rows = spark.read.parquet(str(tables / "bronze"))
+        at_home = rows.where("client IS NULL OR transport != 'neighbour'").select(
+            "origin", "epoch", "sequence"
+        )
+        found = [MessageId(*row) for row in at_home.where("origin LIKE '%-station'").collect()]
+        counted = {
+            name: spark.read.parquet(str(tables / name)).count()
+            for name in ("bronze", "readings", "quarantine", "hot", "anomalies", "quality")
+        }
+        unlike = spark.read.parquet(str(tables / "anomalies")).where("is_anomaly").count()
+        report = write_report(spark, str(tables), [], out / "report.html")
+    lost = len(farm.traffic.published - set(found))
+    doubled = len(found) - len(set(found))
+    print("tables: " + ", ".join(f"{name} {count:,}" for name, count in counted.items()))
+    print(f"{unlike} readings are unlike those before them")
+    print(f"bronze: {len(found)} messages of the fields, {lost} lost, {doubled} doubled")
+    print(f"report: {report}")
+    return 1 if lost or doubled or farm.traffic.lost or farm.traffic.doubled else 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
