@@ -5,7 +5,7 @@ TEST_ARGS ?=
 # More than eight live brokers at once only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 8 ? cores : 8)))
 FUZZ_SECONDS ?= 120
-BENCHES ?= broker bridge federation monitoring multicast sensors
+BENCHES ?= broker bridge federation monitoring multicast pipeline sensors
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from hedgerow.errors import ConfigError
 from hedgerow.fabric.hot.hot_topics import HotTopics
-from hedgerow.pipeline.jobs.hot import changes, first_events, hot_topics, registries, topic_counts
-from tests.pipeline.batches import calling_back
+from hedgerow.pipeline.jobs.hot import first_events, hot_topics, registries, topic_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -172,29 +171,6 @@ def test_equal_with_the_documents_times(spark: SparkSession) -> None:
     for row in registries(hot).collect():
         sides[row.broker or NO_BROKER][0 if row.kept else 1].add(row.topic)
     assert sides == {name: (last.in_registry, last.out_registry) for name, last in at_last.items()}
-    assert moved(changes(hot).collect()) == delegations(machines)
-
-
-def moved(rows: Iterable[Row]) -> dict[tuple[str, int], set[tuple[str, bool]]]:
-    """Broker and calculation → the topics that changed sides, and whether they are kept now."""
-    found: dict[tuple[str, int], set[tuple[str, bool]]] = {}
-    for row in rows:
-        found.setdefault(calculation_of(row), set()).add((row.topic, row.kept))
-    return found
-
-
-def delegations(
-    machines: Mapping[str, list[Calculation]],
-) -> dict[tuple[str, int], set[tuple[str, bool]]]:
-    found = {}
-    for broker, calculations in machines.items():
-        before: set[str] = set()
-        for calculation in calculations:
-            now = calculation.out_registry
-            if different := {(topic, topic in before) for topic in before ^ now}:
-                found[broker, calculation.at] = different
-            before = now
-    return found
 
 
 def test_without_starts_the_moments_are_multiples_of_the_slide(spark: SparkSession) -> None:
@@ -248,9 +224,8 @@ def test_a_stream_gives_each_calculation_once_and_whole(spark: SparkSession, tmp
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
     )
-    with calling_back(spark):
-        query = writer.start()
-        query.awaitTermination()
+    query = writer.start()
+    query.awaitTermination()
     rows = [row for batch in batches for row in batch]
     in_time = [event for events in files for event in events if event != Event("a", "t1", 600_000)]
     of_all = hot_topics(topic_counts(messages(spark, in_time))).collect()

@@ -13,7 +13,6 @@ import hedgerow
 from hedgerow.pipeline.jobs.hot import hot_topics, topic_counts
 from hedgerow.pipeline.plan import Planner, to_broker
 from tests.conftest import StartNode
-from tests.pipeline.batches import calling_back
 from tests.programs import Node, wait_until
 from tests.waiting import until
 
@@ -70,9 +69,8 @@ def plan_from(spark: SparkSession, directory: Path, checkpoint: Path, url: str) 
         planner.publish_plans(hot_topics(counts), batch_id)
 
     writer = topic_counts(rows, late_s=0.1).writeStream.foreachBatch(publish_plans)
-    with calling_back(spark):
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
 
 
 def sides(told: dict[str, Any]) -> tuple[list[str], list[str]]:

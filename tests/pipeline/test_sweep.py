@@ -13,7 +13,7 @@ import pytest
 
 from hedgerow.cli.pipeline import add_arguments
 from hedgerow.errors import ConfigError
-from hedgerow.lab.sweep import check_points, parameters_of, run_point, run_sweep
+from hedgerow.lab.sweep import check_points, parameters_of, points_of, read_grid, run_point, run_sweep
 from hedgerow.pipeline.jobs import sweep
 from hedgerow.pipeline.jobs.sweep import Point, points
 
@@ -28,7 +28,7 @@ def arguments_of(*words: str) -> Namespace:
 
 
 def parse(*words: str) -> list[Point]:
-    return sweep.points_of(arguments_of(*words))
+    return points_of(arguments_of(*words))
 
 
 def test_points_are_the_product_of_all_values_with_each_seed() -> None:
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_grid_is_refused(tmp_path: Path, text: str, reason: st
     file = tmp_path / "grid.toml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=reason):
-        sweep.read_grid(file)
+        read_grid(file)
 
 
 def test_the_simulators_parameters_are_checked_before_anything_runs() -> None:

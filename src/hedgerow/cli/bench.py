@@ -18,6 +18,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     ),
     "monitoring": ("hedgerow.bench.monitoring", "what it costs to count hot topics, beside not counting"),
     "multicast": ("hedgerow.bench.multicast", "messages without a broker, beside bare sockets and Zenoh"),
+    "pipeline": ("hedgerow.bench.pipeline", "from the fabric into Spark, beside Spark's own Parquet source"),
     "sensors": ("hedgerow.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }
 """Each is a module with `run(Request) -> Result`."""

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.message import Message
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -97,6 +99,10 @@ def _positions(offset: object) -> dict[str, int] | None:
     document = json.loads(offset) if isinstance(offset, str) else offset
     journals = document.get("journals") if isinstance(document, Mapping) else None
     return {name: int(at) for name, at in journals.items()} if isinstance(journals, Mapping) else None
+
+
+def message(progress: Progress) -> Message:
+    return Message(TOPIC_PREFIX + progress.job, json.dumps(asdict(progress)).encode(), qos=1, retain=True)
 
 
 def store(progress: Progress, tables: Path) -> None:

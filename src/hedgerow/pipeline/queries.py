@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 PARQUET = "parquet"
-CATCH_UP_LATE_S = 60.0
+CATCH_UP_LATE_S = 10.0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ any other way goes on from its checkpoint.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -15,15 +16,19 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
+from hedgerow.pipeline.plan import to_broker
 from hedgerow.pipeline.progress import Progress, Watch
 from hedgerow.pipeline.queries import STREAMS, SUMMARIES, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+logger = logging.getLogger(__name__)
+
 LOOK_S = 0.5
 STOP_S = 30.0
 SUMMARY_S = 300.0  # between two summaries, while streams run
+PUBLISH_S = 5.0  # between two publications of progress
 
 Tell = Callable[[Progress], None]
 
@@ -36,7 +41,9 @@ class Runner:
         self._settings = settings
         self._tell = tell
         self._told: dict[str, Progress] = {}
-        self._tables = Path(settings.tables) if "://" not in settings.tables else None
+        self._tables = Path(settings.tables)
+        self._to_publish: dict[str, Progress] = {}
+        self._publish_at = 0.0
         self.is_stopping = False
 
     def run(self, jobs: tuple[str, ...]) -> None:
@@ -131,9 +138,23 @@ class Runner:
         if self._told.get(news.job) == news:
             return
         self._told[news.job] = news
-        if self._tables is not None:
-            progress.store(news, self._tables)
+        progress.store(news, self._tables)
         self._tell(news)
+        self._to_publish[news.job] = news
+        if news.state != "running" or time.monotonic() >= self._publish_at:
+            self._publish()
+
+    def _publish(self) -> None:
+        """For dashboards. One that is away misses nothing that it could not do without."""
+        news, self._to_publish = self._to_publish, {}
+        self._publish_at = time.monotonic() + PUBLISH_S
+        if self._settings.broker is None:
+            return
+        messages = [progress.message(each) for each in news.values()]
+        try:
+            to_broker(self._settings.broker, **self._settings.connect)(messages)
+        except (HedgerowError, OSError) as error:
+            logger.warning("progress is not published: %s", error)
 
 
 def explain(error: BaseException) -> str:

@@ -34,6 +34,7 @@ from hedgerow.mqtt.broker.broker import Broker
 from hedgerow.mqtt.broker.changes import SubscriptionRecord
 from hedgerow.mqtt.broker.connection import Connection
 from hedgerow.mqtt.broker.handle_subscribe import subscribe_for, unsubscribe_for
+from hedgerow.mqtt.broker.journalling import record
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.broker.retaining import retain
 from hedgerow.mqtt.broker.routes import Route
@@ -135,6 +136,8 @@ class MobileNode:
                 retain(broker, message, route, self._uplink)
             if route.has_clients:
                 self.monitor.note(message.topic, broker.now)
+            if route.is_journalled:
+                record(broker, message, self._uplink)
             self._kept.mark(message)
         broker.durability.store_separately()
         for callback, qos in delivery.callbacks:

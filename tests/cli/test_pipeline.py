@@ -1,0 +1,52 @@
+"""`hedgerow pipeline`: what is wrong is said before Spark is started; `check` needs no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hedgerow.cli import main
+from hedgerow.journal import Writer, files
+from hedgerow.message import Message
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "--tables", "t"], "which journal? Give --journal DIR"),
+        (["run", "--journal", "j"], "where do the tables go? Give --tables DIR"),
+        (["run", "ingets", "--journal", "j", "--tables", "t"], 'no job "ingets"; did you mean ingest?'),
+        (["run", "--journal", "j", "--tables", "t", "--every", "soon"], '"soon" is not'),
+        (["run", "--journal", "j", "--tables", "t", "--conf", "memory"], "--conf memory: not KEY=VALUE"),
+        (["report"], "a report is about --tables DIR, --results DIR, or both"),
+        (["report", "more"], 'what is "more"?'),
+        (["sweep"], "where does the result go? Give --tables DIR"),
+        (["demo", "--seconds", "0"], "--seconds: more than 0"),
+        (["cluster", "--workers", "0"], "--workers: at least 1"),
+        (["check"], "check DIR…: which journals?"),
+    ],
+)
+def test_what_is_wrong_is_said(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hedgerow pipeline: ")
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+def test_a_journal_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Writer(tmp_path, "node") as writer:
+        for number in range(3):
+            writer.append(Message("topic", b"%d" % number), transport="mqtt", received_at=1.0)
+            writer.flush()
+    assert main(["pipeline", "check", str(tmp_path)]) == 0
+    assert "3 messages at positions 0 to 2" in capsys.readouterr().out
+    (segment,) = files.segments(tmp_path)
+    with segment.path.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"x")
+    assert main(["pipeline", "check", str(tmp_path)]) == 1
+    assert "lost: positions 2 to 2: damage in the payloads" in capsys.readouterr().out
+    assert main(["pipeline", "check", str(tmp_path / "none")]) == 1
+    assert "holds no journal" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""Jobs put together: journals become tables, and whatever was not read yet is read the next time."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.journal import Writer, committed_positions
+from hedgerow.message import Message, MessageId
+from hedgerow.pipeline import progress
+from hedgerow.pipeline.progress import Progress
+from hedgerow.pipeline.queries import JOBS, Settings, check_jobs
+from hedgerow.pipeline.rules import load_rules
+from hedgerow.pipeline.runner import Runner, explain
+from tests.programs import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEGAN_AT = 1_700_000_000.0
+
+
+def publish(journal: Path, start: int, stop: int) -> None:
+    """Ten a second; every tenth cannot be read."""
+    with Writer(journal, "north") as writer:
+        for number in range(start, stop):
+            text = "broken" if number % 10 == 9 else f"{20 + number % 3} °C"
+            topic = f"farm/north/mast{number % 2}/temperature"
+            message = Message(topic, text.encode(), id=MessageId("north", 1, number))
+            writer.append(message, transport="mqtt", received_at=BEGAN_AT + number / 10)
+
+
+def settings_for(tmp_path: Path, every_s: float | None = None, journal: str = "journal") -> Settings:
+    tables = str(tmp_path / "tables")
+    return Settings((str(tmp_path / journal),), tables, load_rules(), rows_per_batch=200, every_s=every_s)
+
+
+def count(spark: SparkSession, tmp_path: Path, name: str) -> int:
+    return spark.read.parquet(str(tmp_path / "tables" / name)).count()
+
+
+@pytest.mark.timeout(180)
+def test_all_jobs_and_again_for_what_has_come_since(tmp_path: Path, spark: SparkSession) -> None:
+    told: list[Progress] = []
+    publish(tmp_path / "journal", 0, 300)
+    Runner(spark, settings_for(tmp_path), told.append).run(check_jobs(()))
+    assert (count(spark, tmp_path, "bronze"), count(spark, tmp_path, "quarantine")) == (300, 30)
+    assert count(spark, tmp_path, "readings") == count(spark, tmp_path, "anomalies") == 270
+    assert count(spark, tmp_path, "hot") > 0
+    assert count(spark, tmp_path, "quality") == 0  # One journal has no other end.
+    states = progress.load(tmp_path / "tables")
+    assert states.keys() == {*JOBS, "quarantine"}
+    assert {each.state for each in states.values()} == {"finished"}
+    ingest = states["ingest"]
+    assert (ingest.batch, ingest.rows, ingest.total_rows, ingest.behind) == (1, 100, 300, 0)
+    assert [each.batch for each in told if each.job == "ingest" and each.state == "running"][-1] == 1
+    assert ingest.line().startswith("ingest: finished, batch 1, 100 rows in ")
+
+    publish(tmp_path / "journal", 300, 450)
+    Runner(spark, settings_for(tmp_path), told.append).run(("ingest", "readings"))
+    assert (count(spark, tmp_path, "bronze"), count(spark, tmp_path, "readings")) == (450, 405)
+    # The last commit may be the next run's.
+    assert committed_positions(tmp_path / "journal")["hedgerow-ingest"] >= 200
+
+
+@pytest.mark.timeout(180)
+def test_it_runs_until_it_is_stopped(tmp_path: Path, spark: SparkSession) -> None:
+    publish(tmp_path / "journal", 0, 50)
+    runner = Runner(spark, settings_for(tmp_path, every_s=0), lambda news: None)
+
+    def ask_to_stop() -> None:
+        wait_until(lambda: _rows(tmp_path) == 50, "the first rows")
+        publish(tmp_path / "journal", 50, 80)
+        wait_until(lambda: _rows(tmp_path) == 80, "the rows that came later")
+        runner.stop()
+
+    asking = threading.Thread(target=ask_to_stop)
+    asking.start()
+    runner.run(("ingest",))
+    asking.join()
+    assert progress.load(tmp_path / "tables")["ingest"].state == "stopped"
+    assert count(spark, tmp_path, "bronze") == 80
+
+
+def _rows(tmp_path: Path) -> int:
+    found = progress.load(tmp_path / "tables").get("ingest")
+    return 0 if found is None else found.total_rows
+
+
+def test_why_a_query_fails_is_said_in_our_own_words(tmp_path: Path, spark: SparkSession) -> None:
+    runner = Runner(spark, settings_for(tmp_path, journal="nowhere"), lambda news: None)
+    with pytest.raises(HedgerowError, match="ingest: .*nowhere"):
+        runner.run(("ingest",))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "Traceback\n  File x\nhedgerow.errors.StoreError: no journal there\n\nat org.apache",
+            "no journal there",
+        ),
+        ("[SOME_CLASS] Something is wrong.\nat org.apache.spark", "[SOME_CLASS] Something is wrong."),
+        ("", "ValueError"),
+    ],
+)
+def test_one_line_of_many(text: str, reason: str) -> None:
+    assert explain(ValueError(text)) == reason
+
+
+def test_jobs_are_run_in_the_order_in_which_they_need_each_other() -> None:
+    assert check_jobs(("readings", "ingest")) == ("ingest", "readings")
+    assert check_jobs(()) == tuple(JOBS)
+    with pytest.raises(ConfigError, match='no job "ingets"; did you mean ingest\\?'):
+        check_jobs(("ingets",))
+
+
+def test_progress_that_is_damaged_is_left_out(tmp_path: Path) -> None:
+    progress.store(Progress("ingest", "running", 3), tmp_path)
+    (tmp_path / "_progress/hot.json").write_text("{")
+    (tmp_path / "_progress/other.json").write_text(json.dumps({"word": 1}))
+    assert progress.load(tmp_path) == {"ingest": Progress("ingest", "running", 3)}
+    message = progress.message(Progress("ingest", "running", 3))
+    assert (message.topic, message.retain) == ("hedgerow/pipeline/ingest", True)
+    assert json.loads(message.payload)["batch"] == 3
