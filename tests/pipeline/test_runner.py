@@ -62,8 +62,8 @@ def test_all_jobs_and_again_for_what_has_come_since(tmp_path: Path, spark: Spark
     assert ingest.line().startswith("ingest: finished, batch 1, 100 rows in ")
 
     publish(tmp_path / "journal", 300, 450)
-    Runner(spark, settings_for(tmp_path), told.append).run(("ingest", "readings"))
-    assert (count(spark, tmp_path, "bronze"), count(spark, tmp_path, "readings")) == (450, 405)
+    Runner(spark, settings_for(tmp_path), told.append).run(("ingest",))
+    assert count(spark, tmp_path, "bronze") == 450
     # The last commit may be the next run's.
     assert committed_positions(tmp_path / "journal")["hedgerow-ingest"] >= 200
 

@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,24 +43,15 @@ class Cost(NamedTuple):
     """Of the messages, from 0 to 1."""
 
 
-def pair_of(broker: Broker, journal: Path) -> tuple[Broker, Broker]:
-    """The broker with a journal there, and without."""
-
-    def command(port: int, directory: Path) -> list[str]:
-        arguments = ["--journal", "#", "--journal-dir", str(journal), "--journal-max-bytes", MAX_BYTES]
-        return [*broker.command(port, directory), *arguments]
-
-    return replace(broker, name="journal", command=command), replace(broker, name="plain")
-
-
 def measure(broker: Broker = BROKERS[OURS], stretches: int = STRETCHES, stretch_s: float = STRETCH_S) -> Cost:
     """One round."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hedgerow-bench-")))
         journal = directory / "records"
         subjects: list[tuple[Child, Load]] = []
-        for each in pair_of(broker, journal):
-            child = stack.enter_context(running(each, directory / each.name))
+        recording = ("--journal", "#", "--journal-dir", str(journal), "--journal-max-bytes", MAX_BYTES)
+        for name, arguments in (("recording", recording), ("plain", ())):
+            child = stack.enter_context(running(broker, directory / name, arguments))
             loaded = load(child, Shape())
             stack.callback(loaded.close)
             loaded.run(WARM_UP_S)

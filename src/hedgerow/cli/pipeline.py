@@ -270,7 +270,8 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
             raise ConfigError(f"--conf {pair}: not KEY=VALUE such as spark.executor.memory=2g")
         settings[key] = value
     print(f"starting Spark on {arguments.master}", file=sys.stderr, flush=True)
-    spark = open_session("hedgerow", arguments.master, settings)
+    log = None if arguments.tables is None else Path(arguments.tables) / "_spark.log"
+    spark = open_session("hedgerow", arguments.master, settings, log)
     try:
         yield spark
     finally:

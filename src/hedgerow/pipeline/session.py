@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
 import hedgerow
@@ -46,11 +48,15 @@ CLUSTER = {"spark.sql.shuffle.partitions": "64"}
 
 
 def open_session(
-    name: str, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
+    name: str,
+    master: str = DEFAULT_MASTER,
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> SparkSession:
     """The session of this process, with the data source and the sink `hedgerow` registered.
 
-    `settings` go before ours. HedgerowError: no Spark or no Java, and what to do.
+    `settings` go before ours. What Java and the workers say goes to the end of the file `log`, or nowhere.
+    HedgerowError: no Spark or no Java, and what to do.
     """
     try:
         from pyspark.sql import SparkSession
@@ -60,11 +66,35 @@ def open_session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings_for(master), **(settings or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _standard_error_in(log) as said:
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else str(error).splitlines()[0]
+            raise HedgerowError(f"Spark does not start on {master}: {reason}") from error
     from hedgerow.pipeline.source import HedgerowDataSource
 
     session.dataSource.register(HedgerowDataSource)
     return session
+
+
+@contextmanager
+def _standard_error_in(log: Path | None) -> Iterator[BinaryIO]:
+    """Java is started with our standard error, and its workers with Java's: both are talkative."""
+    with ExitStack() as stack:
+        if log is None:
+            file: BinaryIO = stack.enter_context(tempfile.TemporaryFile())
+        else:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(log.open("a+b"))
+        ours = os.dup(2)
+        stack.callback(os.close, ours)
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 2)
+        stack.callback(os.dup2, ours, 2)
+        yield file
 
 
 def settings_for(master: str) -> dict[str, str]:
