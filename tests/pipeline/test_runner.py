@@ -14,7 +14,7 @@ from hedgerow.journal import Writer, committed_positions
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.progress import Progress
-from hedgerow.pipeline.queries import JOBS, Settings, check_jobs
+from hedgerow.pipeline.queries import JOBS, Settings, check_jobs, reader_name
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, explain
 from tests.programs import wait_until
@@ -65,7 +65,8 @@ def test_all_jobs_and_again_for_what_has_come_since(tmp_path: Path, spark: Spark
     Runner(spark, settings_for(tmp_path), told.append).run(("ingest",))
     assert count(spark, tmp_path, "bronze") == 450
     # The last commit may be the next run's.
-    assert committed_positions(tmp_path / "journal")["hedgerow-ingest"] >= 200
+    name = reader_name(str(tmp_path / "tables"), "ingest")
+    assert committed_positions(tmp_path / "journal")[name] >= 200
 
 
 @pytest.mark.timeout(180)
@@ -126,5 +127,5 @@ def test_progress_that_is_damaged_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "_progress/other.json").write_text(json.dumps({"word": 1}))
     assert progress.load(tmp_path) == {"ingest": Progress("ingest", "running", 3)}
     message = progress.message(Progress("ingest", "running", 3))
-    assert (message.topic, message.retain) == ("hedgerow/pipeline/ingest", True)
+    assert (message.topic, message.retain) == ("$hedgerow/pipeline/ingest", True)
     assert json.loads(message.payload)["batch"] == 3

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.cli import client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.errors import ConfigError
 from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
@@ -91,6 +92,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--rules", metavar="FILE", type=Path, help="how payloads are read (default: the farm's table)")
     add("--form", choices=("parquet", "delta", "iceberg"), default="parquet", help="of the bronze table")
+    add("--ignore-missing", action="store_true", help="go on without journals that are gone")
     add("--rows-per-batch", metavar="N", type=int, help="at most so many in one batch (1,000,000)")
     add("--broker", metavar="URL", help="publish plans for mobile brokers, and progress, there")
     add(
@@ -102,6 +104,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--share", metavar="SHARE", type=float, default=0.5, help="of topics that a plan keeps (0.5)")
     add("--capacity", metavar="N", type=int, help="topics that a plan keeps at most")
+    client_options.add_login_arguments(parser.add_argument_group("at the broker").add_argument)
 
 
 def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +117,12 @@ def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="of `hedgerow lab run --out DIR`; may be repeated",
     )
-    add("--out", metavar="PATH", type=Path, help="report: the file; demo: a directory that is kept")
+    add(
+        "--out",
+        metavar="PATH",
+        type=Path,
+        help="report: the file; demo: a new directory (pipeline-demo)",
+    )
     add = parser.add_argument_group("cluster").add_argument
     add("--workers", metavar="N", type=int, default=2, help="worker processes (2)")
     add("--cores", metavar="N", type=int, default=1, help="of each worker (1)")
@@ -159,7 +167,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     if arguments.tables is None and not arguments.results:
         raise ConfigError("a report is about --tables DIR, --results DIR, or both")
     with signals_as_exceptions(), _spark(arguments) as spark:
-        path = write_report(spark, arguments.tables, arguments.results, arguments.out)
+        path = write_report(spark, arguments.tables, arguments.results, arguments.out, arguments.form)
     print(f"report: {path}")
     return 0
 
@@ -181,7 +189,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
     if arguments.seconds <= 0:
         raise ConfigError("--seconds: more than 0")
     with signals_as_exceptions():
-        return run(arguments.seconds, arguments.out, lambda: _spark(arguments), Teller())
+        out = arguments.out or Path("pipeline-demo")
+        return run(arguments.seconds, out, lambda: _spark(arguments), Teller())
 
 
 def run_cluster(arguments: argparse.Namespace) -> int:
@@ -241,6 +250,8 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         raise ConfigError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
     if arguments.tables is None:
         raise ConfigError("where do the tables go? Give --tables DIR")
+    if not 0 <= arguments.share <= 1 or (arguments.capacity or 0) < 0:
+        raise ConfigError("--share is a number from 0 to 1, and --capacity one from 0 on")
     every_s = check_range(parse_number(arguments.every, DURATION_UNITS, A_DURATION), 0, MAX_EVERY_S)
     return Settings(
         journals=tuple(arguments.journal),
@@ -252,10 +263,19 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         rows_per_batch=arguments.rows_per_batch,
         every_s=None if arguments.once else every_s,
         broker=arguments.broker,
+        connect=_connect_options(arguments),
+        ignore_missing=arguments.ignore_missing,
         plan_for=tuple(arguments.plan_for),
         share=arguments.share,
         capacity=arguments.capacity,
     )
+
+
+def _connect_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Of `hedgerow.connect`; what is not given is left to the URL."""
+    names = {"username": "username", "password": "password", "cafile": "ca_file", "cert": "cert_file"}
+    names |= {"key": "key_file", "insecure": "insecure"}
+    return {name: value for word, name in names.items() if (value := getattr(arguments, word))}
 
 
 @contextmanager

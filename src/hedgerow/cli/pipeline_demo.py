@@ -7,16 +7,19 @@ compared with what was published: each message must be in the journal of its nod
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hedgerow
+from hedgerow.errors import ConfigError
 from hedgerow.lab.farm import FIELDS, HOUSE, Farm
 from hedgerow.lab.pipeline_report import write_report
 from hedgerow.message import MessageId
+from hedgerow.pipeline.plan import plan_topic
 from hedgerow.pipeline.queries import JOBS, Settings
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
@@ -24,15 +27,17 @@ from hedgerow.pipeline.runner import Runner, Tell
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "quality")
+PLAN_S = 1.0  # Retained messages come at once.
+
 Opening = Callable[[], AbstractContextManager["SparkSession"]]
 
 
-def run(seconds: float, out: Path | None, opening: Opening, tell: Tell) -> int:
-    """Status 1 when a message was lost or doubled. Without `out` nothing is left behind."""
-    with ExitStack() as stack:
-        if out is None:
-            out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hedgerow-demo-")))
-        return asyncio.run(_run(seconds, out, opening, tell))
+def run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
+    """Status 1 when a message was lost or doubled."""
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is there already; give another directory with --out")
+    return asyncio.run(_run(seconds, out.absolute(), opening, tell))
 
 
 async def _run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
@@ -45,7 +50,10 @@ async def _run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
             f"{traffic.lost} lost, {traffic.doubled} doubled",
             flush=True,
         )
-        return await asyncio.to_thread(_analyse, farm, out, opening, tell)
+        status = await asyncio.to_thread(_analyse, farm, out, opening, tell)
+        for broker, topics in (await _plans(farm.url)).items():
+            print(f"plan: {broker} is to keep {', '.join(topics)}")
+        return status
 
 
 def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
@@ -59,11 +67,8 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
             "origin", "epoch", "sequence"
         )
         found = [MessageId(*row) for row in at_home.where("origin LIKE '%-station'").collect()]
-        counted = {
-            name: spark.read.parquet(str(tables / name)).count()
-            for name in ("bronze", "readings", "quarantine", "hot", "anomalies", "quality")
-        }
-        unlike = spark.read.parquet(str(tables / "anomalies")).where("is_anomaly").count()
+        counted = {name: _count(spark, tables / name) for name in TABLES}
+        unlike = _count(spark, tables / "anomalies", "is_anomaly")
         report = write_report(spark, str(tables), [], out / "report.html")
     lost = len(farm.traffic.published - set(found))
     doubled = len(found) - len(set(found))
@@ -72,6 +77,24 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
     print(f"bronze: {len(found)} messages of the fields, {lost} lost, {doubled} doubled")
     print(f"report: {report}")
     return 1 if lost or doubled or farm.traffic.lost or farm.traffic.doubled else 0
+
+
+def _count(spark: SparkSession, table: Path, condition: str = "true") -> int:
+    """A table that has no rows yet has no columns either."""
+    if not any(table.rglob("*.parquet")):
+        return 0
+    return spark.read.parquet(str(table)).where(condition).count()
+
+
+async def _plans(url: str) -> dict[str, list[str]]:
+    """What mobile brokers of these names would follow now."""
+    found: dict[str, list[str]] = {}
+    async with hedgerow.connect(url) as bus, bus.subscribe(plan_topic("+"), qos=1) as messages:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PLAN_S):
+                async for message in messages:
+                    found[message.topic.rpartition("/")[2]] = json.loads(message.payload)["keep"]
+    return found
 
 
 def _say(text: str) -> None:

@@ -32,7 +32,7 @@ a { color: inherit }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 caption { text-align: left; color: var(--soft); padding-bottom: .4rem }
 th, td { padding: .25rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
-th:first-child, td:first-child { text-align: left }
+th:first-child, .text { text-align: left }
 tbody th { font-weight: normal }
 figure { margin: 1.5rem 0 } figure svg { width: 100%; height: auto; max-width: 52rem }
 figcaption, .soft { color: var(--soft) }
@@ -79,13 +79,17 @@ def contents(sections: Iterable[tuple[str, str]]) -> Part:
 def table(lines: Sequence[Sequence[str]], caption: str) -> Part:
     """The first line is the head. The first cell of a line names it."""
     head, *body = lines
-    cells = "".join(f'<th scope="col">{_cell(cell)}</th>' for cell in head)
+    columns = list(zip(*body, strict=True)) or [()] * len(head)
+    kinds = ["" if _are_numbers(column) else ' class="text"' for column in columns]
+    cells = "".join(
+        f'<th scope="col"{kind}>{_cell(cell)}</th>' for cell, kind in zip(head, kinds, strict=True)
+    )
     parts = [
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">',
         f"<table>\n<caption>{escape(caption)}</caption>\n<thead><tr>{cells}</tr></thead>\n<tbody>",
     ]
     for first, *rest in body[:MAX_LINES]:
-        others = "".join(f"<td>{_cell(cell)}</td>" for cell in rest)
+        others = "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(rest, kinds[1:], strict=True))
         parts.append(f'<tr><th scope="row">{_cell(first)}</th>{others}</tr>')
     parts.append("</tbody>\n</table>\n</div>")
     if len(body) > MAX_LINES:
@@ -99,6 +103,11 @@ def figure(picture: Part, caption: str) -> Part:
 
 def folded(summary: str, parts: Iterable[Part]) -> Part:
     return Part("\n".join([f"<details>\n<summary>{escape(summary)}</summary>", *parts, "</details>"]))
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    """Or nothing: what is not known is no word."""
+    return all(cell in ("", "–") or cell[-1].isdigit() or cell[0].isdigit() for cell in cells)
 
 
 def _cell(text: str) -> str:

@@ -1,7 +1,7 @@
 """How far a running query is: for the terminal, and as data for whoever draws it.
 
 Each job's progress is one small JSON file, `TABLES/_progress/JOB.json`, which is replaced whole, and where a
-broker is given a retained message on `hedgerow/pipeline/JOB` with the same content.
+broker is given a retained message on `$hedgerow/pipeline/JOB` with the same content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hedgerow.message import Message
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-TOPIC_PREFIX = "hedgerow/pipeline/"
+TOPIC_PREFIX = "$hedgerow/pipeline/"  # A journal of "#" does not have it: it would feed on itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Progress:
     behind: int | None = None
     """Rows that the journals have and the query has not; None where that is not known."""
     batch_s: float = 0.0
+    unreadable: int = 0
+    """Positions of journals that could not be read."""
     reason: str = ""
 
     def line(self) -> str:
@@ -44,6 +46,8 @@ class Progress:
             parts.append(f"{self.rows_per_s:,.0f} rows/s, {self.total_rows:,} rows in all")
         if self.behind is not None:
             parts.append(f"{self.behind:,} behind")
+        if self.unreadable:
+            parts.append(f"{self.unreadable:,} positions cannot be read")
         if self.reason:
             parts.append(self.reason)
         return ", ".join(parts)

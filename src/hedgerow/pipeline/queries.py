@@ -1,7 +1,7 @@
 """What each job reads and writes: the jobs' functions, put between source and tables.
 
 A job of the table `JOBS` is a *stream*, whose queries go on from their checkpoints wherever they were ended,
-or a *summary*, which is calculated anew from the tables each time. All tables are below one directory or URL:
+or a *summary*, which is calculated anew from the tables each time. All tables are below one directory:
 
     journals ─ ingest ─► bronze ─ readings ─► readings ─ anomalies ─► anomalies
         │                  │          └─────► quarantine
@@ -11,14 +11,18 @@ or a *summary*, which is calculated anew from the tables each time. All tables a
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from pyspark.sql.types import StructType
 
-from hedgerow.errors import ConfigError
+from hedgerow.errors import ConfigError, HedgerowError
+from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
 from hedgerow.pipeline.plan import Planner, to_broker
 from hedgerow.pipeline.rules import Rules
@@ -47,9 +51,11 @@ class Settings:
     rows_per_batch: int | None = None
     every_s: float | None = None
     broker: str | None = None
-    """Where plans are published."""
+    """Where plans and progress are published."""
     connect: Mapping[str, Any] = field(default_factory=dict)
     """Of `hedgerow.connect`, for that."""
+    ignore_missing: bool = False
+    """Go on without journals that are gone."""
     plan_for: tuple[str, ...] = ()
     """Brokers that get a plan; without any, those that journals are of."""
     share: float = hot.SHARE
@@ -60,8 +66,9 @@ def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[s
     """The journals, as a stream. What `job` has taken may be removed from them."""
     options = {
         "journals": json.dumps(settings.journals),
-        "reader": f"hedgerow-{job}",
-        "gaps": f"{settings.tables}/_gaps",
+        "reader": reader_name(settings.tables, job),
+        "gaps": f"{settings.tables}/{GAPS}",
+        "missingJournals": "ignore" if settings.ignore_missing else "fail",
     }
     if settings.topics:
         options["topics"] = json.dumps(settings.topics)
@@ -72,6 +79,11 @@ def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[s
     is_time = settings.start[:4].isdigit()
     options["startingTime" if is_time else "startingPosition"] = settings.start
     return spark.readStream.format("hedgerow").options(**options).load()
+
+
+def reader_name(tables: str, job: str) -> str:
+    """Under which a journal knows what was taken: another directory of tables is another reader."""
+    return f"hedgerow-{job}-{crc32(str(Path(tables).absolute()).encode()):08x}"
 
 
 def bronze_stream(spark: SparkSession, settings: Settings, job: str) -> DataFrame:
@@ -124,7 +136,12 @@ def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     late_s = hot.LATE_S if settings.every_s is not None else CATCH_UP_LATE_S
     counts = hot.topic_counts(source, late_s=late_s)
     writer = counts.writeStream.foreachBatch(handle).outputMode("append")
-    checkpoint = checkpoint_place(settings.tables, "hot")
+    checkpoint, table = checkpoint_place(settings.tables, "hot"), Path(settings.tables) / "hot"
+    if table.exists() and not Path(checkpoint).exists():
+        raise HedgerowError(
+            f"{table} has the rows of an earlier query, whose checkpoint {checkpoint} is gone: "
+            f"its batches would be replaced. Bring the checkpoint back, or move {table} away"
+        )
     return [start(writer.option("checkpointLocation", checkpoint), "hot", settings)]
 
 
@@ -148,12 +165,12 @@ def summarise_quality(spark: SparkSession, settings: Settings) -> None:
 
 
 STREAMS: dict[str, tuple[Callable[[SparkSession, Settings], list[StreamingQuery]], str]] = {
+    "hot": (start_hot, "hot topics of the whole network, and the plan that mobile brokers follow"),
     "ingest": (start_ingest, "journals to bronze, every message once"),
     "readings": (start_readings, "bronze to readings by the rules; what cannot be read to quarantine"),
-    "hot": (start_hot, "hot topics of the whole network, and the plan that mobile brokers follow"),
     "anomalies": (start_anomalies, "readings that are unlike those before them"),
 }
-"""In the order in which they need each other."""
+"""In the order in which they need each other; a plan is worth less the older it is."""
 
 SUMMARIES: dict[str, tuple[Callable[[SparkSession, Settings], None], str]] = {
     "quality": (summarise_quality, "delay, loss, duplicates and gaps of each link, topic and subscriber"),
@@ -164,8 +181,6 @@ JOBS = {name: text for name, (_, text) in (*STREAMS.items(), *SUMMARIES.items())
 
 def check_jobs(names: tuple[str, ...]) -> tuple[str, ...]:
     """In the order in which they are run; all, if none is named."""
-    import difflib
-
     for name in names:
         if name not in JOBS:
             nearest = difflib.get_close_matches(name, JOBS, 1)

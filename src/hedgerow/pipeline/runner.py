@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
+from hedgerow.pipeline.gaps import GAPS, read_gaps
 from hedgerow.pipeline.plan import to_broker
 from hedgerow.pipeline.progress import Progress, Watch
 from hedgerow.pipeline.queries import STREAMS, SUMMARIES, Settings
@@ -29,6 +30,7 @@ LOOK_S = 0.5
 STOP_S = 30.0
 SUMMARY_S = 300.0  # between two summaries, while streams run
 PUBLISH_S = 5.0  # between two publications of progress
+MUTE_S = 60.0  # after one that failed: each may take seconds, and a stop waits for it
 
 Tell = Callable[[Progress], None]
 
@@ -44,6 +46,7 @@ class Runner:
         self._tables = Path(settings.tables)
         self._to_publish: dict[str, Progress] = {}
         self._publish_at = 0.0
+        self._is_mute = False
         self.is_stopping = False
 
     def run(self, jobs: tuple[str, ...]) -> None:
@@ -135,13 +138,17 @@ class Runner:
         self._report(Progress(job, "finished", batch_s=time.monotonic() - began_at))
 
     def _report(self, news: Progress) -> None:
+        if news.behind is not None:  # It reads journals.
+            gaps = read_gaps(str(self._tables / GAPS))
+            news = replace(news, unreadable=sum(gap.end - gap.start for gap in gaps))
         if self._told.get(news.job) == news:
             return
         self._told[news.job] = news
         progress.store(news, self._tables)
         self._tell(news)
         self._to_publish[news.job] = news
-        if news.state != "running" or time.monotonic() >= self._publish_at:
+        is_late = time.monotonic() >= self._publish_at
+        if is_late or (news.state != "running" and not self._is_mute):
             self._publish()
 
     def _publish(self) -> None:
@@ -153,8 +160,11 @@ class Runner:
         messages = [progress.message(each) for each in news.values()]
         try:
             to_broker(self._settings.broker, **self._settings.connect)(messages)
+            self._is_mute = False
         except (HedgerowError, OSError) as error:
             logger.warning("progress is not published: %s", error)
+            self._is_mute = True
+            self._publish_at = time.monotonic() + MUTE_S
 
 
 def explain(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """A Spark session, for a master of the user's choice: the one place that knows how Spark is set up.
 
-What the user has set (`--conf`, the environment, spark-defaults.conf through SPARK_HOME) is left alone.
+What the user asks for (`--conf`) goes before what is set here, and the environment is left as it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ COMMON = {
 # frozen into a query's checkpoint at its first run; Spark's own 200 cost 2 s for a window of ten rows.
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FORMS = ("parquet", "delta", "iceberg")
 CHECKPOINTS = "_checkpoints"
 COMPRESSION = "zstd"
+MAX_FILES = 1_000  # of a table, in one batch of who reads it as a stream
 _METADATA = "_spark_metadata"
 
 
@@ -57,7 +58,8 @@ def read_table_stream(spark: SparkSession, place: str, name: str, schema: Struct
     """What is added to a table of Parquet, as a stream; the table may be made later."""
     where = table_place(place, name)
     Path(where).mkdir(parents=True, exist_ok=True)
-    return _in_order(spark.readStream.schema(schema).parquet(where), schema)
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", MAX_FILES)
+    return _in_order(reader.parquet(where), schema)
 
 
 def write_table(

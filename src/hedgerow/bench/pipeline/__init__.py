@@ -55,6 +55,7 @@ class Pipeline:
     def __init__(self, plan: Plan, spark: SparkSession, directory: Path, shown: Progress) -> None:
         self.plan = plan
         self.notes: list[str] = []
+        self.has_alternative = True
         self._spark = spark
         self._directory = directory
         self._shown = shown
@@ -77,7 +78,7 @@ class Pipeline:
         for number in range(self.plan.rounds + 1):
             for source, values in took.items():
                 self._shown.step(f"{name} from {source}, round {number}")
-                value = throughput.seconds(self._spark, throughput.JOBS[name], source, recording)
+                value = throughput.seconds(self._spark, name, source, recording)
                 if number or not self.plan.rounds:  # In the first the JVM compiles.
                     values.append(value)
         rates = {source: recording.rows / statistics.median(values) for source, values in took.items()}
@@ -92,11 +93,11 @@ class Pipeline:
             record(self.next_directory() / "recording", times * self.plan.rows) for times in (1, 2, 4)
         ]
         took: list[list[float]] = [[] for _ in recordings]
-        throughput.seconds(self._spark, throughput.ingest, OURS, recordings[0])
+        throughput.seconds(self._spark, "ingest", OURS, recordings[0])
         for number in range(self.plan.rounds):
             for values, recording in zip(took, recordings, strict=True):
                 self._shown.step(f"{recording.rows:,} rows, round {number + 1}")
-                values.append(throughput.seconds(self._spark, throughput.ingest, OURS, recording))
+                values.append(throughput.seconds(self._spark, "ingest", OURS, recording))
         once, twice, four_times = (statistics.median(values) for values in took)
         shares = {2: twice / (2 * once), 4: four_times / (4 * once)}
         self.note(
@@ -136,7 +137,7 @@ class Pipeline:
     def flood(self) -> Row:
         ours = live.flood(self._spark, self.next_directory(), self.plan.flood)
         peers = {}
-        if alternative.is_installed():
+        if self.has_alternative:
             rate, came = alternative.flood(self.next_directory(), self.plan.flood)
             peers[alternative.NAME] = rate
             self.note(
@@ -148,7 +149,7 @@ class Pipeline:
         plan = self.plan
         ours = live.stall(self._spark, self.next_directory(), plan.rate, plan.stall_s)
         peers = {}
-        if alternative.is_installed():
+        if self.has_alternative:
             lost = alternative.stall(self.next_directory(), plan.rate, plan.stall_s)
             peers[alternative.NAME] = float(lost)
         return Row("stall", "lost", "lower", ours, peers)
@@ -167,10 +168,13 @@ ROWS: dict[str, Callable[[Pipeline], Row]] = {
 
 def run(request: Request) -> Result:
     request.check(tuple(ROWS), (SPARK, alternative.NAME))
-    return measure(QUICK if request.quick else FULL, request.only)
+    has_alternative = request.peers is None or alternative.NAME in request.peers
+    return measure(QUICK if request.quick else FULL, request.only, has_alternative)
 
 
-def measure(plan: Plan, only: tuple[str, ...] = (), spark: SparkSession | None = None) -> Result:
+def measure(
+    plan: Plan, only: tuple[str, ...] = (), has_alternative: bool = True, spark: SparkSession | None = None
+) -> Result:
     """All rows, or those named in `only`; in a Spark of its own, unless one is given."""
     from hedgerow.pipeline.session import open_session
 
@@ -183,6 +187,7 @@ def measure(plan: Plan, only: tuple[str, ...] = (), spark: SparkSession | None =
             progress(len(names)) as shown,
         ):
             bench = Pipeline(plan, session, Path(directory), shown)
+            bench.has_alternative = has_alternative and alternative.is_installed()
             for name in names:
                 shown.begin(name, plan.rounds)
                 rows.append(ROWS[name](bench))

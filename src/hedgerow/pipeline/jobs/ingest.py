@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from hedgerow.journal import COLUMNS
+from hedgerow.pipeline.options import ALL_COLUMNS
 from hedgerow.pipeline.tables import write_table
 
 if TYPE_CHECKING:
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 MAX_AHEAD_S = 86_400
 """A clock that is a time zone off is still believed."""
 PARTITIONED_BY = ("date", "hour")
-MESSAGE_COLUMNS = ("journal", *COLUMNS)
-COLUMNS_ADDED = ("date", "hour", "clamped")
+ADDED = (
+    StructField("date", StringType()),
+    StructField("hour", IntegerType()),
+    StructField("clamped", StringType()),
+)
 
 
 def bronze(messages: DataFrame) -> DataFrame:
@@ -65,26 +68,20 @@ def bronze(messages: DataFrame) -> DataFrame:
         "hour": sql.hour(received_after),
         "clamped": sql.when(reasons != "", reasons),
     }
-    kept = [times[name].alias(name) if name in times else sql.col(name) for name in MESSAGE_COLUMNS]
-    return messages.select(*kept, *(added[name].alias(name) for name in COLUMNS_ADDED))
+    kept = [times[name].alias(name) if name in times else sql.col(name) for name in ALL_COLUMNS]
+    return messages.select(*kept, *(added[field.name].alias(field.name) for field in ADDED))
 
 
 def bronze_schema(messages: StructType) -> StructType:
     """The schema of `bronze`, for reading the table, from that of the data source."""
-    added = [
-        StructField("date", StringType()),
-        StructField("hour", IntegerType()),
-        StructField("clamped", StringType()),
-    ]
-    return StructType([*(messages[name] for name in MESSAGE_COLUMNS), *added])
+    return StructType([*(messages[name] for name in ALL_COLUMNS), *ADDED])
 
 
 def write_bronze(messages: DataFrame, place: str, form: str = "parquet") -> DataStreamWriter:
     """The query that appends the messages of a stream to the table bronze below `place`: choose a trigger and
-    start it."""
-    return write_table(
-        bronze(messages), place, "bronze", form=form, query="ingest", partition_by=PARTITIONED_BY
-    )
+    start it. A table of another form has a query of its own, which begins with the first message."""
+    query = "ingest" if form == "parquet" else f"ingest-{form}"
+    return write_table(bronze(messages), place, "bronze", form=form, query=query, partition_by=PARTITIONED_BY)
 
 
 def _told(name: str, what: str) -> Column:
