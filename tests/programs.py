@@ -86,7 +86,7 @@ def run_mosquitto(directory: Path, *lines: str) -> Iterator[int]:
     program = need_program("mosquitto")
     for _ in range(5):  # Someone else may take the port between our look and Mosquitto's.
         port = free_port()
-        process = _start_mosquitto(program, directory, port, lines)
+        process = start_mosquitto(program, directory, port, lines)
         if process is not None:
             break
     else:
@@ -97,7 +97,7 @@ def run_mosquitto(directory: Path, *lines: str) -> Iterator[int]:
         end(process)
 
 
-def _start_mosquitto(
+def start_mosquitto(
     program: str, directory: Path, port: int, lines: tuple[str, ...]
 ) -> subprocess.Popen[bytes] | None:
     """The process once it serves, or None when the port was taken."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from hedgerow import journal
-from hedgerow.journal.columns import Piece, need, record_batch, schema
+from hedgerow.journal.columns import Piece, need, record_batches, schema
 from hedgerow.journal.frame import NO_TIME, Frame, Group, SegmentFile
 from hedgerow.message import Message, MessageId
 
@@ -254,7 +254,7 @@ def read_frames_whole(path: Path) -> Iterator[Any]:
         pieces.append(Piece(frame, meta, payloads))
         rows += frame.rows
         if rows >= BATCH_ROWS or frame.end_position == COUNT:
-            yield record_batch(pieces, journal.COLUMNS)
+            yield from record_batches(pieces, journal.COLUMNS)
             pieces, rows = [], 0
 
 

@@ -10,6 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
+# What an id may have, wherever it is read, stored or given.
+MAX_ORIGIN = 256  # characters; 64 KiB in each of many that are remembered would be memory for the taking
+MAX_NUMBER = 2**63 - 1  # The store, Arrow and Spark have 64 bits and a sign: a larger one cannot be written.
+
 
 class MessageId(NamedTuple):
     """Fabric-wide identity: who accepted it first, in which life of that node, as its how-manieth.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ from hedgerow.message import Message
         (["report", "more"], 'what is "more"?'),
         (["sweep"], "where does the result go? Give --tables DIR"),
         (["demo", "--seconds", "0"], "--seconds: more than 0"),
+        (["demo", "--seconds", "nan"], "--seconds: more than 0"),
+        (["run", "--journal", "j", "--tables", "t", "--topic", "a/#/b"], "a/#/b"),
+        (["run", "--journal", "j", "--tables", "t", "--start", "soon"], "soon"),
+        (["run", "--journal", "j", "--tables", "t", "--rows-per-batch", "0"], "rowsPerBatch"),
+        (["run", "--journal", "j", "--tables", "t", "--broker", "udp://x"], "over MQTT"),
         (["cluster", "--workers", "0"], "--workers: at least 1"),
         (["check"], "check DIR…: which journals?"),
     ],
@@ -50,3 +56,12 @@ def test_a_journal_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "lost: positions 2 to 2: damage in the payloads" in capsys.readouterr().out
     assert main(["pipeline", "check", str(tmp_path / "none")]) == 1
     assert "holds no journal" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "report", "sweep", "demo", "cluster"])
+def test_without_spark_it_says_what_to_type(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main(["pipeline", command]) == 1
+    assert "pip install 'hedgerow[spark]'" in capsys.readouterr().err

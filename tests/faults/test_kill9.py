@@ -21,7 +21,7 @@ from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running, until
 from tests.programs import Node, run_node, wait_until
 
-ROUNDS = 20
+ROUNDS = 12
 MAX_LOAD_S = 0.3  # of a round, from the moment at which everyone is served again
 IN_FLIGHT = 40  # per publisher; the rest waits for acknowledgements
 END = b"end"

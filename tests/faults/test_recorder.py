@@ -23,7 +23,7 @@ from tests.conftest import StartMosquitto, StartNode
 from tests.faults.test_full_disk import in_small_file_system
 from tests.journal.plain import read_plain
 from tests.net.client.scripted import Cable
-from tests.programs import _start_mosquitto, end, need_program
+from tests.programs import end, need_program, start_mosquitto
 from tests.waiting import until
 
 MESSAGES = 800
@@ -225,7 +225,7 @@ async def test_mosquitto_is_restarted(tmp_path: Path) -> None:
     program, port = need_program("mosquitto"), free_port()
     lines = ("persistence true", "max_queued_messages 0", f"persistence_location {tmp_path}/")
     url = f"mqtt://127.0.0.1:{port}"
-    broker = _start_mosquitto(program, tmp_path, port, lines)
+    broker = start_mosquitto(program, tmp_path, port, lines)
     assert broker is not None
     try:
         with recorder_of(tmp_path, url, "--broker-name", "barn") as recorder:
@@ -238,7 +238,7 @@ async def test_mosquitto_is_restarted(tmp_path: Path) -> None:
             end(broker)
             recorder.start()  # with no broker there
             await until(lambda: "connecting again" in recorder.said, "it to try")
-            broker = _start_mosquitto(program, tmp_path, port, lines)
+            broker = start_mosquitto(program, tmp_path, port, lines)
             assert broker is not None
             await until(lambda: recorder.rows >= 50, "50 rows")
             recorder.end()

@@ -15,7 +15,7 @@ from hedgerow.net.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho
-from tests.programs import Node, _start_mosquitto, end, need_program, wait_until
+from tests.programs import Node, end, need_program, start_mosquitto, wait_until
 
 NOWHERE = Path()
 COUNT = 30
@@ -190,7 +190,7 @@ def test_a_mosquitto_that_is_killed_and_comes_back(hedgerow_node: StartNode, tmp
         "autosave_interval 1",
     )
     theirs = Reach("mqtt", port, NOWHERE)
-    process = _start_mosquitto(program, folder, port, lines)
+    process = start_mosquitto(program, folder, port, lines)
     assert process is not None
     try:
         with paho(theirs, client_id="there", clean=False, expiry_s=600) as there:
@@ -206,7 +206,7 @@ def test_a_mosquitto_that_is_killed_and_comes_back(hedgerow_node: StartNode, tmp
             wait_until(lambda: state(here)["state"] != "up", "the bridge to be down", PATIENCE_S)
             for number in range(COUNT):
                 here.publish_and_wait("field/kept", f"{number}", 1)
-            process = _start_mosquitto(program, folder, port, lines)
+            process = start_mosquitto(program, folder, port, lines)
             assert process is not None
             with paho(theirs, client_id="there", clean=False, expiry_s=600) as there:
                 assert there.session_present

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hedgerow.errors import StoreError
 from hedgerow.journal import COLUMNS, Gap, Reader, Writer, files, schema
+from hedgerow.journal import columns as columns_module
 from hedgerow.journal.frame import NO_TIME
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import matches
@@ -224,3 +225,24 @@ def test_reading_begins_anywhere_in_a_segment_of_many_frames(tmp_path: Path) -> 
     assert whole == [each for each in range(600) if not gap.start <= each < gap.end]
     for start in (gap.start - 1, gap.start, gap.end - 1, gap.end, gap.end + 30):
         assert positions(reader, start) == [each for each in whole if each >= start]
+
+
+def test_a_long_string_that_many_rows_share_is_cut_into_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk it is there once, in a column once for each row: more than Arrow can hold."""
+    monkeypatch.setattr(columns_module, "TEXT_BYTES", 100_000)
+    with Writer(tmp_path, "node") as writer:
+        writer.append_run(
+            "a", [b"%d" % n for n in range(1000)], transport="mqtt", received_at=1.0, client="c" * 2000
+        )
+        writer.append_run("b", [b"b"] * 10, transport="mqtt", received_at=1.0, client="c" * 200_000)
+    reader = Reader(tmp_path)
+    batches = list(reader.batches(3, 1005))
+    assert [row for batch in batches for row in batch.column("position").to_pylist()] == [*range(3, 1005)]
+    assert [row for batch in batches for row in batch.column("payload").to_pylist()][:997] == [
+        b"%d" % n for n in range(3, 1000)
+    ]
+    assert all(batch.nbytes < 300_000 for batch in batches)
+    assert positions(reader, 3, 1005, topic_filters=("b",)) == [*range(1000, 1005)]
+    assert len(list(reader.batches(columns=("position", "topic")))) == 1

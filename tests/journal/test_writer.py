@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -292,3 +293,36 @@ def test_segments_begin_where_they_are_full(tmp_path: Path) -> None:
     assert len(found) > 5
     assert [segment.number for segment in found] == list(range(1, len(found) + 1))
     assert len(read_plain(tmp_path)) == 20
+
+
+def test_a_segment_that_somebody_removes_takes_nothing_more(tmp_path: Path) -> None:
+    with Writer(tmp_path, "node") as writer:
+        append(writer, Message("a", b"1"))
+        writer.flush()
+        (segment,) = files.segments(tmp_path)
+        segment.path.unlink()
+        append(writer, Message("a", b"2"))
+        wait_until(lambda: writer.durable_position == 2, "a new segment")
+    assert payloads(tmp_path) == [b"2"]
+
+
+def test_a_directory_that_somebody_removes_is_a_failure(tmp_path: Path) -> None:
+    place = tmp_path / "journal"
+    writer = Writer(place, "node")
+    append(writer, Message("a", b"1"))
+    writer.flush()
+    shutil.rmtree(place)
+    append(writer, Message("a", b"2"))
+    with pytest.raises(StoreError, match="cannot write"):
+        writer.flush()
+    with pytest.raises(StoreError, match="given up"):
+        writer.close()
+
+
+def test_what_else_lies_in_the_directory_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / "journal-old").mkdir()
+    with pytest.raises(StoreError, match="holds no journal"):
+        check(tmp_path)
+    with Writer(tmp_path, "node") as writer:
+        append(writer, Message("a", b"1"))
+    assert check(tmp_path).messages == 1

@@ -22,6 +22,7 @@ from hedgerow.journal import Writer, check, files
 from hedgerow.journal.appender import Appender
 from hedgerow.journal.frame import Group
 from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.broker.changes import Changes
 from hedgerow.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net import journal as net_journal
@@ -29,6 +30,7 @@ from hedgerow.net.config import load_config
 from hedgerow.net.journal import NodeJournal
 from hedgerow.net.journal_config import JournalConfig
 from hedgerow.net.metrics import BrokerCollector
+from hedgerow.net.store import Store
 from tests.conftest import StartNode
 from tests.journal.plain import read_plain
 from tests.net.peers import connected, port_of, running
@@ -112,6 +114,36 @@ async def test_store_and_journal_are_both_waited_for(disk: Disk, tmp_path: Path)
             answers = [await publisher.receive() for _ in range(50)]
             assert all(isinstance(answer, Puback) for answer in answers)
         assert payloads(config.directory) == [b"%d" % n for n in range(1, 51)]
+
+
+async def test_the_store_is_never_ahead_of_the_journal(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a message that is sent again after a crash is known, acknowledged, and in no journal."""
+    stored: list[int] = []
+    write = Store.write
+
+    def note_and_write(store: Store, changes: Changes) -> None:
+        stored.append(len(changes.messages))
+        write(store, changes)
+
+    monkeypatch.setattr(Store, "write", note_and_write)
+    config = JournalConfig(("#",), tmp_path / "journal")
+    async with (
+        running(journal=config, data=tmp_path / "data") as server,
+        connected(port_of(server), "kept", properties={"session_expiry_interval": 3600}) as kept,
+        connected(port_of(server), "publisher") as publisher,
+    ):
+        kept.send(Subscribe(1, [Subscription("#", 1)]))
+        await kept.receive()
+        kept.send(Disconnect())
+        disk.stop()
+        publisher.send(Publish("a", b"1", 1, packet_id=1), Pingreq())
+        assert isinstance(await publisher.receive(), Pingresp)
+        assert sum(stored) == 0
+        disk.go_on()
+        assert isinstance(await publisher.receive(), Puback)
+        assert sum(stored) == 1
 
 
 async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:

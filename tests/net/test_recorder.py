@@ -369,3 +369,16 @@ async def test_filters_that_overlap_at_mosquitto(
         await bus.publish("c", "end", qos=1)
         await until(lambda: b"end" in payloads(tmp_path), "the last row")
     assert payloads(tmp_path) == [b"a/b", b"a/c", b"c", b"d/b", b"end"]
+
+
+async def test_a_filter_that_overlaps_with_one_of_the_life_before(tmp_path: Path) -> None:
+    """A node sends one copy for both, with the identifiers that there are."""
+    async with running() as server:
+        url = f"mqtt://127.0.0.1:{port_of(server)}"
+        async with recording(url, tmp_path, "a/#"):
+            pass
+        async with hedgerow.connect(url) as bus, recording(url, tmp_path, "a/#", "#"):
+            await bus.publish("a/b", "both", qos=1)
+            await bus.publish("c", "one", qos=1)
+            await until(lambda: b"one" in payloads(tmp_path), "the last row")
+    assert payloads(tmp_path) == [b"both", b"one"]

@@ -27,14 +27,11 @@ from hedgerow.pipeline.jobs.anomalies import (
     anomalies,
     judge,
 )
+from hedgerow.pipeline.jobs.readings import READING_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = (
-    "origin string, epoch long, sequence long, broker string, topic string, sensor string, field string, "
-    "value double, text string, unit string, at timestamp, received_at timestamp"
-)
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SMALL = Settings(readings=8, window_s=100.0, least=4, late_s=30.0, buckets=3)
 NOTHING = pd.DataFrame({"sensor": [], "field": [], "at": [], "value": []})
@@ -185,7 +182,9 @@ def test_a_stream_tells_what_a_batch_does_forgets_the_silent_and_passes_over_wha
         if at < 3:
             store(before, f"{at}.parquet", rows)
 
-    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    stream = (
+        spark.readStream.schema(READING_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    )
     query = (
         anomalies(stream, SMALL)
         .writeStream.format("memory")
@@ -196,7 +195,7 @@ def test_a_stream_tells_what_a_batch_does_forgets_the_silent_and_passes_over_wha
     )
     query.awaitTermination()
     told = [tuple(row) for row in spark.table("anomalies_told").collect()]
-    batch = anomalies(spark.read.schema(SCHEMA).parquet(str(before)), SMALL)
+    batch = anomalies(spark.read.schema(READING_SCHEMA).parquet(str(before)), SMALL)
     assert tuple(batch.columns) == ANOMALY_COLUMNS
     expected = [tuple(row) for row in batch.collect()]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PUBLISHERS = ("north", "south")
-PAUSE_S = 0.002  # between two messages of one publisher
+PAUSE_S = 0.01  # between two messages of one publisher
 MAX_UNDISTURBED_S = 0.7
 SEED = 7
 PATIENCE_S = 120.0  # for Spark, on a machine that does other things too

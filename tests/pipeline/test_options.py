@@ -75,6 +75,7 @@ def test_a_time_without_a_zone_is_utc(text: str, at: float) -> None:
         ({"journals": "/a", "rowsPerBach": "1"}, "did you mean rowsPerBatch"),
         ({"journals": "/a", "kafka.bootstrap.servers": "x"}, "there are journals, topics"),
         ({"journals": "/a", "topics": "a/#/b"}, "option topics"),
+        ({"journals": "/a", "topics": "$share/g/a"}, "shared subscription"),
         ({"journals": "/a", "columns": "topic,payloads"}, "did you mean payload"),
         ({"journals": "/a", "columns": "topic,topic"}, "each once"),
         ({"journals": "/a", "columns": ""}, "at least one"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hedgerow.pipeline.jobs.ingest import bronze_schema
 from hedgerow.pipeline.jobs.quality import (
     DELIVERY_COLUMNS,
     GAP_COLUMNS,
@@ -16,15 +17,12 @@ from hedgerow.pipeline.jobs.quality import (
     quality,
     summarise,
 )
+from tests.pipeline.rows import SCHEMA as MESSAGE_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = (
-    "journal string, position long, origin string, epoch long, sequence long, broker string, "
-    "transport string, client string, topic string, payload binary, qos int, retain boolean, "
-    "properties string, published_at timestamp, received_at timestamp, date string, hour int, clamped string"
-)
+SCHEMA = bronze_schema(MESSAGE_SCHEMA)
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
@@ -48,8 +46,7 @@ def hop(broker: str, via: str, sequence: int, at_ms: float = 0.0, **more: Any) -
 
 
 def bronze(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    names = [each.strip().split()[0] for each in SCHEMA.split(",")]
-    return spark.createDataFrame([tuple(each[name] for name in names) for each in rows], SCHEMA)
+    return spark.createDataFrame([tuple(each[name] for name in SCHEMA.names) for each in rows], SCHEMA)
 
 
 def found(frame: DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -173,6 +173,11 @@ BAD: list[tuple[str | None, bytes | None, str, str | None]] = [
     ("number/", b"1", "the topic has no level that names the field", "number/+"),
     ("text/pairs", b"h=61", "t is missing", "text/pairs"),
     ("text/pairs", b"t=21 F", "t is '21 F', not in C", "text/pairs"),
+    ("text/pairs", b"t=21=22", "t is missing", "text/pairs"),
+    # Where time grows with the square of the spaces, or faster, these take hours.
+    ("text/pairs", b"t=" + b" " * 60_000 + b"=", "t is missing", "text/pairs"),
+    ("text/pairs", b"t =" * 20_000 + b" ", "t is missing", "text/pairs"),
+    ("text/wind/mast", b"1" + b" " * 60_000 + b"2", "not a number", "text/#"),
     ("text/words", b" \n ", "value is missing", "text/words"),
     ("text/wind", b"4.2 m/s", "the sensor's name is missing", "text/#"),
     ("text/wind/mast", b"4,2 m/s", "wind is '4,2 m/s', not a number", "text/#"),

@@ -21,12 +21,14 @@ from hedgerow.lab.storm.record import Kind
 from hedgerow.message import Message
 from hedgerow.pipeline import html
 from hedgerow.pipeline.charts import Curve, line_chart
+from hedgerow.pipeline.jobs import ingest, sweep
 from hedgerow.pipeline.jobs import report as report_job
-from hedgerow.pipeline.jobs import sweep
 from hedgerow.pipeline.jobs.report import report
 from hedgerow.pipeline.results import Experiment, Figures, Run, gather
+from hedgerow.pipeline.tables import append
 from tests.lab.lab_results import Results, leave_results, make_results
 from tests.pipeline.pages import Page
+from tests.pipeline.rows import message, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -217,6 +219,15 @@ def test_a_report_of_nothing_says_so(spark: SparkSession, tmp_path: Path) -> Non
         report(spark, None)
     with pytest.raises(HedgerowError, match="is no directory"):
         report(spark, None, [tmp_path / "nowhere"])
+
+
+def test_bronze_may_have_another_form_than_the_other_tables(spark: SparkSession, tmp_path: Path) -> None:
+    rows = ingest.bronze(messages(spark, *map(message, range(3))))
+    append(rows, 0, str(tmp_path), "bronze", form="delta", query="q", partition_by=ingest.PARTITIONED_BY)
+    spark.sql("select 'n' source, 1L lost").write.parquet(str(tmp_path / "quality"))
+    found = Page(report(spark, tmp_path, form="delta").read_text(encoding="utf-8"))
+    assert "3 rows in bronze/." in found.text
+    assert "1 rows in quality/." in found.text
 
 
 def test_rows_that_cannot_be_read_become_a_note(spark: SparkSession, tmp_path: Path) -> None:

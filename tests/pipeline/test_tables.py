@@ -91,7 +91,7 @@ def test_a_query_that_runs_a_batch_again(spark: SparkSession, tmp_path: Path, fo
         assert query.awaitTermination(60)
 
     run(0, 5)
-    commits = tables / "_checkpoints/ingest/commits"
+    commits = tables / f"_checkpoints/ingest-{form}/commits"
     for path in (commits / "0", commits / ".0.crc"):
         path.unlink()
     run(5, 8)

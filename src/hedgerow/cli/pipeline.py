@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.cli import client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.errors import ConfigError
+from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
 MAX_EVERY_S = 86_400
+MAX_DEMO_S = 3_600
 QUIET_S = 5.0  # between two lines about one job where nobody sees a line change
 EXAMPLES = """\
 examples:
@@ -142,6 +144,10 @@ def run(arguments: argparse.Namespace) -> int:
     start, _ = COMMANDS[arguments.command]
     if arguments.words and arguments.command not in ("run", "check"):
         raise ConfigError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
+    if arguments.command != "check":
+        from hedgerow.pipeline.session import need_spark
+
+        need_spark()
     return start(arguments)
 
 
@@ -178,6 +184,7 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 
     if arguments.tables is None:
         raise ConfigError("where does the result go? Give --tables DIR")
+    sweep.check_points(point.parameters for point in sweep.points_of(arguments))
     with signals_as_exceptions(), _spark(arguments) as spark:
         print(text_table(sweep.run_sweep(spark, arguments.tables, arguments)))
     return 0
@@ -186,8 +193,8 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 def run_demo(arguments: argparse.Namespace) -> int:
     from hedgerow.cli.pipeline_demo import run
 
-    if arguments.seconds <= 0:
-        raise ConfigError("--seconds: more than 0")
+    if not 0 < arguments.seconds <= MAX_DEMO_S:
+        raise ConfigError(f"--seconds: more than 0, and {MAX_DEMO_S} at most")
     with signals_as_exceptions():
         out = arguments.out or Path("pipeline-demo")
         return run(arguments.seconds, out, lambda: _spark(arguments), Teller())
@@ -243,7 +250,8 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:
-    from hedgerow.pipeline.queries import Settings
+    from hedgerow.pipeline.options import read_options
+    from hedgerow.pipeline.queries import Settings, source_options
     from hedgerow.pipeline.rules import FARM, load_rules
 
     if not arguments.journal:
@@ -253,7 +261,9 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     if not 0 <= arguments.share <= 1 or (arguments.capacity or 0) < 0:
         raise ConfigError("--share is a number from 0 to 1, and --capacity one from 0 on")
     every_s = check_range(parse_number(arguments.every, DURATION_UNITS, A_DURATION), 0, MAX_EVERY_S)
-    return Settings(
+    if arguments.broker is not None and parse_url(arguments.broker).scheme.name not in BROKER_SCHEMES:
+        raise ConfigError(f"--broker {arguments.broker}: plans are published over MQTT")
+    settings = Settings(
         journals=tuple(arguments.journal),
         tables=arguments.tables.rstrip("/"),
         rules=load_rules(arguments.rules or FARM),
@@ -269,6 +279,8 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         share=arguments.share,
         capacity=arguments.capacity,
     )
+    read_options(source_options(settings, "ingest"))  # Before Spark is started for nothing.
+    return settings
 
 
 def _connect_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -295,7 +307,8 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Exception):  # Where Java has ended already there is nothing to stop.
+            spark.stop()
 
 
 @contextmanager

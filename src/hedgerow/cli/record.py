@@ -18,9 +18,10 @@ from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net import logs
 from hedgerow.net.client.dial import TlsOptions
-from hedgerow.net.client.urls import Address, parse_url
+from hedgerow.net.client.urls import BROKER_SCHEMES, Address, parse_url
 from hedgerow.net.journal_config import JournalConfig, read_filters, read_max_age, read_max_bytes
 from hedgerow.net.recorder import Recorder, RecorderOptions
+from hedgerow.net.values import read_directory_path
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,6 @@ where it was: the broker keeps its session.
 
 LINE_EVERY_S = 1.0
 LOG_EVERY_S = 60.0
-SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def _read_options(arguments: argparse.Namespace) -> RecorderOptions:
     password = address.password if arguments.password is None else arguments.password
     journal = JournalConfig(
         topics=read_filters(arguments.filters, base),
-        directory=Path(arguments.journal),
+        directory=read_directory_path(arguments.journal, base),
         max_bytes=None if arguments.max_bytes is None else read_max_bytes(arguments.max_bytes, base),
         max_age_s=None if arguments.max_age is None else read_max_age(arguments.max_age, base),
         drop_committed=arguments.drop_committed,
@@ -111,8 +111,8 @@ def _read_options(arguments: argparse.Namespace) -> RecorderOptions:
 
 def _read_address(arguments: argparse.Namespace) -> Address:
     address = parse_url(arguments.broker)
-    if address.scheme.name not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
+    if address.scheme.name not in BROKER_SCHEMES:
+        known = ", ".join(f"{name}://" for name in BROKER_SCHEMES)
         raise ConfigError(f"--broker {address}: a recorder has a session at a broker; there are {known}")
     if address.rest not in ("", "/") and not address.scheme.websocket:
         raise ConfigError(f'--broker {address}: what is "{address.rest}"? Topics go with --filter')

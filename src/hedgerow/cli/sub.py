@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.journal is not None:
         from hedgerow.cli.sub_journal import name_subscriber
 
-        name_subscriber(arguments, target)
+        name_subscriber(target)
     target.arguments["manual_acknowledgement"] = True
     printer = Printer(arguments)
     return client_options.run(_subscribe(arguments, target, filters, printer))

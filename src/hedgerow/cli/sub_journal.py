@@ -5,7 +5,6 @@ Messages have their fabric-wide ids there, since the subscriber tells the broker
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import time
@@ -17,16 +16,15 @@ from hedgerow.cli.client_options import Target
 from hedgerow.errors import ConfigError
 from hedgerow.journal import Writer
 from hedgerow.message import Message
-from hedgerow.net.client.urls import parse_url
+from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
 
 TRANSPORT = "subscriber"  # by which the pipeline knows such a journal
-SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 
 
-def name_subscriber(arguments: argparse.Namespace, target: Target) -> None:
+def name_subscriber(target: Target) -> None:
     """Have the broker send ids. ConfigError: nobody there gives any."""
     scheme = parse_url(target.url).scheme.name
-    if scheme not in SCHEMES:
+    if scheme not in BROKER_SCHEMES:
         raise ConfigError(f"--journal: messages have ids from a broker alone, not from {scheme}://")
     if target.arguments["origin"] is None:
         target.arguments["origin"] = target.arguments["client_id"] or f"sub-{os.getpid()}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from errno import ENOENT
 from pathlib import Path
 
 from hedgerow.journal import files
@@ -40,6 +41,9 @@ class Appender:
                 for part in group.encode(segment.marker):
                     files.write_all(self._file, part)
             os.fdatasync(self._file)
+            if not os.fstat(self._file).st_nlink:
+                # It takes what is written, and nobody will ever find it again.
+                raise OSError(ENOENT, "its newest segment was removed while it was written")
         except BaseException:
             self._abandon()
             raise

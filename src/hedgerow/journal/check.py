@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hedgerow.journal import files, scan
 from hedgerow.journal.frame import Damage
-from hedgerow.journal.ids import load_ids
 from hedgerow.journal.scan import Gap
 
 
@@ -25,8 +24,6 @@ class Report:
     """What cannot be read, in the order of positions."""
     unused_bytes: int = 0
     """That are no frames: damage, and what writers that were killed have left behind."""
-    has_ids: bool = False
-    """Which messages have been here is known without reading the segments."""
 
     @property
     def is_whole(self) -> bool:
@@ -50,7 +47,6 @@ def check(directory: Path) -> Report:
     told = files.durable_position(directory)
     first = found[0].first_position if found else told or 0
     report = Report(identity, first, first if told is None else told, segments=len(found))
-    report.has_ids = load_ids(directory) is not None
     for segment in found:
         with scan.opened(segment) as file:
             report.bytes += segment.path.stat().st_size

@@ -7,7 +7,7 @@ node that writes a journal needs neither.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
 from itertools import accumulate
@@ -22,6 +22,10 @@ COLUMNS = (
     "retain", "properties", "published_at", "received_at",
 )  # fmt: skip
 _STRINGS = {"origin", "broker", "transport", "client", "topic", "properties"}
+_TIMES = {"published_at", "received_at"}
+# Of strings in a batch. A frame has a string once and names it often: with a client id of 60 KB, 50,000
+# messages of one byte are 3 GB, more than a column of Arrow holds.
+TEXT_BYTES = 64 * 1024 * 1024
 _MAX_REMEMBERED = 65_536  # topics whose match with a filter is known
 
 
@@ -52,17 +56,25 @@ def schema(columns: Sequence[str] = COLUMNS) -> Any:
     return pa.schema([pa.field(name, types[name], nullable=name != "position") for name in columns])
 
 
-def record_batch(pieces: Sequence[Piece], columns: Sequence[str], topic_filters: tuple[str, ...] = ()) -> Any:
-    """A `pyarrow.RecordBatch` of all rows of the pieces whose topic matches one of the filters, if there
-    are some."""
+def record_batches(
+    pieces: Sequence[Piece],
+    columns: Sequence[str],
+    topic_filters: tuple[str, ...] = (),
+    begin: int = 0,
+    stop: int | None = None,
+) -> Iterator[Any]:
+    """`pyarrow.RecordBatch`es, most often one, of the rows of the pieces from row `begin` to before `stop`
+    whose topic matches one of the filters, if there are some."""
     pa = need("pyarrow")
     table = _Table(pieces)
-    chosen = table.matching(topic_filters) if topic_filters else None
     wanted = schema(columns)
-    if chosen is not None and not chosen.any():
-        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in wanted], schema=wanted)
-    batch = pa.RecordBatch.from_arrays([table.column(name) for name in columns], schema=wanted)
-    return batch if chosen is None or chosen.all() else batch.filter(pa.array(chosen))
+    for first, last in table.parts(columns, begin, table.rows if stop is None else stop):
+        chosen = table.matching(topic_filters)[first:last] if topic_filters else None
+        if chosen is not None and not chosen.any():
+            continue
+        arrays = [table.column(name, first, last) for name in columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        yield batch if chosen is None or chosen.all() else batch.filter(pa.array(chosen))
 
 
 class _Table:
@@ -79,14 +91,29 @@ class _Table:
         shifts = [0, *accumulate(frame.strings for frame in frames)][:-1]
         self._shifts = np.repeat(np.array(shifts), [frame.runs for frame in frames])
         self._run_rows = self._field("rows").astype(np.int64)
-        self._is_single = len(self._run_rows) == self._frame_rows.sum()
+        self.rows = int(self._frame_rows.sum())
+        self._is_single = len(self._run_rows) == self.rows
 
-    def column(self, name: str) -> Any:
+    def parts(self, columns: Sequence[str], begin: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The rows from `begin` to before `stop`, cut where their strings come to TEXT_BYTES."""
+        np = self._np
+        names = [name for name in columns if name in _STRINGS]
+        if len(names) * int(self._string_sizes.max(initial=0)) * (stop - begin) > TEXT_BYTES:
+            sizes = sum((self._string_sizes[self._string_numbers(name)] for name in names), np.int64(0))
+            ends = np.cumsum(self._repeat(sizes)[begin:stop])
+            while ends.size and ends[-1] > TEXT_BYTES:
+                rows = max(1, int(np.searchsorted(ends, TEXT_BYTES, "right")))
+                yield begin, begin + rows
+                begin += rows
+                ends = ends[rows:] - ends[rows - 1]
+        if begin < stop:
+            yield begin, stop
+
+    def column(self, name: str, begin: int, stop: int) -> Any:
         if name in _STRINGS:
-            return self._strings.take(self._pa.array(self._repeat(self._string_numbers(name))))
-        if name in ("published_at", "received_at"):
-            return self._times(name)
-        return getattr(self, f"_{name}")()
+            return self._strings.take(self._pa.array(self._repeat(self._string_numbers(name))[begin:stop]))
+        whole = self._times(name) if name in _TIMES else getattr(self, f"_{name}")()
+        return whole.slice(begin, stop - begin)
 
     def matching(self, topic_filters: tuple[str, ...]) -> Any:
         """For each row, whether its topic matches; a topic is looked at once, not once a row."""
@@ -99,6 +126,7 @@ class _Table:
         """All strings of all frames; the first is null."""
         np, pa = self._np, self._pa
         sizes = np.frombuffer(b"".join(lengths), "<u4")
+        self._string_sizes = np.concatenate(([0], sizes)).astype(np.int64)
         offsets = np.zeros(len(sizes) + 2, np.int32)
         np.cumsum(sizes, out=offsets[2:])
         valid = np.ones(len(sizes) + 1, bool)

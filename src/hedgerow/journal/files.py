@@ -32,6 +32,7 @@ FORMAT = 1
 MAX_NAME = 100  # of a reader: what file systems take, with room for the prefix
 
 _SEGMENT = re.compile(r"(\d{8,})-(\d{20})-([0-9a-f]{16})\.segment")
+_JOURNAL = re.compile(r"journal-\d+-.+")
 _READER = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 _POSITION = Struct("<QI")
 _TRIES = 50  # A reader may meet the writer in the middle of 12 bytes.
@@ -70,9 +71,14 @@ def new_segment(directory: Path, number: int, first_position: int) -> Segment:
     return Segment(path, number, first_position, marker)
 
 
+def is_journal(directory: Path) -> bool:
+    """Is there a journal, of whatever format?"""
+    return bool(_names(directory))
+
+
 def journal_id(directory: Path) -> str:
     """The lasting id of the journal there. StoreError: there is none, or of a format that we do not know."""
-    names = [path.name for path in directory.glob("journal-*")]
+    names = _names(directory)
     if not names:
         raise StoreError(f"{directory} holds no journal; name the directory that a node or a recorder writes")
     _, written_format, text = min(names).split("-", 2)
@@ -103,7 +109,7 @@ def lock_for_writing(directory: Path) -> Iterator[str]:
         with suppress(OSError):  # On a full disk nobody learns the pid; the lock holds all the same.
             os.ftruncate(lock, 0)
             os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-        if not any(directory.glob("journal-*")):
+        if not is_journal(directory):
             _create(directory)
         yield journal_id(directory)
     finally:
@@ -117,6 +123,11 @@ def _create(directory: Path) -> None:
         sync_directory(directory.parent)
     except OSError as error:
         raise StoreError(f"cannot keep a journal in {directory}: {error}") from error
+
+
+def _names(directory: Path) -> list[str]:
+    """That a journal bears. People keep other things there too, such as a directory journal-old."""
+    return [path.name for path in directory.glob("journal-*") if _JOURNAL.fullmatch(path.name)]
 
 
 def sync_directory(directory: Path) -> None:

@@ -108,7 +108,7 @@ class Group:
             lengths = array("I", map(len, payloads))
             self._lengths += lengths
             size = sum(lengths)
-        self._grow(count, size, topic, properties)
+        self._grow(count, size, topic, client, properties)
 
     def add_packets(
         self,
@@ -131,11 +131,13 @@ class Group:
         )  # fmt: skip
         self._payloads.append(packets)
         self._lengths += array("I", (len(packets) // count - head,)) * count
-        self._grow(count, len(packets), topic, None)
+        self._grow(count, len(packets), topic, client, None)
 
-    def _grow(self, count: int, size: int, topic: str, properties: str | None) -> None:
+    def _grow(self, count: int, size: int, topic: str, client: str | None, properties: str | None) -> None:
         self.rows += count
         self.bytes += size + RUN_BYTES + 4 * count + len(topic)
+        if client is not None:
+            self.bytes += len(client)  # up to 64 KB, and a stranger may have another for each message
         if properties is not None:
             self.bytes += len(properties)
         if self.rows >= MAX_ROWS or self.bytes >= MAX_BYTES or len(self._runs) >= MAX_RUNS:

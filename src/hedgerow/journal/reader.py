@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.journal import files, scan
-from hedgerow.journal.columns import COLUMNS, Piece, record_batch, schema
+from hedgerow.journal.columns import COLUMNS, Piece, record_batches, schema
 from hedgerow.journal.frame import Frame
 from hedgerow.journal.scan import Gap
 from hedgerow.topics import validate_filter
 
 BATCH_ROWS = 65_536
-BATCH_BYTES = 32 * 1024 * 1024  # of payloads; a batch of one frame may have more, and never 2 GiB
+BATCH_BYTES = 32 * 1024 * 1024  # on the disk; a batch of one frame may have more, and never 2 GiB
 
 
 class Reader:
@@ -122,10 +122,11 @@ def _gather(pieces: Iterator[Piece], rows: int) -> Iterator[list[Piece]]:
     gathered_rows = gathered_bytes = 0
     for piece in pieces:
         gathered_rows += piece.frame.rows
-        gathered_bytes += len(piece.payloads)
+        size = len(piece.payloads) + piece.frame.string_bytes
+        gathered_bytes += size
         if gathered and (gathered_rows > rows or gathered_bytes > BATCH_BYTES):
             yield gathered
-            gathered, gathered_rows, gathered_bytes = [], piece.frame.rows, len(piece.payloads)
+            gathered, gathered_rows, gathered_bytes = [], piece.frame.rows, size
         gathered.append(piece)
     if gathered:
         yield gathered
@@ -137,16 +138,10 @@ def _cut(
     """The rows of the pieces that are asked for: the first and the last frame may hold others."""
     before = max(0, start - pieces[0].frame.first_position)
     after = max(0, pieces[-1].frame.end_position - end)
-    if filters and (before or after):
-        positioned = record_batch(pieces, ("position", *columns), filters)
-        positions = positioned.column(0).to_numpy()
-        batch = positioned.select(list(range(1, len(columns) + 1)))
-        before, after = int((positions < start).sum()), int((positions >= end).sum())
-    else:
-        batch = record_batch(pieces, columns, filters)
-    stop = batch.num_rows - after
-    for at in range(before, stop, rows):
-        yield batch.slice(at, min(rows, stop - at))
+    total = sum(piece.frame.rows for piece in pieces)
+    for batch in record_batches(pieces, columns, filters, before, total - after):
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, min(rows, batch.num_rows - at))
 
 
 def _first_frame(segment: files.Segment) -> Frame | None:

@@ -30,7 +30,7 @@ from hedgerow.journal.appender import Appender
 from hedgerow.journal.frame import NO_TIME, Group
 from hedgerow.journal.ids import Ids, Pages, store_ids
 from hedgerow.journal.recovery import recover
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
 
 T = TypeVar("T")
 
@@ -42,8 +42,6 @@ BUFFER_BYTES = 64 * 1024 * 1024
 GATHER_S = 0.002
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
-MAX_NUMBER = 2**63 - 1  # What Spark and Arrow have for an epoch or a sequence. A larger one is no id of ours.
-MAX_ORIGIN = 256  # characters
 _MAX_TIME_S = 253_402_300_800.0  # The year 10000: behind it, or before the year 1, dates cannot be written.
 _MIN_TIME_S = -62_135_596_800.0
 

@@ -28,11 +28,8 @@ from typing import NamedTuple
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.lab.experiments import Row
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.mqtt.ids import ID_PROPERTY
+from hedgerow.pipeline.lab_format import DUE, DUP, GROUP, HAPPENED, ID, JOURNALS, ROWS, RUN, WARM_UP
 
-DIRECTORY = "journals"
-ROWS = "rows.json"
-RUN, DUE, HAPPENED = "$lab/run", "$lab/due", "$lab/happened"
 MQTT = "mqtt"
 
 
@@ -91,9 +88,9 @@ def leave(
 ) -> None:
     """Journals and rows, in place of those that an earlier experiment left there."""
     for name in _left_before(directory / ROWS):
-        shutil.rmtree(directory / DIRECTORY / name, ignore_errors=True)
+        shutil.rmtree(directory / JOURNALS / name, ignore_errors=True)
     for run in runs:
-        write_journal(run, directory / DIRECTORY / run.name)
+        write_journal(run, directory / JOURNALS / run.name)
     document = {
         "experiment": experiment,
         "runs": [run.name for run in runs],
@@ -143,7 +140,7 @@ def _rows(run: RunJournal, shift_s: float) -> Iterator[_Item]:
     yield "", "lab", None, first_at, Message(RUN, json.dumps(about, ensure_ascii=False).encode())
     for due in run.due:
         at = _NEVER if due.since is None else due.since + shift_s
-        message = Message(DUE, due.topic.encode(), properties=_properties(group=due.group))
+        message = Message(DUE, due.topic.encode(), properties=_properties({GROUP: due.group}))
         yield due.broker, "lab", due.subscriber, at, message
     items = [
         *((at + shift_s, Message(HAPPENED, what.encode())) for at, what in run.happened),
@@ -166,7 +163,7 @@ def _publication(published: Published, at: float) -> Message:
         published.topic,
         b"%d" % published.number,
         published.qos,
-        properties=_properties(**{"warm-up": "1" if published.is_warm_up else ""}),
+        properties=_properties({WARM_UP: "1" if published.is_warm_up else ""}),
         id=MessageId(published.publisher, 0, published.number),
         published_at=at,
     )
@@ -178,16 +175,16 @@ def _delivery(delivered: Delivered, shift_s: float) -> Message:
         b"%d" % delivered.number,
         delivered.qos,
         properties=_properties(
-            **{
-                ID_PROPERTY: str(MessageId(delivered.publisher, 0, delivered.number)),
-                "dup": "1" if delivered.is_repeated else "",
-                "warm-up": "1" if delivered.is_warm_up else "",
+            {
+                ID: str(MessageId(delivered.publisher, 0, delivered.number)),
+                DUP: "1" if delivered.is_repeated else "",
+                WARM_UP: "1" if delivered.is_warm_up else "",
             }
         ),
         published_at=None if delivered.published_at is None else delivered.published_at + shift_s,
     )
 
 
-def _properties(**named: str) -> Properties:
+def _properties(named: Mapping[str, str]) -> Properties:
     pairs = tuple((name, value) for name, value in named.items() if value)
     return {"user_property": pairs} if pairs else {}

@@ -1,4 +1,5 @@
-"""What a sweep runs: one configuration of the simulated federation, from named parameters to named results.
+"""What a sweep runs: one configuration of the simulated federation, from named parameters to named results;
+and how people say which ones (`--set`, `--grid`).
 
 Parameters are those of `sim.simulation.Parameters`, with these words: `nodes` is another name of `size`,
 and `failures` is one number of dead brokers, or 0 for none. Results are the figures of `Measured`; what was
@@ -7,8 +8,9 @@ delivered is `delivered/whole`, `delivered/k1/recovered` and so on, and the time
 
 from __future__ import annotations
 
+import tomllib
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +37,56 @@ _KINDS = {each.name: _TYPES.get(str(each.type), int) for each in fields(Paramete
 
 
 def run_sweep(spark: SparkSession, tables: str | Path, arguments: Namespace) -> list[list[str]]:
-    """What the words of the command ask for (`pipeline.jobs.sweep.add_arguments`): the table `sweep`, and the
-    lines of what came of it. ConfigError: they ask for what cannot be run; nothing has been run then."""
-    points = sweep.points_of(arguments)
+    """What the words of the command ask for (`hedgerow pipeline sweep`): the table `sweep`, and the lines of
+    what came of it. ConfigError: they ask for what cannot be run; nothing has been run then."""
+    points = points_of(arguments)
     check_points(point.parameters for point in points)
     runs = sweep.write(spark, tables, points, run_point)
     return sweep.lines(sweep.aggregate(runs))
+
+
+def points_of(arguments: Namespace) -> list[sweep.Point]:
+    """ConfigError: what is wrong with the arguments or the file."""
+    grid, seeds = read_grid(arguments.grid) if arguments.grid is not None else ({}, 1)
+    for text in arguments.set:
+        name, equals, values = text.partition("=")
+        if not equals or not name or not values:
+            raise ConfigError(f'--set {text}: it has the form NAME=VALUE,VALUE, such as "redundancy=1,2,3"')
+        grid[name] = [_read_value(value) for value in values.split(",")]
+    if arguments.seeds is not None:
+        if arguments.seeds < 1:
+            raise ConfigError("--seeds: there must be at least 1")
+        seeds = arguments.seeds
+    return sweep.points(grid, seeds)
+
+
+def read_grid(path: Path) -> tuple[dict[str, Sequence[sweep.Value]], int | list[int]]:
+    """`seeds = 5` or a list of them, and `[grid]` with a value or a list of values for each parameter."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if unknown := document.keys() - {"seeds", "grid"}:
+        raise ConfigError(f"{path}: {min(unknown)} is not known; there are seeds and [grid]")
+    seeds = document.get("seeds", 1)
+    if not all(type(seed) is int for seed in (seeds if isinstance(seeds, list) else [seeds])):
+        raise ConfigError(f"{path}: seeds is a number or a list of numbers")
+    grid: dict[str, Sequence[sweep.Value]] = {}
+    for name, given in document.get("grid", {}).items():
+        values = given if isinstance(given, list) else [given]
+        if not all(isinstance(value, bool | int | float | str) for value in values):
+            raise ConfigError(f"{path}: {name} is to have numbers, words, true or false")
+        grid[name] = values
+    return grid, seeds
+
+
+def _read_value(text: str) -> sweep.Value:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text, text)
 
 
 def run_point(point: Mapping[str, Any]) -> dict[str, float | None]:

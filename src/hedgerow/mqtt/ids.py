@@ -10,7 +10,7 @@ message.
 
 from __future__ import annotations
 
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
 
 ID_PROPERTY = "hedgerow-id"
 NODE_PROPERTY = "hedgerow-node"
@@ -24,8 +24,6 @@ MAX_AGE_S = 7 * 86_400.0
 # A publication that was under way when its subscriber came is rather delivered than lost.
 AGE_SLACK_S = 0.5
 MAX_PREFIXES = 4_096  # A stranger may invent an origin for every message.
-MAX_ORIGIN = 256  # characters; 64 KiB in each of so many prefixes would be memory for the taking
-MAX_NUMBER = 2**63 - 1  # The store has 64 bits and a sign: a larger one could never be written.
 ID_HEAD = b"\x26" + len(ID_PROPERTY).to_bytes(2, "big") + ID_PROPERTY.encode()
 
 Prefixes = dict[tuple[str, int], bytes]

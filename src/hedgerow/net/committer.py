@@ -3,10 +3,13 @@
 A batch is taken as soon as the one before it is durable and the event loop has heard everyone who is
 waiting to be heard, so a lone message is committed at once and under load the batches grow by
 themselves. The loop's thread writes the batch, a helper thread syncs it, and only then is the broker
-told, which releases the acknowledgements. Beside that, the node's journal syncs what it has recorded: a batch
-is committed when the journal has all that was recorded before it was taken, too. When the store fails (a full
-disk, an I/O error) the batch is kept and tried again until it succeeds; nothing is acknowledged meanwhile,
-and what needs no store goes on.
+told, which releases the acknowledgements. When the store fails (a full disk, an I/O error) the batch is
+kept and tried again until it succeeds; nothing is acknowledged meanwhile, and what needs no store goes on.
+
+Where the node has a journal, a batch is stored when the journal has all that was recorded before it was
+taken. Were the store first, then after a crash between the two it would know messages, by their ids or by the
+packet identifiers of QoS 2, that are in no journal: when they come again they would be acknowledged, and not
+recorded.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Committer:
         self._scheduled = False
         self._batch: Changes | None = None
         self._is_stored = True  # the batch, if there is one
+        self._is_storing = False
         self._position = 0  # up to which the journal is to be durable before the batch counts as committed
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
@@ -77,14 +81,16 @@ class Committer:
             self._position = self._journal.writer.next_position
         # What is held for the journal alone is no batch for the store: all before it is committed.
         self._is_stored = self._store is None or not self._batch
-        if self._is_stored:
-            self._loop.call_soon(self._finish)
-        else:
+        self._is_storing = False
+        if self._journal is None and not self._is_stored:
             self._write()
+        else:
+            self._loop.call_soon(self._finish)
 
     def _write(self) -> None:
         assert self._batch is not None
         assert self._store is not None
+        self._is_storing = True
         try:
             self._store.write(self._batch)
         except Exception as error:
@@ -112,9 +118,12 @@ class Committer:
 
     def _finish(self) -> None:
         """The store or the journal has got further. When both have the batch, the broker is told."""
-        if self._closed or self._batch is None or not self._is_stored:
+        if self._closed or self._batch is None or (self._is_storing and not self._is_stored):
             return
         if self._journal is not None and not self._journal.expect(self._position):
+            return
+        if not self._is_stored:
+            self._write()
             return
         self._batch = None
         server = self._server

@@ -26,7 +26,7 @@ from zlib import crc32
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, StoreError
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.journal.writer import BUFFER_BYTES
-from hedgerow.message import MessageId, Properties
+from hedgerow.message import MAX_ORIGIN, MessageId, Properties
 from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.events import (
     Connected,
@@ -35,7 +35,7 @@ from hedgerow.mqtt.client.events import (
     MessageReceived,
     Subscribed,
 )
-from hedgerow.mqtt.ids import MAX_ORIGIN, is_held_deletion, may_bear
+from hedgerow.mqtt.ids import is_held_deletion, may_bear
 from hedgerow.mqtt.reasons import FAILURE, describe
 from hedgerow.net import recorder_state
 from hedgerow.net.authority import authority
@@ -237,21 +237,29 @@ class Recorder:
             self._state = RecorderState([], self.writer.next_position)
             recorder_state.store(self.writer.directory, self._state)
         held = set(self._state.filters)
-        self._granted |= held & set(self._filters)
         if gone := sorted(held - set(self._filters)):
             client.unsubscribe(gone, self._driver.clock())
             self._state.filters = [each for each in self._state.filters if each not in gone]
             recorder_state.store(self.writer.directory, self._state)
+        # One that has no identifier, as it overlapped with none: a copy for both would name the other alone,
+        # and be taken for that one's extra copy.
+        held -= set(self._identified()) - set(self._state.identified)
+        self._granted |= held & set(self._filters)
         # What this process has subscribed to before, the machine subscribes to again by itself.
         for topic_filter in self._filters:
             if topic_filter not in held and topic_filter not in self._asked:
                 self._subscribe(topic_filter)
         self._tell_if_recording()
 
+    def _identified(self) -> list[str]:
+        """The filters whose subscriptions are to have identifiers at this broker."""
+        identifies = self._driver.client.identifies_subscriptions
+        return [each for each in self._filters if each in self._identifiers and identifies]
+
     def _subscribe(self, topic_filter: str) -> None:
         client = self._driver.client
         properties = Properties()
-        if topic_filter in self._identifiers and client.identifies_subscriptions:
+        if topic_filter in self._identified():
             properties["subscription_identifier"] = (self._identifiers[topic_filter],)
         wanted = packets.Subscription(topic_filter, QOS, retain_as_published=True, retain_handling=1)
         self._asked.add(topic_filter)
@@ -270,8 +278,9 @@ class Recorder:
             if code < QOS:
                 logger.warning("%s gives %s at most QoS %d", self._driver.address, asked.topic_filter, code)
             self._granted.add(asked.topic_filter)
-        if self._granted.issuperset(self._filters) and self._state.filters != self._filters:
-            self._state.filters = list(self._filters)
+        granted = RecorderState(list(self._filters), self._state.since, self._identified())
+        if self._granted.issuperset(self._filters) and self._state != granted:
+            self._state = granted
             recorder_state.store(self.writer.directory, self._state)
         self._tell_if_recording()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.errors import HedgerowError
+from hedgerow.pipeline.files import replace_text
 
 LEAST_VERSION = 17
 ANSWER_S = 30.0
@@ -63,12 +64,8 @@ def java_home(java: Java) -> Path:
     script = home / "bin/java"
     text = _SCRIPT.format(java=java.program)
     if not script.exists() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
         # Others may be about to run the old one: a script is replaced, never written into.
-        with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as fresh:
-            fresh.write(text)
-        Path(fresh.name).chmod(0o755)
-        Path(fresh.name).replace(script)
+        replace_text(script, text, 0o755)
     return home
 
 
@@ -84,29 +81,23 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _ask(program: Path, found_by: str) -> Java | None:
-    """Its version is that of its modules."""
-    try:
-        answer = subprocess.run(
-            [program, "--list-modules"], capture_output=True, text=True, timeout=ANSWER_S, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    base = re.search(r"^java\.base@(\d+)", answer, re.MULTILINE)
-    if base is not None:
-        return Java(program, int(base[1]), found_by, f"{_OPTIONAL_MODULE}@" in answer)
-    return _ask_old(program, found_by)
-
-
-def _ask_old(program: Path, found_by: str) -> Java | None:
-    """Java 8 knows no modules, and says "1.8"."""
-    try:
-        answer = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False
-        ).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    version = re.search(r'version "(?:1\.)?(\d+)', answer)
+    """Its version is that of its modules. Java 8 knows no modules, and calls itself "1.8"."""
+    modules = _answer(program, "--list-modules")
+    if base := re.search(r"^java\.base@(\d+)", modules, re.MULTILINE):
+        return Java(program, int(base[1]), found_by, f"{_OPTIONAL_MODULE}@" in modules)
+    version = re.search(r'version "(?:1\.)?(\d+)', _answer(program, "-version"))
     return Java(program, int(version[1]), found_by, False) if version is not None else None
+
+
+def _answer(program: Path, question: str) -> str:
+    """All that it says. Nothing: it does not run."""
+    try:
+        asked = subprocess.run(
+            [program, question], capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout + asked.stderr
 
 
 def _cache() -> Path:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from hedgerow.errors import HedgerowError, StoreError
 from hedgerow.journal import Reader
+from hedgerow.journal.files import is_journal
 from hedgerow.pipeline.options import EARLIEST, LATEST, ReadOptions, is_position
 
 VERSION = 1
@@ -67,7 +68,7 @@ def find(patterns: tuple[str, ...]) -> dict[str, Reader]:
             try:
                 reader = Reader(directory)
             except StoreError:
-                if is_glob and not any(directory.glob("journal-*")):
+                if is_glob and not is_journal(directory):
                     continue  # It may match other things, and a journal that is just being made.
                 raise
             other = found.setdefault(reader.journal_id, reader)

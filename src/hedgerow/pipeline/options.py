@@ -17,7 +17,7 @@ from pathlib import Path
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.journal import COLUMNS
 from hedgerow.net.client.urls import parse_url
-from hedgerow.topics import validate_filter
+from hedgerow.topics import split_shared, validate_filter
 
 ALL_COLUMNS = ("journal", *COLUMNS)
 EARLIEST = "earliest"
@@ -160,6 +160,9 @@ def _journals(given: Mapping[str, str]) -> tuple[str, ...]:
 def _topics(text: str | None) -> tuple[str, ...]:
     topics = _texts("topics", text or "")
     try:
+        for topic in topics:
+            if split_shared(topic)[0] is not None:
+                raise ConfigError(f"option topics: {topic!r} is a shared subscription; name the filter alone")
         return tuple(validate_filter(topic) for topic in topics)
     except TopicError as error:
         raise ConfigError(f"option topics: {error}") from error

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VALIDITY_S = 30.0
-PUBLISH_S = 10.0  # for all plans of a batch: meanwhile the query waits
+PATIENCE_S = 10.0  # for all plans of a batch: meanwhile the query waits
 MICROSECONDS = 1_000_000
 
 Publish = Callable[[Sequence[Message]], None]
@@ -151,7 +151,7 @@ def to_broker(url: str, **options: Any) -> Publish:
     """
 
     async def send(messages: Sequence[Message]) -> None:
-        async with asyncio.timeout(PUBLISH_S), hedgerow.connect(url, follow=False, **options) as bus:
+        async with asyncio.timeout(PATIENCE_S), hedgerow.connect(url, follow=False, **options) as bus:
             for message in messages:
                 await bus.send(message)
 
@@ -159,7 +159,7 @@ def to_broker(url: str, **options: Any) -> Publish:
         try:
             asyncio.run(send(messages))
         except TimeoutError as error:
-            raise ConnectError(f"{url} has not taken them within {PUBLISH_S:g} s") from error
+            raise ConnectError(f"{url} has not taken them within {PATIENCE_S:g} s") from error
 
     return publish
 

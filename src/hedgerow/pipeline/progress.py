@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.message import Message
+from hedgerow.pipeline.files import replace_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+DIRECTORY = "_progress"
 TOPIC_PREFIX = "$hedgerow/pipeline/"  # A journal of "#" does not have it: it would feed on itself.
 
 
@@ -110,17 +112,13 @@ def message(progress: Progress) -> Message:
 
 
 def store(progress: Progress, tables: Path) -> None:
-    place = tables / "_progress"
-    place.mkdir(parents=True, exist_ok=True)
-    fresh = place / f".{progress.job}.new"
-    fresh.write_text(json.dumps(asdict(progress)))
-    fresh.replace(place / f"{progress.job}.json")
+    replace_text(tables / DIRECTORY / f"{progress.job}.json", json.dumps(asdict(progress)))
 
 
 def load(tables: Path) -> dict[str, Progress]:
     """By job; what is damaged or of another version is left out."""
     found = {}
-    for path in sorted((tables / "_progress").glob("*.json")):
+    for path in sorted((tables / DIRECTORY).glob("*.json")):
         try:
             found[path.stem] = Progress(**json.loads(path.read_text()))
         except (ValueError, TypeError):

@@ -26,7 +26,14 @@ from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
 from hedgerow.pipeline.plan import Planner, to_broker
 from hedgerow.pipeline.rules import Rules
-from hedgerow.pipeline.tables import checkpoint_place, read_table, read_table_stream, write_table
+from hedgerow.pipeline.source import columns_schema
+from hedgerow.pipeline.tables import (
+    checkpoint_place,
+    read_table,
+    read_table_stream,
+    table_place,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +71,10 @@ class Settings:
 
 def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[str, ...] = ()) -> DataFrame:
     """The journals, as a stream. What `job` has taken may be removed from them."""
+    return spark.readStream.format("hedgerow").options(**source_options(settings, job, columns)).load()
+
+
+def source_options(settings: Settings, job: str, columns: tuple[str, ...] = ()) -> dict[str, str]:
     options = {
         "journals": json.dumps(settings.journals),
         "reader": reader_name(settings.tables, job),
@@ -78,7 +89,7 @@ def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[s
         options["rowsPerBatch"] = str(settings.rows_per_batch)
     is_time = settings.start[:4].isdigit()
     options["startingTime" if is_time else "startingPosition"] = settings.start
-    return spark.readStream.format("hedgerow").options(**options).load()
+    return options
 
 
 def reader_name(tables: str, job: str) -> str:
@@ -88,10 +99,9 @@ def reader_name(tables: str, job: str) -> str:
 
 def bronze_stream(spark: SparkSession, settings: Settings, job: str) -> DataFrame:
     """Bronze as it grows. Only the Parquet table is a stream; beside another the journals are read again."""
-    source = messages(spark, settings, job)
     if settings.form != PARQUET:
-        return ingest.bronze(source)
-    return read_table_stream(spark, settings.tables, "bronze", ingest.bronze_schema(source.schema))
+        return ingest.bronze(messages(spark, settings, job))
+    return read_table_stream(spark, settings.tables, "bronze", ingest.bronze_schema(columns_schema()))
 
 
 def start_ingest(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
@@ -118,6 +128,7 @@ def start_anomalies(spark: SparkSession, settings: Settings) -> list[StreamingQu
 
 def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     source = messages(spark, settings, "hot", ("broker", "topic", "received_at"))
+    checkpoint, table = checkpoint_place(settings.tables, "hot"), table_place(settings.tables, "hot")
     planner = None
     if settings.broker is not None:
         planner = Planner(to_broker(settings.broker, **settings.connect), settings.plan_for)
@@ -126,7 +137,7 @@ def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
         ranked = hot.hot_topics(counts, settings.share, settings.capacity).persist()
         try:
             # A batch that comes again replaces what it wrote.
-            ranked.coalesce(1).write.mode("overwrite").parquet(f"{settings.tables}/hot/batch={batch_id}")
+            ranked.coalesce(1).write.mode("overwrite").parquet(f"{table}/batch={batch_id}")
             if planner is not None:
                 planner.publish_plans(ranked, batch_id)
         finally:
@@ -136,8 +147,7 @@ def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     late_s = hot.LATE_S if settings.every_s is not None else CATCH_UP_LATE_S
     counts = hot.topic_counts(source, late_s=late_s)
     writer = counts.writeStream.foreachBatch(handle).outputMode("append")
-    checkpoint, table = checkpoint_place(settings.tables, "hot"), Path(settings.tables) / "hot"
-    if table.exists() and not Path(checkpoint).exists():
+    if Path(table).exists() and not Path(checkpoint).exists():
         raise HedgerowError(
             f"{table} has the rows of an earlier query, whose checkpoint {checkpoint} is gone: "
             f"its batches would be replaced. Bring the checkpoint back, or move {table} away"
@@ -154,12 +164,12 @@ def start(writer: DataStreamWriter, name: str, settings: Settings) -> StreamingQ
 
 
 def summarise_quality(spark: SparkSession, settings: Settings) -> None:
-    schema = ingest.bronze_schema(messages(spark, settings, "quality").schema)
+    schema = ingest.bronze_schema(columns_schema())
     bronze = read_table(spark, settings.tables, "bronze", settings.form, schema)
     deliveries = quality.deliveries(bronze).persist()
     try:
         for name, rows in (("quality", quality.summarise(deliveries)), ("gaps", quality.gaps(deliveries))):
-            rows.coalesce(1).write.mode("overwrite").parquet(f"{settings.tables}/{name}")
+            rows.coalesce(1).write.mode("overwrite").parquet(table_place(settings.tables, name))
     finally:
         deliveries.unpersist()
 

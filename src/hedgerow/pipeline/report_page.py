@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as sql
 
 from hedgerow.pipeline import html
 from hedgerow.pipeline.charts import MAX_CURVES, Curve, line_chart
+from hedgerow.pipeline.gaps import GAPS, read_gaps
 from hedgerow.pipeline.html import Part
 from hedgerow.pipeline.jobs import sweep
 from hedgerow.pipeline.results import Experiment, Figures, Run
@@ -139,29 +141,18 @@ def table_sections(tables: str, read: Callable[[str], DataFrame | None]) -> Iter
         if rows is not None:
             counted = html.paragraph(f"{rows.count():,} rows in {name}/.")
             yield Section(title, [counted, *_described(rows, describe)])
-    unread = list(_unread(Path(tables) / "_gaps"))
-    if unread:
-        lines = [["journal", "from", "to", "reason"], *unread]
+    gaps = read_gaps(f"{tables}/{GAPS}")
+    if gaps:
+        lines = [["journal", "from", "to", "reason"], *(list(map(_cell, gap)) for gap in gaps)]
         yield Section("What could not be read", [html.table(lines, "Gaps in journals, by position")])
 
 
 def _described(rows: DataFrame, describe: Callable[[DataFrame], Iterable[Part]]) -> list[Part]:
     """A table that has not the columns that are looked for, of another version say, is shown as it is."""
-    from pyspark.errors import AnalysisException
-
     try:
         return list(describe(rows))
     except AnalysisException:
         return list(_plain(rows))
-
-
-def _unread(directory: Path) -> Iterator[list[str]]:
-    for path in sorted(directory.glob("*.json")):
-        try:
-            gap = json.loads(path.read_text(encoding="utf-8"))
-            yield [_cell(gap.get(name)) for name in ("journal", "start", "end", "reason")]
-        except (OSError, ValueError, AttributeError) as error:
-            yield [path.name, NONE, NONE, str(error)]
 
 
 def lines_of(rows: DataFrame) -> list[list[str]]:
@@ -169,8 +160,6 @@ def lines_of(rows: DataFrame) -> list[list[str]]:
 
 
 def _bronze(rows: DataFrame) -> Iterator[Part]:
-    from pyspark.sql import functions as sql
-
     hours = rows.groupBy("date", "hour").agg(
         sql.count("*").alias("messages"),
         sql.countDistinct("journal").alias("journals"),
@@ -184,8 +173,6 @@ def _bronze(rows: DataFrame) -> Iterator[Part]:
 
 
 def _readings(rows: DataFrame) -> Iterator[Part]:
-    from pyspark.sql import functions as sql
-
     sensors = rows.groupBy("sensor", "field", "unit").agg(
         sql.count("*").alias("readings"), sql.min("value").alias("least"), sql.avg("value").alias("mean"),
         sql.max("value").alias("most"), sql.min("at").alias("first"), sql.max("at").alias("last"),
@@ -194,8 +181,6 @@ def _readings(rows: DataFrame) -> Iterator[Part]:
 
 
 def _quarantine(rows: DataFrame) -> Iterator[Part]:
-    from pyspark.sql import functions as sql
-
     reasons = rows.groupBy("rule", "reason").agg(
         sql.count("*").alias("messages"), sql.min("topic").alias("a topic")
     )
@@ -203,8 +188,6 @@ def _quarantine(rows: DataFrame) -> Iterator[Part]:
 
 
 def _hot(rows: DataFrame) -> Iterator[Part]:
-    from pyspark.sql import functions as sql
-
     topics = rows.groupBy("broker", "topic").agg(
         sql.count("*").alias("windows"), sql.sum("events").alias("events"), sql.max("events").alias("most")
     )
@@ -213,8 +196,6 @@ def _hot(rows: DataFrame) -> Iterator[Part]:
 
 
 def _anomalies(rows: DataFrame) -> Iterator[Part]:
-    from pyspark.sql import functions as sql
-
     sensors = rows.groupBy("sensor", "field", "reason").agg(
         sql.count("*").alias("readings"), sql.max(sql.abs("score")).alias("highest score")
     )

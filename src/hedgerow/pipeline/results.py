@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as sql
+
 from hedgerow.errors import HedgerowError, StoreError
 from hedgerow.journal import Reader
 from hedgerow.pipeline.jobs import lab_runs
+from hedgerow.pipeline.lab_format import HAPPENED, JOURNALS, ROWS, RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-JOURNALS, ROWS = "journals", "rows.json"
 MAX_JOURNALS = 2_000  # A directory that was named by mistake, such as a home, is not read for hours.
 MAX_HAPPENED = 200  # of a run
 
@@ -137,7 +139,7 @@ def _find_runs(place: Path) -> Iterator[tuple[str, Reader, Run]]:
 
 def _first_payload(journal: Reader) -> bytes | None:
     """What a run of the lab says of itself. None: it is another journal."""
-    for batch in journal.batches(0, 1, ("topic", "payload"), topic_filters=[lab_runs.RUN]):
+    for batch in journal.batches(0, 1, ("topic", "payload"), topic_filters=[RUN]):
         for payload in batch.column(1).to_pylist():
             return bytes(payload)
     return None
@@ -169,8 +171,6 @@ def _fill(spark: SparkSession, found: Mapping[str, tuple[Path, Run]]) -> None:
 
 
 def _fill_counts(runs: Mapping[str, Run], rows: DataFrame) -> None:
-    from pyspark.sql import functions as sql
-
     begins: dict[str, int] = {}
     counted = lab_runs.publications(rows).groupBy("journal")
     for row in counted.agg(
@@ -178,7 +178,7 @@ def _fill_counts(runs: Mapping[str, Run], rows: DataFrame) -> None:
     ).collect():
         runs[row["journal"]].published = row["count"]
         begins[row["journal"]] = row["begin_us"] or 0
-    moments = rows.where(sql.col("topic") == lab_runs.HAPPENED).select(
+    moments = rows.where(sql.col("topic") == HAPPENED).select(
         "journal",
         sql.unix_micros("received_at").alias("at_us"),
         sql.col("payload").cast("string").alias("what"),

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.topics import MAX_LEVELS, validate_filter
+from hedgerow.topics import MAX_LEVELS, split_shared, validate_filter
 
 FARM = Path(__file__).with_name("farm.toml")
 FORMATS = ("json", "csv", "number", "text")
@@ -28,6 +28,7 @@ MAX_RULES = 200  # Each is a branch of the query that Spark compiles.
 MAX_FIELDS = 100  # of a rule
 MAX_PAYLOAD_BYTES = 65_536
 LARGEST_PAYLOAD_BYTES = 16 * 1024 * 1024
+LARGEST_NUMBER = sys.float_info.max
 
 _TABLE_KEYS = ("reading", "ignore")
 _IGNORE_KEYS = ("filters",)
@@ -97,7 +98,7 @@ def parse_rules(text: str, source: str = "rules") -> Rules:
     """ConfigError: what is wrong, with line and key."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{source}: {error}") from error
     whole = _Part(source, table)
     whole.check_keys(_TABLE_KEYS)
@@ -315,12 +316,15 @@ class _Part:
         value = self.table.get(key)
         if value is None:
             return None
-        if type(value) not in (int, float) or not isfinite(value):
+        # An integer of TOML may have any number of digits.
+        if type(value) not in (int, float) or not abs(value) <= LARGEST_NUMBER:
             self.refuse(key, "is not a number")
         return float(value)
 
     def topic_filter(self, key: str, value: str) -> str:
         try:
+            if split_shared(value)[0] is not None:
+                self.refuse(key, f"is {value!r}, a shared subscription: name the filter alone")
             return validate_filter(value)
         except TopicError as error:
             self.refuse(key, f"is no topic filter: {error}")

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.gaps import GAPS, read_gaps
@@ -29,7 +31,7 @@ logger = logging.getLogger(__name__)
 LOOK_S = 0.5
 STOP_S = 30.0
 SUMMARY_S = 300.0  # between two summaries, while streams run
-PUBLISH_S = 5.0  # between two publications of progress
+PUBLISH_EVERY_S = 5.0  # between two publications of progress
 MUTE_S = 60.0  # after one that failed: each may take seconds, and a stop waits for it
 
 Tell = Callable[[Progress], None]
@@ -51,10 +53,15 @@ class Runner:
 
     def run(self, jobs: tuple[str, ...]) -> None:
         """HedgerowError: a query failed, and why. The others are stopped."""
-        if self._settings.every_s is None:
-            self._run_once(jobs)
-        else:
-            self._run_on(jobs)
+        try:
+            if self._settings.every_s is None:
+                self._run_once(jobs)
+            else:
+                self._run_on(jobs)
+        except (Py4JError, ConnectionError) as error:
+            # A signal to the whole group, as `timeout` and systemd send it, ends Java before us.
+            if not self.is_stopping:
+                raise HedgerowError(f"Spark has ended: {explain(error)}") from error
 
     def stop(self) -> None:
         """May be called from a signal handler."""
@@ -86,8 +93,6 @@ class Runner:
                 time.sleep(LOOK_S)
         finally:
             self._stop(watches)
-        for job in summaries:
-            self._summarise(job)
 
     def _start(self, job: str) -> list[Watch]:
         start, _ = STREAMS[job]
@@ -138,11 +143,12 @@ class Runner:
         self._report(Progress(job, "finished", batch_s=time.monotonic() - began_at))
 
     def _report(self, news: Progress) -> None:
+        before = self._told.get(news.job)
+        if before is not None and replace(before, unreadable=0) == news:
+            return
         if news.behind is not None:  # It reads journals.
             gaps = read_gaps(str(self._tables / GAPS))
             news = replace(news, unreadable=sum(gap.end - gap.start for gap in gaps))
-        if self._told.get(news.job) == news:
-            return
         self._told[news.job] = news
         progress.store(news, self._tables)
         self._tell(news)
@@ -154,7 +160,7 @@ class Runner:
     def _publish(self) -> None:
         """For dashboards. One that is away misses nothing that it could not do without."""
         news, self._to_publish = self._to_publish, {}
-        self._publish_at = time.monotonic() + PUBLISH_S
+        self._publish_at = time.monotonic() + PUBLISH_EVERY_S
         if self._settings.broker is None:
             return
         messages = [progress.message(each) for each in news.values()]

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
@@ -57,10 +58,9 @@ def open_session(
     `settings` go before ours. What Java and the workers say goes to the end of the file `log`, or nowhere.
     HedgerowError: no Spark or no Java, and what to do.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise HedgerowError("the pipeline needs Spark; type: pip install 'hedgerow[spark]'") from error
+    need_spark()
+    from pyspark.sql import SparkSession
+
     prepare_environment(master)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings_for(master), **(settings or {})}.items():
@@ -94,6 +94,12 @@ def _standard_error_in(log: Path | None) -> Iterator[BinaryIO]:
         os.dup2(file.fileno(), 2)
         stack.callback(os.dup2, ours, 2)
         yield file
+
+
+def need_spark() -> None:
+    """HedgerowError: it is not installed. To be asked before a module that imports it: all jobs do."""
+    if find_spec("pyspark") is None:
+        raise HedgerowError("the pipeline needs Spark; type: pip install 'hedgerow[spark]'")
 
 
 def settings_for(master: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tests.fabric.overlay.network import Network, joined, kill_some, names, peer
 
 SETTINGS = Settings()
 STILL = Settings(optimise_s=1e9)  # Without swaps views come to rest.
-seeds = pytest.mark.parametrize("seed", range(2))
+seeds = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 
 
 def assert_well_formed(network: Network) -> None:

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.message import MAX_NUMBER, Message, MessageId, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.access import Access, Acl
 from hedgerow.mqtt.broker.ids import Inbound
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.broker.short_path import SHORT_PATH
-from hedgerow.mqtt.ids import MAX_NUMBER
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,

@@ -7,11 +7,11 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.message import Message, MessageId
+from hedgerow.message import MAX_NUMBER, Message, MessageId
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.client.receiver import IdentifyingDecoder, PublishDecoder
 from hedgerow.mqtt.client.sender import IdentifyingEncoder
-from hedgerow.mqtt.ids import ID_PROPERTY, MAX_NUMBER
+from hedgerow.mqtt.ids import ID_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Publish
 
 numbers = st.integers(0, MAX_NUMBER)

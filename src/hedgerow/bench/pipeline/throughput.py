@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hedgerow.bench import BenchError
 from hedgerow.bench.pipeline.recording import ROWS_PER_FILE, Recording
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ def seconds(spark: SparkSession, name: str, source: str, recording: Recording) -
         messages = SOURCES[source](spark, recording, COLUMNS[name])
         query = JOBS[name](messages, directory / "tables")
         query.awaitTermination()
-        batches = [each for each in query.recentProgress if each["numInputRows"]]
+        batches = query.recentProgress
         rows = sum(each["numInputRows"] for each in batches)
-        assert rows == recording.rows, f"{rows} of {recording.rows} rows came through"
+        if rows != recording.rows:
+            raise BenchError(f"{rows} of {recording.rows} rows came through")
         return float(sum(each["durationMs"]["triggerExecution"] for each in batches)) / 1_000
     finally:
         shutil.rmtree(directory, ignore_errors=True)

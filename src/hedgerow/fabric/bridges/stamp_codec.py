@@ -20,7 +20,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from hedgerow.errors import TopicError
-from hedgerow.message import Message, MessageId
+from hedgerow.message import MAX_NUMBER, Message, MessageId
 from hedgerow.topics import validate_filter
 
 VERSION = 1
@@ -31,7 +31,6 @@ MAX_FILTER_BYTES = 4_096  # in all
 MAX_STAMPS = 1_000  # in a publication, and as many ids
 MAX_ORIGIN_BYTES = 255
 MAX_PAYLOAD = 300_000  # MAX_STAMPS groups of one, with long origins
-MAX_NUMBER = 2**63 - 1  # as in `ids.py`: what is larger the store could never write
 FINGERPRINT_BYTES = 8
 
 Stamp = tuple[MessageId, bytes]

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hedgerow.errors import RefusedError
-from hedgerow.message import Message, Properties
+from hedgerow.message import MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import codec, properties
 from hedgerow.mqtt.client.events import MAX_RECEIVE_MAXIMUM, ConnectOptions, Event, Published
 from hedgerow.mqtt.client.requests import Requests
-from hedgerow.mqtt.ids import ID_PROPERTY, MAX_ORIGIN, Prefixes, encode_block
+from hedgerow.mqtt.ids import ID_PROPERTY, Prefixes, encode_block
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Pubrel
 from hedgerow.mqtt.reasons import FAILURE, Reason

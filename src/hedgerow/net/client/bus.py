@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from hedgerow.errors import ConfigError, HedgerowError
-from hedgerow.message import Message, MessageId, Properties
-from hedgerow.mqtt.ids import MAX_NUMBER, may_bear
+from hedgerow.message import MAX_NUMBER, Message, MessageId, Properties
+from hedgerow.mqtt.ids import may_bear
 from hedgerow.topics import TopicTree, split_shared, validate_filter
 
 QUEUE_MESSAGES = 10_000

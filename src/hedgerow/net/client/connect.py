@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from hedgerow.errors import ConfigError
-from hedgerow.message import Message, Properties
+from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.events import ConnectOptions
-from hedgerow.mqtt.ids import MAX_NUMBER, MAX_ORIGIN, may_bear
+from hedgerow.mqtt.ids import may_bear
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net.client.bus import Bus, StateChange
 from hedgerow.net.client.bus_options import BusOptions

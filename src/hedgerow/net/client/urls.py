@@ -53,6 +53,8 @@ SCHEMES = {
         ),
     )
 }
+BROKER_SCHEMES = tuple(name for name, scheme in SCHEMES.items() if scheme.module == _MQTT_MODULE)
+"""Of those at whose other end is a broker, which keeps a session."""
 
 DEFAULT_WEBSOCKET_PATH = "/mqtt"
 

@@ -34,13 +34,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from hedgerow.errors import ConfigError
 
-ANOMALY_COLUMNS = ("sensor", "field", "at", "value", "median", "mad", "score", "is_anomaly", "reason")
-"""`median`, `mad` and `score` are null where there is nothing to compare with. `reason` says why a reading is
-an anomaly (high, low, not constant any more), or why nothing can be said (too few readings); else null."""
-SCHEMA = (
+ANOMALY_SCHEMA = (
     "sensor string, field string, at timestamp, value double, median double, mad double, score double, "
     "is_anomaly boolean, reason string"
 )
+"""`median`, `mad` and `score` are null where there is nothing to compare with. `reason` says why a reading is
+an anomaly (high, low, not constant any more), or why nothing can be said (too few readings); else null."""
+ANOMALY_COLUMNS = tuple(column.split()[0] for column in ANOMALY_SCHEMA.split(", "))
 HIGH, LOW = "high", "low"
 CHANGED = "not constant any more"
 TOO_FEW = "too few readings"
@@ -97,11 +97,11 @@ def anomalies(readings: DataFrame, settings: Settings | None = None) -> DataFram
     )
     if not readings.isStreaming:
         ordered = numbers.repartition("sensor", "field").sortWithinPartitions("sensor", "field", *_ORDER)
-        return ordered.mapInPandas(_judge_in_turn(settings), SCHEMA)
+        return ordered.mapInPandas(_judge_in_turn(settings), ANOMALY_SCHEMA)
     bucket = sql.pmod(sql.xxhash64("sensor", "field"), sql.lit(settings.buckets))
     late = f"{round(settings.late_s * 1000)} milliseconds"
     buckets = numbers.withColumn("bucket", bucket).withWatermark("at", late).groupBy("bucket")
-    return buckets.transformWithStateInPandas(_Buckets(settings), SCHEMA, "Append", "EventTime")
+    return buckets.transformWithStateInPandas(_Buckets(settings), ANOMALY_SCHEMA, "Append", "EventTime")
 
 
 def judge(kept: pd.DataFrame, new: pd.DataFrame, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -11,7 +11,7 @@ Input: `broker`, `topic` and `received_at` of journal rows or of bronze. Output 
 
 `hot_topics` adds `rank` (int, from 1), `ranked` (int, the topics of this calculation) and `kept` (boolean:
 In.Registry, else Out.Registry). A topic without events in a window has no row: it stays where it is.
-`changes` and `registries` tell where each topic is.
+`registries` tells where each topic is.
 
 Equality with `HotTopics`, as long as the topics fit into what is bounded there: the same windows, open at
 their begin and closed at their end; the same order, as UTF-8 sorts like code points; topics with longer
@@ -118,13 +118,6 @@ def hot_topics(counts: DataFrame, share: float = SHARE, capacity: int | None = N
     if capacity is not None:
         kept = sql.least(kept, sql.lit(capacity))
     return ranked.withColumn("kept", sql.col("rank") <= kept)
-
-
-def changes(hot: DataFrame) -> DataFrame:
-    """The rows of `hot_topics` with which a topic changed sides. At first it is kept, in no registry."""
-    history = Window.partitionBy("broker", "topic").orderBy("calculation_at")
-    was_kept = sql.lag("kept", 1, True).over(history)
-    return hot.withColumn("was_kept", was_kept).where(sql.col("kept") != sql.col("was_kept")).drop("was_kept")
 
 
 def registries(hot: DataFrame) -> DataFrame:

@@ -27,19 +27,17 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as sql
+
+from hedgerow.pipeline.lab_format import DUE, DUP, GROUP, ID, OWN_TOPICS, WARM_UP
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-RUN, DUE, HAPPENED = "$lab/run", "$lab/due", "$lab/happened"
-OWN_TOPICS = "$lab/"
-ID_PROPERTY = "hedgerow-id"
 BINS = 120
 PERCENTILES = tuple(number / 100 for number in range(101))
 NAMED_PERCENTILES = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99}
-
 KEYS = ("journal", "subscriber", "topic", "origin", "epoch", "sequence")
-
-
 COLUMNS = (
     "journal", "position", "origin", "epoch", "sequence", "client", "topic", "payload", "properties",
     "published_at", "received_at",
@@ -58,14 +56,12 @@ def read_journals(spark: SparkSession, directories: Iterable[Path]) -> DataFrame
 
 def deliveries(rows: DataFrame) -> DataFrame:
     """See above."""
-    from pyspark.sql import functions as sql
-
     due = rows.where(sql.col("topic") == DUE).select(
         "journal",
         sql.col("client").alias("subscriber"),
         sql.col("payload").cast("string").alias("topic"),
         sql.col("received_at").alias("since"),
-        _mark("group").alias("subscribers"),
+        _mark(GROUP).alias("subscribers"),
     )
     due = due.dropDuplicates(["journal", "subscriber", "topic"])
     published = publications(rows).select("journal", "topic", *KEYS[3:], "published_at")
@@ -94,20 +90,16 @@ def deliveries(rows: DataFrame) -> DataFrame:
 
 
 def publications(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sql
-
     return rows.where(sql.col("origin").isNotNull() & ~sql.col("topic").startswith(OWN_TOPICS))
 
 
 def _arrivals(rows: DataFrame) -> DataFrame:
     """Each publication at each subscriber that it came to, once."""
-    from pyspark.sql import functions as sql
-
-    message_id = _mark(ID_PROPERTY)
+    message_id = _mark(ID)
     origin, epoch, sequence = (
         sql.regexp_extract(message_id, r"(?s)^(.+)/(\d{1,18})/(\d{1,18})$", group) for group in (1, 2, 3)
     )
-    is_repeated = _mark("dup").isNotNull()
+    is_repeated = _mark(DUP).isNotNull()
     return (
         rows.where(sql.col("origin").isNull() & message_id.isNotNull())
         .select(
@@ -121,7 +113,7 @@ def _arrivals(rows: DataFrame) -> DataFrame:
             "published_at",
             "received_at",
             is_repeated.cast("long").alias("dup"),
-            _mark("warm-up").isNotNull().alias("warm_up"),
+            _mark(WARM_UP).isNotNull().alias("warm_up"),
         )
         .groupBy(*KEYS)
         .agg(
@@ -136,8 +128,6 @@ def _arrivals(rows: DataFrame) -> DataFrame:
 
 def _mark(name: str) -> Column:
     """The first user property of this name. A name may come again, which a map would not take."""
-    from pyspark.sql import functions as sql
-
     pairs = sql.from_json("properties", "user_property array<array<string>>")["user_property"]
     found = sql.filter(pairs, lambda pair: sql.get(pair, sql.lit(0)) == name)
     return sql.get(sql.get(found, sql.lit(0)), sql.lit(1))
@@ -146,8 +136,6 @@ def _mark(name: str) -> Column:
 def summarise(deliveries: DataFrame, *by: Sequence[str]) -> DataFrame:
     """Figures for each value of these columns. Several groups of columns are computed at once: what belongs
     to group n has n in `level`, and null in the columns that the group has not."""
-    from pyspark.sql import functions as sql
-
     came = sql.col("arrivals") > 0
     columns = list(dict.fromkeys(name for group in by for name in group))
     # The bits of Spark's number of a group: 1 where it has not the column.
@@ -177,8 +165,6 @@ def summarise(deliveries: DataFrame, *by: Sequence[str]) -> DataFrame:
 def course(deliveries: DataFrame) -> DataFrame:
     """journal, at_s (since the run's first publication), mean_ms and most_ms of what was published then; a
     run is cut into `BINS` parts."""
-    from pyspark.sql import functions as sql
-
     at_us = sql.unix_micros("published_at")
     spans = deliveries.groupBy("journal").agg(
         sql.min(at_us).alias("begin_us"), (sql.max(at_us) - sql.min(at_us) + 1).alias("length_us")

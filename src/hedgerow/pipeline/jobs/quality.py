@@ -35,10 +35,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 SUBSCRIBER_TRANSPORT = "subscriber"
-HOP_TRANSPORTS = (
-    "neighbour",
-    "bridge",
-)  # of what came from another broker, whose name is the column `client`
+# Of what came from another broker, whose name is the column `client`.
+HOP_TRANSPORTS = ("neighbour", "bridge")
 # Spark's exact percentile remembers each distinct value: microseconds would be as many as there are messages.
 DELAY_STEP_S = 1e-5
 

@@ -34,14 +34,11 @@ if TYPE_CHECKING:
 
     from hedgerow.pipeline.rules import Rule, Rules
 
-READING_COLUMNS = (
-    "origin", "epoch", "sequence", "broker", "topic", "sensor", "field", "value", "text", "unit", "at",
-    "received_at",
-)  # fmt: skip
 READING_SCHEMA = (
     "origin string, epoch long, sequence long, broker string, topic string, sensor string, field string, "
     "value double, text string, unit string, at timestamp, received_at timestamp"
 )
+READING_COLUMNS = tuple(column.split()[0] for column in READING_SCHEMA.split(", "))
 QUARANTINE_ADDED = ("reason", "rule")
 NO_RULE = "no rule"
 _ID = ("origin", "epoch", "sequence")

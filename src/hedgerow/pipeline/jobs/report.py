@@ -7,14 +7,16 @@ not named there has its rows, its runs and their delays all the same. What is co
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+
 from hedgerow.errors import HedgerowError, reason_of
 from hedgerow.pipeline import html
+from hedgerow.pipeline.files import replace_text
 from hedgerow.pipeline.report_page import (
     Describe,
     Section,
@@ -45,8 +47,8 @@ def report(
     """Write the page, to `out`, or as report.html beside the tables, or as experiments.html beside the first
     of the results, and give its path.
 
-    `tables` and each of the `results` are directories. HedgerowError: none is given, or what is given
-    cannot be used.
+    `tables` and each of the `results` are directories; `form` is that of the bronze table. HedgerowError:
+    none is given, or what is given cannot be used.
     """
     if tables is None and not results:
         raise HedgerowError("a report is of tables, or of results of the lab: name one of them")
@@ -73,12 +75,10 @@ def render(sections: list[Section]) -> str:
 
 
 def _read(spark: SparkSession, tables: str, name: str, form: str) -> DataFrame | None:
-    """None: it is not there, or has no file yet. The sweep is always Parquet."""
-    from pyspark.errors import AnalysisException
-
+    """None: it is not there, or has no file yet. Bronze alone may be of another form than Parquet."""
     check_form(form)
     try:
-        if form != "parquet" and name != "sweep":
+        if form != "parquet" and name == "bronze":
             return read_table(spark, tables, name, form)
         return spark.read.parquet(table_place(tables, name))
     except (AnalysisException, HedgerowError):
@@ -86,12 +86,7 @@ def _read(spark: SparkSession, tables: str, name: str, form: str) -> DataFrame |
 
 
 def _write(page: Path, text: str) -> None:
-    """At once: whoever reloads the page meanwhile sees the old one."""
     try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=page.parent, encoding="utf-8", delete=False) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(page)
+        replace_text(page, text)
     except OSError as error:
         raise HedgerowError(f"cannot write {page}: {reason_of(error)}") from error

@@ -23,13 +23,13 @@ Runs, the table `sweep/`, one row a run:
 from __future__ import annotations
 
 import math
-import tomllib
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import functions as sql
 
 from hedgerow.errors import ConfigError
 from hedgerow.pipeline.tables import table_place
@@ -93,7 +93,7 @@ def sweep(spark: SparkSession, points: Sequence[Point], run: Run, tasks: int | N
     tasks = max(1, min(len(points), wanted))
     # Neighbours in a grid cost alike: the dear ones are dealt out among the tasks.
     shares = [points[first::tasks] for first in range(tasks)]
-    parameters = [f"`{name.replace('`', '``')}` {kind}" for name, kind in types.items()]
+    parameters = [f"{_quoted(name)} {kind}" for name, kind in types.items()]
     schema = ", ".join(
         ["point long", "seed long", *parameters, "results map<string, double>", "error string"]
     )
@@ -164,29 +164,27 @@ def parameters_of(runs: DataFrame) -> list[str]:
 
 def aggregate(runs: DataFrame) -> DataFrame:
     """See above. Ordered by point and result."""
-    from pyspark.sql import functions as f
-
     of_point = runs.groupBy("point", *map(_quoted, parameters_of(runs))).agg(
-        f.count("*").alias("runs"), f.count("error").alias("failed")
+        sql.count("*").alias("runs"), sql.count("error").alias("failed")
     )
-    values = runs.select("point", f.explode("results").alias("result", "value")).where(
-        f.col("value").isNotNull()
+    values = runs.select("point", sql.explode("results").alias("result", "value")).where(
+        sql.col("value").isNotNull()
     )
-    half = _student(f.col("count")) * f.col("deviation") / f.sqrt("count")
+    half = _student(sql.col("count")) * sql.col("deviation") / sql.sqrt("count")
     statistics = (
         values.groupBy("point", "result")
         .agg(
-            f.count("value").alias("count"),
-            f.avg("value").alias("mean"),
-            f.stddev_samp("value").alias("deviation"),
-            f.percentile("value", 0.5).alias("median"),
-            f.percentile("value", 0.95).alias("p95"),
-            f.min("value").alias("least"),
-            f.max("value").alias("most"),
+            sql.count("value").alias("count"),
+            sql.avg("value").alias("mean"),
+            sql.stddev_samp("value").alias("deviation"),
+            sql.percentile("value", 0.5).alias("median"),
+            sql.percentile("value", 0.95).alias("p95"),
+            sql.min("value").alias("least"),
+            sql.max("value").alias("most"),
         )
         .select(
             "point", "result", "count", "mean", "deviation",
-            (f.col("mean") - half).alias("low"), (f.col("mean") + half).alias("high"),
+            (sql.col("mean") - half).alias("low"), (sql.col("mean") + half).alias("high"),
             "median", "p95", "least", "most",
         )
     )  # fmt: skip
@@ -194,62 +192,13 @@ def aggregate(runs: DataFrame) -> DataFrame:
 
 
 def _student(count: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    quantiles = f.array(*(f.lit(quantile) for quantile in _STUDENT))
-    few = f.try_element_at(quantiles, (count - 1).cast("int"))
-    return f.when(count > 1, f.coalesce(few, f.lit(_NORMAL)))
+    quantiles = sql.array(*(sql.lit(quantile) for quantile in _STUDENT))
+    few = sql.try_element_at(quantiles, (count - 1).cast("int"))
+    return sql.when(count > 1, sql.coalesce(few, sql.lit(_NORMAL)))
 
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-# The command
-
-
-def points_of(arguments: Namespace) -> list[Point]:
-    """ConfigError: what is wrong with the arguments or the file."""
-    grid, seeds = read_grid(arguments.grid) if arguments.grid is not None else ({}, 1)
-    for text in arguments.set:
-        name, equals, values = text.partition("=")
-        if not equals or not name or not values:
-            raise ConfigError(f'--set {text}: it has the form NAME=VALUE,VALUE, such as "redundancy=1,2,3"')
-        grid[name] = [_read_value(value) for value in values.split(",")]
-    if arguments.seeds is not None:
-        if arguments.seeds < 1:
-            raise ConfigError("--seeds: there must be at least 1")
-        seeds = arguments.seeds
-    return points(grid, seeds)
-
-
-def read_grid(path: Path) -> tuple[dict[str, Sequence[Value]], int | list[int]]:
-    """`seeds = 5` or a list of them, and `[grid]` with a value or a list of values for each parameter."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if unknown := document.keys() - {"seeds", "grid"}:
-        raise ConfigError(f"{path}: {min(unknown)} is not known; there are seeds and [grid]")
-    seeds = document.get("seeds", 1)
-    if not all(type(seed) is int for seed in (seeds if isinstance(seeds, list) else [seeds])):
-        raise ConfigError(f"{path}: seeds is a number or a list of numbers")
-    grid: dict[str, Sequence[Value]] = {}
-    for name, given in document.get("grid", {}).items():
-        values = given if isinstance(given, list) else [given]
-        if not all(isinstance(value, bool | int | float | str) for value in values):
-            raise ConfigError(f"{path}: {name} is to have numbers, words, true or false")
-        grid[name] = values
-    return grid, seeds
-
-
-def _read_value(text: str) -> Value:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text, text)
 
 
 def write(spark: SparkSession, tables: str | Path, points: Sequence[Point], run: Run) -> DataFrame:
