@@ -6,7 +6,7 @@ themselves. The loop's thread writes the batch, a helper thread syncs it, and on
 told, which releases the acknowledgements. When the store fails (a full disk, an I/O error) the batch is
 kept and tried again until it succeeds; nothing is acknowledged meanwhile, and what needs no store goes on.
 
-Where the node has a journal, a batch is stored when the journal has all that was recorded before it was
+Where the node has a journal, a batch is committed when the journal has all that was recorded before it was
 taken. Were the store first, then after a crash between the two it would know messages, by their ids or by the
 packet identifiers of QoS 2, that are in no journal: when they come again they would be acknowledged, and not
 recorded.
@@ -46,7 +46,7 @@ class Committer:
         self._scheduled = False
         self._batch: Changes | None = None
         self._is_stored = True  # the batch, if there is one
-        self._is_storing = False
+        self._is_written = False  # its rows, which wait for the journal
         self._position = 0  # up to which the journal is to be durable before the batch counts as committed
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class Committer:
 
     def add_journal(self, journal: NodeJournal) -> None:
         self._journal = journal
-        journal.on_durable = self._finish
+        journal.on_durable = self._advance
 
     @property
     def failure(self) -> str | None:
@@ -81,22 +81,23 @@ class Committer:
             self._position = self._journal.writer.next_position
         # What is held for the journal alone is no batch for the store: all before it is committed.
         self._is_stored = self._store is None or not self._batch
-        self._is_storing = False
-        if self._journal is None and not self._is_stored:
-            self._write()
+        self._is_written = False
+        if self._is_stored:
+            self._loop.call_soon(self._advance)
         else:
-            self._loop.call_soon(self._finish)
+            self._write()
 
     def _write(self) -> None:
+        """The rows, at once, as the batch is: the broker goes on to change its deliveries."""
         assert self._batch is not None
         assert self._store is not None
-        self._is_storing = True
         try:
             self._store.write(self._batch)
         except Exception as error:
             self._failed(error)
             return
-        self._thread.submit(self._store.commit).add_done_callback(self._wake)
+        self._is_written = True
+        self._advance()
 
     def _wake(self, commit: Future[None]) -> None:
         # Straight to the loop: asyncio.wrap_future would take one more turn of it.
@@ -114,16 +115,19 @@ class Committer:
             logger.warning("the store works again")
         self._retry_s = FIRST_RETRY_S
         self._is_stored = True
-        self._finish()
+        self._advance()
 
-    def _finish(self) -> None:
+    def _advance(self) -> None:
         """The store or the journal has got further. When both have the batch, the broker is told."""
-        if self._closed or self._batch is None or (self._is_storing and not self._is_stored):
+        if self._closed or self._batch is None:
             return
         if self._journal is not None and not self._journal.expect(self._position):
             return
         if not self._is_stored:
-            self._write()
+            if self._is_written:
+                assert self._store is not None
+                self._is_written = False  # It is being committed, or has to be written again.
+                self._thread.submit(self._store.commit).add_done_callback(self._wake)
             return
         self._batch = None
         server = self._server

@@ -59,7 +59,7 @@ class FakeStore:
         for page, bits in changes.seen.items():
             self.seen.pop(page, None)
             if bits is not None:
-                self.seen[page] = bytes(bits)  # as it is now: the broker goes on writing into it
+                self.seen[page] = bytes(bits)
         for changed, stored in self._tables(changes):
             for key, value in changed.items():
                 if value is None or value is False:

@@ -376,6 +376,28 @@ def test_a_duplicate_is_not_acknowledged_before_the_first_is_stored() -> None:
     assert [each.packet_id for each in again.take() if isinstance(each, Puback)] == [1]
 
 
+def test_what_is_seen_while_a_batch_waits_for_the_disk_is_not_in_it() -> None:
+    """Else, after a crash, the second message is known, and its delivery is not."""
+    world = World(durable=True)
+    reader = world.connect("reader", kept=True)
+    reader.subscribe("t", 1)
+    peer = connect_peer(world)
+    reader.lose()
+    world.commits = False
+    peer.send(identified("far/1/1", b"1", 1))
+    assert world.take_changes()
+    peer.send(identified("far/1/2", b"2", 1, packet_id=2))
+    world.write_taken()
+    world.crash()
+    world.commits = True
+    again = connect_peer(world)
+    again.send(
+        identified("far/1/1", b"1", 1, dup=True), identified("far/1/2", b"2", 1, dup=True, packet_id=2)
+    )
+    reader = world.connect("reader", kept=True, clean_start=False)
+    assert [each.payload for each in reader.take() if isinstance(each, Publish)] == [b"1", b"2"]
+
+
 def test_a_duplicate_is_acknowledged_at_once_when_all_is_stored() -> None:
     world = World(durable=True)
     peer = connect_peer(world)

@@ -52,7 +52,7 @@ class Changes:
     """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
     retained: dict[str, Message | None] = field(default_factory=dict)
     """By topic: its value, or without payload the tombstone in its place."""
-    seen: dict[PageKey, bytearray | None] = field(default_factory=dict)
+    seen: dict[PageKey, bytes | bytearray | None] = field(default_factory=dict)
     """Pages of the duplicate log: which messages of other nodes were taken at QoS 1 and 2."""
     bridges: dict[str, str | None] = field(default_factory=dict)
     """By name: the text of the section, passwords and all."""

@@ -60,6 +60,9 @@ class Durability:
         if self._committing is not None or not (self.changes or self._held):
             return None
         changes, self.changes = self.changes, Changes()
+        # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
+        # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
+        changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
         self._committing, self._held = self._held, []
         return changes
 
