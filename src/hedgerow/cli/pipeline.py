@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.cli import client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.errors import ConfigError
+from hedgerow.journal.files import is_journal
 from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
 
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
 MAX_EVERY_S = 86_400
 MAX_DEMO_S = 3_600
+OPTION_FLAGS = {
+    "startingPosition": "--start",
+    "startingTime": "--start",
+    "topics": "--topic",
+    "rowsPerBatch": "--rows-per-batch",
+}
 QUIET_S = 5.0  # between two lines about one job where nobody sees a line change
 EXAMPLES = """\
 examples:
@@ -172,6 +180,9 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     if arguments.tables is None and not arguments.results:
         raise ConfigError("a report is about --tables DIR, --results DIR, or both")
+    for place in filter(None, (arguments.tables, *arguments.results)):
+        if not Path(place).is_dir():
+            raise ConfigError(f"{place}: there is no such directory")
     with signals_as_exceptions(), _spark(arguments) as spark:
         path = write_report(spark, arguments.tables, arguments.results, arguments.out, arguments.form)
     print(f"report: {path}")
@@ -253,7 +264,9 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     from hedgerow.pipeline.options import read_options
     from hedgerow.pipeline.queries import Settings, source_options
     from hedgerow.pipeline.rules import FARM, load_rules
+    from hedgerow.pipeline.session import is_here
 
+    _spark_settings(arguments)
     if not arguments.journal:
         raise ConfigError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
     if arguments.tables is None:
@@ -279,8 +292,36 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         share=arguments.share,
         capacity=arguments.capacity,
     )
-    read_options(source_options(settings, "ingest"))  # Before Spark is started for nothing.
+    # Before Spark is started for nothing.
+    try:
+        read_options(source_options(settings, "ingest"))
+    except ConfigError as error:
+        raise ConfigError(_in_our_words(str(error))) from None
+    if is_here(arguments.master):
+        _look_for_journals(settings)
     return settings
+
+
+def _in_our_words(text: str) -> str:
+    """What the data source says of its options, which have other names here."""
+    for option, flag in OPTION_FLAGS.items():
+        text = text.replace(f"option {option}", flag)
+    return text
+
+
+def _look_for_journals(settings: Settings) -> None:
+    for pattern in settings.journals:
+        if any(letter in pattern for letter in "*?["):
+            if not glob(pattern):  # noqa: PTH207 - a pattern may be absolute
+                print(f"hedgerow pipeline: no journal matches {pattern} yet", file=sys.stderr)
+        elif not is_journal(Path(pattern)):
+            inside = Path(pattern) / "journal"
+            hint = f"; did you mean {inside}?" if is_journal(inside) else ""
+            raise ConfigError(
+                f"{pattern} holds no journal{hint or '; name the directory that a node writes'}"
+            )
+    if Path(settings.tables).exists() and not Path(settings.tables).is_dir():
+        raise ConfigError(f"--tables {settings.tables}: not a directory")
 
 
 def _connect_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -290,18 +331,21 @@ def _connect_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for word, name in names.items() if (value := getattr(arguments, word))}
 
 
+def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in arguments.conf]
+    for key, is_pair, value in pairs:
+        if not is_pair or not key.startswith("spark."):
+            raise ConfigError(f"--conf {key}{is_pair}{value}: not KEY=VALUE such as spark.executor.memory=2g")
+    return {key: value for key, _, value in pairs}
+
+
 @contextmanager
 def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     """The session; ended however the block is left."""
     from hedgerow.pipeline.session import open_session
 
-    settings = {}
-    for pair in arguments.conf:
-        key, is_pair, value = pair.partition("=")
-        if not is_pair or not key.startswith("spark."):
-            raise ConfigError(f"--conf {pair}: not KEY=VALUE such as spark.executor.memory=2g")
-        settings[key] = value
     print(f"starting Spark on {arguments.master}", file=sys.stderr, flush=True)
+    settings = _spark_settings(arguments)
     log = None if arguments.tables is None else Path(arguments.tables) / "_spark.log"
     spark = open_session("hedgerow", arguments.master, settings, log)
     try:

@@ -69,7 +69,8 @@ class Watch:
         """Batches without rows do not show: they are only ticks of the trigger."""
         for reported in self.query.recentProgress:
             batch = int(reported["batchId"])
-            if batch > self._last_batch:
+            # A trigger that found nothing is told under the number of the batch that is to come.
+            if batch > self._last_batch and reported["numInputRows"]:
                 self._last_batch = batch
                 self._total_rows += int(reported["numInputRows"])
                 self._progress = _read(self.job, reported, self._total_rows)

@@ -113,6 +113,8 @@ class Runner:
     def _look(self, watches: list[Watch]) -> None:
         for watch in watches:
             error = watch.query.exception()
+            if error is not None and self.is_stopping:
+                continue  # Java was told to stop as well.
             if error is not None:
                 reason = explain(error)
                 self._report(replace(watch.look(), state="failed", reason=reason))
