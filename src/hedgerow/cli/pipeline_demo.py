@@ -7,19 +7,16 @@ compared with what was published: each message must be in the journal of its nod
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hedgerow
 from hedgerow.errors import ConfigError
 from hedgerow.lab.farm import FIELDS, HOUSE, Farm
 from hedgerow.lab.pipeline_report import write_report
 from hedgerow.message import MessageId
-from hedgerow.pipeline.plan import plan_topic
 from hedgerow.pipeline.queries import JOBS, Settings
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "quality")
-PLAN_S = 1.0  # Retained messages come at once.
 
 Opening = Callable[[], AbstractContextManager["SparkSession"]]
 
@@ -50,10 +46,7 @@ async def _run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
             f"{traffic.lost} lost, {traffic.doubled} doubled",
             flush=True,
         )
-        status = await asyncio.to_thread(_analyse, farm, out, opening, tell)
-        for broker, topics in (await _plans(farm.url)).items():
-            print(f"plan: {broker} is to keep {', '.join(topics)}")
-        return status
+        return await asyncio.to_thread(_analyse, farm, out, opening, tell)
 
 
 def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
@@ -84,17 +77,6 @@ def _count(spark: SparkSession, table: Path, condition: str = "true") -> int:
     if not any(table.rglob("*.parquet")):
         return 0
     return spark.read.parquet(str(table)).where(condition).count()
-
-
-async def _plans(url: str) -> dict[str, list[str]]:
-    """What mobile brokers of these names would follow now."""
-    found: dict[str, list[str]] = {}
-    async with hedgerow.connect(url) as bus, bus.subscribe(plan_topic("+"), qos=1) as messages:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PLAN_S):
-                async for message in messages:
-                    found[message.topic.rpartition("/")[2]] = json.loads(message.payload)["keep"]
-    return found
 
 
 def _say(text: str) -> None:
