@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,3 +68,15 @@ def test_without_spark_it_says_what_to_type(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert main(["pipeline", command]) == 1
     assert "pip install 'hedgerow[spark]'" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_demo(tmp_path: Path) -> None:
+    words = ["pipeline", "demo", "--seconds", "5", "--out", str(tmp_path / "demo")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "hedgerow", *words], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert " messages of the fields, 0 lost, 0 doubled\n" in ended.stdout
+    assert (tmp_path / "demo/report.html").exists()
