@@ -2,73 +2,91 @@
 
 ARGS ?=
 TEST_ARGS ?=
-# More than eight live brokers at once only wait for each other.
-TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 8 ? cores : 8)))
+# Most tests wait for others more than they compute; more than eight only wait for each other.
+TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores * 2 : 8)))
 FUZZ_SECONDS ?= 120
-BENCHES ?= broker bridge federation monitoring multicast pipeline sensors
+BENCHES ?= broker bridge dashboard federation monitoring multicast pipeline sensors
 
 BIN := .venv/bin
+# What people use, and beside it what those need who test, measure and change it.
 INSTALLED := .venv/.installed
-EXTRAS := bench,lab,spark,lake,test,dev
+EXTRAS := dash,lab,spark
+TOOLS := .venv/.tools
+TOOL_EXTRAS := bench,lake,test,dev
+PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
 # Programs that tools/install-strangers fetched; a plain user's PATH lacks the sbin folders.
 export PATH := $(CURDIR)/.cache/strangers/bin:$(PATH):/usr/local/sbin:/usr/sbin
 export NODE_PATH := $(CURDIR)/.cache/node/node_modules
+# Where this is set, each of the hundreds of programs that a test run starts compiles Hedgerow anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test check lint format bench fuzz soak constraints clean
+.PHONY: install up demo test check lint format bench fuzz soak constraints reference clean
 .NOTPARALLEL:
 
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@[ -x $(BIN)/pip ] || tools/create-venv
-	@echo "installing Hedgerow and what its tests need into .venv"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo "installing Hedgerow into .venv"
+	@$(PIP_INSTALL) '.[$(EXTRAS)]'
 	@touch $@
+
+$(TOOLS): $(INSTALLED)
+	@echo "installing what its tests need into .venv"
+	@$(PIP_INSTALL) '.[$(EXTRAS),$(TOOL_EXTRAS)]'
+	@touch $@
+
+up: install
+	@$(BIN)/hedgerow up $(ARGS)
 
 demo: install
 	@$(BIN)/hedgerow demo $(ARGS)
 
-test: install
+test: $(TOOLS)
 	@tools/install-strangers test
 	@$(PYTEST) $(TEST_ARGS)
 
 check: lint test
 
-lint: install
+lint: $(TOOLS)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-format: install
+format: $(TOOLS)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: install
+bench: $(TOOLS)
 	@tools/install-strangers bench
 	@for name in $(BENCHES); do $(BIN)/hedgerow bench $$name $(ARGS) || exit 1; done
 
 # What fuzzing learned is kept in .cache/fuzz, so that the next run begins where this one ended.
-fuzz: install
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+fuzz: $(TOOLS)
+	@$(PIP_INSTALL) '.[fuzz]'
 	@for target in codec session frame sensors; do \
 	  mkdir -p .cache/fuzz/$$target && \
 	  $(BIN)/python tests/fuzz/fuzz_$$target.py -max_total_time=$(FUZZ_SECONDS) \
 	    -artifact_prefix=.cache/fuzz/ .cache/fuzz/$$target || exit 1; \
 	done
 
-soak: install
+soak: $(TOOLS)
 	@tools/install-strangers test
 	@$(BIN)/python -m pytest -m soak --timeout=3600 -r fEs $(TEST_ARGS)
 
 # The newest versions that fit together become the pinned ones.
 constraints:
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints
-	@.cache/constraints/bin/pip install -qq --disable-pip-version-check -e '.[$(EXTRAS),fuzz]'
+	@.cache/constraints/bin/pip install -qq --disable-pip-version-check -e '.[$(EXTRAS),$(TOOL_EXTRAS),fuzz]'
 	@echo "# The versions that the tests ran with; \`make constraints\` renews them." >constraints.txt
 	@.cache/constraints/bin/pip freeze --exclude-editable >>constraints.txt
 	@rm -rf .cache/constraints
+
+# docs/reference, from the code.
+reference: install
+	@$(BIN)/python tools/make_reference.py
 
 clean:
 	rm -rf .venv .cache dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -16,11 +17,26 @@ from typing import Protocol
 import hypothesis
 import pytest
 
+from tests.forks import end_helper, helpers
+from tests.order import in_order
 from tests.programs import Node, run_mosquitto, run_node
 
 # How long an example takes says nothing on a machine that runs live brokers beside it.
 hypothesis.settings.register_profile("hedgerow", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("hedgerow")
+
+# Each Spark that a test starts is small and soon ended: compiling it well costs more than running it, and to
+# verify Spark's own classes takes a fifth of its start. The quick compiler's code takes more room.
+QUICK_JAVA = " ".join(
+    (
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:ReservedCodeCacheSize=240m",
+        "-XX:+UseSerialGC",
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:-BytecodeVerificationRemote",
+    )
+)
 
 GRACE_S = 3.0  # For what is ending already: a killed process, a thread whose loop was stopped.
 
@@ -62,9 +78,27 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 def pytest_configure() -> None:
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+    gc.disable()  # Ten thousand tests are about to be found, and none of what is made for that is garbage.
     if sys.platform == "linux":
         # PR_SET_CHILD_SUBREAPER: what a program under test leaves running becomes our child, not init's.
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+
+
+def pytest_unconfigure() -> None:
+    end_helper()
+
+
+@pytest.hookimpl(trylast=True)  # after what `-m` leaves out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes > 1:
+        items[:] = in_order(items, processes)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +136,7 @@ def _children() -> set[int]:
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # The thread ended meanwhile; its children are another's now.
             pids.update(map(int, path.read_text().split()))
-    return pids
+    return pids - helpers()
 
 
 def _reaped(pid: int) -> bool:

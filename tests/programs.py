@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from hedgerow.net.programs import find_program, free_port
+from tests.forks import start_hedgerow
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 FETCHED = ROOT / ".cache"  # where tools/install-strangers puts what the system lacks
 STOP_S = 15.0
+ALONE = ("env",)  # a wrapper that changes nothing, for a node that is to have an interpreter of its own
 
 
 def need_program(name: str) -> str:
@@ -42,22 +43,6 @@ def need_node_package(name: str) -> dict[str, str]:
     if not (modules / name).is_dir():
         pytest.skip(f"the Node package {name} is not installed; `make test` fetches it where it can")
     return {**os.environ, "NODE_PATH": str(modules)}
-
-
-def free_udp_port(count: int = 2) -> int:
-    """A UDP port that nobody uses now, nor the ones after it, `count` in all: a multicast member takes two.
-    Tests that run at the same time do not meet."""
-    while True:
-        with ExitStack() as probes:
-            port = 0
-            try:
-                for number in range(count):
-                    probe = probes.enter_context(socket.socket(type=socket.SOCK_DGRAM))
-                    probe.bind(("", port + number if port else 0))
-                    port = port or probe.getsockname()[1]
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -94,7 +79,8 @@ def run_mosquitto(directory: Path, *lines: str) -> Iterator[int]:
     try:
         yield port
     finally:
-        end(process)
+        process.kill()  # It hears other signals only each 0.1 s, and nothing that it keeps is read again.
+        process.wait()
 
 
 def start_mosquitto(
@@ -125,7 +111,7 @@ class Node:
     Without `--config` it listens on 127.0.0.1 for MQTT, on a port chosen by the system, and on
     nothing else unless told: `Node(directory, "--ws", "127.0.0.1:0")`. Started again after `stop`
     or `kill9`, it listens on the ports that it had, so that clients find it. A `wrapper` is a command
-    that becomes the node, such as `("unshare", "--mount")`.
+    that becomes the node, such as `("unshare", "--mount")`; without one, the node is forked (forks.py).
     """
 
     SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http", "udp")
@@ -151,9 +137,13 @@ class Node:
         assert self.process is None, "the node runs already"
         self._starts += 1
         flags = [word for scheme, address in self._addresses.items() for word in (f"--{scheme}", address)]
-        command = [*self._wrapper, sys.executable, "-m", "hedgerow", "up", *flags, *self._arguments]
+        words = ["up", *flags, *self._arguments]
+        command = [*self._wrapper, sys.executable, "-m", "hedgerow", *words]
         with self._log_path.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
+            if self._wrapper:
+                self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
+            else:
+                self.process = start_hedgerow(words, stdout=log, stderr=log, cwd=self.directory)
         wanted = {scheme for scheme, address in self._addresses.items() if address != "off"} or {"mqtt"}
         wait_until(lambda: self._ended or wanted <= self._read_urls().keys(), f"{command} to print its URLs")
         if self._ended:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import free_udp_port, wait_until
+from hedgerow import cli
+from hedgerow.net.programs import free_udp_port
+from tests.programs import wait_until
 from tests.waiting import PATIENCE_S
 
 HEDGEROW = [sys.executable, "-m", "hedgerow"]
@@ -91,8 +93,9 @@ def test_that_nothing_is_encrypted_is_said_once_unless_quiet() -> None:
         (("sub", "a", "--peer", "h"), 2, "are for multicast://, not for mqtt://"),
     ],
 )
-def test_what_is_wrong_is_said(words: tuple[str, ...], status: int, reason: str) -> None:
+def test_what_is_wrong_is_said(
+    words: tuple[str, ...], status: int, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     url = f"multicast://lo:{free_udp_port()}?ip=4"
-    got, said = run(*(url if word == "URL" else word for word in words))
-    assert got == status
-    assert reason in said
+    assert cli.main([url if word == "URL" else word for word in words]) == status
+    assert reason in capfd.readouterr().err

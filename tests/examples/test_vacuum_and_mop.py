@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
+from hedgerow.net.programs import free_udp_port
 from tests.conftest import StartNode
 from tests.hosts import network
-from tests.programs import ROOT, free_udp_port
+from tests.programs import ROOT
 from tests.waiting import PATIENCE_S
 
 EXAMPLE = [sys.executable, str(ROOT / "examples/vacuum_and_mop.py")]

@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 
-from tests.programs import ROOT, free_udp_port
+from hedgerow.net.programs import free_udp_port
+from tests.programs import ROOT
 from tests.waiting import PATIENCE_S
 
 EXAMPLE = ROOT / "examples/weather_station.py"

@@ -26,15 +26,17 @@ from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import Disconnect, Publish, Suback, Subscribe, Subscription, Will
 from hedgerow.net.config import Config
 from hedgerow.net.http import Request
-from hedgerow.net.metrics import MULTICAST_COUNTERS, metrics
+from hedgerow.net.metric_tables import MULTICAST_COUNTERS
+from hedgerow.net.metrics import metrics
 from hedgerow.net.multicast.config import Multicast
 from hedgerow.net.multicast.group_sockets import SocketStats
 from hedgerow.net.multicast.options import MulticastOptions
+from hedgerow.net.programs import free_udp_port
 from hedgerow.net.server import Server
 from tests.hosts import Host, network
 from tests.net.multicast.members import Recorder, members
 from tests.net.peers import LOOPBACK, NOWHERE, RawClient, connected, port_of, running
-from tests.programs import free_udp_port, run_node, wait_until
+from tests.programs import run_node, wait_until
 from tests.waiting import PATIENCE_S, until
 
 KEY_1 = f"1 {'11' * 32}\n"

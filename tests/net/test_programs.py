@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import socket
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.net import programs
-from hedgerow.net.programs import Program, find_program, free_port
+from hedgerow.net.programs import Program, find_program, free_port, free_udp_port
 from tests.programs import wait_until
 
 WAITS = [sys.executable, "-c", "import signal; print('waiting', flush=True); signal.pause()"]
@@ -47,6 +49,17 @@ def test_a_free_port_can_be_listened_on() -> None:
         listener.bind(("127.0.0.1", free_port()))
 
 
+def test_where_no_socket_can_be_made_no_udp_port_is_looked_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        free_udp_port()
+
+
 def test_it_says_its_last_words_in_its_own_directory(tmp_path: Path) -> None:
     code = "import os, sys; print('so far'); print(os.getcwd(), file=sys.stderr); sys.exit('no more')"
     with Program("speaker", tmp_path / "speaker") as program:
@@ -68,6 +81,14 @@ def test_it_may_be_started_again_once_it_has_ended(tmp_path: Path) -> None:
         program.launch(WAITS, tmp_path.parent)
         assert not program.has_ended
     assert program.has_ended
+
+
+def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
+    """A terminal sends it to the whole group."""
+    with Program("waiter", tmp_path) as program:
+        program.launch(WAITS)
+        assert program.process is not None
+        assert os.getpgid(program.process.pid) != os.getpgid(0)
 
 
 def test_a_stopped_program_is_ended_in_order(tmp_path: Path) -> None:

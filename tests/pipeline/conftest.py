@@ -6,23 +6,35 @@ behind; what Java calls Python with belongs to it too (`_serves_java` in tests/c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from hedgerow.pipeline.session import open_session
+from tests.order import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SPARK_TEST_S = 180
 
-# What is tested is small: compiling it well costs more than running it.
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test of a process has Spark started, and each has its queries compiled."""
+    for item in items:
+        if needs_spark(item) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TEST_S))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = open_session("tests", "local[2]", QUICK)
-    yield session
+    session = open_session("tests", "local[2]")
+    with pytest.MonkeyPatch.context() as patch:
+        # A logger of PySpark's makes every handler it gets write JSON, and pytest gives the handler behind
+        # `caplog` to all that do not propagate: the log of each later test of this process would be JSON.
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield session
     session.stop()

@@ -1,4 +1,4 @@
-"""Programs that are run beside this one: where they are, a free port, and a process that is always ended.
+"""Programs that are run beside this one: where they are, free ports, and a process that is always ended.
 
 A `Program` has a directory of its own, with what it says in files there. It is ended however the block that
 holds it is left, and should this process itself be killed, the kernel ends it (Linux).
@@ -14,12 +14,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 STOP_S = 5.0
+ATTEMPTS = 100
 # Debian puts brokers where a user's PATH does not lead.
 SBIN = ("/usr/local/sbin", "/usr/sbin")
 # What the system lacks may have been fetched here (`tools/install-strangers`).
@@ -40,6 +41,23 @@ def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def free_udp_port(count: int = 2) -> int:
+    """A UDP port that is free now, and the ones after it, `count` in all; a multicast member takes two."""
+    failure = OSError("no UDP ports side by side are free")
+    for _ in range(ATTEMPTS):
+        with ExitStack() as probes, suppress(OverflowError):
+            try:
+                port = 0
+                for number in range(count):
+                    probe = probes.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+                    probe.bind(("", port + number if port else 0))
+                    port = port or int(probe.getsockname()[1])
+                return port
+            except OSError as error:
+                failure = error
+    raise failure
 
 
 def ending_with_parent() -> Callable[[], None]:
@@ -96,6 +114,7 @@ class Program:
                 stdout=output,
                 stderr=log,
                 cwd=start_in or self.directory,
+                start_new_session=True,  # Ctrl-C is for us, who end it in order
                 preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it makes two system calls
             )
 

@@ -15,8 +15,8 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.client.bus import State, StateChange, Subscription
 from hedgerow.net.client.multicast_bus import WAITING_BYTES, MulticastBus
 from hedgerow.net.multicast.options import MulticastOptions
+from hedgerow.net.programs import free_udp_port
 from tests.net.multicast.members import own_topic
-from tests.programs import free_udp_port
 from tests.waiting import take, until
 
 

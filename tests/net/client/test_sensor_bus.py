@@ -16,10 +16,10 @@ from hedgerow.fabric.sensors.packet import MAX_PAYLOAD_BYTES
 from hedgerow.message import Message
 from hedgerow.net.client import sensor_bus
 from hedgerow.net.client.sensor_bus import SensorBus
+from hedgerow.net.programs import free_udp_port
 from hedgerow.net.sensor_config import SensorSettings
 from hedgerow.net.server import Server
 from tests.net.peers import LOOPBACK, port_of, running
-from tests.programs import free_udp_port
 from tests.waiting import PATIENCE_S, take, until
 
 

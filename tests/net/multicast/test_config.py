@@ -89,7 +89,7 @@ def test_without_topics_it_is_off(text: str) -> None:
         ('topics = "a/#/b"', "node.toml:2: multicast.topics: '#' is not alone"),
         ('topics = "$SYS/#"', "node.toml:2: multicast.topics: topics that begin with $ stay"),
         ("topics = 5", "node.toml:2: multicast.topics: 5 is not a text"),
-        ('topics = ""', 'node.toml:2: multicast.topics: "" is not a text'),
+        ('topics = ""', 'node.toml:2: multicast.topics: "" says nothing'),
         ('topics = "a"\nscope = "world"', 'node.toml:3: multicast.scope: scope "world"'),
         ('topics = "a"\nip = 5', "node.toml:3: multicast.ip: ip is 5"),
         ('topics = "a"\nip = true', 'node.toml:3: multicast.ip: "True" is not a whole number'),

@@ -16,8 +16,8 @@ from hedgerow.net.multicast import endpoint as endpoint_module
 from hedgerow.net.multicast import sockets
 from hedgerow.net.multicast.endpoint import MulticastEndpoint
 from hedgerow.net.multicast.options import MulticastOptions
+from hedgerow.net.programs import free_udp_port
 from tests.net.multicast.members import Recorder, members, open_files, own_topic, stranger_on_loopback
-from tests.programs import free_udp_port
 from tests.waiting import until
 
 

@@ -12,8 +12,8 @@ import pytest
 from hedgerow.fabric.multicast.groups import CONTROL_TOPIC
 from hedgerow.net.multicast import group_sockets, sockets
 from hedgerow.net.multicast.group_sockets import Receivers, Senders, SocketStats
+from hedgerow.net.programs import free_udp_port
 from tests.net.multicast.members import loopback, open_files, stranger_on_loopback
-from tests.programs import free_udp_port
 from tests.waiting import until
 
 ONE, OTHER = "239.255.9.1", "239.255.9.2"

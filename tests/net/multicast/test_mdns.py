@@ -17,8 +17,8 @@ from hedgerow.net.clock import SteadyClock
 from hedgerow.net.multicast import mdns
 from hedgerow.net.multicast.interfaces import choose
 from hedgerow.net.multicast.options import MulticastOptions
+from hedgerow.net.programs import free_udp_port
 from tests.net.multicast.members import members, own_topic
-from tests.programs import free_udp_port
 from tests.waiting import until
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from hedgerow.net.multicast import sockets
 from hedgerow.net.multicast.interfaces import Interface
+from hedgerow.net.programs import free_udp_port
 from tests.net.multicast.members import loopback, open_files, stranger_on_loopback
-from tests.programs import free_udp_port
 from tests.waiting import PATIENCE_S
 
 GROUP, OTHER_GROUP = "239.255.9.1", "239.255.9.2"
