@@ -92,7 +92,8 @@ async def test_what_waits_in_the_session_comes_without_another_subscription(kind
         await publish(one, 0)  # It waits in the session there.
         await send(two, to=one)
         await until(lambda: tally.numbers == [0], "what waited")
-        assert [address for _, address in tally.connections] == [url_of(one), url_of(two), url_of(one)]
+        way = [url_of(one), url_of(two), url_of(one)]
+        await until(lambda: [address for _, address in tally.connections] == way, "the way to be told")
 
 
 @pytest.mark.parametrize("kind", FOLLOWERS)

@@ -128,7 +128,7 @@ periods = st.tuples(st.integers(1, 12), st.integers(0, 30)).map(lambda pair: (pa
 
 
 @settings(
-    max_examples=8,
+    max_examples=5,
     phases=(Phase.explicit, Phase.generate),  # Shrinking is a query for each try.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
@@ -136,7 +136,7 @@ periods = st.tuples(st.integers(1, 12), st.integers(0, 30)).map(lambda pair: (pa
     periods,
     st.sampled_from([0.5, 0.5, 0.0, 0.07, 1 / 3, 0.9, 1.0]),
     st.one_of(st.none(), st.integers(0, 4)),
-    st.integers(0, 1_800_000_000 * 64),
+    st.integers(0, 1_700_000_000 * 64),  # In the past: what lies ahead is left out.
     streams,
 )
 def test_equal_to_the_machine_per_broker_and_overall(

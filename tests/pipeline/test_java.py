@@ -53,9 +53,7 @@ def test_without_any_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.M
         raise ImportError(name)
 
     monkeypatch.setattr(java, "import_module", import_nothing)
-    with pytest.raises(
-        HedgerowError, match=r"Java 17 or later.*is version 11.*pip install 'hedgerow\[spark\]'"
-    ):
+    with pytest.raises(HedgerowError, match=r"Java 17 or later.*is version 11.* -m pip install .*\[spark\]'"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 

@@ -128,6 +128,18 @@ def test_batches(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     assert json.loads(planned.sent[0].payload)["version"] == 1
 
 
+def test_who_is_too_far_behind_says_it_once(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    planned = Planned()
+    at = f"timestamp_seconds({VERSION // SECOND}) AS calculation_at"
+    hot = spark.createDataFrame([("tractor", "soil", True)], "broker string, topic string, kept boolean")
+    for second, plans, words in ((40, 0, 1), (41, 0, 1), (29, 1, 1), (42, 1, 2)):
+        planned.now = NOW + second
+        planned.planner.publish_plans(hot.selectExpr("*", at), 0)
+        assert len(planned.sent) == plans
+        assert caplog.text.count("s old, and a plan is valid for 30 s") == words
+    assert "no plans: the newest calculation is 40 s old" in caplog.text
+
+
 def test_a_name_that_is_no_topic_gets_no_plan(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     planned = Planned()
     rows = [("bad/#", "soil", True), ("good", "soil", True)]

@@ -19,12 +19,12 @@ from hedgerow.lab.spohn import measure as spohn
 from hedgerow.lab.storm import measure as storm
 from hedgerow.lab.storm.record import Kind
 from hedgerow.message import Message
-from hedgerow.pipeline import html
-from hedgerow.pipeline.charts import Curve, line_chart
 from hedgerow.pipeline.jobs import ingest, sweep
-from hedgerow.pipeline.jobs import report as report_job
-from hedgerow.pipeline.jobs.report import report
-from hedgerow.pipeline.results import Experiment, Figures, Run, gather
+from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report import report as report_job
+from hedgerow.pipeline.report.charts import Curve, line_chart
+from hedgerow.pipeline.report.report import report
+from hedgerow.pipeline.report.results import Experiment, Figures, Run, gather
 from hedgerow.pipeline.tables import append
 from tests.lab.lab_results import Results, leave_results, make_results
 from tests.pipeline.pages import Page

@@ -55,9 +55,10 @@ class Broker(Program):
 class Hedgerow(Broker):
     options: tuple[str, ...] = ()
     """More words of `hedgerow up`."""
+    http: str = "off"
 
     async def start(self) -> None:
-        words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", "off"]
+        words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", self.http]
         words += ["--id", self.broker, "--data", str(self.directory / "data"), *self.options]
         self.launch([sys.executable, "-m", "hedgerow", *words])
         await self.wait_until(self._is_listening, "listening")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError
+from hedgerow.extras import install_command
 from hedgerow.lab.experiments import Row
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ figure { margin: 1.5rem 0 } img { max-width: 100% } figcaption { color: #555 }
 
 def need_matplotlib() -> None:
     if find_spec("matplotlib") is None:
-        raise ConfigError("--out draws with matplotlib, which is missing: pip install 'hedgerow[lab]'")
+        raise ConfigError(f"--out draws with matplotlib, which is missing; type: {install_command('lab')}")
 
 
 def number(value: float | None) -> str:

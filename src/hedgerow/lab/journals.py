@@ -28,7 +28,7 @@ from typing import NamedTuple
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.lab.experiments import Row
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.pipeline.lab_format import DUE, DUP, GROUP, HAPPENED, ID, JOURNALS, ROWS, RUN, WARM_UP
+from hedgerow.pipeline.report.lab_format import DUE, DUP, GROUP, HAPPENED, ID, JOURNALS, ROWS, RUN, WARM_UP
 
 MQTT = "mqtt"
 

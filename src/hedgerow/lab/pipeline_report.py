@@ -21,12 +21,12 @@ from hedgerow.lab.spohn import grid
 from hedgerow.lab.spohn import report as spohn_report
 from hedgerow.lab.spohn.record import Setting
 from hedgerow.lab.storm import report as storm_report
-from hedgerow.pipeline import html
-from hedgerow.pipeline.charts import Curve, line_chart
-from hedgerow.pipeline.html import Part
-from hedgerow.pipeline.jobs.report import report
-from hedgerow.pipeline.report_page import Describe, Section
-from hedgerow.pipeline.results import Experiment, Figures, Run
+from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.charts import Curve, line_chart
+from hedgerow.pipeline.report.html import Part
+from hedgerow.pipeline.report.page import Describe, Section
+from hedgerow.pipeline.report.report import report
+from hedgerow.pipeline.report.results import Experiment, Figures, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def write_report(
     out: Path | None = None,
     form: str = "parquet",
 ) -> Path:
-    """As `pipeline.jobs.report.report`, which says where the page is."""
+    """As `pipeline.report.report`, which says where the page is."""
     return report(spark, tables, results, out=out, experiments=SECTIONS, form=form)
 
 

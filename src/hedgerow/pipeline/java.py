@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.errors import HedgerowError
+from hedgerow.extras import install_command
 from hedgerow.pipeline.files import replace_text
 
 LEAST_VERSION = 17
@@ -52,7 +53,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     tried = f"; {', '.join(refused)}" if refused else ""
     raise HedgerowError(
         f"Spark needs Java {LEAST_VERSION} or later, and none was found{tried}. "
-        "Type: pip install 'hedgerow[spark]', which brings one, or set JAVA_HOME"
+        f"Set JAVA_HOME, or type what brings one: {install_command('spark')}"
     )
 
 

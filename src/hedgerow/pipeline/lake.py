@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hedgerow.errors import HedgerowError
+from hedgerow.extras import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +43,7 @@ def check_installed(form: str) -> None:
             import_module(package)
         except ImportError as error:
             raise HedgerowError(
-                f"a table of the form {form} needs {package}; type: pip install 'hedgerow[lake]'"
+                f"a table of the form {form} needs {package}; type: {install_command('lake')}"
             ) from error
 
 

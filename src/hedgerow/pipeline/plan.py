@@ -8,7 +8,8 @@ changes nothing: what is not newer is refused by the broker, what has expired is
 `validity_s` after its calculation: when the pipeline stops, brokers count for themselves again.
 
 Published is a plan that names other topics than the one before, and any before that expires. A broker that
-cannot be reached is written to the log and tried with the next batch; the query goes on.
+cannot be reached is written to the log and tried with the next batch; the query goes on. So it does when it
+is so far behind that plans have expired before they are there, and the log says it once.
 """
 
 from __future__ import annotations
@@ -75,11 +76,13 @@ class Planner:
         self._clock = clock
         self._registries: dict[str | None, _Registry] = {}
         self._published: dict[str, Plan] = {}
+        self._is_behind = False
 
     def publish_plans(self, batch: DataFrame, batch_id: int) -> None:
         now = self._clock()
         self.learn(latest_rows(batch).collect(), now)
         plans = self.due(now)
+        self._tell_whether_behind(now)
         messages = [message for broker, plan in plans.items() for message in _messages(broker, plan, now)]
         if not messages:
             return
@@ -89,6 +92,17 @@ class Planner:
             logger.warning("the plans of batch %d are not published: %s", batch_id, reason_of(error))
             return
         self._published |= plans
+
+    def _tell_whether_behind(self, now: float) -> None:
+        newest = max((registry.version for registry in self._registries.values()), default=None)
+        age_s = 0.0 if newest is None else now - newest / MICROSECONDS
+        was_behind, self._is_behind = self._is_behind, age_s >= self._validity_s
+        if self._is_behind and not was_behind:
+            logger.warning(
+                "no plans: the newest calculation is %.0f s old, and a plan is valid for %g s",
+                age_s,
+                self._validity_s,
+            )
 
     def learn(self, rows: Iterable[Any], now: float) -> None:
         """Rows as of `latest_rows`."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DIRECTORY = "_progress"
 TOPIC_PREFIX = "$hedgerow/pipeline/"  # A journal of "#" does not have it: it would feed on itself.
 
+_WAITING = "Waiting for next trigger"  # as Spark says it
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -64,6 +66,16 @@ class Watch:
         self._total_rows = 0
         self._last_batch = -1
         self._progress = Progress(job, "running")
+
+    @property
+    def is_under_way(self) -> bool:
+        """Has it nothing to do, or done two batches? The first takes long, and a query with a watermark tells
+        nothing before the second."""
+        status = self.query.status
+        if status["message"] == _WAITING and not status["isDataAvailable"]:
+            return True
+        done = {each["batchId"] for each in self.query.recentProgress if "addBatch" in each["durationMs"]}
+        return len(done) > 1
 
     def look(self) -> Progress:
         """Batches without rows do not show: they are only ticks of the trigger."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
-from hedgerow.pipeline.plan import Planner, to_broker
+from hedgerow.pipeline.plan import VALIDITY_S, Planner, to_broker
 from hedgerow.pipeline.rules import Rules
 from hedgerow.pipeline.source import columns_schema
 from hedgerow.pipeline.tables import (
@@ -65,6 +65,7 @@ class Settings:
     """Go on without journals that are gone."""
     plan_for: tuple[str, ...] = ()
     """Brokers that get a plan; without any, those that journals are of."""
+    plan_validity_s: float = VALIDITY_S
     share: float = hot.SHARE
     capacity: int | None = None
 
@@ -101,7 +102,8 @@ def bronze_stream(spark: SparkSession, settings: Settings, job: str) -> DataFram
     """Bronze as it grows. Only the Parquet table is a stream; beside another the journals are read again."""
     if settings.form != PARQUET:
         return ingest.bronze(messages(spark, settings, job))
-    return read_table_stream(spark, settings.tables, "bronze", ingest.bronze_schema(columns_schema()))
+    schema = ingest.bronze_schema(columns_schema())
+    return read_table_stream(spark, settings.tables, "bronze", schema, ingest.PARTITIONED_BY)
 
 
 def start_ingest(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
@@ -131,7 +133,8 @@ def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     checkpoint, table = checkpoint_place(settings.tables, "hot"), table_place(settings.tables, "hot")
     planner = None
     if settings.broker is not None:
-        planner = Planner(to_broker(settings.broker, **settings.connect), settings.plan_for)
+        publish = to_broker(settings.broker, **settings.connect)
+        planner = Planner(publish, settings.plan_for, settings.plan_validity_s)
 
     def handle(counts: DataFrame, batch_id: int) -> None:
         ranked = hot.hot_topics(counts, settings.share, settings.capacity).persist()
@@ -181,6 +184,9 @@ STREAMS: dict[str, tuple[Callable[[SparkSession, Settings], list[StreamingQuery]
     "anomalies": (start_anomalies, "readings that are unlike those before them"),
 }
 """In the order in which they need each other; a plan is worth less the older it is."""
+
+OF_JOURNALS = ("hot", "ingest")
+"""Streams that read journals; the others read what these write."""
 
 SUMMARIES: dict[str, tuple[Callable[[SparkSession, Settings], None], str]] = {
     "quality": (summarise_quality, "delay, loss, duplicates and gaps of each link, topic and subscriber"),

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import hedgerow
 from hedgerow.errors import HedgerowError
+from hedgerow.extras import install_command
 from hedgerow.pipeline.java import find_java, java_home
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _standard_error_in(log: Path | None) -> Iterator[BinaryIO]:
 def need_spark() -> None:
     """HedgerowError: it is not installed. To be asked before a module that imports it: all jobs do."""
     if find_spec("pyspark") is None:
-        raise HedgerowError("the pipeline needs Spark; type: pip install 'hedgerow[spark]'")
+        raise HedgerowError(f"the pipeline needs Spark; type: {install_command('spark')}")
 
 
 def settings_for(master: str) -> dict[str, str]:

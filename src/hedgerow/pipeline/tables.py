@@ -9,9 +9,11 @@ without a commit are never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
@@ -54,12 +56,43 @@ def read_table(
     return _in_order(found, schema)
 
 
-def read_table_stream(spark: SparkSession, place: str, name: str, schema: StructType) -> DataFrame:
-    """What is added to a table of Parquet, as a stream; the table may be made later."""
+def read_table_stream(
+    spark: SparkSession, place: str, name: str, schema: StructType, partition_by: Sequence[str] = ()
+) -> DataFrame:
+    """What is added to a table of Parquet, as a stream; the table may be made later. `partition_by` is what
+    its writer is told."""
+    from pyspark.sql.types import StructType
+
     where = table_place(place, name)
     Path(where).mkdir(parents=True, exist_ok=True)
-    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", MAX_FILES)
+    # Spark puts what partitions a table last, but sees what does only once the table has files: a query that
+    # is older than those would fail at its first batch, whose columns are in another order.
+    fields = sorted(schema.fields, key=lambda field: field.name in partition_by)
+    reader = spark.readStream.schema(StructType(fields)).option("maxFilesPerTrigger", MAX_FILES)
     return _in_order(reader.parquet(where), schema)
+
+
+def load_rows(place: str, name: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a table of Parquet as it is now, without Spark; none where there is no such table."""
+    from pyarrow.parquet import ParquetFile
+
+    for path in listed_files(place, name):
+        yield from ParquetFile(path).read(columns=list(columns)).to_pylist()
+
+
+def listed_files(place: str, name: str) -> dict[Path, float]:
+    """The files of a table of Parquet, and since when each is part of it: since its batch is in the sink's
+    list. A table that no stream writes has no list, and is all that is there."""
+    where = Path(table_place(place, name))
+    entries = list((where / _METADATA).glob("[0-9]*"))
+    if not entries:
+        return {path: path.stat().st_mtime for path in sorted(where.rglob("[!._]*.parquet"))}
+    found: dict[Path, float] = {}
+    for entry in sorted(entries, key=lambda path: int(path.name.partition(".")[0])):
+        for line in entry.read_text().splitlines()[1:]:
+            path = Path(unquote(urlsplit(json.loads(line)["path"]).path))
+            found.setdefault(path, entry.stat().st_mtime)
+    return found
 
 
 def write_table(

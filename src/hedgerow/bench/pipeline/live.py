@@ -6,7 +6,6 @@ reader stood still for a time.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -15,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from hedgerow.bench import BenchError
 from hedgerow.bench.peers import BROKERS, OURS, Child, running
 from hedgerow.bench.pipeline.publisher import read_payload
 from hedgerow.net.programs import Program
+from hedgerow.pipeline.tables import listed_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,27 +146,15 @@ def wait_until_it_stands(count: Callable[[], int], enough: int) -> int:
 def rows_of(tables: Path) -> int:
     import pyarrow.parquet as pq
 
-    return sum(pq.read_metadata(path).num_rows for _, path in _files(tables))
+    return sum(pq.read_metadata(path).num_rows for path in listed_files(str(tables), "bronze"))
 
 
 def _payloads(tables: Path) -> Iterator[tuple[float, bytes]]:
     import pyarrow.parquet as pq
 
-    for visible_at, path in _files(tables):
+    for path, visible_at in listed_files(str(tables), "bronze").items():
         for data in pq.read_table(path, columns=["payload"], partitioning=None).column(0).to_pylist():
             yield visible_at, data
-
-
-def _files(tables: Path) -> list[tuple[float, Path]]:
-    """Each file, and since when it is part of the table: a batch is, once its entry is in the log."""
-    log = tables / "bronze" / "_spark_metadata"
-    entries = [path for path in log.glob("[0-9]*") if not path.name.startswith(".")] if log.is_dir() else []
-    found: dict[Path, float] = {}
-    for entry in sorted(entries, key=lambda path: int(path.name.partition(".")[0])):
-        for line in entry.read_text().splitlines()[1:]:
-            path = Path(urlsplit(json.loads(line)["path"]).path)
-            found.setdefault(path, entry.stat().st_mtime)
-    return [(visible_at, path) for path, visible_at in found.items()]
 
 
 def _java_process(spark: SparkSession) -> int:

@@ -2,7 +2,7 @@
 
 The page needs nothing beside it. `experiments` says how an experiment is introduced, by its name; one that is
 not named there has its rows, its runs and their delays all the same. What is computed of the runs is in
-`lab_runs`, how it looks in `report_page`.
+`lab_runs`, how it looks in `page`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from hedgerow.errors import HedgerowError, reason_of
-from hedgerow.pipeline import html
 from hedgerow.pipeline.files import replace_text
-from hedgerow.pipeline.report_page import (
+from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.page import (
     Describe,
     Section,
     describe_plainly,
     experiment_section,
     table_sections,
 )
-from hedgerow.pipeline.results import gather
+from hedgerow.pipeline.report.results import gather
 from hedgerow.pipeline.tables import check_form, read_table, table_place
 
 if TYPE_CHECKING:

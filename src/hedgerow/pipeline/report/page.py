@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sql
 
-from hedgerow.pipeline import html
-from hedgerow.pipeline.charts import MAX_CURVES, Curve, line_chart
 from hedgerow.pipeline.gaps import GAPS, read_gaps
-from hedgerow.pipeline.html import Part
 from hedgerow.pipeline.jobs import sweep
-from hedgerow.pipeline.results import Experiment, Figures, Run
+from hedgerow.pipeline.report import html
+from hedgerow.pipeline.report.charts import MAX_CURVES, Curve, line_chart
+from hedgerow.pipeline.report.html import Part
+from hedgerow.pipeline.report.results import Experiment, Figures, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,8 +17,8 @@ from pyspark.sql import functions as sql
 
 from hedgerow.errors import HedgerowError, StoreError
 from hedgerow.journal import Reader
-from hedgerow.pipeline.jobs import lab_runs
-from hedgerow.pipeline.lab_format import HAPPENED, JOURNALS, ROWS, RUN
+from hedgerow.pipeline.report import lab_runs
+from hedgerow.pipeline.report.lab_format import HAPPENED, JOURNALS, ROWS, RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from hedgerow.pipeline.html import COLOURS, Part
+from hedgerow.pipeline.report.html import COLOURS, Part
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 30, 48

@@ -1,0 +1,1 @@
+"""One page over the lab's experiments and the pipeline's tables."""
