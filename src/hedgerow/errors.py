@@ -55,6 +55,11 @@ class RefusedError(HedgerowError):
         self.reason_code = reason_code
 
 
+def printable(text: str) -> str:
+    """A stranger's words, for a log or a terminal: none of them ends a line or moves the cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def reason_of(error: Exception) -> str:
     """What went wrong, in the system's own words where it has some."""
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -55,6 +55,14 @@ def _validate(text: str, what: str) -> None:
         raise TopicError(f"{what} has more than {MAX_LEVELS} levels")
 
 
+STATUS_PREFIX = "$hedgerow/status/"  # and a node's id: what each tells of itself, to the whole fabric
+
+
+def is_local(topic: str) -> bool:
+    """A topic, or filter, that is each broker's own: it begins with `$`, and is no node's status."""
+    return topic[:1] == "$" and not topic.startswith(STATUS_PREFIX)
+
+
 def is_wildcard(topic_filter: str) -> bool:
     return "+" in topic_filter or "#" in topic_filter
 

@@ -140,7 +140,7 @@ async def test_kill9_in_the_middle_of_traffic(tmp_path: Path, victim: str) -> No
         node = made.nodes[victim]
         killed, survivor = (made.near, made.far) if victim == "near" else (made.far, made.near)
         async with loaded(made.near, made.far):
-            for _ in range(3):
+            for _ in range(2):
                 count = len(survivor.arrived[killed.topic])
                 await until(lambda n=count: len(survivor.arrived[killed.topic]) > n + 50, "traffic")  # type: ignore[misc]
                 node.kill9()

@@ -21,7 +21,7 @@ from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running, until
 from tests.programs import Node, run_node, wait_until
 
-ROUNDS = 12
+ROUNDS, MANY_ROUNDS = 5, 60
 MAX_LOAD_S = 0.3  # of a round, from the moment at which everyone is served again
 IN_FLIGHT = 40  # per publisher; the rest waits for acknowledgements
 END = b"end"
@@ -118,9 +118,10 @@ class Company:
                 assert sorted(first + second) == sorted(publisher.sent[topic])
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(MANY_ROUNDS, marks=pytest.mark.soak)])
 async def test_nothing_acknowledged_is_lost_and_nothing_comes_twice_at_qos_2(
-    hedgerow_node: StartNode, tmp_path: Path
+    hedgerow_node: StartNode, tmp_path: Path, rounds: int
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -136,7 +137,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_comes_twice_at_qos_2(
         await until(lambda: all(client.is_connected for client in listening), "the subscriptions")
         async with running(*publishers):
             loads = [asyncio.create_task(publisher.load()) for publisher in publishers]
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 await one_round(node, chance, company)
             for load in loads:
                 load.cancel()
@@ -191,11 +192,14 @@ def check_arrivals(publisher: Publisher, topic: str, client: PersistentClient, e
         assert len(arrived) == len(first_times), f"{who} has some of {topic} twice"
 
 
-def test_a_kill_while_the_first_store_is_made_leaves_it_whole_or_not_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.soak)])
+def test_a_kill_while_the_first_store_is_made_leaves_it_whole_or_not_at_all(
+    tmp_path: Path, kills: int
+) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    for number in range(5):
+    for number in range(kills):
         folder = tmp_path / f"{number}"
         folder.mkdir()
         command = [

@@ -103,8 +103,24 @@ def published(url: str, **options: Any) -> Iterator[asyncio.Event]:
         publishing.cancel()
 
 
-@pytest.mark.parametrize("origin", [None, "press"], ids=["plain", "identified"])
-@pytest.mark.parametrize("broker", ["mosquitto", "node"])
+def kinds(*ordinary: tuple[str, str], names: tuple[str, str]) -> list[Any]:
+    """Both brokers or versions, with and without ids of the publisher's; what is not ordinary, in a soak."""
+    return [
+        pytest.param(
+            name,
+            origin,
+            id=f"{name}-{kind}",
+            marks=() if (name, kind) in ordinary else pytest.mark.soak,
+        )
+        for name in names
+        for kind, origin in (("plain", None), ("identified", "press"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broker", "origin"),
+    kinds(("mosquitto", "plain"), ("node", "identified"), names=("mosquitto", "node")),
+)
 async def test_killed_again_and_again_it_has_each_message_once(
     broker: str, origin: str | None, mosquitto: StartMosquitto, hedgerow_node: StartNode, tmp_path: Path
 ) -> None:
@@ -149,8 +165,9 @@ class DeafCable(Cable):
         writer.close()
 
 
-@pytest.mark.parametrize("origin", [None, "press"], ids=["plain", "identified"])
-@pytest.mark.parametrize("version", ["5", "311"])
+@pytest.mark.parametrize(
+    ("version", "origin"), kinds(("5", "identified"), ("311", "plain"), names=("5", "311"))
+)
 async def test_killed_when_no_acknowledgement_has_arrived(
     version: str, origin: str | None, mosquitto: StartMosquitto, tmp_path: Path
 ) -> None:

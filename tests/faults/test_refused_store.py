@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,31 +14,25 @@ import pytest
 
 from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running, until
-from tests.programs import Node
+from tests.forks import start_hedgerow
+from tests.programs import Node, run_node
 
 PATIENCE_S = 30.0
 
 
 def up(data: Path) -> tuple[int, str]:
     """The exit status of a node with this data directory, and what it printed."""
-    command = [
-        sys.executable,
-        "-m",
-        "hedgerow",
-        "up",
-        "--mqtt",
-        "127.0.0.1:0",
-        "--ws",
-        "off",
-        "--http",
-        "off",
-    ]
-    done = subprocess.run(
-        [*command, "--data", str(data)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert "listening" not in done.stdout
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
+    words = ["up", "--mqtt", "127.0.0.1:0", "--ws", "off", "--http", "off", "--data", str(data)]
+    output, errors = data.parent / "output", data.parent / "errors"
+    with output.open("wb") as stdout, errors.open("wb") as stderr:
+        process = start_hedgerow(words, stdout=stdout, stderr=stderr, cwd=data.parent)
+    try:
+        status = process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+    assert "listening" not in output.read_text()
+    assert "Traceback" not in errors.read_text()
+    return status, errors.read_text()
 
 
 def contents(data: Path) -> list[bytes]:
@@ -57,6 +51,15 @@ async def fill(node: Node) -> None:
         for number in range(100):
             publisher.publish("kept/x", b"%d " % number + bytes(1_000), 1)
         await until(lambda: not publisher.outgoing, "the acknowledgements")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a node that has stopped, to be copied."""
+    directory = tmp_path_factory.mktemp("filled")
+    with run_node(directory, "--data", str(directory / "data")) as node:
+        asyncio.run(fill(node))
+    return directory / "data"
 
 
 def overwrite_the_middle(store: Path) -> None:
@@ -106,13 +109,11 @@ def replace_by_text(store: Path) -> None:
         (replace_by_text, "is not a Hedgerow store"),
     ],
 )
-async def test_a_store_that_cannot_be_read_is_refused_and_left_as_it_is(
-    hedgerow_node: StartNode, tmp_path: Path, harm: Callable[[Path], None], reason: str
+def test_a_store_that_cannot_be_read_is_refused_and_left_as_it_is(
+    filled: Path, tmp_path: Path, harm: Callable[[Path], None], reason: str
 ) -> None:
     data = tmp_path / "data"
-    node = hedgerow_node("--data", str(data))
-    await fill(node)
-    node.stop()
+    shutil.copytree(filled, data)
     harm(data / "hedgerow.db")
     before = contents(data)
     for _ in range(2):

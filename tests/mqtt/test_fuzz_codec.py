@@ -29,7 +29,7 @@ def decode_or_refuse(first_byte: int, body: bytes, version: int) -> Packet | Non
     return None
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(versions_and_packets)
 def test_every_packet_survives_a_round_trip(case: tuple[int, Packet]) -> None:
     version, packet = case
@@ -50,7 +50,7 @@ def test_a_packet_cut_anywhere_is_refused_or_a_shorter_packet_of_its_kind(
     assert shorter is None or type(shorter) is type(packet)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(versions_and_packets, st.data())
 def test_a_packet_with_changed_bytes_is_refused_or_another_packet(
     case: tuple[int, Packet], data: Any
@@ -62,7 +62,7 @@ def test_a_packet_with_changed_bytes_is_refused_or_another_packet(
     decode_or_refuse(encoded[0], bytes(encoded[2:]), version)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(st.integers(0, 255), st.binary(max_size=64), versions)
 def test_arbitrary_bytes_are_refused_or_a_packet_that_can_be_written_again(
     first_byte: int, body: bytes, version: int

@@ -11,7 +11,6 @@ import uvloop
 ON_BOTH_LOOPS = {
     "test_connect.py",
     "test_endpoint.py",
-    "test_following.py",
     "test_multicast_bus.py",
     "test_mqtt_bus.py",
     "test_relay.py",

@@ -9,7 +9,8 @@ import pytest
 from hedgerow.fabric.sensors.exchange import SensorPacketDropped
 from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.net import eventlog
-from hedgerow.net.eventlog import EventLog, TransportFailed
+from hedgerow.net.eventlog import EventLog
+from hedgerow.net.events import TransportFailed
 
 
 def refused(address: str) -> ConnectionRefused:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 
@@ -10,12 +14,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.errors import StoreError
+from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
-from hedgerow.net import http, metrics
+from hedgerow.net import http, metric_tables, sockets
+from hedgerow.net.config import Config
 from hedgerow.net.http import Request, Response
-from hedgerow.net.server import Server
+from hedgerow.net.server import SHUT_DOWN_S, Server
 from hedgerow.net.store import Store
-from tests.net.peers import LOOPBACK, connected, port_of, raw_client, running
+from tests.net.peers import LOOPBACK, RawClient, connected, port_of, raw_client, running
 from tests.waiting import PATIENCE_S, until
 
 
@@ -49,7 +55,8 @@ async def test_metrics_count_what_happened() -> None:
         assert headers["content-type"].startswith("text/plain")
         families = {family.name: family for family in text_string_to_metric_families(body.decode())}
         values = {sample.name: sample.value for family in families.values() for sample in family.samples}
-        assert values["hedgerow_connections"] == 1
+        assert values["hedgerow_connections"] == values["hedgerow_clients"] == 1
+        assert values["hedgerow_links"] == 0
         assert values["hedgerow_subscriptions"] == 1
         assert values["hedgerow_messages_received_total"] == 2
         assert values["hedgerow_messages_sent_total"] == 2
@@ -63,7 +70,7 @@ async def test_metrics_count_what_happened() -> None:
 
 async def test_every_counter_of_the_broker_is_a_metric() -> None:
     async with running() as server:
-        shown = metrics.COUNTERS.keys() | {"clients_maximum"}
+        shown = metric_tables.COUNTERS.keys() | {"clients_maximum"}
         assert shown == set(type(server.broker.stats).__dataclass_fields__)
 
 
@@ -95,6 +102,36 @@ async def test_health_follows_the_store(tmp_path: Path, monkeypatch: pytest.Monk
                 assert status == HTTPStatus.SERVICE_UNAVAILABLE
                 assert b"disk full" in body
         await until(lambda: server.problem is None, "the recovery to be seen")
+
+
+# As they ask: what they send beside the Host header.
+PROMETHEUS = "User-Agent: Prometheus/2.42.0\r\nAccept: text/plain\r\nAccept-Encoding: gzip\r\n"
+BROWSER = "User-Agent: Mozilla/5.0\r\nAccept: */*\r\nAccept-Language: de,en;q=0.5\r\n"
+SILENT_BROWSER = "Accept-Language: \r\n"  # all that a page can do about it
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/health"])
+@pytest.mark.parametrize(
+    ("host", "headers", "is_answered"),
+    [
+        ("barn.farm.example:8780", PROMETHEUS, True),
+        ("barn.farm.example:8780", BROWSER, False),
+        ("barn.farm.example", SILENT_BROWSER, False),
+        ("127.0.0.1:8780", BROWSER, True),
+        ("[fd00::1]:8780", BROWSER, True),
+        ("localhost:8780", BROWSER, True),
+        (socket.gethostname(), BROWSER, True),
+    ],
+)
+async def test_programs_are_answered_by_any_name_and_browsers_by_our_own(
+    path: str, host: str, headers: str, is_answered: bool
+) -> None:
+    """A page elsewhere could have its name lead here, and read what this machine's user may."""
+    async with running(http=LOOPBACK) as server:
+        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"
+        status, _, body = await ask(server, head.encode())
+        assert status == (HTTPStatus.OK if is_answered else HTTPStatus.MISDIRECTED_REQUEST)
+        assert (server.node_id.encode() in body) is is_answered
 
 
 async def test_routes_can_be_added() -> None:
@@ -149,5 +186,141 @@ def test_a_handler_that_fails_is_a_500(caplog: pytest.LogCaptureFixture) -> None
     def fail(request: Request) -> Response:
         raise RuntimeError("a mistake of ours")
 
-    assert http.respond({"/": fail}, Request("GET", "/")).status == HTTPStatus.INTERNAL_SERVER_ERROR
+    response = http.respond({"/": fail}, {}, Request("GET", "/"))
+    assert isinstance(response, Response)
+    assert response.status == HTTPStatus.INTERNAL_SERVER_ERROR
     assert "a mistake of ours" in caplog.text
+
+
+async def post(server: Server, path: str, form: bytes, more: str = "") -> tuple[int, dict[str, str], bytes]:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(form)}\r\n{more}\r\n"
+    return await ask(server, head.encode() + form)
+
+
+FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
+
+
+async def test_actions_take_forms() -> None:
+    async def act(request: Request) -> Response:
+        await asyncio.sleep(0)
+        return Response(repr((dict(request.form), request.address, request.is_tls)).encode())
+
+    async with running(http=LOOPBACK) as server:
+        server.actions["/act"] = act
+        status, _, body = await post(server, "/act", b"name=a%2Bb+c&empty=", FORM)
+        assert status == HTTPStatus.OK
+        assert body.decode() == repr(({"name": "a+b c", "empty": ""}, "127.0.0.1", False))
+        assert (await get(server, "/act"))[0] == HTTPStatus.METHOD_NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("form", "more", "status"),
+    [
+        (b'{"a": 1}', "Content-Type: application/json\r\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+        (b"a=" + b"x" * http.MAX_FORM_BYTES, FORM, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (b"&".join(b"a=1" for _ in range(http.MAX_FIELDS + 1)), FORM, HTTPStatus.BAD_REQUEST),
+        (b"a=%ff%fe", FORM, HTTPStatus.BAD_REQUEST),
+    ],
+)
+async def test_bad_forms_get_their_status(form: bytes, more: str, status: HTTPStatus) -> None:
+    async with running(http=LOOPBACK) as server:
+        server.actions["/act"] = lambda request: Response(b"done")
+        assert (await post(server, "/act", form, more))[0] == status
+
+
+async def test_a_handler_that_waits_does_not_outlive_its_connection() -> None:
+    ended: list[str] = []
+
+    async def wait_for_ever(request: Request) -> Response:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(request.path)
+        raise AssertionError("it never ends by itself")
+
+    async with running(http=LOOPBACK) as server:
+        server.routes["/slow"] = wait_for_ever
+        async with raw_client(port_of(server, "http")) as client:
+            client.writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: server.open_sockets == 1, "the connection")
+        await until(lambda: ended == ["/slow"], "the handler to be cancelled")
+
+
+async def test_the_query_is_read() -> None:
+    async with running(http=LOOPBACK) as server:
+        server.routes["/echo"] = lambda request: Response(repr(dict(request.query)).encode())
+        assert (await get(server, "/echo?a=1&b=x%20y&a=2"))[2].decode() == repr({"a": "2", "b": "x y"})
+
+
+async def test_a_node_does_not_wait_for_connections_that_ask_nothing() -> None:
+    async with running(http=LOOPBACK) as server, raw_client(port_of(server, "http")) as client:
+        client.writer.write(b"GET / HT")
+        await until(lambda: len(server.sockets.http_links) == 1, "the connection")
+        async with asyncio.timeout(SHUT_DOWN_S / 2):
+            await server.stop()
+
+
+# Places: those of HTTP and of MQTT are not each other's
+
+
+def taken(server: Server) -> int:
+    """One that is being opened counts as well, for a moment twice."""
+    return server.sockets.http_open + sum(len(each.opening) for each in server.sockets._listeners)
+
+
+@asynccontextmanager
+async def asking_nothing(server: Server, count: int) -> AsyncIterator[list[RawClient]]:
+    """So many connections to the HTTP port that hold a place, each."""
+    async with AsyncExitStack() as stack:
+        clients = []
+        for number in range(1, count + 1):
+            clients.append(await stack.enter_async_context(raw_client(port_of(server, "http"))))
+            await until(lambda wanted=number: taken(server) == wanted, "the place to be taken")  # type: ignore[misc]
+        yield clients
+
+
+async def test_a_node_full_of_clients_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "SPARE_SOCKETS", 0)
+    async with running(mqtt=LOOPBACK, http=LOOPBACK, limits=Limits(connections=2)) as server:
+        port = port_of(server)
+        async with connected(port, "first"), connected(port, "second"):
+            async with raw_client(port) as third:
+                assert await third.closed(), "there is no room for more"
+            assert (await get(server, "/health"))[0] == HTTPStatus.OK
+
+
+async def test_readers_of_http_take_no_place_of_a_client() -> None:
+    limits = Limits(connections=1, http_connections=4)
+    async with running(mqtt=LOOPBACK, http=LOOPBACK, limits=limits) as server:
+        async with asking_nothing(server, 4) as clients:
+            async with raw_client(port_of(server, "http")) as fifth:
+                assert await fifth.closed()
+            async with connected(port_of(server), "client"):
+                await clients.pop().close()
+                await until(lambda: taken(server) == 3, "a place to be free again")
+                status, _, body = await get(server, "/metrics")
+        assert status == HTTPStatus.OK
+        assert b"hedgerow_http_connections 4.0" in body
+        assert b"hedgerow_clients 1.0" in body
+        # What lingers holds its place until it is gone.
+        await until(lambda: (server.sockets.http_open, server.open_sockets) == (0, 0), "the sockets to close")
+
+
+async def test_one_address_has_a_part_of_the_places_of_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "is_loopback", lambda address: False)
+    limits = Limits(http_connections=8)
+    async with running(http=LOOPBACK, limits=limits) as server, asking_nothing(server, 2):
+        async with raw_client(port_of(server, "http")) as third:
+            assert await third.closed()
+        assert server.sockets.admit("192.0.2.1", "http")
+        assert not server.sockets.admit("127.0.0.1", "https")
+        assert server.sockets.admit("127.0.0.1", "mqtt")
+
+
+@pytest.mark.parametrize(
+    ("files", "http", "others"),
+    [(resource.RLIM_INFINITY, 256, 11_000), (100_000, 256, 11_000), (1_024, 120, 840), (20, 0, 0)],
+)
+def test_places_are_within_what_the_process_may_open(files: int, http: int, others: int) -> None:
+    assert sockets.places(Config(), files) == (http, others)
+    assert sockets.places(Config(http=()), files) == (0, min(11_000, others + http))

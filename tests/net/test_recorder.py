@@ -123,24 +123,31 @@ async def test_rows_say_what_came_and_from_where(tmp_path: Path) -> None:
     assert first.properties is None
 
 
+class Disk:
+    """Full, until it is told otherwise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = True
+        encode = Group.encode
+
+        def refuse(group: Group, marker: bytes) -> Any:
+            if self.is_full:
+                raise OSError(28, "No space left on device")
+            return encode(group, marker)
+
+        monkeypatch.setattr(Group, "encode", refuse)
+
+
 async def test_nothing_is_acknowledged_before_it_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = Group.encode
-    full = True
-
-    def refuse(group: Group, marker: bytes) -> Any:
-        if full:
-            raise OSError(28, "No space left on device")
-        return encode(group, marker)
-
-    monkeypatch.setattr(Group, "encode", refuse)
+    disk = Disk(monkeypatch)
     async with scripted() as server, recording(server.url, tmp_path) as recorder:
         server.send(Publish("a", b"x", qos=1, packet_id=1), Publish("a", b"y", qos=2, packet_id=2))
         await until(lambda: recorder.writer.failure is not None, "the disk to refuse")
         assert not server.of(Puback)
         assert not server.of(Pubrec)
-        full = False
+        disk.is_full = False
         await server.until_received(Pubrec)
         await server.until_received(Puback)
         assert payloads(tmp_path) == [b"x", b"y"]
@@ -149,15 +156,7 @@ async def test_nothing_is_acknowledged_before_it_is_durable(
 async def test_a_full_buffer_stops_reading_and_goes_on_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = Group.encode
-    full = True
-
-    def refuse(group: Group, marker: bytes) -> Any:
-        if full:
-            raise OSError(28, "No space left on device")
-        return encode(group, marker)
-
-    monkeypatch.setattr(Group, "encode", refuse)
+    disk = Disk(monkeypatch)
     async with scripted() as server, recording(server.url, tmp_path, buffer_bytes=4_000) as recorder:
         for number in range(100):
             server.send(Publish("a", b"%03d" % number * 30, qos=1, packet_id=number + 1))
@@ -165,7 +164,7 @@ async def test_a_full_buffer_stops_reading_and_goes_on_by_itself(
         line = recorder._driver.line
         assert line.link is not None
         await until(lambda: not line._reading, "reading to stop")
-        full = False
+        disk.is_full = False
         await server.until_received(Puback, 100)
         assert line._reading
     assert payloads(tmp_path) == [b"%03d" % number * 30 for number in range(100)]

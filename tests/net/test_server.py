@@ -137,19 +137,19 @@ async def test_the_last_packet_arrives_although_input_is_left_unread(more: bytes
 
 
 async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow.net.server.LINGER_S", 0.1)
+    monkeypatch.setattr("hedgerow.net.sockets.LINGER_S", 0.1)
     async with running() as server, connected(port_of(server), "client") as client:
         client.transport.pause_reading()
         client.send(b"\xf7\x00")
         await until(lambda: not server.broker.connections, "the machine to close")
         await until(lambda: server.open_sockets == 0, "the socket to be cut off")
-        assert not server.lingering
+        assert not server.sockets.lingering
 
 
 async def test_a_link_that_was_closed_while_it_did_not_read_sees_its_peer_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hedgerow.net.server.LINGER_S", 600)
+    monkeypatch.setattr("hedgerow.net.sockets.LINGER_S", 600)
     users = tmp_path / "users"
     set_password(users, "ada", b"secret", iterations=1000, create=True)
     async with running(passwords=users, anonymous=False) as server:

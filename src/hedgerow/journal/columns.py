@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hedgerow.errors import HedgerowError
+from hedgerow.extras import install_command
 from hedgerow.journal.frame import NO_TIME, RUN_FIELDS, Frame
 from hedgerow.topics import matches
 
@@ -42,7 +43,7 @@ def need(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        message = f"reading a journal needs {name}; type: pip install 'hedgerow[spark]'"
+        message = f"reading a journal needs {name}; type: {install_command('spark')}"
         raise HedgerowError(message) from error
 
 

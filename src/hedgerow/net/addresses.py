@@ -1,4 +1,4 @@
-"""The addresses of this machine: which they are, and at which of them a listener is reached."""
+"""The addresses and names of this machine: which they are, and at which of them a listener is reached."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ def is_of_this_machine(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     return True
+
+
+def is_own_name(host: str) -> bool:
+    """Is it an address, or a name of this machine, which no name server elsewhere can give away?"""
+    host = host.lower().rstrip(".")
+    try:
+        ipaddress.ip_address(host)
+        return True
+    except ValueError:
+        own = socket.gethostname().lower()
+        return host in ("localhost", own, own.partition(".")[0], f"{own.partition('.')[0]}.local")

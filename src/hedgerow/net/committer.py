@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import StoreError
@@ -33,10 +34,20 @@ FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
 
 
+@dataclass(slots=True)
+class CommitStats:
+    commits: int = 0
+    commit_s: float = 0.0
+    """From the moment when a batch was taken; of all batches together."""
+    failures: int = 0
+    """Attempts of the store; each is repeated."""
+
+
 class Committer:
     """Of a node that has a store, a journal (`add_journal`), or both."""
 
     def __init__(self, server: Server, store: Store | None) -> None:
+        self.stats = CommitStats()
         self._store_failure: str | None = None
         self._server = server
         self._store = store
@@ -45,6 +56,7 @@ class Committer:
         self._thread = ThreadPoolExecutor(1, "hedgerow-store")
         self._scheduled = False
         self._batch: Changes | None = None
+        self._taken_at = 0.0
         self._is_stored = True  # the batch, if there is one
         self._is_written = False  # its rows, which wait for the journal
         self._position = 0  # up to which the journal is to be durable before the batch counts as committed
@@ -77,6 +89,7 @@ class Committer:
             self._idle.set()
             return
         self._idle.clear()
+        self._taken_at = self._server.clock()
         if self._journal is not None:
             self._position = self._journal.writer.next_position
         # What is held for the journal alone is no batch for the store: all before it is committed.
@@ -131,7 +144,10 @@ class Committer:
             return
         self._batch = None
         server = self._server
-        server.broker.changes_committed(server.clock())
+        now = server.clock()
+        self.stats.commits += 1
+        self.stats.commit_s += now - self._taken_at
+        server.broker.changes_committed(now)
         server.flush()
         self._take()
 
@@ -141,6 +157,7 @@ class Committer:
             text = "%s; what must be stored first is not acknowledged until that is mended"
             logger.error(text, error, exc_info=unexpected)
         self._store_failure = str(error)
+        self.stats.failures += 1
         self._retry = self._loop.call_later(self._retry_s, self._write)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 

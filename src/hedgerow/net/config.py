@@ -46,6 +46,7 @@ class Config:
     ws: tuple[Address, ...] = (Address("localhost", 9001),)
     wss: tuple[Address, ...] = ()
     http: tuple[Address, ...] = (Address("localhost", 8780),)
+    https: tuple[Address, ...] = ()
     udp: tuple[Address, ...] = ()
     data: Path | None = None
     id: str | None = None
@@ -66,9 +67,18 @@ class Config:
     mobility: MobilityConfig = field(default_factory=MobilityConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     mdns: bool = False
+    dashboard: bool = True
+    """Beside metrics and health, wherever HTTP is served."""
+    home_assistant: str | None = None
+    """The prefix of Home Assistant's discovery; None: it is told nothing."""
 
 
-FIELDS = {"log.format": "log_format", "log.level": "log_level", "sys.interval": "sys_interval_s"}
+FIELDS = {
+    "log.format": "log_format",
+    "log.level": "log_level",
+    "sys.interval": "sys_interval_s",
+    "home_assistant.prefix": "home_assistant",
+}
 
 
 class Kind(NamedTuple):
@@ -86,11 +96,33 @@ SIDECAR = Kind(
     tuple(
         key
         for key in ALL_KEYS
-        if key.name in ("id", "data", "http")
+        if key.name in ("id", "data", "http", "dashboard")
         or (key.name.startswith(("log.", "limits.", "federation.")) and key.name != "federation.enabled")
     ),
     Config(mqtt=(), ws=(), http=()),
 )
+# It has no clients at all: it is a member of the federation that it shows.
+DASHBOARD = Kind(
+    "hedgerow dash",
+    tuple(
+        key
+        for key in KEYS
+        if key.name in ("id", "http", "https", "tls.certificate", "tls.key")
+        or (
+            key.name.startswith(("access.", "log.", "limits.", "federation."))
+            and key.name not in ("access.anonymous", "federation.enabled")
+        )
+    ),
+    Config(mqtt=(), ws=(), http=(Address("localhost", 8781),)),
+)
+
+
+# What keeps strangers from reading a dashboard: the key that it takes, and how to say it.
+CLOSED_DASHBOARD = {
+    "access.passwords": "set access.passwords (--passwords FILE)",
+    "access.anonymous": "say that this is meant, access.anonymous = true (--anonymous)",
+    "dashboard": "serve metrics alone, dashboard = false (--no-dashboard)",
+}
 
 
 def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind = NODE) -> Config:
@@ -99,6 +131,11 @@ def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind =
     for name, value in overrides.items():
         given[name] = _Given(value, _flag_of(name), Path())
     return _Loader(given, kind).config()
+
+
+def kind_of(path: Path) -> Kind:
+    """Whose configuration it is: only what stands beside a broker names that. Raises ConfigError."""
+    return SIDECAR if "federation.broker" in _read_file(path) else NODE
 
 
 def load_access(config: Config) -> Access:
@@ -121,6 +158,8 @@ def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
             options["metavar"] = key.metavar
         if key.repeated:
             options["action"] = "append"
+        if key.implied is not None:
+            options |= {"nargs": "?", "const": key.implied}
         if key.name in (*LISTENERS, "udp"):
             default = ", ".join(map(str, getattr(kind.defaults, key.name))) or "off"
             options["help"] = f"{key.help}; may be repeated (default: {default})"
@@ -252,7 +291,7 @@ class _Loader:
         return make_multicast(given)
 
     def check_tls_listeners(self, config: Config) -> None:
-        for name in ("mqtts", "wss"):
+        for name in ("mqtts", "wss", "https"):
             if getattr(config, name) and config.tls is None:
                 raise ConfigError(
                     f"{self.where(name)}: needs tls.certificate and tls.key (--certificate FILE --key FILE)"
@@ -272,6 +311,7 @@ class _Loader:
         """Whoever wants strangers to be let in without a name has to say so."""
         if config.passwords is not None:
             return
+        self.check_open_dashboard(config)
         for name, address in _listeners(config, ("mqtt", "mqtts", "ws", "wss")):
             is_tls = name in ("mqtts", "wss")
             if address.is_loopback or (is_tls and config.tls and config.tls.require_client_certificate):
@@ -282,6 +322,16 @@ class _Loader:
                 f"a name. Set access.passwords (--passwords FILE), or {certificates if is_tls else ''}"
                 "say that this is meant: access.anonymous = true (--anonymous)"
             )
+
+    def check_open_dashboard(self, config: Config) -> None:
+        names = {key.name for key in self.kind.keys}
+        ways = "; or ".join(text for name, text in CLOSED_DASHBOARD.items() if name in names)
+        for name, address in _listeners(config, ("http", "https")):
+            if config.dashboard and not address.is_loopback:
+                raise ConfigError(
+                    f"{self.where(name)}: on {address} anyone who reaches this machine could read every "
+                    f"message on the dashboard: {ways}"
+                )
 
     def check_open_sensors(self, config: Config, anonymous: bool) -> None:
         """A password does not help here: the sensors' protocol has no place for a name."""
@@ -367,6 +417,8 @@ def _read_file(path: Path) -> dict[str, _Given]:
         found = re.match(r"line ([0-9]+)", position)  # otherwise: "end of document"
         line = int(found[1]) if found else len(text.rstrip().splitlines())
         raise ConfigError(f"{path}:{line}: {reason}") from None
+    except RecursionError:  # by thousands of brackets
+        raise ConfigError(f"{path}: nested too deeply") from None
     lines = _key_lines(text)
     given: dict[str, _Given] = {}
     for name, value in _flatten(document):

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, cast
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from hedgerow.net.history import History
 
 WINDOW_S = 60.0
 MAX_LINES = 30  # a minute, of one kind from one address
@@ -20,19 +22,6 @@ MAX_SUMMARIES = 20
 NO_MORE = "; more from there are only counted for a minute"
 
 _OTHERS = ("other events", "other addresses")
-
-
-@dataclass(slots=True)
-class TransportFailed:
-    """What carries MQTT was refused or broken: a TLS handshake, a WebSocket frame."""
-
-    level: ClassVar[int] = logging.WARNING
-    address: str
-    scheme: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.scheme} connection from {self.address} closed: {self.reason}"
 
 
 class Event(Protocol):
@@ -49,6 +38,7 @@ class Event(Protocol):
 
 class EventLog:
     def __init__(self, logger: logging.Logger) -> None:
+        self.history = History()
         self._logger = logger
         self._counts: Counter[tuple[str, str]] = Counter()
         self._reasons: dict[tuple[str, str], set[str]] = {}  # of kinds with a bound of their own
@@ -61,6 +51,7 @@ class EventLog:
         return self._window_ends_at if self._is_over else None
 
     def write(self, event: Event, now: float) -> None:
+        self.history.add(event, now)
         if not self._logger.isEnabledFor(event.level):
             return
         if now >= self._window_ends_at:

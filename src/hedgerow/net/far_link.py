@@ -52,7 +52,7 @@ class FarLink(Link):
             opened = transport.get_extra_info("socket")
             opened.setsockopt(socket.IPPROTO_TCP, UNSENT_BYTES_OPTION, UNSENT_BYTES)
         self._is_lost = False
-        self.server.socket_opened()
+        self.server.sockets.opened()
         self.connection = self._open_connection(self.server.clock())
         self.connection.link = self
         self.server.flush()

@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.net.federation.keys import FEDERATION_KEYS, SIDECAR_KEYS
+from hedgerow.net.home_assistant_config import HOME_ASSISTANT_KEYS
 from hedgerow.net.journal_config import JOURNAL_KEYS
 from hedgerow.net.mobility.keys import MOBILITY_KEYS
 from hedgerow.net.multicast.config import MULTICAST_KEYS
@@ -32,7 +33,8 @@ LISTENERS = {
     "mqtts": "MQTT over TLS",
     "ws": "MQTT over WebSocket",
     "wss": "MQTT over WebSocket and TLS",
-    "http": "metrics over HTTP",
+    "http": "the dashboard and metrics over HTTP",
+    "https": "the same over TLS",
 }
 
 KEYS: tuple[Key, ...] = (
@@ -63,6 +65,13 @@ KEYS: tuple[Key, ...] = (
         read_file_paths,
         "create the bridges whose sections this file has; may be repeated",
         repeated=True,
+    ),
+    Key(
+        "dashboard",
+        "--dashboard",
+        "",
+        read_boolean,
+        "serve the dashboard where HTTP is served (default: yes)",
     ),
     Key("mdns", "--mdns", "", read_boolean, "announce this node by multicast DNS"),
     Key("tls.certificate", "--certificate", "FILE", read_file_path, "the server's certificate chain, PEM"),
@@ -121,6 +130,7 @@ KEYS: tuple[Key, ...] = (
     *FEDERATION_KEYS,
     *MOBILITY_KEYS,
     *JOURNAL_KEYS,
+    *HOME_ASSISTANT_KEYS,
     *(Key(f"limits.{limit.name}", "--limit", "", read_limit(limit.name), "") for limit in fields(Limits)),
 )
 

@@ -52,7 +52,7 @@ class Link(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such
         self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
         server, listener = self.server, self.listener
-        server.socket_opened()
+        server.sockets.opened()
         self.connection = server.broker.open(
             server.clock(),
             self.address,
@@ -114,11 +114,11 @@ class Link(asyncio.Protocol):
     def close(self) -> None:
         """End the link for the machine now, and for the peer when it has read its last bytes."""
         self.detach()
-        self.server.linger(self.transport)
+        self.server.sockets.linger(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.detach()
-        self.server.socket_closed()
+        self.server.sockets.closed()
         self.server.flush()
 
     def detach(self) -> None:
@@ -129,11 +129,12 @@ class Link(asyncio.Protocol):
 class Lingering(asyncio.Protocol):
     """What is left of a link that was closed from this side: waits for the peer, discards its input."""
 
-    __slots__ = ("server", "transport")
+    __slots__ = ("is_http", "server", "transport")
 
-    def __init__(self, server: Server, transport: asyncio.Transport) -> None:
+    def __init__(self, server: Server, transport: asyncio.Transport, is_http: bool) -> None:
         self.server = server
         self.transport = transport
+        self.is_http = is_http
 
     def start(self) -> None:
         transport = self.transport
@@ -150,8 +151,8 @@ class Lingering(asyncio.Protocol):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.server.lingering.pop(self, None)
-        self.server.socket_closed()
+        self.server.sockets.lingering.pop(self, None)
+        self.server.sockets.closed(is_http=self.is_http)
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:

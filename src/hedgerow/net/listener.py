@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.net.authority import authority
-from hedgerow.net.eventlog import TransportFailed
+from hedgerow.net.events import TransportFailed
 from hedgerow.net.link import LINGER_S
 from hedgerow.net.values import Address
-from hedgerow.rates import is_loopback
+from hedgerow.rates import is_loopback, site_of
 
 if TYPE_CHECKING:
     import ssl
@@ -136,7 +136,7 @@ class Listener:
         self.loopback = all(is_loopback(each.getsockname()[0]) for each in sockets)
         self._factory = factory
         self._ssl_context = ssl_context
-        self.opening: set[asyncio.Task[None]] = set()
+        self.opening: dict[asyncio.Task[None], str] = {}  # and who is at the other end: see `site_of`
         self._loop = asyncio.get_running_loop()
         self._exhausted = False
 
@@ -170,13 +170,13 @@ class Listener:
                 self._accept_failed(listening, error)
                 return
             self._exhausted = False
-            if not self.server.admit(peer[0]):
+            if not self.server.sockets.admit(peer[0], self.scheme):
                 accepted.close()
                 continue
             accepted.setblocking(False)
             task = self._loop.create_task(self._open(accepted, peer[0]))
-            self.opening.add(task)
-            task.add_done_callback(self.opening.discard)
+            self.opening[task] = site_of(peer[0])
+            task.add_done_callback(self.opening.pop)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         if error.errno not in EXHAUSTED:

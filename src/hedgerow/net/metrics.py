@@ -1,7 +1,12 @@
-"""`/metrics`: the broker's counters in Prometheus' text formats, read from `Stats` at each scrape."""
+"""`/metrics`: what the node counts in Prometheus' text formats, read from its machines at each scrape.
+
+Nothing is counted for it: a machine counts what it does in its `Stats`, and `metric_tables` names each.
+Labels are bounded: neighbours, bridges, transports, and kinds and reasons that are words of this program.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -9,146 +14,39 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from hedgerow.net.http import Handler, Request, Response
+from hedgerow.net.http import Request, Response
+from hedgerow.net.metric_tables import (
+    COMMIT_COUNTERS,
+    COUNTERS,
+    FEDERATION_COUNTERS,
+    GAUGES,
+    JOURNAL_COUNTERS,
+    JOURNAL_GAUGES,
+    LEDGER_DROPS,
+    MOBILITY_COUNTERS,
+    MULTICAST_COUNTERS,
+    OVERLAY_COUNTERS,
+    SENSOR_COUNTERS,
+    SUBSCRIPTION_LOG_COUNTERS,
+)
+from hedgerow.net.version import installed_version
 from hedgerow.node.state import ledgers_of
 
 if TYPE_CHECKING:
     from hedgerow.fabric.bridges.bridge import Bridge
+    from hedgerow.fabric.federation.interests import Interests
+    from hedgerow.fabric.hot.monitor import Monitor
     from hedgerow.fabric.sensors.exchange import Exchange
+    from hedgerow.mqtt.broker.broker import Broker
     from hedgerow.net.gateway import MulticastGateway
     from hedgerow.net.mobility.shell import Mobility
     from hedgerow.net.server import Server
     from hedgerow.node.federation import Federation
-
-# Counter of `Stats` → name and help. Prometheus adds "_total" to the names of counters.
-COUNTERS = {
-    "bytes_received": ("hedgerow_received_bytes", "Bytes received from clients."),
-    "bytes_sent": ("hedgerow_sent_bytes", "Bytes sent to clients."),
-    "packets_received": ("hedgerow_packets_received", "Control packets received from clients."),
-    "packets_sent": ("hedgerow_packets_sent", "Control packets sent to clients."),
-    "publish_received": ("hedgerow_messages_received", "Publications received from clients."),
-    "publish_sent": ("hedgerow_messages_sent", "Publications sent to clients."),
-    "publish_dropped": (
-        "hedgerow_messages_dropped",
-        "Deliveries given up: a slow reader, a full queue, a packet larger than the client takes.",
-    ),
-    "publish_expired": ("hedgerow_messages_expired", "Deliveries whose message expired while waiting."),
-    "publish_refused": ("hedgerow_messages_refused", "Publications refused by an access rule or a limit."),
-    "publish_bytes_received": ("hedgerow_messages_received_bytes", "Bytes of publications received."),
-    "publish_bytes_sent": ("hedgerow_messages_sent_bytes", "Bytes of publications sent."),
-    "connections_opened": ("hedgerow_connections_opened", "Connections accepted."),
-    "connections_refused": ("hedgerow_connections_refused", "Connections refused, whatever the reason."),
-    "protocol_errors": ("hedgerow_protocol_errors", "Connections closed because the client broke a rule."),
-    "sessions_expired": ("hedgerow_sessions_expired", "Sessions that ended because their time was over."),
-}
-
-# Counter of `SensorStats` → name and help; only where the node has a UDP address.
-SENSOR_COUNTERS = {
-    "received": ("hedgerow_sensor_packets_received", "Sensor packets received."),
-    "published": ("hedgerow_sensor_packets_published", "Sensor packets taken from publishers."),
-    "forwarded": ("hedgerow_sensor_packets_forwarded", "Sensor packets to subscribers."),
-    "malformed": ("hedgerow_sensor_packets_malformed", "Sensor packets dropped: the header is wrong."),
-    "unknown_topic": ("hedgerow_sensor_packets_unknown_topic", "Dropped: the topic is not in the table."),
-    "limited": ("hedgerow_sensor_packets_limited", "Dropped: beyond the rate of their address."),
-    "refused": ("hedgerow_sensor_packets_refused", "Dropped: a bound or an access rule forbids it."),
-    "expired": ("hedgerow_sensor_subscriptions_expired", "Sensor subscriptions that were not renewed."),
-    "too_large": ("hedgerow_sensor_messages_too_large", "Messages that fit no datagram."),
-    "unsent": ("hedgerow_sensor_packets_unsent", "Packets that the system did not take."),
-}
-
-# Counter of the multicast member's `Stats` or `SocketStats` → help; only where the node takes part in
-# multicast. The name is the counter's, after hedgerow_multicast_.
-MULTICAST_COUNTERS = {
-    "published": "Messages that this node published by multicast.",
-    "delivered": "Messages given on that came by multicast.",
-    "datagrams_sent": "Datagrams sent.",
-    "datagrams_received": "Datagrams received.",
-    "copies_sent": "Datagrams sent to single peers that do not hear our multicast.",
-    "malformed": "Datagrams dropped: no frame of this protocol.",
-    "other_topic": "Frames dropped: of another topic at the same address.",
-    "forged": "Frames dropped: no key of ours opens them, or they were changed on their way.",
-    "clear": "Frames dropped: in clear, though this node has a key.",
-    "sealed": "Frames dropped: sealed, though this node has no key.",
-    "replayed": "Frames dropped: sealed, and received before or too old.",
-    "unproven": "Frames dropped: their senders never showed that they live.",
-    "duplicates": "Frames and messages dropped: received before.",
-    "too_large": "Messages dropped: larger than max_payload.",
-    "repairs_requested": "Requests of this node for what it missed.",
-    "repairs_suppressed": "Requests not made because another member made them.",
-    "repairs_sent": "Frames sent again for those who missed them.",
-    "repairs_refused": "Repairs not sent: beyond the rate of this node.",
-    "lost": "Frames of QoS 1 and 2 that nobody could send again.",
-    "fragments_discarded": "Messages in pieces given up: one was lost, or there was no room for more.",
-    "dropped": "Valid frames dropped: beyond a limit of this node.",
-    "send_errors": "Datagrams that the system refused: no buffer, no route, the interface is away.",
-    "unresolved": "Datagrams not sent to a topic's own group because it was not known yet.",
-    "groups_refused": "Groups that could not be joined: too many, or the system said no.",
-    "overruns": "Datagrams that the system dropped because a socket's buffer was full.",
-}
-
-# Counter of a mobile or fixed broker's `Stats` → help. The name is the counter's, after hedgerow_mobility_.
-MOBILITY_COUNTERS = {
-    "ignored": "Publications of the other broker that came twice, too late or too early.",
-    "expired": "Events whose time was over before the other broker was back.",
-    "refused": "Publications of the other broker that broke a rule.",
-    "duplicates": "Events that had been here before.",
-    "overflowed": "Events that the other broker did not get: too much waited for it.",
-    "unknown_callbacks": "Subscribers that another broker named and nobody knows.",
-}
-
-# Figure of the journal → name and help; only where the node has one.
-JOURNAL_COUNTERS = {
-    "messages/recorded": ("hedgerow_journal_messages", "Messages recorded in the journal."),
-    "messages/duplicates": ("hedgerow_journal_duplicates", "Messages that the journal had already."),
-    "messages/missed": ("hedgerow_journal_missed", "Messages passed on and not recorded, for want of room."),
-    "bytes/recorded": ("hedgerow_journal_bytes", "Bytes of the payloads recorded in the journal."),
-}
-JOURNAL_GAUGES = {
-    "messages/durable": (
-        "hedgerow_journal_durable_position",
-        "The position in the journal up to which all is on the disk.",
-    ),
-    "bytes/buffered": ("hedgerow_journal_buffered_bytes", "Bytes recorded that are not on the disk yet."),
-}
-
-# What is passed on, or waits, is no drop.
-LEDGER_DROPS = {
-    "out": ("away", "overflowed", "expired", "too_large", "refused", "discarded"),
-    "in": ("duplicates", "outdated", "refused"),
-}
-
-# Name → help and what to read.
-GAUGES: dict[str, tuple[str, Callable[[Server], float]]] = {
-    "hedgerow_connections": ("Open client connections.", lambda server: len(server.broker.connections)),
-    "hedgerow_connections_limit": (
-        "How many client connections may be open.",
-        lambda server: server.config.limits.connections,
-    ),
-    "hedgerow_clients_maximum": (
-        "The most clients that were connected at one time.",
-        lambda server: server.broker.stats.clients_maximum,
-    ),
-    "hedgerow_sessions": (
-        "Sessions, with and without a connection.",
-        lambda server: len(server.broker.sessions),
-    ),
-    "hedgerow_subscriptions": (
-        "Subscriptions of all sessions.",
-        lambda server: len(server.broker.subscriptions),
-    ),
-    "hedgerow_retained_messages": ("Retained messages.", lambda server: len(server.broker.retained)),
-    "hedgerow_stored_messages": (
-        "Messages that the store keeps for deliveries.",
-        lambda server: len(server.broker.durability.references),
-    ),
-    "hedgerow_healthy": (
-        "1 while the node can do all of its work, else 0.",
-        lambda server: server.problem is None,
-    ),
-}
 
 
 class BrokerCollector(Collector):
@@ -158,6 +56,10 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         server = self._server
         yield InfoMetricFamily("hedgerow_node", "This node.", {"id": server.node_id})
+        yield InfoMetricFamily("hedgerow_build", "This program.", {"version": installed_version()})
+        yield GaugeMetricFamily(
+            "hedgerow_start_time_seconds", "When the node started, in Unix time.", server.started_at
+        )
         for counter, (name, help_text) in COUNTERS.items():
             yield CounterMetricFamily(name, help_text, getattr(server.broker.stats, counter))
         for name, (help_text, read) in GAUGES.items():
@@ -167,18 +69,55 @@ class BrokerCollector(Collector):
             "Ids of messages from other brokers that the duplicate log had no room for.",
             server.broker.duplicates.forgotten,
         )
+        yield GaugeMetricFamily(
+            "hedgerow_open_sockets",
+            "Open sockets of all listeners, those of HTTP and of clients that are not logged in too.",
+            server.open_sockets,
+        )
+        yield GaugeMetricFamily(
+            "hedgerow_loop_lateness_maximum_seconds",
+            "By how much the latest timer of the last half to whole minute was late: clients wait so long.",
+            server.lateness.maximum(server.clock()),
+        )
+        yield from _broker_metrics(server.broker)
+        if server.commits is not None:
+            for figure, (name, help_text) in COMMIT_COUNTERS.items():
+                yield CounterMetricFamily(name, help_text, getattr(server.commits, figure))
         if server.journal is not None:
             yield from _journal_metrics(server.journal.figures())
         if server.bridges is not None:
             yield from _bridge_metrics(server.bridges.bridges.kept)
         if server.federation is not None:
             yield from _federation_metrics(server.federation.machine)
+            if server.federation.interests is not None:
+                yield from _interest_metrics(server.federation.interests)
         if server.mobility is not None:
             yield from _mobility_metrics(server.mobility, len(server.broker.subscriptions.delegated))
+        if (monitor := _monitor(server)) is not None:
+            yield from _hot_metrics(monitor)
         if server.sensors is not None:
             yield from _sensor_metrics(server.sensors.exchange)
         if server.multicast is not None:
             yield from _multicast_metrics(server.multicast)
+
+
+def _broker_metrics(broker: Broker) -> Iterator[Metric]:
+    """By a look at every connection and session, as `$SYS` takes it: 0.1 ms for a thousand of them."""
+    transports = GaugeMetricFamily(
+        "hedgerow_transport_connections", "Open connections, by transport.", labels=["transport"]
+    )
+    for transport, count in Counter(each.transport for each in broker.connections).items():
+        transports.add_metric([transport], count)
+    yield transports
+    outboxes = [session.outbox for session in broker.sessions.values() if session.outbox is not None]
+    yield GaugeMetricFamily(
+        "hedgerow_queued_messages", "Messages that wait for their subscribers.", sum(map(len, outboxes))
+    )
+    yield GaugeMetricFamily(
+        "hedgerow_queued_bytes",
+        "Bytes of messages that wait for their subscribers.",
+        sum(outbox.bytes for outbox in outboxes),
+    )
 
 
 def _journal_metrics(figures: Mapping[str, int]) -> Iterator[Metric]:
@@ -280,8 +219,12 @@ def _federation_metrics(federation: Federation) -> Iterator[Metric]:
     queued_bytes = GaugeMetricFamily(
         "hedgerow_federation_queued_bytes", "Bytes of messages that wait for the neighbour.", labels=label
     )
+    up = GaugeMetricFamily(
+        "hedgerow_federation_neighbour_up", "1 while the neighbour is linked, else 0.", labels=label
+    )
     ledger = Ledger("federation", "neighbour", "the neighbour", "this node")
     for name, session in federation.neighbour_sessions():
+        up.add_metric([name], federation.is_linked(name))
         queued.add_metric([name], len(session.outbox or ()))
         queued_bytes.add_metric([name], session.outbox.bytes if session.outbox is not None else 0)
         for direction, counts in ledgers_of(session).items():
@@ -289,28 +232,68 @@ def _federation_metrics(federation: Federation) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "hedgerow_federation_neighbours", "Neighbours.", len(federation.overlay.round_trips)
     )
-    yield from (round_trips, queued, queued_bytes, *ledger.families)
+    yield from (up, round_trips, queued, queued_bytes, *ledger.families)
     packets = CounterMetricFamily(
         "hedgerow_federation_packets", "Packets between federators.", labels=["direction", "kind"]
     )
-    stats = federation.federator.stats
+    stats, overlay_stats = federation.federator.stats, federation.overlay.stats
+    for counter, help_text in FEDERATION_COUNTERS.items():
+        yield CounterMetricFamily(f"hedgerow_federation_{counter}", help_text, getattr(stats, counter))
+    for counter, (name, help_text) in OVERLAY_COUNTERS.items():
+        yield CounterMetricFamily(name, help_text, getattr(overlay_stats, counter))
     for direction, kinds in (("out", stats.sent), ("in", stats.received)):
         for kind, count in kinds.items():
             packets.add_metric([direction, kind], count)
     yield packets
     for what, reasons in (
         ("packets", stats.ignored),
-        ("overlay_packets", federation.overlay.stats.ignored()),
+        ("overlay_packets", overlay_stats.ignored()),
         ("tunnel_frames", federation.ignored_frames),
     ):
-        ignored = CounterMetricFamily(
-            f"hedgerow_federation_{what}_ignored",
-            "What neighbours, or strangers, sent that was passed over, by reason.",
-            labels=["reason"],
-        )
-        for reason, count in reasons.items():
-            ignored.add_metric([reason], count)
-        yield ignored
+        yield _ignored(f"hedgerow_federation_{what}_ignored", reasons)
+
+
+def _ignored(name: str, reasons: Mapping[str, int]) -> Metric:
+    help_text = "What neighbours, or strangers, sent that was passed over, by reason."
+    ignored = CounterMetricFamily(name, help_text, labels=["reason"])
+    for reason, count in reasons.items():
+        ignored.add_metric([reason], count)
+    return ignored
+
+
+def _interest_metrics(interests: Interests) -> Iterator[Metric]:
+    """Of a sidecar: what it knows of the subscriptions at the broker that it stands beside."""
+    for counter, help_text in SUBSCRIPTION_LOG_COUNTERS.items():
+        value = getattr(interests.log.stats, counter)
+        yield CounterMetricFamily(f"hedgerow_subscription_log_{counter}", help_text, value)
+    yield GaugeMetricFamily(
+        "hedgerow_subscription_log_unknown_subscriptions",
+        "Subscriptions that the broker counts and this node does not know.",
+        interests.unknown,
+    )
+    yield _ignored("hedgerow_federation_interests_ignored", interests.announcements.ignored)
+
+
+def _monitor(server: Server) -> Monitor | None:
+    """Of a mobile broker, or of a node that shows hot topics and delegates none."""
+    if server.monitoring is not None:
+        return server.monitoring.monitor
+    mobile = server.mobility.mobile_node if server.mobility is not None else None
+    return mobile.monitor if mobile is not None else None
+
+
+def _hot_metrics(monitor: Monitor) -> Iterator[Metric]:
+    topics = GaugeMetricFamily(
+        "hedgerow_hot_topics", "Topics that were ranked, by whether they are kept here.", labels=["registry"]
+    )
+    topics.add_metric(["in"], len(monitor.in_registry))
+    topics.add_metric(["out"], len(monitor.out_registry))
+    yield topics
+    yield CounterMetricFamily(
+        "hedgerow_hot_events_uncounted",
+        "Events of topics for which there was no room, or whose name is too long.",
+        monitor.uncounted,
+    )
 
 
 def _mobility_metrics(mobility: Mobility, delegated: int) -> Iterator[Metric]:
@@ -320,6 +303,11 @@ def _mobility_metrics(mobility: Mobility, delegated: int) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "hedgerow_mobility_delegated_filters", "Topic filters that the fixed broker matches.", delegated
     )
+    yield GaugeMetricFamily(
+        "hedgerow_mobility_links_up",
+        "Of a fixed broker, mobile brokers that are linked to it; of a mobile one, 1 while its link is up.",
+        _links_up(mobility),
+    )
     if mobility.relay is not None:
         yield GaugeMetricFamily(
             "hedgerow_mobility_relayed_connections",
@@ -328,10 +316,19 @@ def _mobility_metrics(mobility: Mobility, delegated: int) -> Iterator[Metric]:
         )
 
 
-def metrics(server: Server) -> Handler:
+def _links_up(mobility: Mobility) -> int:
+    mobile, fixed = mobility.mobile_node, mobility.fixed_node
+    if mobile is not None:
+        return int(mobile.state.link is not None and bool(mobile.state.link["linked"]))
+    return sum(fixed.is_linked(mobile_id) for mobile_id in fixed.machine.mobiles) if fixed is not None else 0
+
+
+def metrics(server: Server) -> Callable[[Request], Response]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BrokerCollector(server))
     ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
 
     def handle(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

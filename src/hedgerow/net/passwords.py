@@ -104,6 +104,11 @@ class Passwords:
     def __contains__(self, username: str) -> bool:
         return username in self._entries
 
+    def entry_of(self, username: str) -> str | None:
+        """The user's hash as the file has it, by which a changed password is noticed."""
+        entry = self._entries.get(username)
+        return None if entry is None else str(entry)
+
     def verify(self, username: str, password: bytes | None) -> bool:
         if password is None:
             return False

@@ -14,38 +14,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import resource
 import secrets
 import socket
 import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError, StoreError
 from hedgerow.mqtt.broker.broker import Broker
-from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.clock import SteadyClock
-from hedgerow.net.committer import Committer
-from hedgerow.net.config import Config, Tls, load_access
+from hedgerow.net.committer import CommitStats, Committer
+from hedgerow.net.config import Config, load_access
 from hedgerow.net.eventlog import EventLog
-from hedgerow.net.link import LINGER_S, Lingering, Link
-from hedgerow.net.listener import Factory, Listener, bind
+from hedgerow.net.lateness import Lateness
 from hedgerow.net.logins import Logins
 from hedgerow.net.passwords import Passwords
+from hedgerow.net.sockets import Sockets
+from hedgerow.net.status import StatusTeller
 from hedgerow.net.version import installed_version
-from hedgerow.rates import RatePerAddress
 
 if TYPE_CHECKING:
-    import ssl
     from pathlib import Path
 
     from hedgerow.net.bridges import Bridges
     from hedgerow.net.federation.shell import Federation
     from hedgerow.net.gateway import MulticastGateway
-    from hedgerow.net.http import Handler, HttpLink
+    from hedgerow.net.home_assistant import HomeAssistant
+    from hedgerow.net.http import Handler
     from hedgerow.net.journal import NodeJournal
     from hedgerow.net.mdns_services import MdnsServices
     from hedgerow.net.mobility.monitoring import Monitoring
@@ -56,15 +53,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHUT_DOWN_S = 2.0  # for clients to take their last bytes, and again for the store
-SPARE_SOCKETS = 1_000  # connections beyond the limit that are told so, rather than dropped
-RESERVED_FILES = 64  # descriptors kept for the store, the log and the HTTP port
 STALL_S = 0.05  # a timer that comes later than this tells that the process did not run
 HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
-CONNECT_BURST_S = 10  # what an address may use up at once, in seconds of its rate
-
-MQTT_SCHEMES = ("mqtt", "mqtts")
-SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http")
-APPLICATION_PROTOCOLS = {"mqtts": "mqtt", "wss": "http/1.1"}
 
 
 class Server:
@@ -74,16 +64,18 @@ class Server:
     limits: Limits
     broker: Broker
     node_id: str
+    sockets: Sockets
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.limits = config.limits
         self.clock = SteadyClock()
+        self.started_at = self.clock()
+        self.sockets = Sockets(self)
         self.event_log = EventLog(logging.getLogger("hedgerow.broker"))
-        self.lingering: dict[Lingering, float] = {}  # and when they are aborted, soonest first
-        self.open_sockets = 0
+        self.lateness = Lateness()  # of the timer, which tells how late everyone's turn is
         self.routes: dict[str, Handler] = {}  # of the HTTP port, by path
-        self.http_links: set[HttpLink] = set()
+        self.actions: dict[str, Handler] = {}  # and those for POST
         self.stopping = False
         self.sensors: Sensors | None = None
         self.multicast: MulticastGateway | None = None
@@ -92,39 +84,32 @@ class Server:
         self.mobility: Mobility | None = None
         self.monitoring: Monitoring | None = None
         self.journal: NodeJournal | None = None
+        self.home_assistant: HomeAssistant | None = None
+        self._status = StatusTeller(self)
         # What dials or has deadlines of its own, and is to be served when it is stirred.
         self._parts: list[Bridges | Federation | Mobility | Monitoring] = []
         self._mdns: MdnsServices | None = None
-        self._listeners: list[Listener] = []
         self._logins: Logins | None = None
         self._committer: Committer | None = None
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._stalled = False
-        default_rate = self.limits.connects_per_s == Limits().connects_per_s
-        # The default spares this machine's own processes, which are no strangers, and among which is
-        # the proxy that speaks for many clients. A rate that was chosen holds for everyone.
-        self._connect_rate = RatePerAddress(
-            self.limits.connects_per_s, CONNECT_BURST_S * self.limits.connects_per_s, default_rate
-        )
 
     @property
     def urls(self) -> list[str]:
-        urls = [url for listener in self._listeners for url in listener.urls]
+        urls = self.sockets.urls
         urls += self.sensors.urls if self.sensors is not None else []
         return urls + (self.multicast.urls if self.multicast is not None else [])
 
     @property
     def listening(self) -> list[tuple[str, int]]:
         """Hosts and ports at which clients of MQTT may connect."""
-        sockets = [
-            each
-            for listener in self._listeners
-            if listener.scheme in MQTT_SCHEMES
-            for each in listener.sockets
-        ]
-        return [each.getsockname()[:2] for each in sockets]
+        return self.sockets.listening
+
+    @property
+    def open_sockets(self) -> int:
+        return self.sockets.open
 
     @property
     def problem(self) -> str | None:
@@ -133,52 +118,65 @@ class Server:
             return "stopping"
         return self._committer.failure if self._committer is not None else None
 
+    @property
+    def commits(self) -> CommitStats | None:
+        """Of a node that has a store or a journal."""
+        return self._committer.stats if self._committer is not None else None
+
+    @property
+    def passwords(self) -> Passwords | None:
+        """Those in force; None before they are read, and where there are none."""
+        return self._logins.passwords if self._logins is not None else None
+
     # Start and stop
 
     async def start(self) -> None:
         """Raises ConfigError, or StoreError, and then leaves nothing behind."""
         self._loop = asyncio.get_running_loop()
-        self._closed = asyncio.Event()
-        self._max_sockets = self.limits.connections + SPARE_SOCKETS
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if files != resource.RLIM_INFINITY:
-            self._max_sockets = min(self._max_sockets, files - RESERVED_FILES)
         try:
             self._bind()
             await self._load()
-            from hedgerow.net.bridges import Bridges
-
-            self.bridges = Bridges(self)
-            self.bridges.start()
-            self._parts.append(self.bridges)
-            if self.config.federation.is_enabled or self.config.federation.home is not None:
-                from hedgerow.net.federation.shell import Federation
-
-                self.federation = Federation(self)
-                self.federation.start()
-                self._parts.append(self.federation)
-            self._start_mobility()
-            if self.config.multicast.topics:
-                from hedgerow.net.gateway import MulticastGateway
-
-                self.multicast = MulticastGateway(self)
-                await self.multicast.start()
+            await self._start_parts()
         except BaseException:
-            for listener in self._listeners:
-                await listener.stop()
-            if self.sensors is not None:
-                self.sensors.stop()
-            if self.multicast is not None:
-                await self.multicast.stop()
-            await self._stop_mobility()
-            if self.federation is not None:
-                await self.federation.stop()
-            if self.bridges is not None:
-                await self.bridges.stop()
-            await self._close_files()
+            await self._undo_start()
             raise
-        for listener in self._listeners:
-            listener.start()
+        self._begin_to_serve()
+        self.flush()
+
+    async def _start_parts(self) -> None:
+        from hedgerow.net.bridges import Bridges
+
+        self.bridges = Bridges(self)
+        self.bridges.start()
+        self._parts.append(self.bridges)
+        if self.config.federation.is_enabled or self.config.federation.home is not None:
+            from hedgerow.net.federation.shell import Federation
+
+            self.federation = Federation(self)
+            self.federation.start()
+            self._parts.append(self.federation)
+        self._start_mobility()
+        if self.config.multicast.topics:
+            from hedgerow.net.gateway import MulticastGateway
+
+            self.multicast = MulticastGateway(self)
+            await self.multicast.start()
+
+    async def _undo_start(self) -> None:
+        await self.sockets.stop_listening()
+        if self.sensors is not None:
+            self.sensors.stop()
+        if self.multicast is not None:
+            await self.multicast.stop()
+        await self._stop_mobility()
+        if self.federation is not None:
+            await self.federation.stop()
+        if self.bridges is not None:
+            await self.bridges.stop()
+        await self._close_files()
+
+    def _begin_to_serve(self) -> None:
+        self.sockets.listen()
         if self.sensors is not None:
             self.sensors.start()
         if self.config.mdns:
@@ -186,7 +184,12 @@ class Server:
 
             self._mdns = MdnsServices(self.node_id, self.urls)
             self._mdns.start()
-        self.flush()
+        self._status.start()
+        if self.config.home_assistant is not None:
+            from hedgerow.net.home_assistant import HomeAssistant
+
+            self.home_assistant = HomeAssistant(self, self.config.home_assistant)
+            self.home_assistant.start()
 
     def _start_mobility(self) -> None:
         config = self.config.mobility
@@ -214,39 +217,7 @@ class Server:
             from hedgerow.net.sensors import Sensors
 
             self.sensors = Sensors(self)
-        for scheme in SCHEMES:
-            addresses = getattr(self.config, scheme)
-            if not addresses:
-                continue
-            factory = self._factory(scheme)
-            tls = self.config.tls if scheme in APPLICATION_PROTOCOLS else None
-            context = _tls_context(tls, APPLICATION_PROTOCOLS[scheme]) if tls is not None else None
-            for address in addresses:
-                self._listeners.append(
-                    Listener(
-                        self,
-                        scheme,
-                        bind(address, scheme),
-                        factory,
-                        anonymous=self.config.anonymous,
-                        ssl_context=context,
-                        use_identity_as_username=tls is not None and tls.use_identity_as_username,
-                    )
-                )
-
-    def _factory(self, scheme: str) -> Factory:
-        """What makes the protocol of an accepted connection. Imports only what the listeners need."""
-        if scheme in ("ws", "wss"):
-            from hedgerow.net.websocket import WebSocketLink
-
-            return partial(WebSocketLink, self)
-        if scheme == "http":
-            from hedgerow.net.http import HttpLink, health
-            from hedgerow.net.metrics import metrics
-
-            self.routes |= {"/health": health(self), "/metrics": metrics(self)}
-            return lambda listener, address: HttpLink(self)
-        return partial(Link, self)
+        self.sockets.bind()
 
     async def _load(self) -> None:
         """Take up what the files hold: passwords, access rules, the store and the journal."""
@@ -333,10 +304,12 @@ class Server:
         if self.stopping:
             return
         self.stopping = True
+        self._status.stop()
+        if self.home_assistant is not None:
+            self.home_assistant.stop()  # first, while there are neighbours to hear it
         if self._mdns is not None:
             await self._mdns.stop()
-        for listener in self._listeners:
-            await listener.stop()
+        await self.sockets.stop_listening()
         if self.sensors is not None:
             self.sensors.stop()
         await self._stop_mobility()
@@ -348,12 +321,7 @@ class Server:
             await self._committer.drain(SHUT_DOWN_S)  # acknowledgements leave before the connections do
         self.broker.shut_down(self.clock())
         self.flush()
-        await self._wait_closed(SHUT_DOWN_S)
-        transports = [lingering.transport for lingering in self.lingering]
-        transports += [link.transport for link in self.http_links]
-        for transport in transports:
-            transport.abort()
-        await self._wait_closed(SHUT_DOWN_S)
+        await self.sockets.close(SHUT_DOWN_S)
         if self.multicast is not None:
             await self.multicast.stop()  # behind the clients: their wills flow too
         if self._committer is not None and not await self._committer.drain(SHUT_DOWN_S):
@@ -370,49 +338,6 @@ class Server:
             await self._committer.close()
         if self.journal is not None:
             await self.journal.close()
-
-    async def _wait_closed(self, timeout_s: float) -> None:
-        if self.open_sockets:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._closed.wait()
-            except TimeoutError:
-                pass
-
-    # Sockets
-
-    def admit(self, address: str) -> bool:
-        """May this address have one more connection? Refused ones are closed without a word."""
-        now = self.clock()
-        opening = sum(len(listener.opening) for listener in self._listeners)
-        if self.open_sockets + opening >= self._max_sockets:
-            refused = ConnectionRefused(
-                address, None, Reason.SERVER_BUSY, f"{self._max_sockets} connections are open"
-            )
-        elif not self._connect_rate.allows(address, now):
-            limit = f"more than {self.limits.connects_per_s:g} connections a second"
-            refused = ConnectionRefused(address, None, Reason.CONNECTION_RATE_EXCEEDED, limit)
-        else:
-            return True
-        self.broker.stats.connections_refused += 1
-        self.event_log.write(refused, now)
-        return False
-
-    def socket_opened(self) -> None:
-        self.open_sockets += 1
-
-    def socket_closed(self) -> None:
-        self.open_sockets -= 1
-        if self.stopping and not self.open_sockets:
-            self._closed.set()
-
-    def linger(self, transport: asyncio.Transport) -> None:
-        """Close a transport such that its last bytes arrive. See `Lingering`."""
-        lingering = Lingering(self, transport)
-        abort_at = self.clock() + LINGER_S
-        self.lingering[lingering] = abort_at
-        lingering.start()
-        self._wake_at(abort_at)
 
     # The machine's output
 
@@ -444,11 +369,11 @@ class Server:
         if self._committer is not None:
             self._committer.poll()
         if broker.deadline < self._timer_at:
-            self._wake_at(broker.deadline)
+            self.wake_at(broker.deadline)
         if self.multicast is not None:
             self.multicast.flush()
 
-    def _wake_at(self, at: float) -> None:
+    def wake_at(self, at: float) -> None:
         if at >= self._timer_at:
             return
         if self._timer is not None:
@@ -459,21 +384,18 @@ class Server:
     def _handle_timer(self) -> None:
         now = self.clock()
         late_s, self._timer_at = now - self._timer_at, float("inf")
+        self.lateness.note(late_s, now)
         self._stalled = late_s > STALL_S and not self._stalled
         if self._stalled:
             # The process did not run: it was stopped, or the machine slept. What clients sent meanwhile
             # is heard before anyone's time is over.
-            self._wake_at(now + HEARING_S)
+            self.wake_at(now + HEARING_S)
             return
         self.broker.handle_timer(now)
         self.event_log.handle_timer(now)
-        for lingering, abort_at in self.lingering.items():
-            if abort_at > now:
-                self._wake_at(abort_at)
-                break
-            lingering.transport.abort()
+        self.sockets.handle_timer(now)
         if self.event_log.deadline is not None:
-            self._wake_at(self.event_log.deadline)
+            self.wake_at(self.event_log.deadline)
         self.flush()
 
 
@@ -489,12 +411,6 @@ async def _open_store(directory: Path) -> Store:
         with suppress(StoreError):
             (await opening).close()
         raise
-
-
-def _tls_context(tls: Tls, application_protocol: str) -> ssl.SSLContext:
-    from hedgerow.net.tls import server_context
-
-    return server_context(tls, application_protocol)
 
 
 def _host_name() -> str:

@@ -34,6 +34,7 @@ A_DURATION = 'a duration such as 10, "5 min" or "never"'
 # protocol has room for, or that no machine reaches.
 LIMIT_RANGES: dict[str, tuple[float, float]] = {
     "connections": (1, 10_000_000),
+    "http_connections": (4, 100_000),
     "connects_per_s": (0, 1_000_000),
     "connect_timeout_s": (0.1, 3_600),
     "packet_bytes": (256, 268_435_460),  # §2.1.4: a remaining length of four bytes, and the header
@@ -62,6 +63,8 @@ class Key(NamedTuple):
     help: str
     repeated: bool = False
     """Several values are several flags."""
+    implied: str | None = None
+    """What the flag means that stands alone, if it may."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -135,7 +138,9 @@ def _ip_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def read_text(value: object, base: Path) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
+    if value == "":
+        raise ConfigError('"" says nothing: give it a value, or leave it out')
+    if not isinstance(value, str) or "\0" in value:
         raise ConfigError(f"{show(value)} is not a text in quotes")
     return value
 
@@ -212,7 +217,11 @@ def read_node_id(value: object, base: Path) -> str:
 def read_one_of(*words: str) -> Read:
     def read(value: object, base: Path) -> str:
         if value not in words:
-            raise ConfigError(f"{show(value)} is none of {', '.join(words)}")
+            import difflib
+
+            near = difflib.get_close_matches(str(value).lower(), words, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{show(value)} is none of {', '.join(words)}{hint}")
         return str(value)
 
     return read

@@ -25,7 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from hedgerow.mqtt.broker.connection import MAX_CONNECT_BYTES, Connection
-from hedgerow.net.eventlog import TransportFailed
+from hedgerow.net.events import TransportFailed
 from hedgerow.net.link import Link
 
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]  # MQTT-6.0.0-3, -4; the second is that of 3.1

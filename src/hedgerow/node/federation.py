@@ -15,7 +15,8 @@ due. Events for the log, links to open and a deadline are the shell's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hedgerow.fabric.federation.federator import Federator
@@ -212,7 +213,9 @@ class Federation:
     def accepted(self, connection: Connection) -> None:
         session = connection.connected_session()
         node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
-        take_session(self.broker, node_id, self.keeping)
+        # No longer than it asks for: a dashboard that is closed has missed nothing.
+        keeping = replace(self.keeping, seconds=min(self.keeping.seconds, session.expiry_s))
+        take_session(self.broker, node_id, keeping)
         self._answered_at[connection] = self.broker.now
         self._link(node_id, connection, (), 0.0)
 
@@ -296,7 +299,7 @@ class Federation:
             if self._links.get(node_id) is connection:
                 del self._links[node_id]
                 session = connection.connected_session()
-                waits = bool(session.subscriptions or len(session.outbox or ()))
+                waits = session.expiry_s > 0 and bool(session.subscriptions or len(session.outbox or ()))
                 if waits and node_id in self.overlay.links:
                     self._absences.gone(node_id, now)
                 else:
@@ -346,6 +349,11 @@ class Federation:
         """Of every node that is a neighbour, or was one, by its id."""
         sessions = [session for session in self.broker.sessions.values() if session.is_neighbour]
         return [(session.client_id.removeprefix(NEIGHBOUR_PREFIX), session) for session in sessions]
+
+    @property
+    def not_reached(self) -> Mapping[str, str]:
+        """Addresses at which there should be a neighbour, and why there is no link to it."""
+        return self._told
 
     def take_events(self) -> list[FederationEvent]:
         events, self._events = self._events, []

@@ -26,6 +26,7 @@ from hedgerow.mqtt.broker.neighbours import (
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
 from hedgerow.node.carrier import Carrier
+from hedgerow.topics import is_local
 
 if TYPE_CHECKING:
     from hedgerow.node.federation import Federation
@@ -170,7 +171,7 @@ class NeighbourConnection(DialledConnection):
         return True
 
     def name_here(self, topic: str) -> str | None:
-        return None if topic[0] == "$" else topic  # Those are each broker's own.
+        return None if is_local(topic) else topic
 
     # The end
 

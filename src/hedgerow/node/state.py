@@ -7,6 +7,7 @@ beside, `hedgerow/federation/state/NODE`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.broker.session import Session
 
 if TYPE_CHECKING:
+    from hedgerow.fabric.federation.meshes import FilterState
     from hedgerow.node.federation import Federation
 
 STATE_TOPIC = "$SYS/broker/federation/state"
@@ -71,7 +73,7 @@ def ledgers_of(session: Session) -> dict[str, dict[str, int]]:
 
 
 def describe(federation: Federation) -> dict[str, object]:
-    filters = federation.federator.describe()
+    filters = federation.federator.describe(MAX_FILTERS)
     sessions = federation.broker.sessions
     return {
         "node": federation.broker.node_id,
@@ -83,17 +85,21 @@ def describe(federation: Federation) -> dict[str, object]:
             for name, round_trip_s in federation.overlay.round_trips.items()
             if NEIGHBOUR_PREFIX + name in sessions
         },
-        "filters": {
-            each.topic_filter: {
-                "core": each.core,
-                "distance": each.distance,
-                "parents": each.parents,
-                "children": each.children,
-                "member": each.is_member,
-                "local": each.is_local,
-            }
-            for each in filters[:MAX_FILTERS]
-        },
-        "more_filters": max(0, len(filters) - MAX_FILTERS),
+        "filters": describe_filters(filters),
+        "more_filters": federation.federator.filter_count - len(filters),
         "ignored": dict(federation.federator.stats.ignored),
+    }
+
+
+def describe_filters(filters: Iterable[FilterState]) -> dict[str, dict[str, object]]:
+    return {
+        each.topic_filter: {
+            "core": each.core,
+            "distance": each.distance,
+            "parents": each.parents,
+            "children": each.children,
+            "member": each.is_member,
+            "local": each.is_local,
+        }
+        for each in filters
     }

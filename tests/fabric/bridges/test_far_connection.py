@@ -479,7 +479,7 @@ def test_a_second_connack_in_the_words_of_3_1_1_ends_the_link(network: Network, 
     script.send_bytes(b"\x20\x02\x00\x00")
     assert script.is_lost
     assert not [packet for packet in script.take() if isinstance(packet, Subscribe)]
-    assert north.broker.client_count == 0
+    assert north.broker.link_count == 0
 
 
 def test_nor_does_mqtt_5_begin_with_one(network: Network, north: Node) -> None:

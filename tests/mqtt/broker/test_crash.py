@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -231,9 +232,23 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=350)
-@given(st.lists(STEPS, min_size=60, max_size=200))
+STORIES = st.lists(STEPS, min_size=60, max_size=200)
+
+
+@settings(max_examples=120)
+@given(STORIES)
 def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(steps: list[tuple[object, ...]]) -> None:
+    tell(steps)
+
+
+@pytest.mark.soak
+@settings(max_examples=10_000)
+@given(STORIES)
+def test_nothing_is_lost_and_nothing_comes_twice_in_many_stories(steps: list[tuple[object, ...]]) -> None:
+    tell(steps)
+
+
+def tell(steps: list[tuple[object, ...]]) -> None:
     story = Story()
     for client in range(len(VERSIONS)):
         story.connect(client, 65_535)

@@ -155,6 +155,18 @@ def test_a_subscription_gets_the_retained_messages_that_match() -> None:
     assert (message.topic, message.payload, message.qos, message.retain) == ("a/b", b"kept", 1, True)
 
 
+def test_who_only_listens_gets_no_retained_messages() -> None:
+    world = World()
+    client = world.connect("client")
+    client.publish("a", b"kept", retain=True)
+    port = RecordingPort(world)
+    port.listen("a", world.now)
+    client.publish("a", b"live")
+    assert port.payloads == [b"live"]
+    with pytest.raises(TopicError):
+        port.listen("a/#/b")
+
+
 def test_the_id_of_a_retained_message_stays() -> None:
     world = World()
     early = RecordingPort(world, "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hedgerow.message import Properties
 from hedgerow.mqtt.packets import Publish
 from tests.mqtt.broker.harness import World
 
@@ -76,3 +77,21 @@ def test_clients_that_are_not_connected_yet_are_no_clients() -> None:
     world.connect("a")
     world.advance(20)
     assert values(world)["clients/maximum"] == "1"
+
+
+def test_links_to_other_brokers_are_no_clients() -> None:
+    world = World(sys_interval_s=10)
+    broker = world.broker
+    world.connect("a")
+    node: Properties = {"user_property": (("hedgerow-node", "far"),)}
+    world.connect("bridge of far", properties=node, kept=True)
+    assert (broker.client_count, broker.link_count) == (1, 1)
+    world.advance(10)
+    seen = values(world)
+    assert (seen["clients/total"], seen["clients/connected"], seen["clients/maximum"]) == ("1", "1", "1")
+    assert seen["clients/disconnected"] == "0"
+    # Whatever a session was before: the same name may come back as a client, and take over.
+    taken = world.connect("bridge of far", kept=True)
+    assert (broker.client_count, broker.link_count) == (2, 0)
+    taken.lose()
+    assert (broker.client_count, broker.link_count) == (1, 0)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.message import MAX_NUMBER, Message, MessageId
+from hedgerow.message import MAX_NUMBER, Message, MessageId, Properties
 from hedgerow.mqtt import codec
+from hedgerow.mqtt.client.events import Event, MessageReceived
 from hedgerow.mqtt.client.receiver import IdentifyingDecoder, PublishDecoder
 from hedgerow.mqtt.client.sender import IdentifyingEncoder
 from hedgerow.mqtt.ids import ID_PROPERTY
-from hedgerow.mqtt.packets import MQTT_5, Publish
+from hedgerow.mqtt.packets import MQTT_5, Puback, Publish
+from tests.mqtt.client.peer import connected
 
 numbers = st.integers(0, MAX_NUMBER)
 origins = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=256)
@@ -91,3 +94,41 @@ def test_numbers_written_in_another_way_are_no_ids() -> None:
         message = decode(decoder, codec.encode(packet, MQTT_5))
         assert (message.id is not None) is is_id, text
         assert not cast(dict[str, object], message.properties)
+
+
+def copy(
+    payload: bytes, packet_id: int, dup: bool = False, retain: bool = False, sequence: int = 1
+) -> Publish:
+    properties: Properties = {"user_property": ((ID_PROPERTY, f"barn/7/{sequence}"),)}
+    return Publish("farm", payload, 1, retain, dup, packet_id, properties)
+
+
+def heard(events: list[Event]) -> list[bytes]:
+    return [event.payload for event in events if isinstance(event, MessageReceived)]
+
+
+@pytest.mark.parametrize("dup", [False, True])
+def test_what_comes_again_after_a_crash_of_the_server_is_dropped_by_its_id(dup: bool) -> None:
+    peer = connected(origin="farmer", clean_start=False)
+    assert heard(peer.answer(copy(b"1", 5))) == [b"1"]
+    peer.lose()
+    peer.connect(session_present=True)
+    # Killed before it wrote down that it had sent it, the server calls it no copy.
+    assert heard(peer.answer(copy(b"1", 9, dup))) == []
+    assert heard(peer.answer(copy(b"2", 10, sequence=2))) == [b"2"]
+    acknowledged = [packet.packet_id for packet in peer.sent() if isinstance(packet, Puback)]
+    assert acknowledged[-2:] == [9, 10]
+
+
+def test_what_was_not_acknowledged_by_hand_comes_again() -> None:
+    peer = connected(origin="farmer", clean_start=False, manual_acknowledgement=True)
+    assert heard(peer.answer(copy(b"1", 5))) == [b"1"]
+    peer.lose()
+    peer.connect(session_present=True)
+    assert heard(peer.answer(copy(b"1", 5, dup=True))) == [b"1"]
+
+
+def test_two_subscriptions_that_overlap_get_a_message_each() -> None:
+    peer = connected(origin="farmer", clean_start=False)
+    assert heard(peer.answer(copy(b"1", 5), copy(b"1", 6))) == [b"1", b"1"]
+    assert heard(peer.answer(copy(b"1", 6, dup=True))) == []

@@ -94,6 +94,7 @@ def test_a_file(tmp_path: Path) -> None:
         ("broker = 3", "no [[broker]] tables"),
         ("x = 3", "x: there are [[broker]] tables alone"),
         ("[[broker]", "Expected ']]'"),
+        pytest.param(f"x = {'[' * 50_000}", "nested too deeply", id="nested"),
         ('[[broker]]\nid = "a"', "broker a: has no url"),
         ('[[broker]]\nurl = "h:1"\nurls = 3', "broker number 1: urls: there is no such key; there are id,"),
         ('[[broker]]\nid = "a"\nurl = 3', "broker a: url: 3 is not a text in quotes"),

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.federation.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.fabric.overlay.limits import MAX_STATIC, Settings
 from hedgerow.net.broker_urls import BrokerUrl, read_urls_file
 from hedgerow.net.config import NODE, SIDECAR, Config, Kind, add_arguments, from_arguments, load_config
 from hedgerow.net.federation.config import FederationConfig, warn_of_readable_secrets
-from hedgerow.net.federation.keys import FEDERATION_KEYS, SIDECAR_KEYS
 from hedgerow.net.values import Address
-
-DOCUMENTS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture(autouse=True)
@@ -346,36 +342,3 @@ def test_what_a_sidecar_cannot_be_told(text: str, error: str) -> None:
 
 
 # The documentation
-
-
-def documented(name: str) -> dict[str, list[str]]:
-    rows = re.findall(
-        r"^\| `(federation\.[a-z_]+)` \| (.+) \|$", (DOCUMENTS / name).read_text(), re.MULTILINE
-    )
-    return {key: [cell.strip() for cell in rest.split(" | ")] for key, rest in rows}
-
-
-def test_documented_defaults_are_the_defaults() -> None:
-    rows = documented("configuration.md")
-    assert rows.keys() == {key.name for key in FEDERATION_KEYS}
-    lines = [
-        f"{name} = {rows[f'federation.{name}'][1].strip('`')}"
-        for name in ("discover", "redundancy", "active_at_most", "keep", "queue_bytes", "announce_interval")
-    ]
-    federation = load("\n".join(["[federation]", "enabled = true", *lines])).federation
-    assert federation == FederationConfig(enabled=True)
-    assert federation.announce_interval_s == ANNOUNCE_INTERVAL_S
-
-
-def test_a_sidecars_own_keys_are_documented() -> None:
-    rows = documented("federation.md")
-    assert {name: row[0] for name, row in rows.items()} == {key.name: f"`{key.flag}`" for key in SIDECAR_KEYS}
-
-
-def test_the_documented_example_works(folder: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", (DOCUMENTS / "federation.md").read_text(), re.DOTALL)
-    (folder / "federation.key").write_text("00" * 32)
-    federation = load(example, SIDECAR).federation
-    assert federation.home is not None
-    assert federation.home.password is not None
-    assert federation.neighbours

@@ -142,3 +142,15 @@ async def test_what_people_see(tmp_path: Path) -> None:
         assert found["queued_messages", "a"] == 1
         assert found["queued_bytes", "a"] > 0
         assert found["neighbours",] == 0
+
+
+async def test_nothing_is_kept_for_a_neighbour_that_asks_for_nothing() -> None:
+    """As a dashboard does: it wants to hear everything, and while it is closed nobody is to pay for that."""
+    async with running(mqtt=LOOPBACK, id="a", federation=OPEN) as a:
+        async with running(id="looker", federation=linking(a, keep_s=0.0)) as looker:
+            await linked(a, looker)
+            looker.broker.subscriptions.hold("#")
+            looker.flush()
+            await until(lambda: "#" in a.broker.subscriptions.of_neighbours.counts, "its wish")
+        await until(lambda: not a.federation or not a.federation.machine.neighbour_sessions(), "its end")
+        assert "#" not in a.broker.subscriptions.local.counts

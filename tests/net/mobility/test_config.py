@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,9 @@ from hedgerow.errors import ConfigError
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.config import NODE, SIDECAR, Config, Kind, add_arguments, from_arguments, load_config
 from hedgerow.net.mobility.config import MAX_FIXED, MobilityConfig, warn_of_readable_secrets
-from hedgerow.net.mobility.keys import MAX_DOMAIN_BYTES, MOBILITY_KEYS
+from hedgerow.net.mobility.keys import MAX_DOMAIN_BYTES
 from hedgerow.net.values import Address
 from hedgerow.node.mobility.settings import MobileSettings
-
-DOCUMENTATION = Path(__file__).resolve().parents[3] / "docs/configuration.md"
 
 
 @pytest.fixture(autouse=True)
@@ -275,14 +271,3 @@ def test_secrets_that_others_can_read_are_named(folder: Path, caplog: pytest.Log
 
 def test_a_sidecar_has_no_part_in_it() -> None:
     assert "is no key of hedgerow federate" in error_of("[mobility]\nrole = 'fixed'", SIDECAR)
-
-
-def test_documented_defaults_are_the_defaults() -> None:
-    text = DOCUMENTATION.read_text()
-    rows = dict(re.findall(r"^\| `mobility\.([a-z_]+)` \| [^|]+ \| ([^|]+) \|", text, re.MULTILINE))
-    assert rows.keys() == {key.name.removeprefix("mobility.") for key in MOBILITY_KEYS}
-    of_settings = {each.name for each in fields(MobileSettings)} & rows.keys()
-    literal = {name: rows[name] for name in of_settings if rows[name].startswith("`")}
-    assert of_settings - literal.keys() == {"address", "fixed", "fixed_address", "capacity"}
-    lines = [f"{name} = {value.strip('`')}" for name, value in literal.items()]
-    assert load(MOBILE + "\n".join(lines)).mobility == load(MOBILE).mobility

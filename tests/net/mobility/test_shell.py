@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.config import Tls
+from hedgerow.net.dialling import dial
 from hedgerow.net.http import Request
+from hedgerow.net.lookups import Lookups
 from hedgerow.net.metrics import metrics
+from hedgerow.net.mobility import shell
 from hedgerow.net.mobility.config import MobilityConfig
 from hedgerow.net.passwords import set_password
 from hedgerow.net.server import Server
 from hedgerow.net.values import Address
+from hedgerow.node.mobility.links import UNLISTED
 from hedgerow.node.mobility.mobile import MobileNode
 from hedgerow.node.mobility.settings import MobileSettings
 from tests.net.certificates import Authority
@@ -111,6 +116,38 @@ async def test_the_file_of_fixed_brokers_is_read_again(
             tractor.reload()
             assert "nothing reloaded: " in caplog.text
             await linked(tractor, "b")
+
+
+async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might be answered at any time, even when it is listed again: then there were two links to it."""
+    hanging, ended = asyncio.Event(), asyncio.Event()
+
+    async def dial_or_hang(lookups: Lookups, host: str, open_to: Callable[[str], Awaitable[None]]) -> None:
+        if host != "far.example":
+            await dial(lookups, host, open_to)
+            return
+        hanging.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(shell, "dial", dial_or_hang)
+    listed = tmp_path / "fixed"
+    listed.write_text("mqtt://far.example\n")
+    mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
+    async with (
+        running(id="tower", mobility=FIXED) as tower,
+        running(id="tractor", mobility=mobility) as tractor,
+    ):
+        await until(hanging.is_set, "an attempt that hangs")
+        listed.write_text(f"{url_of(tower)}\n")
+        tractor.reload()
+        await linked(tractor, "tower")
+        assert ended.is_set()
+        assert f"no link to the fixed broker at mqtt://far.example:1883: {UNLISTED}" in caplog.text
 
 
 async def test_user_and_password_are_those_of_the_url(

@@ -45,7 +45,7 @@ from hedgerow.mqtt.wire import (
     encode_utf8_string,
     encode_variable_byte_integer,
 )
-from hedgerow.topics import split_shared, validate_filter, validate_name
+from hedgerow.topics import is_local, split_shared, validate_filter, validate_name
 
 VERSION = 1
 _HEADER = Struct("!BBQQIQQQ")
@@ -307,11 +307,11 @@ def _read_guest_filter(reader: Reader) -> str:
 
 
 def _check_is_for_others(topic: str) -> None:
-    """What begins with $ is a broker's own affair: a mobile broker must not get $SYS by delegating it.
+    """Most of what begins with $ is a broker's own affair: a mobile one must not get $SYS by delegating it.
 
     The plans for mobile brokers are theirs.
     """
-    if topic[:1] == "$" and not topic.startswith(PLAN_PREFIX):
+    if is_local(topic) and not topic.startswith(PLAN_PREFIX):
         raise CodecError("a topic that is not for others")
 
 

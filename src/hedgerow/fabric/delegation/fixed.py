@@ -59,6 +59,7 @@ from hedgerow.fabric.delegation.registries import rows
 from hedgerow.fabric.delegation.stream import Stream
 from hedgerow.fabric.delegation.topics_held import Mobile, Topics
 from hedgerow.message import Message
+from hedgerow.topics import STATUS_PREFIX
 
 
 class FixedSide:
@@ -285,14 +286,15 @@ class FixedSide:
                 self._renew_topics(mobile)
 
     def _handle_event(self, mobile: Mobile, event: Event, topic: str, now: float) -> None:
-        if event.message.topic[:1] == "$":
+        is_status = _is_status(mobile.broker_id, event.message.topic)
+        if event.message.topic[:1] == "$" and not is_status:
             self.refuse(
                 mobile.broker_id, topic, "a plan comes from elsewhere: no mobile broker commands another"
             )
             return
         unknown = self.stats.unknown_callbacks
         # What its own clients have of it is between them and their broker.
-        is_public = event.is_handed_on or self._may_write(mobile.broker_id, event.message.topic)
+        is_public = event.is_handed_on or is_status or self._may_write(mobile.broker_id, event.message.topic)
         if not is_public:
             self.refuse(mobile.broker_id, topic, f"no right to publish to {event.message.topic!r}")
         self._distributor.handle_event(mobile, event, is_public, now)
@@ -399,3 +401,9 @@ class FixedSide:
 def _is_for(mobile: Mobile, topic_filter: str) -> bool:
     """The plan for one mobile broker is none of another one's business."""
     return topic_filter[:1] != "$" or topic_filter == PLAN_PREFIX + mobile.broker_id
+
+
+def _is_status(broker_id: str, topic: str) -> bool:
+    """What the mobile broker tells of itself, which needs no right; and of nobody else."""
+    own = STATUS_PREFIX + broker_id
+    return topic == own or topic.startswith(f"{own}/")

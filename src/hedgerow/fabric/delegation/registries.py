@@ -43,6 +43,8 @@ class Registries:
         self.by_filter: dict[str, Registry] = {}
         self.generation = 0
         """Grows with each change of who subscribes to what, and of what is delegated."""
+        self.recalls = 0
+        """How often everything was activated, cold as it may be: who delegates has to look at all again."""
         self._filters: dict[str, set[str]] = {}  # by callback
         self._delegated: set[str] = set()
         self._tree: TopicTree[str, Registry] = TopicTree()  # of those that are delegated
@@ -87,6 +89,7 @@ class Registries:
 
     def activate(self, topic_filters: Iterable[str] | None = None) -> list[str]:
         """Those of them (or of all) that were delegated."""
+        self.recalls += topic_filters is None
         chosen = []
         for topic_filter in list(self.by_filter if topic_filters is None else topic_filters):
             registry = self.by_filter.get(topic_filter)

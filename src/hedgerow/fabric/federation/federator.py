@@ -44,7 +44,7 @@ from hedgerow.fabric.federation.wire import (
     Repair,
     WireError,
 )
-from hedgerow.topics import validate_filter
+from hedgerow.topics import is_local, validate_filter
 
 
 class Federator:
@@ -121,8 +121,13 @@ class Federator:
         meshes = self._meshes.by_filter.values()
         return [mesh.topic_filter for mesh in meshes if neighbour_id in mesh.receivers]
 
-    def describe(self) -> list[FilterState]:
-        return self._meshes.describe()
+    @property
+    def filter_count(self) -> int:
+        return len(self._meshes.by_filter)
+
+    def describe(self, most: int | None = None) -> list[FilterState]:
+        """Of at most so many filters: there may be very many, and this is asked again and again."""
+        return self._meshes.describe(most)
 
     def take_changes(self) -> list[Change]:
         """(neighbour, filter, whether it is to get it from now on); of a neighbour that is gone too."""
@@ -134,8 +139,8 @@ class Federator:
     # What happens at this broker
 
     def subscribe(self, topic_filter: str, now: float) -> None:
-        """The first local subscriber of it has come. Topics that begin with $ are each broker's own."""
-        if validate_filter(topic_filter)[0] != "$":
+        """The first local subscriber of it has come. Most topics that begin with $ are each broker's own."""
+        if not is_local(validate_filter(topic_filter)):
             self._set_local(*self._local.add(topic_filter), now)
 
     def unsubscribe(self, topic_filter: str, now: float) -> None:

@@ -9,6 +9,7 @@ are told of memberships).
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from hedgerow.fabric.federation.core import NEVER, Core, order
@@ -56,8 +57,8 @@ class Meshes:
             found.pop(sender, None)
         return list(found)
 
-    def describe(self) -> list[FilterState]:
-        return [_state_of(mesh) for mesh in self.by_filter.values()]
+    def describe(self, most: int | None) -> list[FilterState]:
+        return [_state_of(mesh) for mesh in islice(self.by_filter.values(), most)]
 
     def take_changes(self) -> list[Change]:
         changes = [(neighbour, name, is_wanted) for (neighbour, name), is_wanted in self._changes.items()]

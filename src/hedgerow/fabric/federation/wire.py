@@ -24,7 +24,7 @@ from hedgerow.fabric.federation.limits import (
     MAX_PACKET_BYTES,
     MAX_SEQUENCE,
 )
-from hedgerow.topics import validate_filter
+from hedgerow.topics import is_local, validate_filter
 
 VERSION = 1
 
@@ -257,8 +257,8 @@ class Reader:
             if self._expanded > MAX_EXPANDED_BYTES:
                 raise WireError("too large")
             topic_filter = _decode_text(before)
-            # What begins with $ is a broker's own affair: a neighbour must not get our $SYS by asking for it.
-            if topic_filter[:1] == "$":
+            # A broker's own affair: a neighbour must not get our $SYS by asking for it.
+            if is_local(topic_filter):
                 raise WireError("local topic")
             try:
                 found.append(validate_filter(topic_filter))

@@ -103,7 +103,8 @@ class Broker:
         self.sequence = int(begun_at * 2**24)
         self.stats = Stats()
         self.connections: set[Connection] = set()
-        self.client_count = 0  # connections whose CONNECT was accepted
+        self.client_count = 0  # connections of clients whose CONNECT was accepted
+        self.link_count = 0  # and those to and from other brokers
         self.sessions: dict[str, Session] = {}
         self.subscriptions = SubscriptionTable(self.access)
         self.retained = Retained(self.limits.retained_bytes)
@@ -310,8 +311,15 @@ class Broker:
         connection.timer_at = None
         if connection.keep_alive_s:
             self.arm(self.now + connection.keep_alive_s * 1.5, connection)
-        self.client_count += 1
-        self.stats.clients_maximum = max(self.stats.clients_maximum, self.client_count)
+        if connection.session is not None:
+            self._count(connection.session, 1)
+
+    def _count(self, session: Session, change: int) -> None:
+        if session.is_client:
+            self.client_count += change
+            self.stats.clients_maximum = max(self.stats.clients_maximum, self.client_count)
+        else:
+            self.link_count += change
 
     def resume(self, connection: Connection) -> None:
         """Send again what was in flight, in order (MQTT-4.4.0-1), then what waited."""
@@ -335,7 +343,7 @@ class Broker:
         if session is None or session.connection is not connection:
             return
         session.connection = None
-        self.client_count -= 1
+        self._count(session, -1)
         if session.is_neighbour and self.neighbourhood is not None:
             self.neighbourhood.ended(connection)
         if session.is_mobile and self.mobility is not None:

@@ -132,6 +132,7 @@ class Connection:
         "link",
         "lives",
         "maximum_packet_size",
+        "opened_at",
         "out",
         "partial",
         "paused",
@@ -178,7 +179,7 @@ class Connection:
         self.session: Session | None = None
         self.protocol_version = 0
         self.keep_alive_s = 0.0
-        self.heard_at = now
+        self.opened_at = self.heard_at = now
         self.timer_at: float | None = None  # when the broker next looks at this connection
         self.maximum_packet_size = 0  # the client's; 0: none
         self.problem_information = True

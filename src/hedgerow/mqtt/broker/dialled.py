@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.errors import ProtocolError, TopicError, printable
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.broker.connection import HANDLERS, Connection, State
@@ -346,7 +346,7 @@ def _handle_disconnect(connection: DialledConnection, packet: Packet) -> None:
 def _reason_of(packet: Connack | Disconnect) -> str:
     """For the log and the link's state: a stranger's 64 KiB, with line ends, have no place there."""
     reason = packet.properties.get("reason_string", "")[:MAX_REASON]
-    return "".join(each if each.isprintable() else "?" for each in reason) or describe(packet.reason_code)
+    return printable(reason) or describe(packet.reason_code)
 
 
 _AS_FROM_SERVERS: dict[int, Any] = {

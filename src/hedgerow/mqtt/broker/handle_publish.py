@@ -38,6 +38,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import FAILURE, Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD
 from hedgerow.rates import is_loopback
+from hedgerow.topics import STATUS_PREFIX
 
 if TYPE_CHECKING:
     from hedgerow.mqtt.broker.broker import Broker
@@ -55,6 +56,8 @@ def may_publish(broker: Broker, session: Session, topic: str) -> bool:
             return _may_command(broker, session, topic)
         if not _BRIDGE_STATE.fullmatch(topic):
             return False  # The broker alone speaks there, except that bridges say whether they are up.
+    if topic.startswith(STATUS_PREFIX):
+        return session.is_neighbour  # Nodes alone tell of themselves.
     if topic.startswith("$") and (session.is_neighbour or topic.startswith(CONTROL_PREFIX)):
         return False  # Each broker's own.
     if is_reserved(broker, topic):

@@ -18,6 +18,8 @@ MAX_WINDOW = 65_535
 class Limits:
     connections: int = 10_000
     """Open connections; the next one is refused with Server busy."""
+    http_connections: int = 256
+    """Open connections of the HTTP port, beside the others; one address, but for loopback, gets a quarter."""
     connects_per_s: float = 100.0
     """Connections per second from one address, after a burst of ten times as many; 0: no limit."""
     connect_timeout_s: float = 10.0

@@ -42,18 +42,22 @@ class Port:
 
     def subscribe(self, topic_filter: str, now: float | None = None) -> None:
         """Raises TopicError for a filter that breaks the rules, and for a shared one."""
-        self._begin(now)
-        if split_shared(topic_filter)[0] is not None:
-            raise TopicError(f"a port has no shared subscriptions: {topic_filter!r}")
-        validate_filter(topic_filter)
+        self.listen(topic_filter, now)
         broker = self._broker
-        self._filters.add(topic_filter)
-        broker.subscriptions.add_port(self, topic_filter)
         for message in broker.retained.match(topic_filter, broker.now):
             if self.closed:
                 return
             broker.identify_late(message)
             self.deliver(message)
+
+    def listen(self, topic_filter: str, now: float | None = None) -> None:
+        """As `subscribe`, for one who does not want what is retained."""
+        self._begin(now)
+        if split_shared(topic_filter)[0] is not None:
+            raise TopicError(f"a port has no shared subscriptions: {topic_filter!r}")
+        validate_filter(topic_filter)
+        self._filters.add(topic_filter)
+        self._broker.subscriptions.add_port(self, topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
         if topic_filter in self._filters:

@@ -311,6 +311,15 @@ class SubscriptionTable:
         self.forget_routes(topic_filter)
         tell(self.watcher, None, topic_filter, None)
 
+    def hold(self, topic_filter: str) -> None:
+        """It is wanted here, whether or not a port listens at the moment, until it is released."""
+        self.local.grow(topic_filter)
+        tell(self.watcher, None, topic_filter, OTHERS_QOS)
+
+    def release(self, topic_filter: str) -> None:
+        self.local.shrink(topic_filter)
+        tell(self.watcher, None, topic_filter, None)
+
     def holds(self, session: Session, topic_filter: str) -> bool:
         """Has the session a subscription here that is not a shared one?"""
         return self._entries.get(topic_filter, session) is not None

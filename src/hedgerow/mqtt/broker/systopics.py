@@ -85,14 +85,15 @@ class SysTopics:
     def _values(self, now: float) -> Iterator[tuple[str, str]]:
         broker = self._broker
         stats = broker.stats
-        connected = broker.client_count
+        # Links to other brokers are no clients, here as in `/metrics` and in a status.
+        clients, connected = sum(each.is_client for each in broker.sessions.values()), broker.client_count
         yield "version", self._version
         yield "uptime", f"{int(now - self._started_at)} seconds"
-        yield "clients/total", str(len(broker.sessions))
+        yield "clients/total", str(clients)
         yield "clients/connected", str(connected)
         yield "clients/active", str(connected)
-        yield "clients/disconnected", str(len(broker.sessions) - connected)
-        yield "clients/inactive", str(len(broker.sessions) - connected)
+        yield "clients/disconnected", str(clients - connected)
+        yield "clients/inactive", str(clients - connected)
         for topic, counter in COUNTERS.items():
             yield topic, str(getattr(stats, counter))
         yield "retained messages/count", str(len(broker.retained))

@@ -219,7 +219,13 @@ class Receiver:
         self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
     ) -> None:
         message = self._decoder.decode(first_byte, data, start, stop, now)
-        if not message.qos or self._answer(message):
+        if not message.qos:
+            events.append(message)
+            return
+        is_new = self._answer(message)
+        if message.id is not None and self.sightings.is_repeated(message, self._connection, self.has_asked):
+            self.acknowledge(message)
+        elif is_new:
             events.append(message)
 
     def handle_pubcallback(

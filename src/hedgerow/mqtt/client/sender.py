@@ -83,6 +83,7 @@ class PublishEncoder:
         self._aliases: dict[str, int] = {}
         self._seen: set[str] = set()  # topics used once: the second use gets an alias
         self._heads: dict[str, _Head] = {}
+        self._prefixes: Prefixes = {}  # of ids, where messages go with theirs
 
     def check(self, message: Message) -> None:
         """Raise RefusedError for a message that the server has said it would not take."""
@@ -180,17 +181,6 @@ class IdentifyingEncoder(PublishEncoder):
     """Each message goes with its id."""
 
     _overhead = PublishEncoder._overhead + 64 + 4 * MAX_ORIGIN
-
-    def __init__(
-        self,
-        version: int,
-        topic_alias_maximum: int = 0,
-        maximum_packet_size: int = MAX_PACKET_SIZE,
-        maximum_qos: int = 2,
-        retain_available: bool = True,
-    ) -> None:
-        super().__init__(version, topic_alias_maximum, maximum_packet_size, maximum_qos, retain_available)
-        self._prefixes: Prefixes = {}
 
     def encode(self, message: Message, now: float, packet_id: int = 0, dup: bool = False) -> bytes:
         head = self._heads.get(message.topic)

@@ -1,9 +1,9 @@
-"""What a client has had, by message id, over the connections that it made: for one that is handed on.
+"""What a client has had, by message id, over the connections that it made.
 
-Servers of the extension tell the id of every message (`mqtt/extension.py`). One that comes again is the same
-message once more: two servers matched it, or a hand-over came between it and its acknowledgement. What is
-retained may be asked for again. Ids of the last `MAX_SIGHTINGS` messages are kept: copies are seconds apart,
-not hours.
+Servers of the extension tell the id of every message (`mqtt/extension.py`), and nodes do to a client that has
+a name in the fabric. One that comes again is the same message once more: two servers matched it, a hand-over
+came between it and its acknowledgement, or the server was killed. What is retained may be asked for again.
+Ids of the last `MAX_SIGHTINGS` messages are kept: copies are seconds apart, not hours.
 """
 
 from __future__ import annotations
@@ -42,6 +42,13 @@ class Sightings:
         if message.retain and (before == connection or has_asked):
             return False
         return receipt is None or receipt.acknowledged
+
+    def is_repeated(self, message: MessageReceived, connection: int, has_asked: bool) -> bool:
+        """As `is_again`, of a server that may send one message for each subscription that matches it: on one
+        connection only what is marked is a copy."""
+        seen = self._seen.get(message.id) if message.id is not None else None
+        is_of_another = seen is not None and (message.dup or seen[0] != connection)
+        return self.is_again(message, connection, has_asked) and is_of_another
 
 
 def parse_id(text: str) -> MessageId | None:

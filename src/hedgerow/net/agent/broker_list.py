@@ -130,6 +130,8 @@ def read_entries(path: Path) -> list[BrokerEntry]:
         document = tomllib.loads(read_utf8(path))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:  # by thousands of brackets
+        raise ConfigError(f"{path}: nested too deeply") from None
     tables = document.pop("broker", None)
     if document:
         raise ConfigError(f"{path}: {next(iter(document))}: there are [[broker]] tables alone")

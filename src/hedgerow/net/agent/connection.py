@@ -141,12 +141,12 @@ class BrokerConnection:
         self._count += 1
         payload = f"{self.token} {self._count}".encode()
         for prefix in self._prefixes():
-            self._publish(driver, Message(_probe_topic(prefix, self._agent_id), payload))
+            self._publish(driver, Message(probe_topic(prefix, self._agent_id), payload))
 
     def announce(self, agent_id: str) -> None:
         if self._driver is not None and self._is_connected:
             for prefix in self._prefixes():
-                self._publish(self._driver, Message(_announce_topic(prefix), agent_id.encode()))
+                self._publish(self._driver, Message(announce_topic(prefix), agent_id.encode()))
 
     def command(self, topic: str, payload: bytes, on_refused: Callable[[str], None]) -> None:
         """Publish at QoS 1. What a lost connection takes with it is not sent again: the agent repeats it."""
@@ -299,8 +299,8 @@ class BrokerConnection:
         self._is_connected = True
         self._is_complete = False
         self._connected_at = self._heard_at = self._loop.time()
-        own = [_probe_topic(prefix, self._agent_id) for prefix in PREFIXES]
-        filters = [*WATCHED, *own, *map(_announce_topic, PREFIXES)]
+        own = [probe_topic(prefix, self._agent_id) for prefix in PREFIXES]
+        filters = [*WATCHED, *own, *map(announce_topic, PREFIXES)]
         client, now = self._driver.client, self._driver.clock()
         try:
             # Each by itself: some brokers end a connection over one filter that they do not like, some
@@ -348,9 +348,9 @@ class BrokerConnection:
             self._listener.receive_complete(self.entry.id)
 
 
-def _probe_topic(prefix: str, agent_id: str) -> str:
+def probe_topic(prefix: str, agent_id: str) -> str:
     return f"{prefix}/agent/{agent_id}/probe"
 
 
-def _announce_topic(prefix: str) -> str:
+def announce_topic(prefix: str) -> str:
     return f"{prefix}/agent/announce"

@@ -102,7 +102,7 @@ def connect(
         session_expiry_s=session_expiry,
         keep_alive_s=keep_alive,
         username=username,
-        password=password.encode() if isinstance(password, str) else password,
+        password=password.encode(errors="surrogateescape") if isinstance(password, str) else password,
         will=None if will is None else _make_will(will),
         receive_maximum=receive_maximum,
         maximum_packet_size=maximum_packet_size,

@@ -15,7 +15,7 @@ from hedgerow.fabric.overlay.limits import DIAL_S
 from hedgerow.fabric.overlay.wire import Peer
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.deadline import DeadlineTimer
-from hedgerow.net.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, dial, explain_dial, tls_context
+from hedgerow.net.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, dial, explain_dial, make_tls_context
 from hedgerow.net.far_link import FarLink
 from hedgerow.net.federation.config import FederationConfig, warn_of_readable_secrets
 from hedgerow.net.federation.discovery import Discovery, own_urls
@@ -41,12 +41,13 @@ class Federation:
         self._config: FederationConfig = server.config.federation
         self._statics = self._config.read_neighbours()
         tls = (self._config.cafile, self._config.certfile, self._config.keyfile)
-        self._tls = tls_context(*tls, "the federation")
+        self._tls = make_tls_context(*tls, "the federation")
         self._dialling: set[asyncio.Task[None]] = set()
         self._lookups = Lookups()
         self._timer = DeadlineTimer(server.clock, self._handle_timer)
         self._discovery: Discovery | None = None
         self._is_running = False
+        self.interests: Interests | None = None  # of a sidecar, in what the broker beside it wants
 
     def start(self) -> None:
         server, config, now = self._server, self._config, self._server.clock()
@@ -79,7 +80,7 @@ class Federation:
         assert self._server.bridges is not None
         bridge = self._server.bridges.home
         assert bridge is not None
-        interests = Interests(
+        self.interests = Interests(
             now,
             self._config.assume,
             client_id=bridge.section.remote_clientid_on(self._server.node_id),
@@ -88,7 +89,7 @@ class Federation:
             user=home.username,
             remembered=bridge.listened,
         )
-        Home(self.machine, bridge, interests)
+        Home(self.machine, bridge, self.interests)
 
     def _own_urls(self) -> list[BrokerUrl]:
         """What other members are told. A node whose neighbours are all given has no need to be found."""
@@ -170,7 +171,7 @@ class Federation:
 
     async def _dial_url(self, peer: Peer, url: BrokerUrl, timeout_s: float) -> None:
         password = None if url.password is None else url.password.encode()
-        context = self._tls if url.is_tls else None
+        context = self._tls() if url.is_tls else None
 
         async def open_to(host: str) -> None:
             link = FarLink(self._server, str(url), partial(self._open, peer, url, password))

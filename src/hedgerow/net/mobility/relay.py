@@ -133,7 +133,7 @@ class Passage:
         self._closing: asyncio.TimerHandle | None = None
 
     def opened(self, end: End) -> None:
-        self.relay.server.socket_opened()
+        self.relay.server.sockets.opened()
         if end is self.near:
             self.relay.enter(self)
         elif self.near.is_open:
@@ -142,7 +142,7 @@ class Passage:
             end.abort()  # The client has left meanwhile.
 
     def lost(self, end: End) -> None:
-        self.relay.server.socket_closed()
+        self.relay.server.sockets.closed()
         if end.other.is_open:
             self.close()
         else:

@@ -10,13 +10,14 @@ from hedgerow.errors import ConfigError
 from hedgerow.net.authority import authority
 from hedgerow.net.broker_urls import BrokerUrl, is_unspecified
 from hedgerow.net.deadline import DeadlineTimer
-from hedgerow.net.dialling import DIAL_ERRORS, dial, explain_dial, tls_context
+from hedgerow.net.dialling import DIAL_ERRORS, dial, explain_dial, make_tls_context
 from hedgerow.net.far_link import FarLink
 from hedgerow.net.lookups import Lookups
 from hedgerow.net.mobility.config import warn_of_readable_secrets
 from hedgerow.net.mobility.relay import Relay
 from hedgerow.node.mobility.fixed import FixedNode
 from hedgerow.node.mobility.link import FixedLink
+from hedgerow.node.mobility.links import UNLISTED
 from hedgerow.node.mobility.mobile import MobileNode
 
 if TYPE_CHECKING:
@@ -33,15 +34,23 @@ class Mobility:
         self._server = server
         self._config = config = server.config.mobility
         self._fixed = {str(url): url for url in config.read_fixed()}
-        self._tls = tls_context(config.cafile, config.certfile, config.keyfile, "mobility")
+        self._tls = make_tls_context(config.cafile, config.certfile, config.keyfile, "mobility")
         self._links: dict[str, FixedLink] = {}  # by URL, the last that was opened
-        self._dialling: set[asyncio.Task[None]] = set()
+        self._dialling: dict[asyncio.Task[None], str] = {}  # and the URL that each dials
         self._lookups = Lookups()
         self._timer = DeadlineTimer(server.clock, self._handle_timer)
         self._is_running = False
         self.relay: Relay | None = None
         if config.relay is not None:
             self.relay = Relay(server, config.relay, self._relay_target)
+
+    @property
+    def mobile_node(self) -> MobileNode | None:
+        return self.node if isinstance(self.node, MobileNode) else None
+
+    @property
+    def fixed_node(self) -> FixedNode | None:
+        return self.node if isinstance(self.node, FixedNode) else None
 
     def start(self) -> None:
         server, config, now = self._server, self._config, self._server.clock()
@@ -61,6 +70,10 @@ class Mobility:
         """The fixed brokers from now on, in order of preference."""
         if isinstance(self.node, MobileNode):
             self._fixed = {str(url): url for url in urls}
+            for task, address in self._dialling.items():
+                # It may hang until this one is listed again, and would then be a second link to it.
+                if address not in self._fixed and task.cancel():
+                    self.node.links.dial_failed(address, UNLISTED, self._server.clock())
             self.node.set_fixed(self._fixed, self._server.clock())
             self._server.flush()
 
@@ -88,8 +101,8 @@ class Mobility:
         if isinstance(node, MobileNode):
             for address in node.links.take_dials():
                 task = asyncio.get_running_loop().create_task(self._dial(node, address))
-                self._dialling.add(task)
-                task.add_done_callback(self._dialling.discard)
+                self._dialling[task] = address
+                task.add_done_callback(self._dialling.pop)
         for event in node.take_events():
             self._server.event_log.write(event, now)
         self._timer.set(node.deadline)
@@ -102,7 +115,7 @@ class Mobility:
         try:
             url = self._fixed.get(address)
             if url is None:
-                raise ConfigError("it is not among the fixed brokers any more")
+                raise ConfigError(UNLISTED)
             await self._dial_url(node, url)
         except DIAL_ERRORS as error:
             if self._is_running:
@@ -111,7 +124,7 @@ class Mobility:
 
     async def _dial_url(self, node: MobileNode, url: BrokerUrl) -> None:
         password = None if url.password is None else url.password.encode()
-        context = self._tls if url.is_tls else None
+        context = self._tls() if url.is_tls else None
 
         async def open_to(host: str) -> None:
             def open_connection(now: float) -> FixedLink:

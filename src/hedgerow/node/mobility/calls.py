@@ -15,12 +15,20 @@ class Calls:
         self._pause_s = FIRST_PAUSE_S
         self._under_way: str | None = None
         self._linked: dict[str, bool] = {}  # by URL: has it proved to be of use?
-        self.deadline = now
+        self._due_at = now
+
+    @property
+    def deadline(self) -> float:
+        """When there is somebody to dial; not while an attempt is under way: its end is waited for."""
+        return self._due_at if self._under_way is None and self._urls else float("inf")
+
+    def lists(self, url: str) -> bool:
+        return url in self._urls
 
     def take(self, now: float) -> list[str]:
-        if now < self.deadline or self._under_way is not None or not self._urls:
+        if now < self.deadline:
             return []
-        self.deadline = float("inf")
+        self._due_at = float("inf")
         self._under_way = self._urls[self._turn % len(self._urls)]
         return [self._under_way]
 
@@ -29,6 +37,9 @@ class Calls:
         if url == self._under_way:
             self._under_way = None
         self._linked[url] = False
+        if url in self._urls:
+            # Also where it was dialled before another link to it was lost: a second one would take its place.
+            self._due_at = float("inf")
 
     def proved(self, url: str) -> None:
         """It is: when it is lost, it is the first to be dialled."""
@@ -47,12 +58,14 @@ class Calls:
         elif not is_proved:
             self._turn += 1
         if not any(each in self._linked for each in self._urls):
-            self.deadline = now + self._pause_s
+            self._due_at = now + self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def set_urls(self, urls: tuple[str, ...], linked: set[str]) -> None:
         self._urls = urls
         self._turn = 0
+        if self._under_way not in urls:
+            self._under_way = None  # It may hang for long, and its answer is of no use.
         if not any(url in linked for url in urls):
             self._under_way = None
-            self.deadline = 0.0
+            self._due_at = 0.0

@@ -335,6 +335,9 @@ class FixedNode:
     def close(self, now: float) -> None:
         """Nothing to say: links and guests end as all connections of this broker do."""
 
+    def is_linked(self, mobile_id: str) -> bool:
+        return mobile_id in self._links
+
     def describe(self) -> Iterator[tuple[str, int, int]]:
         """Each mobile broker, how many topics it has registered here, and how many guests."""
         for mobile_id, mobile in self.machine.mobiles.items():

@@ -64,6 +64,16 @@ class Handover:
     def recovered(self, topic_filter: str) -> None:
         self._delegated_at.pop(topic_filter, None)
 
+    def all_recovered(self) -> None:
+        """Nothing is delegated any more, and nobody is to go."""
+        self._delegated_at.clear()
+        announced, self._announced = self._announced, {}
+        for client_id in announced:
+            # Else it would wait for ever for the answer of a broker that is lost.
+            session = self._node.broker.sessions.get(client_id)
+            if session is not None and not self._node.machine.is_away(self._node.callback_of(session)):
+                self._node.machine.client_attached(self._node.callback_of(session), self._node.broker.now)
+
     def look(self, callback: str, now: float) -> None:
         client_id = addresses.client_id_of(callback)
         if client_id is not None and client_id not in self._announced and client_id not in self.sent:

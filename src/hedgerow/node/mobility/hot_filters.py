@@ -53,9 +53,7 @@ class HotFilters:
         self._cool_matching(changes.delegate)
 
     def look_again(self) -> None:
-        """A fixed broker is there that knows of no delegation."""
-        self._cold.clear()
-        self._hot.clear()
+        """Nothing is delegated any more, whatever is cold."""
         self._cool_matching(self._monitor.out_registry)
 
     def _cool_matching(self, topics: Sequence[str]) -> None:

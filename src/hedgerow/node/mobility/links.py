@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_HEARD = 8
 MOVED = "this broker has moved"
+UNLISTED = "it is not among the fixed brokers any more"
 
 
 class FixedLinks:
@@ -72,6 +73,9 @@ class FixedLinks:
     def linked(self, link: FixedLink) -> None:
         assert link.far_node is not None
         node, machine = self._node, self._node.machine
+        if not self._calls.lists(link.url):
+            link.leave(UNLISTED, is_for_good=True)
+            return
         self._calls.answered(link.url)
         before = self._links.get(link.far_node)
         self._links[link.far_node] = link
@@ -136,6 +140,8 @@ class FixedLinks:
         if link.far_node is not None and self._links.get(link.far_node) is link:
             del self._links[link.far_node]
             self._node.machine.link_down(link.far_node, now)
+        elif any(each.url == link.url for each in self._links.values()):
+            return  # A newer one has its place: to dial again would take that one's, without end.
         self.dial_failed(link.url, reason, now)
 
     def left(self, fixed_id: str) -> None:

@@ -54,6 +54,7 @@ from hedgerow.node.mobility.ports import RoutedPort
 from hedgerow.node.mobility.sessions import may_have_come, take_waiting
 from hedgerow.node.mobility.settings import MobileSettings
 from hedgerow.node.mobility.subscribers import Subscribers
+from hedgerow.topics import STATUS_PREFIX
 
 FILTERS_AT_ONCE = 500  # delegated in one turn: what comes meanwhile is not kept waiting
 
@@ -79,6 +80,7 @@ class MobileNode:
         self._handover = Handover(self, settings.move_after_s)
         self.links = FixedLinks(self, now)
         self._kept = KeptEvents(broker, self.machine, self._subscribers.session_of)
+        self._recalls = 0  # that `_follow_monitor` knows of
         self._events: list[DelegationEvent | NodeEvent] = []
         broker.monitor = self.monitor
         broker.mobility = self
@@ -89,6 +91,7 @@ class MobileNode:
         self._uplink = RoutedPort(broker, "the fixed broker", self.published)
         broker.subscriptions.watcher = None  # That this one has a part in everything is no wish for more.
         self._uplink.subscribe("#", now)
+        self._uplink.subscribe(STATUS_PREFIX + broker.node_id, now)
         broker.subscriptions.watcher = self._note_subscription
 
     # Subscriptions of clients, and of this node's own parts
@@ -308,6 +311,11 @@ class MobileNode:
         if changes:
             self._filters.apply(changes)
             self.state.look(now)
+        if self._recalls != self.machine.registries.recalls:
+            # The monitor tells what changes, and these stay as cold as they were.
+            self._recalls = self.machine.registries.recalls
+            self._handover.all_recovered()
+            self._filters.look_again()
         if not self._filters.has_news or not self.settings.delegates:
             return
         for topic_filter in self.machine.recover(self._filters.take_hot(), now):
@@ -320,6 +328,8 @@ class MobileNode:
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
         self.note(event)
         match event:
+            case Delegated() | Recovered() if not self._is_current(event.fixed_broker):
+                pass  # It is being left, and its word comes late.
             case Delegated():
                 self._handover.delegated(event.topic_filter, now)
             case Recovered():
@@ -331,7 +341,6 @@ class MobileNode:
             case GuestSubscribed() | GuestUnsubscribed():
                 self._handle_guest(event)
             case Introduced():
-                self._filters.look_again()
                 if not self.settings.delegates:
                     self.machine.renew_clients(now)
                 self.is_stirred = True
@@ -339,6 +348,10 @@ class MobileNode:
                 self.links.tell()
             case Left():
                 self.links.left(event.fixed_broker)
+
+    def _is_current(self, fixed_id: str) -> bool:
+        current = self.machine.current
+        return current is not None and current.fixed_id == fixed_id
 
     def note(self, event: DelegationEvent | NodeEvent) -> None:
         self._events.append(event)

@@ -21,11 +21,11 @@ def describe_move(
     """None for what is no move."""
     match event:
         case Delegated():
-            what, which = "delegated", event.topic_filter
+            what, which, fixed = "delegated", event.topic_filter, event.fixed_broker
         case Recovered():
-            what, which = "recovered", event.topic_filter
+            what, which, fixed = "recovered", event.topic_filter, event.fixed_broker
         case TakenOver():
-            what, which = "taken over", f"{event.topics} topics"
+            what, which, fixed = "taken over", f"{event.topics} topics", event.fixed_broker
         case Left():
             what, which, fixed = "left", event.fixed_broker, event.fixed_broker
         case ClientSent():

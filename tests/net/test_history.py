@@ -1,0 +1,51 @@
+"""The events of the last hour."""
+
+from __future__ import annotations
+
+from hedgerow.fabric.overlay.events import NeighbourGained, NeighbourLost, PeerRefused
+from hedgerow.mqtt.broker.events import ConnectionRefused
+from hedgerow.net.history import KEPT_S, MAX_OF_KIND, History
+
+
+def test_a_link_that_comes_back_has_healed() -> None:
+    history = History()
+    history.add(NeighbourGained("barn", 0.001), 1.0)
+    history.add(NeighbourLost("barn", "it is silent"), 2.0)
+    history.add(NeighbourGained("house", 0.001), 3.0)
+    history.add(NeighbourGained("barn", 0.001), 4.0)
+    found = [(past.number, past.kind, past.text.split()[0]) for past in history.newest(5.0, 10)]
+    assert found == [
+        (4, "healed", "barn"),
+        (3, "joined", "house"),
+        (2, "lost", "barn"),
+        (1, "joined", "barn"),
+    ]
+
+
+def test_a_flood_of_one_kind_pushes_out_no_other() -> None:
+    history = History()
+    history.add(NeighbourLost("barn", "it is silent"), 1.0)
+    for number in range(3 * MAX_OF_KIND):
+        history.add(ConnectionRefused("10.0.0.9", f"c{number}", 135, "no"), 2.0)
+    found = history.newest(3.0, 10_000)
+    assert len(found) == MAX_OF_KIND + 1
+    assert found[-1].kind == "lost"
+    assert found[0].number == 3 * MAX_OF_KIND + 1
+
+
+def test_what_is_about_clients_is_for_administrators() -> None:
+    history = History()
+    history.add(PeerRefused("mill", "wrong key"), 1.0)
+    history.add(ConnectionRefused("10.0.0.9", "c", 135, "no"), 2.0)
+    assert [past.text for past in history.newest(3.0, 10, with_clients=False)] == [
+        "'mill' is refused: wrong key"
+    ]
+    assert len(history.newest(3.0, 10)) == 2
+
+
+def test_what_is_older_than_an_hour_is_gone() -> None:
+    history = History()
+    history.add(NeighbourLost("barn", "it is silent"), 1.0)
+    history.add(NeighbourGained("barn", 0.001), KEPT_S)
+    assert [past.kind for past in history.newest(KEPT_S + 2, 10)] == ["healed"]
+    assert history.newest(3 * KEPT_S, 10) == []
