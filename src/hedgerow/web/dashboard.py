@@ -1,0 +1,350 @@
+"""The dashboard on a node's HTTP port: `attach(server)` before the server starts.
+
+A request goes through the same steps, whatever it asks for: it is not of another site
+(`sessions.objection`), there is a log-in if the node has users, and what is shown is what that user may
+read. A page asks for its live part each second. While somebody does, the node is subscribed to the statuses
+of the whole fabric, through a port; `IDLE_S` after the last time it is not, so that nobody pays when nobody
+looks. A fabric that is looked at again begins with this node's own status, made on the spot, and is whole
+when the others have told theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.port import Port
+from hedgerow.net import status
+from hedgerow.net.http import Response
+from hedgerow.web import actions, assets, frame
+from hedgerow.web.fabric import STATUS_FILTER, Fabric
+from hedgerow.web.local import LocalRows
+from hedgerow.web.pages import LOGIN, PAGES, Page, clients, messages, retained
+from hedgerow.web.pages.common import search_of
+from hedgerow.web.sessions import (
+    LOG_IN_COOKIE,
+    LOG_IN_FORM_S,
+    SESSION_COOKIE,
+    SESSION_S,
+    LogIn,
+    Sessions,
+    TooManyError,
+    is_same,
+    objection,
+    read_cookie,
+    set_cookie,
+)
+from hedgerow.web.turns import TooManyPagesError, Turns
+from hedgerow.web.view import LIVE, LOG_IN, LOG_OUT, PAUSE, View, Viewer, WatchView
+from hedgerow.web.watches import Watches
+
+if TYPE_CHECKING:
+    from hedgerow.mqtt.broker.routes import Route
+    from hedgerow.mqtt.broker.session import Session
+    from hedgerow.net.http import Request
+    from hedgerow.net.server import Server
+
+logger = logging.getLogger(__name__)
+
+CLIENT_ID = "dashboard"  # as whom an ACL's `%c` sees the users of the dashboard
+IDLE_S = 10.0
+MAX_BACK = 4_096  # characters of an address to return to
+MAX_TROUBLES = 50  # events that are looked through for a reason
+HTML = "text/html; charset=utf-8"
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'self'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+
+def attach(server: Server) -> Dashboard:
+    """Serve the dashboard wherever the server listens for HTTP. To be called before it starts."""
+    return Dashboard(server)
+
+
+class _StatusPort(Port):
+    """Of this node, this node alone tells, whatever a neighbour says of it."""
+
+    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+        own = status.status_topic(self._broker.node_id)
+        if publisher is None or not f"{message.topic}/".startswith(f"{own}/"):
+            self.deliver(message)
+
+
+class Dashboard:
+    """The broker is asked for at each request: the server makes it when it starts."""
+
+    def __init__(self, server: Server) -> None:
+        self.fabric = Fabric()
+        self.sessions = Sessions(server)
+        self.watches = Watches(server)
+        self._server = server
+        self._turns = Turns()
+        self._port: Port | None = None
+        self._looked_at = float("-inf")
+        htmx = assets.htmx()
+        self._is_live = htmx is not None
+        self._paths = {page.path for page in PAGES}
+        for page in PAGES:
+            server.routes[page.path] = partial(self._show, page)
+        server.routes[LOG_IN] = self._show_log_in
+        server.routes[frame.STYLE_PATH] = assets.serve(assets.style())
+        if htmx is not None:
+            server.routes[frame.SCRIPT_PATH] = assets.serve(htmx)
+        server.actions[LOG_IN] = self._log_in
+        server.actions[LOG_OUT] = self._log_out
+        for path, action in actions.ACTIONS.items():
+            server.actions[path] = partial(self._act, action)
+
+    # Pages
+
+    async def _show(self, page: Page, request: Request) -> Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        is_part = request.query.get(LIVE) == "1"
+        log_in = self.sessions.find(request)
+        if log_in is None and self.sessions.is_needed:
+            return self._ask_to_log_in(request, is_part)
+        self._look()
+        viewer = self._viewer(log_in)
+        local = LocalRows(self._server, viewer)
+        notice = "" if is_part or log_in is None else log_in.take_notices()
+        watch = self._watch(request, viewer, is_part) if page.path == messages.PATH else None
+        view = View(
+            self._server.node_id,
+            self.fabric,
+            self._server.clock(),
+            viewer=viewer,
+            query={name: text for name, text in request.query.items() if name != LIVE},
+            local=local,
+            watch=watch,
+            notice=notice or self._trouble(viewer),
+            has_users=self.sessions.is_needed,
+            is_live=self._is_live,
+        )
+        try:
+            async with self._turns.turn(request.address):
+                if page.path == clients.PATH:
+                    await local.prepare_clients(search_of(view))
+                elif page.path == retained.PATH:
+                    await local.prepare_retained(retained.filter_of(view))
+                live = page.render(view)
+                return _html(str(live) if is_part else frame.document(page, view, live))
+        except TooManyPagesError:
+            return _plain(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are asked for: try again later.")
+
+    def _viewer(self, log_in: LogIn | None) -> Viewer:
+        server = self._server
+        user = log_in.user if log_in is not None else None
+        is_administrator = user is not None and user in server.config.administrators
+
+        def may_read(topic: str) -> bool:
+            return server.broker.access.may_read(user, CLIENT_ID, topic)
+
+        def may_write(topic: str) -> bool:
+            return user is not None and server.broker.access.may_write(user, CLIENT_ID, topic)
+
+        return Viewer(
+            user,
+            is_administrator,
+            token=log_in.token if log_in is not None else "",
+            may_read=may_read,
+            may_write=may_write,
+            sees_clients=is_administrator or not self.sessions.is_needed,
+        )
+
+    def _watch(self, request: Request, viewer: Viewer, is_part: bool) -> WatchView | None:
+        topic_filter = messages.filter_of(request.query)
+        if not topic_filter:
+            return None
+        who = read_cookie(request, SESSION_COOKIE) if viewer.user is not None else request.address
+        return self.watches.look(
+            who or request.address,
+            topic_filter,
+            viewer.may_read,
+            is_polled=is_part,
+            is_paused=request.query.get(PAUSE) == "1",
+        )
+
+    # The fabric's statuses
+
+    def _look(self) -> None:
+        """Somebody looks now."""
+        server, now = self._server, self._server.clock()
+        self._looked_at = now
+        if self._port is not None:
+            return
+        # What was heard before is old, and everyone would look as if it were silent.
+        self.fabric = Fabric()
+        self.fabric.receive(status.status_topic(server.node_id), status.encode(status.describe(server)), now)
+        meshes = status.encode(status.describe_meshes(server))
+        self.fabric.receive(status.meshes_topic(server.node_id), meshes, now)
+        self.fabric.begin_counting()
+        self._port = _StatusPort(server.broker, "dashboard", self._hear)
+        self._port.subscribe(STATUS_FILTER, now)
+        server.flush()
+        asyncio.get_running_loop().call_later(IDLE_S, self._check_idle)
+
+    def _hear(self, message: Message) -> None:
+        if not message.retain:  # No node retains its status: it would be old.
+            self.fabric.receive(message.topic, message.payload, self._server.clock())
+
+    def _check_idle(self) -> None:
+        if self._server.stopping:
+            return
+        left_s = self._looked_at + IDLE_S - self._server.clock()
+        if left_s > 0:
+            asyncio.get_running_loop().call_later(left_s, self._check_idle)
+            return
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+            self._server.flush()
+
+    def _trouble(self, viewer: Viewer) -> str:
+        """Why a node that is there to show others shows none."""
+        server = self._server
+        is_alone = server.federation is None or not server.federation.machine.overlay.neighbours()
+        if server.listening or not is_alone or not viewer.may_read(status.status_topic(server.node_id)):
+            return ""
+        events = server.event_log.history.newest(server.clock(), MAX_TROUBLES)
+        reason = next((event.text for event in events if event.kind in ("lost", "refused")), "")
+        return f"Not linked to any node: {reason}" if reason else "Not linked to any node yet."
+
+    # Log-in and log-out
+
+    async def _show_log_in(self, request: Request) -> Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        if not self.sessions.is_needed or self.sessions.find(request) is not None:
+            return _go_to(self._back(request.query.get("back", "")))
+        return self._log_in_page(request, request.query.get("back", ""))
+
+    def _log_in_page(
+        self,
+        request: Request,
+        back: str,
+        notice: str = "",
+        answer: HTTPStatus = HTTPStatus.OK,
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        cookie, token = self.sessions.begin_log_in(request)
+        view = View(
+            self._server.node_id,
+            Fabric(),
+            self._server.clock(),
+            viewer=Viewer(token=token, may_read=_nothing, may_write=_nothing, sees_clients=False),
+            query={"back": self._back(back)},
+            notice=notice,
+            has_users=True,
+            is_live=self._is_live,
+        )
+        text = frame.document(LOGIN, view, LOGIN.render(view))
+        set_one = set_cookie(request, LOG_IN_COOKIE, cookie, LOG_IN_FORM_S)
+        return _html(text, answer, set_one | (headers or {}))
+
+    async def _log_in(self, request: Request) -> Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        back, user = request.form.get("back", ""), request.form.get("user", "")
+        if not self.sessions.is_needed:
+            return _go_to(self._back(back))
+        if not self.sessions.is_from_log_in_form(request):
+            notice = "This form was too old, or your browser keeps no cookies. Please try again."
+            return self._log_in_page(request, back, notice, HTTPStatus.FORBIDDEN)
+        try:
+            cookie = await self.sessions.log_in(request, user, request.form.get("password", ""))
+        except TooManyError as error:
+            wait = {"Retry-After": str(max(1, round(error.wait_s)))}
+            notice = f"Too many attempts: {error}."
+            return self._log_in_page(request, back, notice, HTTPStatus.TOO_MANY_REQUESTS, wait)
+        if cookie is None:
+            logger.warning("log-in of %r from %s: wrong user or password", user[:100], request.address)
+            notice = "The user or the password is wrong."
+            return self._log_in_page(request, back, notice, HTTPStatus.FORBIDDEN)
+        logger.info("log-in of %r from %s", user, request.address)
+        return _go_to(self._back(back), set_cookie(request, SESSION_COOKIE, cookie, SESSION_S))
+
+    async def _log_out(self, request: Request) -> Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        log_in = self.sessions.find(request)
+        if log_in is not None:
+            if not is_same(log_in.token, request.form.get("token", "")):
+                return _plain(HTTPStatus.FORBIDDEN, "The form's token is wrong: load the page again.")
+            self.sessions.log_out(request)
+            logger.info("log-out of %r from %s", log_in.user, request.address)
+        return _go_to(LOG_IN, set_cookie(request, SESSION_COOKIE, "", 0))
+
+    def _ask_to_log_in(self, request: Request, is_part: bool) -> Response:
+        path = f"{LOG_IN}?{urlencode({'back': self._back(_address_of(request))})}"
+        if is_part:
+            return _html("", headers={"HX-Redirect": path})
+        return _go_to(path)
+
+    # Actions
+
+    async def _act(self, action: actions.Action, request: Request) -> Response:
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        log_in = self.sessions.find(request)
+        if log_in is None:
+            if self.sessions.is_needed:
+                return self._ask_to_log_in(request, is_part=False)
+            return _plain(HTTPStatus.FORBIDDEN, "This node has no users: nobody may change anything here.")
+        if not is_same(log_in.token, request.form.get("token", "")):
+            return _plain(HTTPStatus.FORBIDDEN, "The form's token is wrong: load the page again.")
+        asked = actions.Asked(self._server, self._viewer(log_in), request.form, request.address)
+        log_in.notices.append(await actions.run(action, asked))
+        return _go_to(self._back(request.form.get("back", "")))
+
+    # What all have in common
+
+    def _refusal(self, request: Request) -> Response | None:
+        found = objection(request, self.sessions.is_needed)
+        return None if found is None else _plain(*found)
+
+    def _back(self, address: str) -> str:
+        """Where to go, if it is a page of ours: never to another site, whatever a link says."""
+        if len(address) > MAX_BACK or not address.startswith("/") or address.startswith(("//", "/\\")):
+            return "/"
+        try:
+            parts = urlsplit(address)
+            fields = [each for each in parse_qsl(parts.query) if each[0] != LIVE]
+        except ValueError:
+            return "/"
+        if parts.scheme or parts.netloc or parts.path not in self._paths:
+            return "/"
+        return f"{parts.path}?{urlencode(fields)}" if fields else parts.path
+
+
+def _nothing(topic: str) -> bool:
+    return False
+
+
+def _address_of(request: Request) -> str:
+    return f"{request.path}?{urlencode(list(request.query.items()))}"
+
+
+def _html(text: str, answer: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+    return Response(text.encode(errors="replace"), HTML, answer, SECURITY | (headers or {}))
+
+
+def _plain(answer: HTTPStatus, text: str) -> Response:
+    return Response(f"{text}\n".encode(), status=answer, headers=SECURITY)
+
+
+def _go_to(path: str, headers: dict[str, str] | None = None) -> Response:
+    """After a form: the browser gets the page, and a reload does not send the form again."""
+    return Response(b"", status=HTTPStatus.SEE_OTHER, headers=SECURITY | {"Location": path} | (headers or {}))

@@ -1,0 +1,242 @@
+"""What only this node knows, for one viewer: clients, subscriptions, retained values, its own events.
+
+A viewer sees the clients of others, and what they subscribe to, only as an administrator or where the node
+has no users; its own it always sees. Topics and filters it sees only if it may read them. There are no
+passwords among what is shown: a session has none.
+
+A node may have 100,000 sessions, and the broker has no time for a page while it looks for some of them. So a
+`Scan` goes on for `SLICE_S` at a time, and lets others have their turn in between, for `MAX_SCAN_S` in all;
+what it has not looked at by then is told as "more".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from hedgerow.errors import TopicError
+from hedgerow.message import Message
+from hedgerow.mqtt.broker.session import Session
+from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
+from hedgerow.net.status import status_topic
+from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
+from hedgerow.web.fabric import Event
+from hedgerow.web.view import MAX_ROWS, MAX_SEARCH, ClientRow, RetainedRow, SubscriptionRow, Viewer
+
+if TYPE_CHECKING:
+    from hedgerow.net.server import Server
+
+SLICE_S = 0.004
+MAX_SCAN_S = 0.05  # of the loop's time, for one request; a page that is looked at asks each second
+AT_ONCE = 50  # items between two looks at the clock
+FILTERS_AT_ONCE = 10  # of one session, which may have 10,000
+
+PROTOCOLS = {
+    MQTT_3_1: "MQTT 3.1",
+    MQTT_3_1_1: "MQTT 3.1.1",
+    MQTT_5: "MQTT 5",
+    MQTT_RENEWALS: "MQTT, renewals",
+}
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+SomeFilters = tuple[Session, list[str]]
+
+
+class Scan(Generic[Item, Found]):
+    """What is found in many items, a slice at a time: the first `limit`, and how much there is in all."""
+
+    def __init__(self, items: Iterable[Item], find: Callable[[Item], Sequence[Found]], limit: int) -> None:
+        self.first: list[Found] = []
+        self.found = 0
+        self.has_begun = self.is_done = False
+        self._items = iter(items)
+        self._find = find
+        self._limit = limit
+
+    @property
+    def total(self) -> int:
+        """At least so many, while it is not done."""
+        return self.found + (not self.is_done)
+
+    def run(self, slice_s: float = SLICE_S, at_least: int = 0) -> None:
+        """`at_least` so many items are looked at: on a busy machine a slice may be over before it began."""
+        ends_at = time.perf_counter() + slice_s
+        self.has_begun = True
+        while not self.is_done:
+            items = list(islice(self._items, AT_ONCE))
+            at_least -= len(items)
+            for item in items:
+                if found := self._find(item):
+                    self.found += len(found)
+                    self.first.extend(found[: self._limit - len(self.first)])
+            self.is_done = len(items) < AT_ONCE
+            if at_least <= 0 and time.perf_counter() >= ends_at:
+                return
+
+    async def run_in_turns(self, max_s: float = MAX_SCAN_S) -> None:
+        for _ in range(max(1, round(max_s / SLICE_S))):
+            self.run()
+            if self.is_done:
+                return
+            await asyncio.sleep(0)
+
+
+class LocalRows:
+    """A `view.Local`. What `prepare` looked for is ready; what it did not is looked for in one slice."""
+
+    def __init__(self, server: Server, viewer: Viewer) -> None:
+        self._server = server
+        self._viewer = viewer
+        self._now = server.clock()
+        self._clients: dict[tuple[str, int], Scan[Session, Session]] = {}
+        self._subscriptions: dict[tuple[str, int], Scan[SomeFilters, SubscriptionRow]] = {}
+        self._retained: dict[tuple[str, int], Scan[Message, Message]] = {}
+
+    async def prepare_clients(self, search: str, limit: int = MAX_ROWS) -> None:
+        await self._scan_clients(search, limit).run_in_turns()
+        await self._scan_subscriptions(search, limit).run_in_turns()
+
+    async def prepare_retained(self, topic_filter: str, limit: int = MAX_ROWS) -> None:
+        await self._scan_retained(topic_filter, limit).run_in_turns()
+
+    # What pages ask for
+
+    def clients(self, search: str, limit: int) -> tuple[Sequence[ClientRow], int]:
+        scan = self._scan_clients(search, limit)
+        return sorted(map(_client_row, _begun(scan).first), key=lambda row: row.client_id), scan.total
+
+    def subscriptions(self, search: str, limit: int) -> tuple[Sequence[SubscriptionRow], int]:
+        scan = self._scan_subscriptions(search, limit)
+        return sorted(_begun(scan).first, key=lambda row: (row.filter, row.client_id)), scan.total
+
+    def retained(self, topic_filter: str, limit: int) -> tuple[Sequence[RetainedRow], int]:
+        scan = self._scan_retained(topic_filter, limit)
+        return sorted(map(self._retained_row, _begun(scan).first), key=lambda row: row.topic), scan.total
+
+    def events(self, limit: int) -> Sequence[Event]:
+        """Newest first, as whoever may read this node's status may see them."""
+        server = self._server
+        if not self._viewer.may_read(status_topic(server.node_id)):
+            return ()
+        history = server.event_log.history
+        newest = history.newest(self._now, limit, with_clients=self._viewer.sees_clients)
+        return [Event(each.number, each.at, each.kind, each.text) for each in newest]
+
+    # How they are found
+
+    def _scan_clients(self, search: str, limit: int) -> Scan[Session, Session]:
+        scan = self._clients.get((search, limit))
+        if scan is None:
+            wanted = search.casefold()[:MAX_SEARCH]
+            scan = Scan(self._sessions(), lambda session: self._find_client(session, wanted), limit)
+            self._clients[search, limit] = scan
+        return scan
+
+    def _scan_subscriptions(self, search: str, limit: int) -> Scan[SomeFilters, SubscriptionRow]:
+        scan = self._subscriptions.get((search, limit))
+        if scan is None:
+            wanted = search.casefold()[:MAX_SEARCH]
+            some = self._some_filters()
+            scan = Scan(some, lambda each: self._find_subscriptions(*each, wanted), limit)
+            self._subscriptions[search, limit] = scan
+        return scan
+
+    def _scan_retained(self, topic_filter: str, limit: int) -> Scan[Message, Message]:
+        scan = self._retained.get((topic_filter, limit))
+        if scan is None:
+            is_wanted = topic_test(topic_filter)
+            values = list(self._server.broker.retained)
+            scan = Scan(values, lambda message: self._find_retained(message, is_wanted), limit)
+            self._retained[topic_filter, limit] = scan
+        return scan
+
+    def _sessions(self) -> list[Session]:
+        return list(self._server.broker.sessions.values())
+
+    def _is_own(self, session: Session) -> bool:
+        return self._viewer.user is not None and session.username == self._viewer.user
+
+    # Asked of each of very many: what rules most of them out comes first.
+
+    def _find_client(self, session: Session, wanted: str) -> tuple[Session, ...]:
+        if wanted and wanted not in session.client_id.casefold():
+            address = session.connection.address if session.connection is not None else ""
+            if wanted not in address and wanted not in (session.username or "").casefold():
+                return ()
+        is_seen = self._viewer.sees_clients or self._is_own(session)
+        return (session,) if is_seen and session.is_client else ()
+
+    def _some_filters(self) -> Iterator[SomeFilters]:
+        """A few of each session at a time."""
+        for session in self._sessions():
+            is_seen = session.is_client and (self._viewer.sees_clients or self._is_own(session))
+            filters = list(session.subscriptions or ()) if is_seen else []
+            yield session, filters[:FILTERS_AT_ONCE]
+            for position in range(FILTERS_AT_ONCE, len(filters), FILTERS_AT_ONCE):
+                yield session, filters[position : position + FILTERS_AT_ONCE]
+
+    def _find_subscriptions(
+        self, session: Session, filters: list[str], wanted: str
+    ) -> Sequence[SubscriptionRow]:
+        if not filters:
+            return ()
+        is_own, client_id = self._is_own(session), session.client_id
+        is_named = wanted in client_id.casefold()
+        rows: list[SubscriptionRow] = []
+        for full in filters:
+            if is_named or wanted in full.casefold():
+                name, topic_filter = split_shared(full)
+                record = (session.subscriptions or {}).get(full)  # It may have been ended meanwhile.
+                if record is not None and (is_own or self._viewer.may_read(topic_filter)):
+                    rows.append(SubscriptionRow(client_id, topic_filter, record.subscription.qos, name or ""))
+        return rows
+
+    def _find_retained(self, message: Message, is_wanted: Callable[[str], bool]) -> tuple[Message, ...]:
+        is_over = message.expires_at is not None and message.expires_at <= self._now
+        topic = message.topic
+        return (message,) if not is_over and is_wanted(topic) and self._viewer.may_read(topic) else ()
+
+    def _retained_row(self, message: Message) -> RetainedRow:
+        age_s = None if message.published_at is None else max(self._now - message.published_at, 0.0)
+        return RetainedRow(message.topic, message.payload, message.qos, age_s)
+
+
+def _client_row(session: Session) -> ClientRow:
+    connection = session.connection
+    return ClientRow(
+        session.client_id,
+        session.username,
+        connection.address if connection is not None else "",
+        PROTOCOLS.get(session.protocol_version, ""),
+        connection.transport if connection is not None else "",
+        connection is not None,
+        len(session.subscriptions or ()),
+        len(session.outbox or ()),
+        connection.opened_at if connection is not None else None,
+    )
+
+
+def _begun(scan: Scan[Item, Found]) -> Scan[Item, Found]:
+    """One that `prepare` began has had its time."""
+    if not scan.has_begun:
+        scan.run()
+    return scan
+
+
+def topic_test(text: str) -> Callable[[str], bool]:
+    """Which topics somebody means: those that a filter matches, or that contain the text in any case."""
+    text = text.strip()[:MAX_SEARCH]
+    wanted = text.casefold()
+    if not is_wildcard(text):
+        return lambda topic: wanted in topic.casefold()
+    try:
+        validate_filter(text)
+    except TopicError:
+        return lambda topic: False
+    if text == "#":
+        return lambda topic: topic[:1] != "$"
+    return lambda topic: matches(text, topic)

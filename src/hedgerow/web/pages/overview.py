@@ -1,0 +1,267 @@
+"""The first page: the map, the fabric's figures, its nodes, and one node or link closely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hedgerow.web import charts
+from hedgerow.web.fabric import Node
+from hedgerow.web.map import Edge, draw, edges_of
+from hedgerow.web.markup import (
+    Part,
+    badge,
+    code,
+    empty,
+    figures,
+    heading,
+    href,
+    ident,
+    join,
+    link,
+    outside_link,
+    short,
+    table,
+    text,
+)  # fmt: skip
+from hedgerow.web.pages.common import count, no_controls, no_nodes, nodes_of
+from hedgerow.web.pages.events import HEAD, event_cells, events_of
+from hedgerow.web.pages.links import ledger_table
+from hedgerow.web.view import View
+
+PATH = "/"
+TITLE = "Map"
+
+NEWEST_EVENTS = 8
+
+controls = no_controls
+
+
+def render(view: View) -> Part:
+    nodes = nodes_of(view)
+    if not nodes:
+        return no_nodes(view)
+    edges = edges_of(nodes, view.now)
+    asked_node, asked_link = view.query.get("node", ""), view.query.get("link", "")
+    return join(
+        [
+            _summary(nodes, edges, view.now),
+            '<div class="stage" id="stage">',
+            draw(nodes, edges, view.now, chosen=asked_node or asked_link),
+            _legend(),
+            "</div>",
+            _closely(view, nodes, edges, asked_node, asked_link),
+            _node_table(nodes, view.now),
+            _works(nodes),
+            _newest_events(view, nodes),
+        ],
+        "\n",
+    )
+
+
+def _summary(nodes: Sequence[Node], edges: Sequence[Edge], now: float) -> Part:
+    heard = [node for node in nodes if not node.is_silent(now)]
+    rates = [node.rates for node in heard if node.rates is not None]
+    delays = [node.delay_s for node in heard]
+    lost = sum(node.lost for node in nodes)
+    up = sum(edge.state == "up" for edge in edges)
+    tiles = [
+        (
+            "Nodes",
+            f"{len(heard)}",
+            f"of {len(nodes)}" if len(heard) < len(nodes) else "heard",
+            len(heard) < len(nodes),
+        ),
+        ("Links up", f"{up}", f"of {len(edges)}", up < len(edges)),
+        ("Messages in", charts.number(sum(each.received for each in rates)), "a second", False),
+        ("Messages out", charts.number(sum(each.sent for each in rates)), "a second", False),
+        (
+            "Clients",
+            charts.number(sum(node.status.counts.get("clients", 0) for node in heard)),
+            "connected",
+            False,
+        ),
+        ("Delay", charts.delay(max(delays)) if delays else "–", "longest", False),
+        ("Lost", charts.number(lost), "in all", lost > 0),
+    ]
+    inner = "".join(
+        f'<div class="tile{" alert" if is_alert else ""}"><dt>{name}</dt>'
+        f"<dd>{value}<small>{note}</small></dd></div>"
+        for name, value, note, is_alert in tiles
+    )
+    return Part(f'<dl class="tiles" id="tiles">{inner}</dl>')
+
+
+def _legend() -> Part:
+    return Part(
+        '<p class="legend" id="legend"><span class="key up">up</span><span class="key bridge">bridge</span>'
+        '<span class="key waiting">connecting</span><span class="key down">down</span>'
+        '<span class="key silent">silent</span><span class="hint">Point at a link for what went over it, '
+        "choose a node or link for more. "
+        f'<a href="{href("/topics")}">Choose a topic</a> to see its mesh.</span></p>'
+    )
+
+
+def _closely(
+    view: View, nodes: Sequence[Node], edges: Sequence[Edge], asked_node: str, asked_link: str
+) -> Part:
+    if asked_node:
+        for node in nodes:
+            if node.node_id == asked_node:
+                return _one_node(node, edges, view.now)
+        return empty(
+            "No node of this name is heard.", "It may have been forgotten: that is after an hour of silence."
+        )
+    for edge in edges:
+        if asked_link and edge.key == asked_link:
+            close = link(Part("Close"), PATH)
+            return join(
+                [
+                    '<section class="card" id="closely"><header><h2>Link</h2>',
+                    close,
+                    "</header>",
+                    ledger_table("chosen-link", [edge]),
+                    "</section>",
+                ]
+            )
+    return Part("")
+
+
+def _one_node(node: Node, edges: Sequence[Edge], now: float) -> Part:
+    status = node.status
+    facts: list[tuple[str, Part]] = [
+        ("Kind", text(status.kind)),
+        ("Software", text(status.software)),
+        ("Running for", charts.duration(status.uptime_s)),
+        ("Heard", Part(f"{charts.duration(max(0.0, now - node.heard_at))} ago")),
+        ("Delay", charts.delay(node.delay_s)),
+        ("Statuses missing", count(node.missing)),
+    ]
+    if status.beside:
+        facts.append(("Beside", outside_link(status.beside)))
+    facts += [(name.replace("_", " ").capitalize(), count(value)) for name, value in status.counts.items()]
+    facts += [
+        (f"{name.replace('_', ' ').capitalize()} in all", count(value))
+        for name, value in status.totals.items()
+    ]
+    own = [edge for edge in edges if node.node_id in (edge.a, edge.b)]
+    urls = "".join(f"<li>{outside_link(url)}</li>" for url in status.urls)
+    return join(
+        [
+            f'<section class="card" id="closely"><header><h2>{text(node.node_id)}</h2>{_state(node, now)}'
+            f"{link(Part('Close'), PATH)}</header>",
+            _problem(node),
+            f'<ul class="urls" id="urls">{urls}</ul>' if urls else "",
+            figures("node-figures", facts),
+            _pulse(node),
+            ledger_table("node-links", own) if own else empty("It has no links."),
+            "</section>",
+        ]
+    )
+
+
+def _pulse(node: Node) -> Part:
+    history = list(node.history)
+    received = charts.sparkline("pulse-in", "messages in", [each.received for each in history])
+    sent = charts.sparkline("pulse-out", "messages out", [each.sent for each in history])
+    dropped = charts.sparkline("pulse-dropped", "messages dropped", [each.dropped for each in history])
+    rates = node.rates
+    now_in, now_out, now_dropped = (
+        (charts.rate(rates.received), charts.rate(rates.sent), charts.rate(rates.dropped))
+        if rates
+        else (Part("–"),) * 3
+    )
+    data = f"{charts.size(rates.bytes_received)}/s in, {charts.size(rates.bytes_sent)}/s out" if rates else ""
+    return Part(
+        f'<div class="pulse" id="pulse"><span>In {now_in}</span>{received}<span>Out {now_out}</span>{sent}'
+        f'<span>Dropped {now_dropped}</span>{dropped}<span class="soft">{data}</span></div>'
+    )
+
+
+def _problem(node: Node) -> Part:
+    return (
+        Part(f'<p class="problem">{text(node.status.problem, 300)}</p>') if node.status.problem else Part("")
+    )
+
+
+def _state(node: Node, now: float) -> Part:
+    if node.is_silent(now):
+        return badge("silent", "dull")
+    return badge("problem", "bad") if node.status.problem else badge("heard", "good")
+
+
+def _node_table(nodes: Sequence[Node], now: float) -> Part:
+    rows = [(ident("row", node.node_id), _node_cells(node, now)) for node in nodes]
+    head = [
+        "Node",
+        "State",
+        "Kind",
+        "Running for",
+        "Clients#",
+        "In#",
+        "Out#",
+        "Last minute",
+        "Delay#",
+        "Lost#",
+    ]
+    return table("nodes", "Nodes", head, rows)
+
+
+def _node_cells(node: Node, now: float) -> list[Part]:
+    status, rates = node.status, node.rates
+    points = [each.received + each.sent for each in node.history]
+    return [
+        link(text(node.node_id, 40), PATH, node=node.node_id),
+        _state(node, now),
+        text(status.kind, 20),
+        charts.duration(status.uptime_s),
+        count(status.counts.get("clients", 0)),
+        charts.rate(rates.received) if rates else Part("–"),
+        charts.rate(rates.sent) if rates else Part("–"),
+        charts.sparkline(ident("spark", node.node_id), "messages in and out", points),
+        charts.delay(node.delay_s),
+        count(node.lost),
+    ]
+
+
+def _works(nodes: Sequence[Node]) -> Part:
+    """Journals and pipelines, of the nodes that have them."""
+    cards = []
+    for node in nodes:
+        name = node.node_id
+        if node.status.journal:
+            facts = [(key, text(value, 60)) for key, value in node.status.journal.items()]
+            cards.append(
+                _work(ident("journal", name), "Journal", name, figures(ident("journal-of", name), facts))
+            )
+        for job, progress in node.status.pipeline.items():
+            facts = [(key, text(value, 60)) for key, value in progress.items()]
+            anchor = ident("pipeline", name, job)
+            cards.append(
+                _work(anchor, f"Pipeline {job[:40]}", name, figures(ident("progress", name, job), facts))
+            )
+    if not cards:
+        return Part("")
+    return join(
+        [heading("Journal and pipeline", "works"), '<div class="cards" id="cards">', *cards, "</div>"]
+    )
+
+
+def _work(anchor: str, what: str, name: str, inner: Part) -> Part:
+    return Part(
+        f'<section class="card" id="{anchor}"><header><h3>{short(what, 60)}</h3>{code(name, 40)}'
+        f"</header>{inner}</section>"
+    )
+
+
+def _newest_events(view: View, nodes: Sequence[Node]) -> Part:
+    rows = events_of(view, nodes)[:NEWEST_EVENTS]
+    if not rows:
+        return Part("")
+    return join(
+        [
+            table("newest", "Newest events (UTC)", HEAD, map(event_cells, rows)),
+            '<p class="soft" id="all-events">',
+            link(Part("All events of the last hour"), "/events"),
+            "</p>",
+        ]
+    )

@@ -1,0 +1,160 @@
+"""Topics and their meshes: which filter has which core, members and parents, and one of them on the map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hedgerow.web.fabric import Mesh, Node
+from hedgerow.web.map import draw, edges_of, part_in
+from hedgerow.web.markup import Part, badge, code, empty, ident, join, link, table, text
+from hedgerow.web.pages.common import left_out, no_nodes, nodes_of, search_form, search_of
+from hedgerow.web.view import MAX_ROWS, View
+
+PATH = "/topics"
+TITLE = "Topics"
+
+PARTS = {
+    "local": ("has subscribers", "good"),
+    "member": ("passes it on", "dull"),
+    "aware": ("knows the way", "dull"),
+}
+MAX_NAMES = 8  # of nodes, in one cell
+
+
+def controls(view: View) -> Part:
+    return search_form(view, PATH, "Search filters")
+
+
+def render(view: View) -> Part:
+    nodes = nodes_of(view)
+    if not nodes:
+        return no_nodes(view)
+    seen = {node.node_id for node in nodes}
+    return join([_one_topic(view, nodes, seen), _all_topics(view, nodes, seen)], "\n")
+
+
+def _all_topics(view: View, nodes: Sequence[Node], seen: set[str]) -> Part:
+    words = search_of(view).casefold()
+    may_read = view.viewer.may_read
+    found = [
+        topic_filter
+        for topic_filter in view.fabric.meshes
+        if (not words or words in topic_filter.casefold()) and may_read(topic_filter)
+    ]
+    found.sort()
+    rows: list[tuple[str, Sequence[Part]]] = []
+    for topic_filter in found[:MAX_ROWS]:
+        told = view.fabric.meshes[topic_filter]
+        meshes = (
+            told
+            if len(seen) == len(view.fabric.nodes)
+            else {name: told[name] for name in told if name in seen}
+        )
+        if meshes:
+            rows.append((ident("topic", topic_filter), _cells(topic_filter, meshes, words)))
+    if not rows:
+        if words:
+            return empty("No filter has these words.")
+        return empty(
+            "No topic has a mesh.",
+            "Meshes are made when clients subscribe at nodes that are linked (hedgerow up --join URL).",
+        )
+    more = sum(node.more_filters for node in nodes)
+    return join(
+        [
+            table(
+                "topics",
+                "Filters and their meshes",
+                ["Filter", "Core", "Subscribers at", "Nodes#", "Furthest#"],
+                rows,
+            ),
+            left_out(len(rows), len(found)),
+            f'<p class="soft">Nodes have {more:,} more filters that they do not tell.</p>' if more else "",
+        ]
+    )
+
+
+def _cells(topic_filter: str, meshes: Mapping[str, Mesh], words: str) -> list[Part]:
+    cores, local, members, furthest = set(), [], 0, 0
+    for name, mesh in meshes.items():  # 200 rows of some 50 nodes: one pass
+        cores.add(mesh.core)
+        members += mesh.is_member
+        if mesh.is_local:
+            local.append(name)
+        if mesh.distance > furthest:
+            furthest = mesh.distance
+    return [
+        link(text(topic_filter), PATH, topic=topic_filter, search=words),
+        _names(sorted(cores)),
+        _names(sorted(local)),
+        Part(str(members)),
+        Part(str(furthest)),
+    ]
+
+
+def _names(names: Sequence[str]) -> Part:
+    if not names:
+        return Part("–")
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return Part(", ".join([text(name, 24) for name in names[:MAX_NAMES]]) + more)
+
+
+def _one_topic(view: View, nodes: Sequence[Node], seen: set[str]) -> Part:
+    topic_filter = view.query.get("topic", "")
+    if not topic_filter:
+        return Part("")
+    told = view.fabric.meshes.get(topic_filter, {}) if view.viewer.may_read(topic_filter) else {}
+    meshes = {name: told[name] for name in sorted(told) if name in seen}
+    top = join(
+        [
+            '<section class="card" id="mesh"><header>',
+            f"<h2>{code(topic_filter, 120)}</h2>",
+            link(Part("Messages"), "/messages", filter=topic_filter),
+            link(Part("Close"), PATH, search=search_of(view)),
+            "</header>",
+        ]
+    )
+    if not meshes:
+        return join(
+            [
+                top,
+                empty("No mesh of this filter.", "Nobody subscribes to it, or you may not read it."),
+                "</section>",
+            ]
+        )
+    return join(
+        [
+            top,
+            '<div class="stage" id="stage">',
+            draw(nodes, edges_of(nodes, view.now), view.now, mesh=meshes),
+            '<p class="legend" id="legend"><span class="key core">core</span>'
+            '<span class="key local">has subscribers</span><span class="key member">passes it on</span>'
+            '<span class="key aware">knows the way</span>'
+            '<span class="key arrow">to its parent</span></p></div>',
+            _mesh_table(meshes),
+            "</section>",
+        ]
+    )
+
+
+def _mesh_table(meshes: Mapping[str, Mesh]) -> Part:
+    cores = {mesh.core for mesh in meshes.values()}
+    rows = [
+        (
+            ident("mesh-row", name),
+            [
+                link(text(name, 40), "/", node=name),
+                _role(name, mesh, cores),
+                Part(str(mesh.distance)),
+                _names(mesh.parents),
+                _names(mesh.children),
+                text(mesh.core, 40),
+            ],
+        )
+        for name, mesh in list(meshes.items())[:MAX_ROWS]
+    ]
+    return table("mesh-table", "The mesh", ["Node", "Part", "Distance#", "Parents", "Children", "Core"], rows)
+
+
+def _role(name: str, mesh: Mesh, cores: set[str]) -> Part:
+    return badge("core", "fair") if name in cores else badge(*PARTS[part_in(mesh)])

@@ -1,0 +1,258 @@
+"""Who looks at the dashboard: log-ins with the node's passwords, their cookies, and requests of other sites.
+
+A log-in is known by a cookie of 32 random bytes, which scripts cannot read and other sites cannot send, for
+`SESSION_S` at most. It ends earlier when the user logs out, is gone from the password file, or has another
+password there. What is remembered of it is in memory alone, and bounded.
+
+Passwords are verified off the event loop, one at a time for each address and `MAX_VERIFYING` in all, whether
+or not the browser waits for the answer; after `MAX_FAILURES` wrong ones within a minute an address has to
+wait.
+
+Three things keep other sites out, each for another attack. A form holds its session's token, which no other
+site knows (that of the log-in form belongs to a cookie too, so that nobody can be logged in as someone else).
+Browsers say from which site a request comes, and those of others are refused. Where there are no users, and
+so no cookies, the dashboard answers only to names that an attacker's name server cannot give it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+import socket
+from collections import deque
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hedgerow.net.addresses import is_own_name
+from hedgerow.net.authority import host_and_port
+from hedgerow.rates import site_of
+
+if TYPE_CHECKING:
+    from hedgerow.net.http import Request
+    from hedgerow.net.server import Server
+
+SESSION_COOKIE = "hedgerow-session"
+LOG_IN_COOKIE = "hedgerow-login"
+SESSION_S = 12 * 3_600.0
+LOG_IN_FORM_S = 3_600  # how long a log-in form may stand open
+MAX_SESSIONS = 1_000  # A user with a script could make any number; who was idle longest goes.
+MAX_NOTICES = 10  # of one session, until a page shows them
+MAX_FAILURES = 5  # wrong passwords from one address within FAILURE_S
+FAILURE_S = 60.0
+MAX_FAILED_ADDRESSES = 4_096  # remembered: an attacker may have very many
+MAX_VERIFYING = 64  # at a time: each costs a tenth of a second of a core
+WORKERS = 2
+MAX_NAME, MAX_PASSWORD = 1_024, 4_096  # characters; nobody types more
+
+_TOKEN = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(slots=True)
+class LogIn:
+    """One session. `entry` is the user's line of the password file, as it was at the log-in."""
+
+    user: str
+    entry: str
+    ends_at: float
+    token: str = field(default_factory=lambda: secrets.token_hex(32))
+    notices: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
+
+    def take_notices(self) -> str:
+        """What came of the actions since the last page that said it."""
+        text = " ".join(self.notices)
+        self.notices.clear()
+        return text
+
+
+class TooManyError(Exception):
+    """Nobody may try a password now; `wait_s` says for how long."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"try again in {wait_s:.0f} s")
+        self.wait_s = wait_s
+
+
+class Sessions:
+    """The log-ins of one node. It asks the server for its passwords at each use: they may be reloaded."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._log_ins: dict[str, LogIn] = {}  # by cookie; who was idle longest is first
+        self._failures: dict[str, deque[float]] = {}  # by site: when; the oldest site first
+        self._verifying: dict[str, asyncio.Task[str | None]] = {}  # by site
+        self._waiting = 0  # for one of these
+        self._turns = asyncio.Semaphore(WORKERS)
+        self._key = secrets.token_bytes(32)
+
+    def __len__(self) -> int:
+        return len(self._log_ins)
+
+    @property
+    def is_needed(self) -> bool:
+        """Has the node users? Then nobody sees a page who is not one of them."""
+        return self._server.config.passwords is not None
+
+    # Log-ins that there are
+
+    def find(self, request: Request) -> LogIn | None:
+        cookie = read_cookie(request, SESSION_COOKIE)
+        log_in = self._log_ins.pop(cookie, None) if cookie is not None else None
+        if cookie is None or log_in is None or not self._is_valid(log_in):
+            return None
+        self._log_ins[cookie] = log_in  # It is the one that was used last.
+        return log_in
+
+    def _is_valid(self, log_in: LogIn) -> bool:
+        passwords = self._server.passwords
+        if passwords is None or log_in.ends_at <= self._server.clock():
+            return False
+        entry = passwords.entry_of(log_in.user)
+        return entry is not None and hmac.compare_digest(entry.encode(), log_in.entry.encode())
+
+    def log_out(self, request: Request) -> None:
+        cookie = read_cookie(request, SESSION_COOKIE)
+        if cookie is not None:
+            self._log_ins.pop(cookie, None)
+
+    # Logging in
+
+    async def log_in(self, request: Request, user: str, password: str) -> str | None:
+        """The cookie of a new session; None when the password is wrong. Raises TooManyError."""
+        site = site_of(request.address)
+        await self._wait_for_turn(site)
+        wait_s = self._wait_s(site, self._server.clock())
+        if wait_s > 0 or len(self._verifying) >= MAX_VERIFYING:
+            raise TooManyError(max(wait_s, 1.0))
+        # A task of its own: who hangs up must not get around the count of failures, nor leave a thread busy
+        # that nobody counts.
+        task = asyncio.get_running_loop().create_task(self._verify(site, user, password))
+        self._verifying[site] = task
+        task.add_done_callback(lambda _: self._verifying.pop(site, None))
+        entry = await asyncio.shield(task)
+        if entry is None:
+            return None
+        cookie = secrets.token_hex(32)
+        while len(self._log_ins) >= MAX_SESSIONS:
+            del self._log_ins[next(iter(self._log_ins))]
+        self._log_ins[cookie] = LogIn(user, entry, self._server.clock() + SESSION_S)
+        return cookie
+
+    async def _wait_for_turn(self, site: str) -> None:
+        """Until no other password from there is being verified: somebody may have clicked twice."""
+        while (running := self._verifying.get(site)) is not None:
+            if self._waiting >= MAX_VERIFYING:
+                raise TooManyError(1.0)
+            self._waiting += 1
+            try:
+                await asyncio.wait({running})
+            finally:
+                self._waiting -= 1
+
+    async def _verify(self, site: str, user: str, password: str) -> str | None:
+        """The user's entry if this is the password."""
+        async with self._turns:
+            passwords = self._server.passwords
+            entry: str | None = None
+            if passwords is not None and 0 < len(user) <= MAX_NAME and len(password) <= MAX_PASSWORD:
+                loop, data = asyncio.get_running_loop(), password.encode(errors="surrogatepass")
+                if await loop.run_in_executor(None, passwords.verify, user, data):
+                    entry = passwords.entry_of(user)
+        if entry is None:
+            self._note_failure(site, self._server.clock())
+        return entry
+
+    def _note_failure(self, site: str, now: float) -> None:
+        times = self._failures.pop(site, None) or deque(maxlen=MAX_FAILURES)
+        times.append(now)
+        if len(self._failures) >= MAX_FAILED_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[site] = times
+
+    def _wait_s(self, site: str, now: float) -> float:
+        times = self._failures.get(site)
+        if times is None or len(times) < MAX_FAILURES:
+            return 0.0
+        return times[0] + FAILURE_S - now
+
+    # The log-in form's token
+
+    def begin_log_in(self, request: Request) -> tuple[str, str]:
+        """(cookie, token) for a log-in form. Nothing is remembered of it: anyone may ask for one."""
+        cookie = read_cookie(request, LOG_IN_COOKIE) or secrets.token_hex(32)
+        return cookie, self._log_in_token(cookie)
+
+    def is_from_log_in_form(self, request: Request) -> bool:
+        cookie = read_cookie(request, LOG_IN_COOKIE)
+        return cookie is not None and is_same(self._log_in_token(cookie), request.form.get("token", ""))
+
+    def _log_in_token(self, cookie: str) -> str:
+        return hmac.new(self._key, cookie.encode(), "sha256").hexdigest()
+
+
+def is_same(known: str, given: str) -> bool:
+    return hmac.compare_digest(known.encode(), given.encode(errors="surrogatepass"))
+
+
+# Cookies
+
+
+def cookie_name(request: Request, name: str) -> str:
+    """With the port: browsers do not tell the ports of a host apart, and it may have several nodes."""
+    port = host_and_port(request.headers.get("host", ""))[1]
+    return name if port is None else f"{name}-{port}"
+
+
+def read_cookie(request: Request, name: str) -> str | None:
+    """The cookie's value, if it looks like one that we gave."""
+    # Not by SimpleCookie: it finds none where one is odd, and other programs of this host give such ones.
+    own = cookie_name(request, name)
+    for cookie in request.headers.get("cookie", "").split(";"):
+        found, _, value = cookie.strip().partition("=")
+        if found == own and _TOKEN.fullmatch(value):
+            return value
+    return None
+
+
+def set_cookie(request: Request, name: str, value: str, max_age_s: float) -> dict[str, str]:
+    """The header; a `max_age_s` of 0 has the browser forget it."""
+    secure = "; Secure" if request.is_tls else ""
+    attributes = f"Path=/; Max-Age={int(max_age_s)}; HttpOnly; SameSite=Strict{secure}"
+    return {"Set-Cookie": f"{cookie_name(request, name)}={value}; {attributes}"}
+
+
+# Requests of other sites
+
+
+def objection(request: Request, has_users: bool) -> tuple[HTTPStatus, str] | None:
+    """Why a request is not answered, whatever it asks for."""
+    headers = request.headers
+    host, _ = host_and_port(headers.get("host", ""))
+    if not has_users and not is_own_name(host):
+        return HTTPStatus.MISDIRECTED_REQUEST, (
+            f"This dashboard has no users, so it answers only to an IP address, localhost or "
+            f"{socket.gethostname()}. Another name could be one by which a page elsewhere reaches it. Set "
+            "access.passwords (--passwords FILE) to use any name."
+        )
+    is_reading = request.method in ("GET", "HEAD")
+    is_link = is_reading and headers.get("sec-fetch-dest") == "document"  # that somebody followed
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:
+        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
+    origin = headers.get("origin")
+    if not is_reading and origin is not None and not _is_own_origin(origin, headers.get("host", "")):
+        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
+    return None
+
+
+def _is_own_origin(origin: str, host: str) -> bool:
+    # By the host alone: behind a proxy that adds TLS, the browser's scheme is not the one that we see.
+    # Nothing follows from "null": a browser says so for our own forms too, since our pages send no referrer.
+    if origin == "null":
+        return True
+    try:
+        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
