@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,7 @@ def is_subscribed(port: int, topic: str, output: Path) -> bool:
 
 
 def publish(port: int, topic: str, payload: str) -> None:
-    url = f"mqtt://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "hedgerow", "pub", url, topic, payload, "--qos", "1"]
-    subprocess.run(command, check=True, timeout=PATIENCE_S)
+    assert cli.main(["pub", f"mqtt://127.0.0.1:{port}", topic, payload, "--qos", "1"]) == 0
 
 
 def words(nodes: list[Node]) -> list[str]:
@@ -111,6 +110,12 @@ def three(start: StartNode) -> list[Node]:
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hedgerow", "agent", *FAST, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def run_at_once(*commands: tuple[str, ...]) -> list[subprocess.CompletedProcess[str]]:
+    """Those that do not disturb each other: most of their time they wait for someone to answer."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(lambda arguments: run(*arguments), commands))
 
 
 def test_a_star_whose_hub_is_killed_is_rewired_and_carries_on(
@@ -223,29 +228,32 @@ def test_plan_and_once(hedgerow_node: StartNode) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     after = run(*words(nodes), "--topology", "line", "--plan")
     assert (after.returncode, after.stdout) == (0, "nothing to do\n")
-    other = run("--topology", "star", *words(nodes), f"n4=127.0.0.1:{free_port()}", "--plan")
+    fourth = f"n4=127.0.0.1:{free_port()}"
+    other, silent = run_at_once(
+        ("--topology", "star", *words(nodes), fourth, "--plan"),
+        ("--topology", "line", *words(nodes), fourth, "--once"),
+    )
     assert other.stdout == "create n1 – n3\ndelete n1 – n2\n"
     assert other.stderr == "hedgerow agent: n4 does not answer\n"
-    silent = run("--topology", "line", *words(nodes), f"n4=127.0.0.1:{free_port()}", "--once")
     assert silent.returncode == 0
     assert silent.stderr.endswith("\nhedgerow agent: n4 does not answer\n")
 
 
 def test_once_says_why_it_cannot(hedgerow_node: StartNode, mosquitto: StartMosquitto) -> None:
-    nobody = run(f"a=127.0.0.1:{free_port()}", "--once", "--timeout", "1")
-    assert (nobody.returncode, nobody.stderr) == (1, "hedgerow agent: no broker answers\n")
-    nobody = run(f"a=127.0.0.1:{free_port()}", "--plan")
-    assert (nobody.returncode, nobody.stderr) == (1, "hedgerow agent: no broker answers\n")
-    carried = run(f"a=127.0.0.1:{mosquitto()}", f"b=127.0.0.1:{mosquitto()}", "--once")
+    nowhere = f"a=127.0.0.1:{free_port()}"
+    ends = (f"a=127.0.0.1:{hedgerow_node().port()}", f"b=127.0.0.1:{hedgerow_node().port()}")
+    *nobody, carried, bad = run_at_once(
+        (nowhere, "--once", "--timeout", "1"),
+        (nowhere, "--plan"),
+        (f"a=127.0.0.1:{mosquitto()}", f"b=127.0.0.1:{mosquitto()}", "--once"),
+        # A far end that nobody can connect to from there.
+        (*ends, "--once", "--option", "bridge_cafile nowhere.pem", "--timeout", "2"),
+    )
+    for each in nobody:
+        assert (each.returncode, each.stderr) == (1, "hedgerow agent: no broker answers\n")
     assert carried.returncode == 1
     reason = "a – b: an agent has to carry that bridge while it runs: leave out --once"
     assert carried.stderr.splitlines()[-1] == f"hedgerow agent: {reason}"
-    # A far end that nobody can connect to from there.
-    node = hedgerow_node()
-    bad = run(
-        *(f"a=127.0.0.1:{node.port()}", f"b=127.0.0.1:{hedgerow_node().port()}", "--once"),
-        *("--option", "bridge_cafile nowhere.pem", "--timeout", "2"),
-    )
     assert bad.returncode == 1
     assert "not done in 2 s: " in bad.stderr.splitlines()[-1]
 
@@ -274,5 +282,6 @@ def test_bad_input_gets_one_line(
 ) -> None:
     assert cli.main(["agent", *arguments]) == cli.EXIT_USAGE
     error = capsys.readouterr().err
-    assert error.startswith(f"hedgerow agent: {reason}")
-    assert error.count("\n") == 1
+    line, *example = error.splitlines()
+    assert line.startswith(f"hedgerow agent: {reason}")
+    assert example in ([], [f"for example: {cli.EXAMPLES['agent']}"])

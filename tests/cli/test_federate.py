@@ -14,46 +14,19 @@ from urllib.request import urlopen
 import pytest
 
 from hedgerow.net.programs import free_port
+from tests.cli.serving import Serving
 from tests.conftest import StartNode
-from tests.programs import end, wait_until
+from tests.programs import wait_until
 
-
-class Sidecar:
-    """A `hedgerow federate` process that runs, and what it has printed."""
-
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        self._output, self._log = directory / "output", directory / "log"
-        command = [sys.executable, "-m", "hedgerow", "federate", *arguments]
-        with self._output.open("wb") as output, self._log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=output, stderr=log, cwd=directory)
-
-    def wait(self) -> None:
-        wait_until(lambda: self.output.endswith("\n") or self.process.poll() is not None, "its line")
-        assert self.process.poll() is None, self.log
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            assert end(self.process) == 0
-        assert "Traceback" not in self.log
-
-
-StartSidecar = Callable[..., Sidecar]
+StartSidecar = Callable[..., Serving]
 
 
 @pytest.fixture
 def sidecar(tmp_path: Path) -> Iterator[StartSidecar]:
     with ExitStack() as running:
 
-        def start(*arguments: str) -> Sidecar:
-            started = Sidecar(tmp_path, *arguments)
+        def start(*arguments: str) -> Serving:
+            started = Serving(tmp_path, "federate", *arguments)
             running.callback(started.end)
             started.wait()
             return started
@@ -62,12 +35,13 @@ def sidecar(tmp_path: Path) -> Iterator[StartSidecar]:
 
 
 def refuse(*arguments: str, cwd: Path) -> str:
-    """The one line in which a command is refused."""
+    """The line in which a command is refused; an example may follow."""
     command = [sys.executable, "-m", "hedgerow", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=cwd, check=False)
     assert ended.returncode == 2
     assert ended.stdout == ""
-    (line,) = ended.stderr.splitlines()
+    line, *example = ended.stderr.splitlines()
+    assert not example or example[0].startswith("for example: hedgerow ")
     return line
 
 

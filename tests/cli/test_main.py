@@ -48,7 +48,7 @@ def test_a_command_gets_its_arguments_and_gives_its_status(monkeypatch: pytest.M
     [
         (ConfigError("a.toml:1: wrong"), 2, "a.toml:1: wrong"),
         (TopicError("no topic"), 2, "no topic"),
-        (ConnectError("refused", 0x87), 1, "refused"),
+        (ConnectError("refused", 0x87), 3, "refused"),
         (StoreError("damaged"), 1, "damaged"),
         (ProtocolError(0x81, "malformed", "MQTT-1.5.4-1"), 1, "malformed [MQTT-1.5.4-1]"),
         (
@@ -90,26 +90,33 @@ def test_wrong_arguments_and_help_leave_by_status(
 ) -> None:
     install(monkeypatch, lambda arguments: 0)
     assert cli.main(["test", "--number", "x"]) == 2
-    assert "hedgerow test: error: argument --number: invalid int value" in capsys.readouterr().err
+    assert capsys.readouterr() == ("", 'hedgerow test: --number: "x" is not a whole number\n')
     for words in (["test", "--help"], ["help", "test"]):
         assert cli.main(words) == 0
         assert "--number" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("word", "error"),
+    ("word", "error", "example"),
     [
-        ("pubb", 'no command "pubb"; did you mean pub?'),
-        ("password", 'no command "password"; did you mean passwd?'),
-        ("xyz", f'no command "xyz"; there are {", ".join(cli.COMMANDS)}'),
-        ("--verbose", f'no option "--verbose"; there are {", ".join(cli.COMMANDS)}'),
+        ("pubb", "there is no command pubb; did you mean pub?", "pub"),
+        ("PUB", "there is no command PUB; did you mean pub?", "pub"),
+        ("password", "there is no command password; did you mean passwd?", "passwd"),
+        ("pipe", "there is no command pipe; did you mean pipeline?", "pipeline"),
+        ("xyz", f"there is no command xyz; there are {', '.join(cli.COMMANDS)}", "demo"),
+        (
+            "--verbose",
+            f"there is no option --verbose; options go behind a command: {', '.join(cli.COMMANDS)}",
+            "demo",
+        ),
     ],
 )
 def test_an_unknown_command_gets_the_nearest(
-    word: str, error: str, capsys: pytest.CaptureFixture[str]
+    word: str, error: str, example: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([word]) == 2
-    assert capsys.readouterr() == ("", f"hedgerow: {error}\n")
+    for words in ([word], ["help", word]):
+        assert cli.main(words) == 2
+        assert capsys.readouterr() == ("", f"hedgerow: {error}\nfor example: {cli.EXAMPLES[example]}\n")
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +127,20 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert help_text in text
     assert cli.main([]) == 2
     assert capsys.readouterr() == ("", text)
+
+
+def test_every_command_is_in_one_group_and_has_an_example() -> None:
+    grouped = [name for names in cli.GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(cli.COMMANDS)
+    assert cli.EXAMPLES.keys() == cli.COMMANDS.keys()
+
+
+def test_a_command_of_no_group_is_listed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, lambda arguments: 0)
+    assert cli.main(["help"]) == 0
+    assert "more:\n  hedgerow test" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -145,6 +166,33 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(20) == 141
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "status"),
+    [
+        ("<&-", "pub mqtt://127.0.0.1:1 a -l", 3),
+        ("<&-", "passwd file anna", 2),
+        (">&-", "help", 0),
+        (">&- 2>&-", "nonsense", 2),
+        ("<&- >&- 2>&-", "pub mqtt://127.0.0.1:1 a b", 3),
+        ("2>/dev/full", "nonsense", 2),
+    ],
+)
+def test_a_stream_that_is_closed_is_no_crash(closed: str, words: str, status: int) -> None:
+    command = f'exec "$0" -m hedgerow {words} {closed}'
+    ended = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable], check=False, capture_output=True, timeout=30
+    )
+    assert (ended.returncode, ended.stdout) == (status, b"")
+    assert b"Traceback" not in ended.stderr
+
+
+def test_what_the_terminal_has_no_letters_for_is_escaped() -> None:
+    code = "import sys; from hedgerow import cli; cli._usage = lambda: 'a → b'; sys.exit(cli.main(['-h']))"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, env=environment)
+    assert (ended.returncode, ended.stdout) == (0, b"a \\u2192 b\n")
 
 
 def test_interrupted_as_a_process() -> None:
@@ -183,5 +231,6 @@ def test_no_command_pays_for_another() -> None:
     assert not imported_by("--help") & slow
     passwd = imported_by("passwd", "--help")
     assert not passwd & (slow - {"argparse"})
-    assert not {name for name in passwd if name.startswith("hedgerow.cli.")} - {"hedgerow.cli.passwd"}
+    ours = {name for name in passwd if name.startswith("hedgerow.cli.")}
+    assert ours <= {"hedgerow.cli.parsing", "hedgerow.cli.passwd"}
     assert "difflib" not in passwd

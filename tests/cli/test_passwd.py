@@ -134,6 +134,6 @@ def test_errors_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "taken with -b only" in error("--stdin", file, "bob", "x")
     assert "passwd -b FILE USER PASSWORD" in error("-b", file, "bob")
     assert "exists already" in error("-c", file, "bob", "-b", "x")
-    assert "not allowed with" in error("-c", "-D", file, "bob")
+    assert "-D/--delete and -c/--create do not go together" in error("-c", "-D", file, "bob")
     assert "0 iterations" in error(file, "bob", "-b", "x", "-I", "0")
     assert file.read_text() == ""

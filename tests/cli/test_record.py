@@ -54,8 +54,8 @@ def test_what_is_published_is_recorded(mosquitto: StartMosquitto, tmp_path: Path
         with recording(
             tmp_path, "--broker", url, "--filter", "farm/#", "--filter", "barn", "--name", "rec"
         ) as at:
-            assert run("pub", url, "farm/a", "21.5", "-q", "1").returncode == 0
-            assert run("pub", url, "barn", "x", "-q", "2", "--origin", "press").returncode == 0
+            assert main(["pub", url, "farm/a", "21.5", "-q", "1"]) == 0
+            assert main(["pub", url, "barn", "x", "-q", "2", "--origin", "press"]) == 0
             wait_until(lambda life=life: durable_position(at) == 2 * life + 2, "its rows")  # type: ignore[misc]
     rows = read_plain(tmp_path / "journal")
     assert [(row.topic, row.payload) for row in rows] == [("farm/a", b"21.5"), ("barn", b"x")] * 2
@@ -134,7 +134,7 @@ def test_on_a_terminal_a_line_tells_how_it_goes(mosquitto: StartMosquitto, tmp_p
 
     try:
         wait_until(lambda: has_shown(b" recording "), "it to record")
-        assert run("pub", url, "a", "x", "-q", "1").returncode == 0
+        assert main(["pub", url, "a", "x", "-q", "1"]) == 0
         wait_until(lambda: has_shown(b"1 messages, "), "the line")
         assert b"not durable yet" in shown
     finally:
@@ -152,8 +152,8 @@ def test_ids_on_the_command_line(hedgerow_node: StartNode, tmp_path: Path) -> No
         process = subprocess.Popen([*HEDGEROW, *words], stdout=out, stderr=err)
     try:
         wait_until(lambda: b"subscribed to" in log.read_bytes(), "it to subscribe")
-        assert run("pub", url, "a", "x", "-q", "1", "--origin", "press").returncode == 0
-        assert run("pub", url, "b", "x", "-q", "1").returncode == 0
+        assert main(["pub", url, "a", "x", "-q", "1", "--origin", "press"]) == 0
+        assert main(["pub", url, "b", "x", "-q", "1"]) == 0
         assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pytest
 
+from hedgerow import cli
 from hedgerow.cli import sub, sub_ask
 from hedgerow.message import Message
 from tests.conftest import StartNode
@@ -164,14 +165,13 @@ def test_it_works_over_mqtt_too(hedgerow_node: StartNode, tmp_path: Path) -> Non
     with asking(tmp_path, node.urls["mqtt"], "-C", "1") as dialogue:
         dialogue.type("farm/+/wind")
         dialogue.wait_for("Subscribed to farm/+/wind.")
-        words = ["pub", node.urls["mqtt"], "farm/1/wind", "5 m/s", "-q", "1"]
-        subprocess.run([*HEDGEROW, *words], check=True, timeout=PATIENCE_S)
+        publish(node.urls["mqtt"], "farm/1/wind", "5 m/s", "-q", "1")
         assert dialogue.finish() == 0
         assert dialogue.printed == ["5 m/s"]
 
 
 def publish(url: str, *words: str) -> None:
-    subprocess.run([*HEDGEROW, "pub", url, *words], check=True, timeout=PATIENCE_S)
+    assert cli.main(["pub", url, *words]) == 0
 
 
 @pytest.mark.parametrize("version", ["5", "311"])

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ import pytest
 from hedgerow.net.passwords import set_password
 from tests.conftest import StartNode
 from tests.net.certificates import Authority
-from tests.programs import Node, wait_until
+from tests.programs import ALONE, Node, run_node, wait_until
 
 # Generous, for machines that run other tests beside this one. Alone it takes 0.2 s and 31 MiB.
 READY_S = 3.0
@@ -26,6 +28,17 @@ IDLE_BYTES = 64 * 1024 * 1024
 
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c"
 ACCEPTED = b"\x20\x02\x00\x00"
+
+
+@pytest.fixture
+def hedgerow_node(tmp_path: Path) -> Iterator[StartNode]:
+    """The whole program, from its first import on: here it is what is tested."""
+    with ExitStack() as running:
+
+        def start(*arguments: str) -> Node:
+            return running.enter_context(run_node(tmp_path, *arguments, wrapper=ALONE))
+
+        yield start
 
 
 def talk(port: int, data: bytes = CONNECT) -> bytes:
@@ -199,7 +212,8 @@ def test_what_cannot_be_done_is_one_line_and_a_status(
         ended = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False)
     assert ended.returncode == 2
     assert ended.stdout == ""
-    (line,) = ended.stderr.splitlines()
+    line, *example = ended.stderr.splitlines()
     assert line.startswith("hedgerow up: ")
+    assert not example or example[0].startswith("for example: hedgerow up ")
     for word in words:
         assert word.format(taken=taken) in line

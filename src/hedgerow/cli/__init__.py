@@ -2,43 +2,107 @@
 
 Only the module of the command that runs is imported, so that none pays for another. A command
 returns its exit status; the errors that people can do something about leave as one line that names
-the command, with status 2 when what was asked for is wrong and 1 when it could not be done.
+the command, with the status that `EXIT_CODES` gives them. A mistake on the command line is followed
+by an example of how it is done.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, TextIO
 
-from hedgerow.errors import ConfigError, HedgerowError, TopicError, reason_of
+from hedgerow.errors import ConfigError, ConnectError, HedgerowError, TopicError, reason_of
+
+if TYPE_CHECKING:
+    from hedgerow.cli.parsing import Parser
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("hedgerow.cli.demo", "a node, a few sensors and a subscriber, in one command"),
+    "demo": ("hedgerow.cli.demo", "a fabric on this machine, with everything to look at, in one command"),
+    "doctor": (
+        "hedgerow.cli.doctor",
+        "say what on this machine would be in the way, and what to do about it",
+    ),
     "up": ("hedgerow.cli.up", "run a node"),
-    "pub": ("hedgerow.cli.pub", "publish messages"),
-    "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
-    "record": ("hedgerow.cli.record", "keep what a broker publishes in a journal"),
     "federate": ("hedgerow.cli.federate", "federate a broker that is not ours, from beside it"),
     "agent": ("hedgerow.cli.agent", "keep brokers connected by bridges"),
     "bridge": ("hedgerow.cli.bridge", "create, delete and list the bridges of a running node"),
-    "pipeline": ("hedgerow.cli.pipeline", "read journals with Spark, and feed back what it learns"),
     "passwd": ("hedgerow.cli.passwd", "set, change or delete a user's password"),
+    "pub": ("hedgerow.cli.pub", "publish messages"),
+    "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
+    "record": ("hedgerow.cli.record", "keep what a broker publishes in a journal"),
+    "top": ("hedgerow.cli.top", "watch a fabric in a terminal: nodes, links, hot topics, events"),
+    "dash": ("hedgerow.cli.dash", "watch a fabric in a browser, from a machine that runs no node"),
+    "pipeline": ("hedgerow.cli.pipeline", "read journals with Spark, and feed back what it learns"),
     "bench": ("hedgerow.cli.bench", "measure this broker beside others"),
     "lab": ("hedgerow.cli.lab", "experiments, and the links that they run on"),
+    "completion": ("hedgerow.cli.completion", "print what makes bash, zsh or fish complete these commands"),
 }
 
+GROUPS: dict[str, tuple[str, ...]] = {
+    "begin": ("demo", "doctor"),
+    "nodes": ("up", "federate", "agent", "bridge", "passwd"),
+    "messages": ("pub", "sub", "record"),
+    "watch": ("top", "dash"),
+    "data": ("pipeline",),
+    "measure": ("bench", "lab"),
+    "shell": ("completion",),
+}
+"""How the list of commands is divided for people."""
+
+EXAMPLES: dict[str, str] = {
+    "demo": "hedgerow demo",
+    "doctor": "hedgerow doctor --config node.toml",
+    "up": "hedgerow up --id barn --neighbour mqtt://10.0.0.2",
+    "federate": "hedgerow federate --broker mqtt://localhost:1883 --id barn --neighbour mqtt://10.0.0.2",
+    "agent": "hedgerow agent barn=10.0.0.1:1883 house=10.0.0.2:1883 --topology star",
+    "bridge": "hedgerow bridge new north north.example -t '# both 1'",
+    "passwd": "hedgerow passwd passwords anna",
+    "pub": "hedgerow pub mqtt://localhost farm/barn/temperature 21.5",
+    "sub": "hedgerow sub mqtt://localhost 'farm/#' -v",
+    "record": "hedgerow record --broker mqtt://localhost --filter 'farm/#' --journal journal",
+    "top": "hedgerow top mqtt://localhost",
+    "dash": "hedgerow dash mqtt://localhost",
+    "pipeline": "hedgerow pipeline run --journal journal --tables tables --once",
+    "bench": "hedgerow bench broker --quick",
+    "lab": "hedgerow lab run schmitt --fast",
+    "completion": "hedgerow completion bash",
+}
+"""What a mistake in a command is followed by."""
+
+SHOWN_OF_WORD = 100
+LONG_WORD = re.compile(r"\S{1000,}")
+
+EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_NO_CONNECTION = 3
+EXIT_TIMED_OUT = 27  # as mosquitto_sub -W
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+EXIT_CODES: dict[int, str] = {
+    EXIT_DONE: "done",
+    EXIT_FAILED: "it could not be done",
+    EXIT_USAGE: "what was asked for is wrong: an option, a word, a value, a configuration file",
+    EXIT_NO_CONNECTION: "the broker cannot be reached, or does not let us in: later it may",
+    EXIT_TIMED_OUT: "the time that was given for it is over (`sub -W`)",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C",
+    EXIT_BROKEN_PIPE: "whoever read the output has gone",
+}
+"""For scripts; docs/cli.md has the same table."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    name = f"hedgerow {words[0]}" if words and words[0] in COMMANDS else "hedgerow"
+    _prepare_streams()
+    command = words[0] if words and words[0] in COMMANDS else None
+    name = f"hedgerow {command}" if command else "hedgerow"
     try:
         status = _dispatch(words)
         sys.stdout.flush()  # here, where a closed pipe is still quiet
@@ -46,16 +110,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone, and Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return EXIT_BROKEN_PIPE
     except (ConfigError, TopicError) as error:
-        return _complain(name, str(error), EXIT_USAGE)
+        from hedgerow.cli.mistakes import with_example
+
+        return _complain(name, with_example(error, words), EXIT_USAGE)
+    except ConnectError as error:
+        return _complain(name, str(error), EXIT_NO_CONNECTION)
     except HedgerowError as error:
         return _complain(name, str(error), EXIT_FAILED)
     except OSError as error:
         reason = reason_of(error)
         return _complain(name, f"{error.filename}: {reason}" if error.filename else reason, EXIT_FAILED)
+
+
+def make_parser(command: str) -> Parser:
+    """The parser of a command, with all that its module adds."""
+    from hedgerow.cli.parsing import Parser
+
+    path, help_text = COMMANDS[command]
+    parser = Parser(prog=f"hedgerow {command}", description=help_text)
+    import_module(path).add_arguments(parser)
+    return parser
 
 
 def _dispatch(words: list[str]) -> int:
@@ -68,8 +145,12 @@ def _dispatch(words: list[str]) -> int:
 
             print(f"hedgerow {installed_version()}")
             return 0
-        case ["help", command]:
+        case ["help" | "--help" | "-h", command]:
             return _run(command, ["--help"])
+        case ["help", _, word, *_]:
+            from hedgerow.cli.parsing import UsageError
+
+            raise UsageError(f'what is "{word}"? help takes one command')
         case [command, *rest]:
             return _run(command, rest)
     raise AssertionError(words)
@@ -77,43 +158,54 @@ def _dispatch(words: list[str]) -> int:
 
 def _run(command: str, words: list[str]) -> int:
     if command not in COMMANDS:
-        raise ConfigError(_unknown(command))
-    import argparse
+        from hedgerow.cli.mistakes import unknown_command
+        from hedgerow.cli.parsing import UsageError
 
-    path, help_text = COMMANDS[command]
-    module = import_module(path)
-    parser = argparse.ArgumentParser(prog=f"hedgerow {command}", description=help_text)
-    module.add_arguments(parser)
+        raise UsageError(unknown_command(command))
+    parser = make_parser(command)
     try:
-        arguments = parser.parse_intermixed_args(words)
-    except SystemExit as leaving:  # argparse has said why
+        arguments = parser.parse(words)
+    except SystemExit as leaving:  # help was asked for, and printed
         return int(leaving.code or 0)
-    return int(module.run(arguments))
-
-
-def _unknown(command: str) -> str:
-    import difflib
-
-    what = "option" if command.startswith("-") else "command"
-    nearest = difflib.get_close_matches(command, COMMANDS, 1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(COMMANDS)}"
-    return f'no {what} "{command}"; {hint}'
+    return int(import_module(COMMANDS[command][0]).run(arguments))
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  hedgerow {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: hedgerow COMMAND [OPTIONS]",
-            "",
-            *lines,
-            "",
-            "hedgerow COMMAND --help says more. hedgerow --version prints the version.",
-        ]
-    )
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "more": tuple(name for name in COMMANDS if name not in grouped)}
+    lines = ["usage: hedgerow COMMAND [OPTIONS]"]
+    for title, names in groups.items():
+        if names:
+            lines += ["", f"{title}:", *(f"  hedgerow {name:{width}}  {COMMANDS[name][1]}" for name in names)]
+    end = "hedgerow help COMMAND says more, with examples. hedgerow --version prints the version."
+    return "\n".join([*lines, "", end])
+
+
+def _prepare_streams() -> None:
+    """Standard streams that can be used, whoever started us.
+
+    Where one is closed, the next file that is opened would take its place: uvloop aborts for that, and what
+    is printed could end up in a store. What cannot be said in the terminal's letters is not worth an error.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _complain(name: str, reason: str, status: int) -> int:
-    print(f"{name}: {reason}", file=sys.stderr)
+    # A word that was mistyped may hold anything, an escape sequence or a whole file.
+    text = LONG_WORD.sub(lambda found: f"{found[0][:SHOWN_OF_WORD]}…", reason)
+    text = "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+    try:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told; the status still says it
+        silence(sys.stderr)
     return status
+
+
+def silence(stream: TextIO) -> None:
+    """Whoever read it has gone, and what it has kept would fail again when Python flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import secrets
 import signal
 import sys
@@ -18,10 +17,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from hedgerow.cli import silence
+from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError, HedgerowError, reason_of
 from hedgerow.fabric.bridges.topic_line import read_topic_line
 from hedgerow.fabric.topology.events import AgentEvent
 from hedgerow.fabric.topology.plan import Ghosts, Topology, parse_topology
+from hedgerow.fabric.topology.shapes import TOPOLOGIES
 from hedgerow.net import logs
 from hedgerow.net.agent.broker_list import (
     BrokerEntry,
@@ -146,7 +148,7 @@ def read_brokers(arguments: argparse.Namespace) -> list[BrokerEntry]:
     if arguments.file is not None:
         entries += read_entries(arguments.file)
     if not entries and not arguments.mdns:
-        raise ConfigError("no brokers: name them, or give --file FILE or --mdns")
+        raise UsageError("no brokers: name them, or give --file FILE or --mdns")
     check_entries(entries)
     return entries
 
@@ -155,7 +157,7 @@ def _read(flag: str, text: str, read: Callable[[str], T]) -> T:
     try:
         return read(text)
     except ConfigError as error:
-        raise ConfigError(f"{flag}: {error}") from None
+        raise type(error)(f"{flag}: {error}") from None
 
 
 def _read_id(text: str) -> str:
@@ -180,7 +182,10 @@ def _read_topology(text: str) -> Topology:
     try:
         return parse_topology(text)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        from hedgerow.cli.mistakes import did_you_mean
+
+        name = text.partition(" ")[0]
+        raise UsageError(f"{error}{did_you_mean(name, TOPOLOGIES)}") from None
 
 
 # What is done
@@ -201,7 +206,7 @@ class EventWriter:
             except OSError as error:  # Whoever read it has gone; the network is not to suffer for that.
                 self._is_json = False
                 logging.getLogger("hedgerow.agent").error("--json: no more events: %s", reason_of(error))
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # What print kept fails too.
+                silence(sys.stdout)
 
 
 @asynccontextmanager

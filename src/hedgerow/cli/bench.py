@@ -12,6 +12,10 @@ from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": ("hedgerow.bench.broker", "throughput, latency and memory beside Mosquitto and others"),
     "bridge": ("hedgerow.bench.bridge", "messages through a bridge, beside Mosquitto's own bridge"),
+    "dashboard": (
+        "hedgerow.bench.dashboard",
+        "first paint and freshness of the dashboard, and what it costs",
+    ),
     "federation": (
         "hedgerow.bench.federation",
         "messages along a line of brokers, beside Mosquitto's bridges",

@@ -21,7 +21,8 @@ from typing import Any
 import hedgerow
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
-from hedgerow.errors import ConfigError, HedgerowError, RefusedError
+from hedgerow.cli.parsing import UsageError
+from hedgerow.errors import ConfigError, HedgerowError, RefusedError, printable
 from hedgerow.fabric.bridges.commands import RESULT, state_topic
 from hedgerow.fabric.bridges.section import Section, read_section
 from hedgerow.message import Message, Properties
@@ -78,8 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     words = list(arguments.words)
     url = client_options.take_url(words)
     if not words or words[0] not in COMMANDS:
-        what = f'"{words[0]}" is none of' if words else "what to do? There are"
-        raise ConfigError(f"{what} {', '.join(COMMANDS)}")
+        from hedgerow.cli.mistakes import none_of
+
+        nothing = f"what to do? There are {', '.join(COMMANDS)}"
+        raise UsageError(none_of(words[0], COMMANDS) if words else nothing)
     target = Target(arguments, url)
     if not target.url.startswith(("mqtt", "ws")) or target.topic is not None:
         raise ConfigError(f"{target.url}: a node is commanded over MQTT, by a URL without a topic")
@@ -100,16 +103,16 @@ async def _new(arguments: argparse.Namespace, words: list[str], target: Target) 
 
 async def _delete(arguments: argparse.Namespace, words: list[str], target: Target) -> int:
     if not words:
-        raise ConfigError("del NAME: which bridge?")
+        raise UsageError("del NAME: which bridge?")
     return await _command(target, [(DELETE_BRIDGE, name, name) for name in words])
 
 
 async def _list(arguments: argparse.Namespace, words: list[str], target: Target) -> int:
     if words:
-        raise ConfigError(f'what is "{words[0]}"? list takes options alone')
+        raise UsageError(f'what is "{words[0]}"? list takes options alone')
     states, version = await _read_states(target)
     if not states and version is not None and not version.startswith("hedgerow"):
-        raise HedgerowError(f'{target.url} is no Hedgerow node, but "{_printable(version)}"')
+        raise HedgerowError(f'{target.url} is no Hedgerow node, but "{printable(version)}"')
     if not states and version is None:
         raise HedgerowError(f"{target.url} told of no bridge in {ANSWER_S:g} s: is it a Hedgerow node?")
     if arguments.json:
@@ -127,7 +130,7 @@ def _read_sections(arguments: argparse.Namespace, words: list[str]) -> list[Sect
     if len(words) > 1:
         return [_section_of_words(words[0], words[1:], arguments.topic, arguments.option)]
     if not words or arguments.topic or arguments.option:
-        raise ConfigError("new takes FILE, or - for standard input, or NAME and ADDRESS with -t TOPIC")
+        raise UsageError("new takes FILE, or - for standard input, or NAME and ADDRESS with -t TOPIC")
     if words[0] == "-":
         return read_bridges([("standard input", sys.stdin.buffer.read().decode(errors="replace"))])
     return read_bridges([(words[0], read_utf8(Path(words[0])))])
@@ -155,9 +158,9 @@ async def _command(target: Target, commands: list[tuple[str, str, str]]) -> int:
         for topic, name, payload in commands:
             outcome = await _outcome_of(bus, target, topic, name, payload)
             if outcome["ok"] is True:
-                print(f"{name}: {_printable(outcome['reason'])}")
+                print(f"{name}: {printable(str(outcome['reason']))}")
             else:
-                print(f"hedgerow bridge: {name}: {_printable(outcome['reason'])}", file=sys.stderr)
+                print(f"hedgerow bridge: {name}: {printable(str(outcome['reason']))}", file=sys.stderr)
                 status = 1
     return status
 
@@ -252,7 +255,7 @@ def _row(payload: bytes) -> tuple[str, ...]:
     topics = state.get("topics")
     state["topics"] = ", ".join(map(str, topics)) if isinstance(topics, list) else None
     names = ("connection", "state", "address", "far", "since", "queued", "out", "in", "topics", "reason")
-    return tuple("-" if state.get(name) in (None, "") else _printable(state[name]) for name in names)
+    return tuple("-" if state.get(name) in (None, "") else printable(str(state[name])) for name in names)
 
 
 def _read_object(payload: bytes) -> dict[str, Any]:
@@ -261,8 +264,3 @@ def _read_object(payload: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _printable(value: object) -> str:
-    """For a terminal: what a far broker said may hold anything."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(value))

@@ -1,4 +1,4 @@
-"""What `hedgerow pub` and `hedgerow sub` share: where and how to connect, and standard streams.
+"""What commands share that are clients of a broker: where and how to connect, and standard streams.
 
 The short flags are those of mosquitto_pub and mosquitto_sub, `-h` for the host included, so help is
 `--help` alone. A URL, as the first word or with `-L`, says the same in one word.
@@ -148,7 +148,7 @@ class Target:
         if arguments.will_topic is not None:
             self.arguments["will"] = Message(
                 arguments.will_topic,
-                arguments.will_payload.encode(),
+                os.fsencode(arguments.will_payload),
                 arguments.will_qos,
                 arguments.will_retain,
                 self.properties("will"),

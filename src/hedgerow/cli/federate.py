@@ -2,16 +2,17 @@
 
 It is a node without listeners, which needs a client's rights at the broker that it stands beside and at those
 of its neighbours. On standard output, one line when it runs: `federating mqtt://localhost:1883 as barn with
-mqtt://house:1883`; if it serves metrics, another for each address. Log and signals are as for `hedgerow up`.
-A broker that is not there, or refuses, is tried again for ever, and the log says why.
+mqtt://house:1883`; if it serves the dashboard and metrics, another for each address. Log and signals are as
+for `hedgerow up`. A broker that is not there, or refuses, is tried again for ever, and the log says why.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from hedgerow.cli import up
-from hedgerow.errors import ConfigError
+from hedgerow.cli.parsing import UsageError
 from hedgerow.net import config
 from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.server import Server
@@ -24,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.words:
-        raise ConfigError(f'what is "{arguments.words[0]}"? There are options alone')
-    return up.run_node(arguments, config.SIDECAR, describe)
+        raise UsageError(f'what is "{arguments.words[0]}"? There are options alone')
+    return up.run_node(arguments, partial(config.from_arguments, kind=config.SIDECAR), describe)
 
 
 def describe(server: Server) -> list[str]:

@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 
 from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
+from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.lab.conditions import Conditions
 from hedgerow.lab.experiments import EXPERIMENTS, Request, Result, write_json
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_link(arguments: argparse.Namespace) -> int:
     if len(arguments.words) != 2:
-        raise ConfigError(f"link takes LISTEN and TARGET, not {len(arguments.words)} words")
+        raise UsageError(f"link takes LISTEN and TARGET, not {len(arguments.words)} words")
     listen, target = map(_read_address, ("LISTEN", "TARGET"), arguments.words)
     if target.port == 0:
         raise ConfigError(f"TARGET: {target} has no port to connect to")
@@ -104,10 +105,13 @@ def run_link(arguments: argparse.Namespace) -> int:
 
 def run_experiment(arguments: argparse.Namespace) -> int:
     if len(arguments.words) != 1:
-        raise ConfigError(f"run takes the NAME of an experiment, not {len(arguments.words)} words")
+        raise UsageError(f"run takes the NAME of an experiment, not {len(arguments.words)} words")
     (name,) = arguments.words
     if name not in EXPERIMENTS:
-        raise ConfigError(f'no experiment "{name}"; there are {", ".join(EXPERIMENTS)}')
+        from hedgerow.cli.mistakes import did_you_mean
+
+        known = f"there are {', '.join(EXPERIMENTS)}"
+        raise UsageError(f'no experiment "{name}"; {known}{did_you_mean(name, EXPERIMENTS)}')
     file: Path | None = arguments.json
     check_json_file(file)
     experiment = import_module(EXPERIMENTS[name][0])

@@ -16,6 +16,8 @@ def check_json_file(file: Path | None) -> None:
     """Before the run, and not when its result has nowhere to go."""
     if file is not None and not file.absolute().parent.is_dir():
         raise ConfigError(f"--json {file}: there is no such directory")
+    if file is not None and file.is_dir():
+        raise ConfigError(f"--json {file}: is a directory, not a file")
 
 
 @contextmanager

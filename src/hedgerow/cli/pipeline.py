@@ -2,6 +2,7 @@
 
 `run [JOB…]` reads journals into tables until it is told to stop, `run --once` until nothing is left. SIGINT
 and SIGTERM let the batches under way finish; whatever ends it, the next run goes on where this one was.
+SIGUSR1 has `quality`, which is no stream, calculated now.
 `check` looks for damage in journals, and needs no Spark. Progress goes to standard error: one line that
 changes on a terminal, lines of what has changed elsewhere.
 """
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.cli import client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
+from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.journal.files import is_journal
 from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
+from hedgerow.net.live_line import LiveLine
 from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
 
 if TYPE_CHECKING:
@@ -31,9 +34,11 @@ if TYPE_CHECKING:
 
     from hedgerow.pipeline.progress import Progress
     from hedgerow.pipeline.queries import Settings
+    from hedgerow.pipeline.runner import Runner
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
 MAX_EVERY_S = 86_400
+MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
 MAX_DEMO_S = 3_600
 OPTION_FLAGS = {
     "startingPosition": "--start",
@@ -112,6 +117,12 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a broker that is to get a plan (default: those that journals are of); may be repeated",
     )
+    add(
+        "--plan-validity",
+        metavar="TIME",
+        default="30s",
+        help="that a plan is followed without a newer one (30s)",
+    )
     add("--share", metavar="SHARE", type=float, default=0.5, help="of topics that a plan keeps (0.5)")
     add("--capacity", metavar="N", type=int, help="topics that a plan keeps at most")
     client_options.add_login_arguments(parser.add_argument_group("at the broker").add_argument)
@@ -151,7 +162,7 @@ def _add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     start, _ = COMMANDS[arguments.command]
     if arguments.words and arguments.command not in ("run", "check"):
-        raise ConfigError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
+        raise UsageError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
     if arguments.command != "check":
         from hedgerow.pipeline.session import need_spark
 
@@ -170,7 +181,7 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments)
     with signals_as_exceptions(), _spark(arguments) as spark:
         runner = Runner(spark, settings, Teller())
-        with _stopping(runner.stop):
+        with _heeding_signals(runner):
             runner.run(jobs)
     return 0
 
@@ -238,7 +249,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     directories = [*arguments.journal, *arguments.words]
     if not directories:
-        raise ConfigError("check DIR…: which journals?")
+        raise UsageError("check DIR…: which journals?")
     is_whole = True
     for name in directories:
         report = check(Path(name))
@@ -268,12 +279,13 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
     _spark_settings(arguments)
     if not arguments.journal:
-        raise ConfigError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
+        raise UsageError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
     if arguments.tables is None:
-        raise ConfigError("where do the tables go? Give --tables DIR")
+        raise UsageError("where do the tables go? Give --tables DIR")
     if not 0 <= arguments.share <= 1 or (arguments.capacity or 0) < 0:
         raise ConfigError("--share is a number from 0 to 1, and --capacity one from 0 on")
     every_s = check_range(parse_number(arguments.every, DURATION_UNITS, A_DURATION), 0, MAX_EVERY_S)
+    validity_s = parse_number(arguments.plan_validity, DURATION_UNITS, A_DURATION)
     if arguments.broker is not None and parse_url(arguments.broker).scheme.name not in BROKER_SCHEMES:
         raise ConfigError(f"--broker {arguments.broker}: plans are published over MQTT")
     settings = Settings(
@@ -289,6 +301,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         connect=_connect_options(arguments),
         ignore_missing=arguments.ignore_missing,
         plan_for=tuple(arguments.plan_for),
+        plan_validity_s=check_range(validity_s, MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S),
         share=arguments.share,
         capacity=arguments.capacity,
     )
@@ -356,15 +369,18 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal asks for a stop, the second one ends it."""
+def _heeding_signals(runner: Runner) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks for a stop, the second one ends it. SIGUSR1 asks for summaries."""
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        stop()
+    def stop(number: int, frame: FrameType | None) -> None:
+        runner.stop()
         signal.signal(number, before[number] or signal.SIG_DFL)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before: dict[int, Any] = {number: signal.signal(number, handle) for number in numbers}
+    def summarise(number: int, frame: FrameType | None) -> None:
+        runner.summarise_soon()
+
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGUSR1: summarise}
+    before: dict[int, Any] = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
@@ -376,17 +392,19 @@ class Teller:
     """Progress for people."""
 
     def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
+        self._terminal = LiveLine(sys.stderr) if sys.stderr.isatty() else None
         self._said: dict[str, tuple[str, float]] = {}
 
     def __call__(self, progress: Progress) -> None:
         line = progress.line()
-        if self._is_terminal and progress.state == "running":
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        if self._terminal is not None and progress.state == "running":
+            self._terminal.show(line)
             return
         state, at = self._said.get(progress.job, ("", 0.0))
         now = time.monotonic()
         if progress.state != state or now - at >= QUIET_S:
             self._said[progress.job] = (progress.state, now)
-            begin = "\r\x1b[K" if self._is_terminal else ""
-            print(f"{begin}{line}", file=sys.stderr, flush=True)
+            if self._terminal is not None:
+                self._terminal.say(line)
+            else:
+                print(line, file=sys.stderr, flush=True)

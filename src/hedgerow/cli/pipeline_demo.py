@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,12 @@ from hedgerow.errors import ConfigError
 from hedgerow.lab.farm import FIELDS, HOUSE, Farm
 from hedgerow.lab.pipeline_report import write_report
 from hedgerow.message import MessageId
+from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
 from hedgerow.pipeline.queries import JOBS, Settings
+from hedgerow.pipeline.reckoning import reckon
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
+from hedgerow.pipeline.tables import load_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,21 +58,22 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
     settings = Settings(journals, str(tables), load_rules(), broker=farm.url, plan_for=FIELDS)
     with opening() as spark:
         Runner(spark, settings, tell).run(tuple(JOBS))
-        rows = spark.read.parquet(str(tables / "bronze"))
-        at_home = rows.where("client IS NULL OR transport != 'neighbour'").select(
-            "origin", "epoch", "sequence"
-        )
-        found = [MessageId(*row) for row in at_home.where("origin LIKE '%-station'").collect()]
         counted = {name: _count(spark, tables / name) for name in TABLES}
         unlike = _count(spark, tables / "anomalies", "is_anomaly")
         report = write_report(spark, str(tables), [], out / "report.html")
-    lost = len(farm.traffic.published - set(found))
-    doubled = len(found) - len(set(found))
+    reckoning = reckon(farm.traffic.published, _found_at_home(str(tables)))
     print("tables: " + ", ".join(f"{name} {count:,}" for name, count in counted.items()))
     print(f"{unlike} readings are unlike those before them")
-    print(f"bronze: {len(found)} messages of the fields, {lost} lost, {doubled} doubled")
+    print(f"bronze: {reckoning}")
     print(f"report: {report}")
-    return 1 if lost or doubled or farm.traffic.lost or farm.traffic.doubled else 0
+    return 0 if reckoning.is_even and not farm.traffic.lost and not farm.traffic.doubled else 1
+
+
+def _found_at_home(tables: str) -> Iterator[tuple[str, MessageId]]:
+    """In the journals of the nodes at which they were published."""
+    for row in load_rows(tables, "bronze", ("journal", "transport", "origin", "epoch", "sequence")):
+        if row["transport"] not in HOP_TRANSPORTS:
+            yield row["journal"], MessageId(row["origin"], row["epoch"], row["sequence"])
 
 
 def _count(spark: SparkSession, table: Path, condition: str = "true") -> int:

@@ -8,11 +8,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable
+from math import inf
 from pathlib import Path
 
 import hedgerow
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
+from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError, RefusedError
 
 EXAMPLES = """\
@@ -62,14 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target(arguments, client_options.take_url(words))
     topic = arguments.topic or target.topic or (words.pop(0) if words else None)
     if topic is None:
-        raise ConfigError("no topic: give it as a word, with -t, or in the URL")
+        raise UsageError("no topic: give it as a word, with -t, or in the URL")
     if _content_is_missing(arguments) and words:
         arguments.message = words.pop(0)
     if words:
-        raise ConfigError(f'what is "{words[0]}"? There are a topic and a message already')
+        raise UsageError(f'what is "{words[0]}"? There are a topic and a message already')
     if _content_is_missing(arguments):
-        raise ConfigError("no message: give it as a word, or with -m, -f, -l, -s or -n")
-    if arguments.repeat < 1 or arguments.repeat_delay < 0 or arguments.max_inflight < 1:
+        raise UsageError("no message: give it as a word, or with -m, -f, -l, -s or -n")
+    if arguments.repeat < 1 or not 0 <= arguments.repeat_delay < inf or arguments.max_inflight < 1:
         raise ConfigError("--repeat and -M are at least 1, --repeat-delay at least 0")
     target.arguments["max_in_flight"] = arguments.max_inflight
     if not arguments.stdin_line:

@@ -14,12 +14,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import hedgerow
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, write_out
+from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.sub_format import Piece, compile_format, print_payload, print_verbosely
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message
@@ -105,12 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target(arguments, client_options.take_url(words))
     filters = [*arguments.topic, *([target.topic] if target.topic else []), *words]
     if not filters and not arguments.unsubscribe and not arguments.ask:
-        raise ConfigError("no topic: give it as a word, with -t, or in the URL")
+        raise UsageError("no topic: give it as a word, with -t, or in the URL")
     for topic_filter in [*filters, *arguments.filter_out, *arguments.unsubscribe]:
         validate_filter(topic_filter)
     if arguments.count is not None and arguments.count < 1:
         raise ConfigError(f"-C {arguments.count}: at least 1")
-    if arguments.timeout is not None and arguments.timeout <= 0:
+    if arguments.timeout is not None and not 0 < arguments.timeout < inf:
         raise ConfigError(f"-W {arguments.timeout:g}: more than 0 seconds")
     if arguments.no_retained and arguments.retained_only:
         raise ConfigError("-R and --retained-only leave nothing")

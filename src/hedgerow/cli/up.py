@@ -3,7 +3,8 @@
 On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
 connections; for a relay, `relaying HOST:PORT`. The log goes to standard error. SIGTERM and SIGINT stop the
 node in order, the second one at once; SIGHUP reads the passwords, the access rules, the multicast keys and
-the files of neighbours and fixed brokers again.
+the files of neighbours and fixed brokers again. A service manager that speaks systemd's protocol is told when
+the node serves, that it lives, and when it stops.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from hedgerow.errors import ConfigError
+from hedgerow.cli.parsing import UsageError
 from hedgerow.net import config, logs
+from hedgerow.net.notify import ServiceManager
 from hedgerow.net.server import Server
 
 logger = logging.getLogger(__name__)
@@ -51,16 +53,18 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     refuse_words(arguments)
-    return run_node(arguments, config.NODE, listening_lines)
+    return run_node(arguments, config.from_arguments, listening_lines)
 
 
 def run_node(
-    arguments: argparse.Namespace, kind: config.Kind, describe: Callable[[Server], list[str]]
+    arguments: argparse.Namespace,
+    read: Callable[[argparse.Namespace], config.Config],
+    describe: Callable[[Server], list[str]],
 ) -> int:
     """Run what was asked for until it is told to stop; `describe` says what is printed when it serves."""
     # Its default action would end a node whose files are being changed, and reloaded, while it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    configuration = config.from_arguments(arguments, kind)
+    configuration = read(arguments)
     logs.set_up(configuration.log_format, configuration.log_level)
     raise_file_limit()
     with asyncio.Runner(loop_factory=loop_factory(arguments.loop)) as runner:
@@ -80,8 +84,8 @@ def refuse_words(arguments: argparse.Namespace) -> None:
     if arguments.words:
         word = arguments.words[0]
         if "multicast.topics" in vars(arguments):
-            raise ConfigError(f"{word}: give each filter its own --multicast")
-        raise ConfigError(f'what is "{word}"? There are options alone')
+            raise UsageError(f"{word}: give each filter its own --multicast")
+        raise UsageError(f'what is "{word}"? There are options alone')
 
 
 def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
@@ -96,6 +100,10 @@ async def serve(
     configuration: config.Config, describe: Callable[[Server], list[str]] = listening_lines
 ) -> None:
     server = Server(configuration)
+    if configuration.dashboard and (configuration.http or configuration.https):
+        from hedgerow.web.dashboard import attach
+
+        attach(server)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -113,7 +121,10 @@ async def serve(
     kept = f"in {configuration.data}" if configuration.data else "in memory only"
     logger.info("node %s is up; what it keeps is kept %s", server.node_id, kept)
     warn_of_passing_name(configuration)
+    manager = ServiceManager()
+    manager.ready(f"node {server.node_id} is up")
     await stop.wait()
+    manager.stopping()
     logger.info("node %s is stopping", server.node_id)
     await server.stop()
     logger.info("node %s has stopped", server.node_id)

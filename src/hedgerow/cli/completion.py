@@ -1,0 +1,113 @@
+"""`hedgerow completion bash|zsh|fish`: print what makes a shell complete commands, options and values.
+
+The script is made of the parsers themselves. It completes commands, options, words and values that are one of
+a few, and the names of files and directories where the help says FILE or DIR. For a value of which nothing is
+known it offers nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from hedgerow.cli import COMMANDS, make_parser
+from hedgerow.cli.completion_scripts import (
+    ANYTHING,
+    DIRECTORY,
+    FILE,
+    NOTHING,
+    SHELLS,
+    Command,
+    Option,
+    Value,
+)
+
+EXAMPLES = """\
+to try it in this shell:
+  source <(hedgerow completion bash)
+to keep it:
+  hedgerow completion bash > ~/.local/share/bash-completion/completions/hedgerow
+  hedgerow completion zsh > ~/.zfunc/_hedgerow      (with fpath+=~/.zfunc before compinit in ~/.zshrc)
+  hedgerow completion fish > ~/.config/fish/completions/hedgerow.fish
+"""
+
+KINDS = {"FILE": FILE, "PATH": FILE, "DIR": DIRECTORY}
+"""By what the help calls a value."""
+
+# Values and words that a parser takes as any text, since it is the command that reads them: the module and
+# its table of those that there are.
+VALUES_OF: dict[str, tuple[str, str]] = {
+    "--log-level": ("hedgerow.net.logs", "LEVELS"),
+    "--multicast-scope": ("hedgerow.fabric.multicast.groups", "SCOPES"),
+    "--topology": ("hedgerow.fabric.topology.shapes", "TOPOLOGIES"),
+}
+WORDS_OF: dict[str, tuple[str, str]] = {"bridge": ("hedgerow.cli.bridge", "COMMANDS")}
+WORDS_AFTER: dict[tuple[str, str], tuple[str, str] | str] = {
+    ("bridge", "new"): FILE,
+    ("lab", "run"): ("hedgerow.lab.experiments", "EXPERIMENTS"),
+    ("pipeline", "run"): ("hedgerow.cli.pipeline", "JOBS"),
+    ("pipeline", "check"): DIRECTORY,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of: {', '.join(SHELLS)}")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    print(SHELLS[arguments.shell](commands()), end="")
+    return 0
+
+
+# What there is to complete
+
+
+def commands() -> list[Command]:
+    found = [read_command(name) for name in COMMANDS]
+    names = Value(ANYTHING, tuple(COMMANDS))
+    return [*found, Command("help", "say more about a command", (), names, {})]
+
+
+def read_command(name: str) -> Command:
+    """A command as its parser knows it."""
+    options = []
+    words = Value(ANYTHING, _table(*WORDS_OF[name])) if name in WORDS_OF else None
+    for action in make_parser(name)._actions:
+        if action.option_strings:
+            if action.help != argparse.SUPPRESS:
+                options.append(_option(action))
+        elif words is None:
+            words = Value(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
+    after = {word: _words_after(each) for (command, word), each in WORDS_AFTER.items() if command == name}
+    return Command(name, COMMANDS[name][1], tuple(options), words or Value(NOTHING), after)
+
+
+def _option(action: argparse.Action) -> Option:
+    value = _value(action)
+    for name in action.option_strings:
+        if name in VALUES_OF:
+            value = Value(ANYTHING, _table(*VALUES_OF[name]))
+    return Option(tuple(action.option_strings), value, _plain_help(action))
+
+
+def _value(action: argparse.Action) -> Value:
+    if action.nargs == 0:
+        return Value(NOTHING)
+    if action.choices is not None:
+        return Value(ANYTHING, tuple(map(str, action.choices)))
+    called = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    return Value(KINDS.get(called, ANYTHING))
+
+
+def _words_after(where: tuple[str, str] | str) -> Value:
+    return Value(where) if isinstance(where, str) else Value(ANYTHING, _table(*where))
+
+
+def _table(module: str, name: str) -> tuple[str, ...]:
+    return tuple(getattr(import_module(module), name))
+
+
+def _plain_help(action: argparse.Action) -> str:
+    return (action.help or "").replace("%%", "%").replace("%(default)s", str(action.default))
