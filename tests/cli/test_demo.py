@@ -15,8 +15,13 @@ from typing import IO
 
 import pytest
 
-SUMMARY = re.compile(r"^(\d+) published on 9 topics, (\d+) delivered, 0 lost, 0 doubled$")
+from hedgerow.cli import main
+
+SUMMARY = re.compile(
+    r"^([\d,]+) messages published, ([\d,]+) deliveries made, 0 lost, 0 doubled$", re.MULTILINE
+)
 FIRST_OUTPUT_S = 3.0
+ENDED_S = 50.0
 
 
 @contextmanager
@@ -24,7 +29,13 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "hedgerow", "demo", *arguments]
     environment = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder)}
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         yield process
@@ -38,33 +49,65 @@ def readable(process: subprocess.Popen[str]) -> IO[str]:
     return process.stdout
 
 
-def test_it_runs_for_the_seconds_asked_and_loses_nothing(tmp_path: Path) -> None:
+def check(output: str, folder: Path) -> None:
+    for number in range(1, 6):
+        assert f"[{number}/5]" in output, output
+    summary = SUMMARY.search(output)
+    assert summary is not None, output
+    published, delivered = (int(count.replace(",", "")) for count in summary.groups())
+    assert 100 < published < delivered
+    assert "\x1b" not in output
+    assert list(folder.iterdir()) == []
+
+
+def test_the_story_is_told_and_nothing_is_lost_or_left(tmp_path: Path) -> None:
     started_at = time.monotonic()
-    with demo(tmp_path, "--headless", "--seconds", "1.5") as process:
+    with demo(tmp_path, "--headless", "--seconds", "8", "--no-spark") as process:
         first = readable(process).readline()
         assert time.monotonic() - started_at < FIRST_OUTPUT_S
-        assert re.match(r"a node serves mqtt://127\.0\.0\.1:\d+ and ws://127\.0\.0\.1:\d+;", first)
-        output, _ = process.communicate(timeout=20)
+        assert first.startswith("a farm on this machine")
+        output, _ = process.communicate(timeout=ENDED_S)
         assert process.returncode == 0, output
-    lines = output.splitlines()
-    summary = SUMMARY.match(lines[-1])
-    assert summary is not None, output
-    assert int(summary[1]) == int(summary[2]) >= 9
-    readings = [line for line in lines if re.fullmatch(r"[\d:]{8}  field/\d/\w+ +-?[\d.]+ \S+", line)]
-    assert len(readings) == int(summary[2])
-    assert len({line.split()[1] for line in readings}) == 9
-    assert "a visitor finds the notice, which is retained: hay is cut on Friday" in lines
-    assert "\x1b" not in output
+    assert re.search(r"^dashboard http://127\.0\.0\.1:\d+/$", output, re.MULTILINE), output
+    check(output, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_a_signal_ends_it_in_order_with_the_summary_so_far(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path, "--headless", "--no-spark") as process:
+        for line in readable(process):
+            if line.startswith("[1/5]"):
+                break
+        os.killpg(process.pid, number)  # as a terminal does
+        output, _ = process.communicate(timeout=ENDED_S)
+        assert process.returncode == 0, output
+    assert "ended before the story was; so far:" in output
+    assert SUMMARY.search(output), output
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_it_with_its_summary(tmp_path: Path, number: signal.Signals) -> None:
-    with demo(tmp_path, "--headless") as process:
-        for line in readable(process):
-            if "field/3/wind" in line:
-                break
-        process.send_signal(number)
-        output, _ = process.communicate(timeout=20)
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9"])
+def test_a_story_has_some_seconds(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", f"--seconds={seconds}"]) == 2
+    assert f"--seconds {float(seconds):g}: more than 0" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_the_plan_comes_from_spark(tmp_path: Path) -> None:
+    with demo(tmp_path, "--headless", "--seconds", "20") as process:
+        output, _ = process.communicate(timeout=250)
         assert process.returncode == 0, output
-    assert SUMMARY.match(output.splitlines()[-1]), output
+    assert "the plan of hot topics has come from Spark" in output
+    found = re.search(
+        r"^in Spark: ([\d,]+) of ([\d,]+) messages, 0 lost, 0 doubled\n"
+        r"its jobs made of them ([\d,]+) readings, .* on \d+ links 0 messages ",
+        output,
+        re.MULTILINE,
+    )
+    assert found is not None, output
+    summary = SUMMARY.search(output)
+    assert summary is not None
+    assert found[1] == found[2] == summary[1]
+    assert int(found[3].replace(",", "")) > 100
+    check(output, tmp_path)
