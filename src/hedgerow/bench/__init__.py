@@ -3,7 +3,8 @@
 `report` holds what every bench shares (rows, table, JSON, progress), `peers` the brokers as child
 processes, `wire` the bytes they are spoken to with, `loader` and `latency` the two drivers, `rounds` how they
 take turns. `broker`, `bridge` and `federation` (both on `end_to_end` and `lossy`), `multicast` (with
-`multicast_team` and `multicast_participant`) and `sensors` (with `udp_echo`) are the benches.
+`multicast_team` and `multicast_participant`), `sensors` (with `udp_echo`) and `dashboard` (with
+`dashboard_fabric`, `dashboard_reader` and `browser`) are the benches.
 """
 
 from __future__ import annotations
