@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import MISSING, fields
-from pathlib import Path
 
 from hedgerow.fabric.bridges.options import OPTIONS, UNSUPPORTED
 from hedgerow.fabric.bridges.section import Section, read_section
+from tests.docs.markdown import read_blocks
+from tests.programs import ROOT
 
-DOCUMENTATION = (Path(__file__).resolve().parents[3] / "docs/bridges.md").read_text()
+PAGE = ROOT / "docs/bridges.md"
+DOCUMENTATION = PAGE.read_text()
 
 
 def documented_options() -> dict[str, str]:
@@ -39,8 +41,9 @@ def test_what_is_not_supported_is_named() -> None:
 
 
 def test_the_sections_can_be_read() -> None:
-    (text,) = re.findall(r"```\n(connection.*?)```", DOCUMENTATION, re.DOTALL)
-    as_json, result, state = map(json.loads, re.findall(r"```json\n(.*?)```", DOCUMENTATION, re.DOTALL))
+    blocks = read_blocks(PAGE, "docs/bridges.md")
+    (text,) = (block.text for block in blocks if block.options.get("file") == "north.conf")
+    as_json, result, state = (json.loads(block.text) for block in blocks if block.language == "json")
     assert read_section(json.dumps(as_json)).topics == read_section(text).topics
     assert result.keys() == {"command", "connection", "ok", "reason"}
     for direction in ("out", "in"):

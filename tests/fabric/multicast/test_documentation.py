@@ -27,7 +27,7 @@ def section(title: str) -> str:
 
 def examples() -> list[bytes]:
     """The blocks of hex, without what stands beside them."""
-    blocks = re.findall(r"(?:^ {4}.*\n)+", section("An example in hex"), re.MULTILINE)
+    blocks = re.findall(r"^```text\n(.*?)^```", section("An example in hex"), re.MULTILINE | re.DOTALL)
     return [
         bytes.fromhex("".join(line.strip().split("  ")[0] for line in block.splitlines())) for block in blocks
     ]

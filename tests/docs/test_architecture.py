@@ -1,0 +1,87 @@
+"""docs/architecture.md names files that are there, and every module of the parts that it has a table of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.programs import ROOT
+
+PAGE = ROOT / "docs" / "architecture.md"
+SOURCE = ROOT / "src" / "hedgerow"
+# As paths are written on the page: from the package, or from the repository.
+PLACES = (SOURCE, ROOT, SOURCE / "net", SOURCE / "fabric", SOURCE / "mqtt")
+TOPICS = {"DOMAIN/M/event", "field/1"}  # of the examples that the page follows
+PATH = re.compile(r"(?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|toml|md)")
+
+
+def tables() -> dict[str, list[str]]:
+    """By the folder of a table "file in `X/`": the names in its first column."""
+    found: dict[str, list[str]] = {}
+    folder = None
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if heading := re.match(r"\| file in `([^`]+)/` \|", line):
+            folder = heading[1]
+        elif not line.startswith("|"):
+            folder = None
+        elif folder is not None and not cells[0].startswith("---"):
+            within, _, rest = cells[0].rpartition(":")  # "`X/`: " says where those that follow are
+            below = within.strip("`")
+            found.setdefault(folder, []).extend(below + name for name in re.findall(r"`([^`]+)`", rest))
+    return found
+
+
+def mentioned() -> set[str]:
+    """Every word in backticks, and the words of the tree."""
+    text = PAGE.read_text()
+    quoted = re.findall(r"`([^`\n]+)`", text)
+    words = {word for each in quoted for word in re.split(r"[\s,()]+", each)}
+    words |= set(re.findall(r"[\w.]+", text[: text.index("Imports point one way")]))
+    return {Path(word).stem for word in words if word} | words
+
+
+@pytest.mark.parametrize("folder", tables())
+def test_files_of_a_table_are_there(folder: str) -> None:
+    gone = [
+        name
+        for name in tables()[folder]
+        if not any((SOURCE / folder / f"{name}{ending}").exists() for ending in ("", ".py"))
+    ]
+    assert gone == []
+
+
+@pytest.mark.parametrize("folder", tables())
+def test_a_table_has_every_module_of_its_folder(folder: str) -> None:
+    named = {Path(name).name for name in tables()[folder]}
+    modules = {path.stem for path in (SOURCE / folder).glob("*.py")} - {"__init__"}
+    assert sorted(modules - named - mentioned()) == []
+
+
+def test_paths_in_backticks_are_there() -> None:
+    quoted = re.findall(r"`([^`\n]+)`", PAGE.read_text())
+    named = {word for word in quoted if PATH.fullmatch(word)} - TOPICS
+    # Paths that are relative to the part that a paragraph is about end like a file of it.
+    files = {path.as_posix() for path in (ROOT / "src").rglob("*") if path.suffix != ".pyc"}
+    files |= {
+        path.as_posix()
+        for folder in ("tests", "tools", "examples", "docs")
+        for path in (ROOT / folder).rglob("*")
+    }
+    gone = [
+        word
+        for word in named
+        if not any((place / word).exists() for place in PLACES)
+        and not any(file.endswith((f"/{word.rstrip('/')}", f"/{word}.py")) for file in files)
+    ]
+    assert sorted(gone) == []
+
+
+def test_every_part_is_in_the_tree() -> None:
+    tree = PAGE.read_text().partition("## The tree")[2].partition("\n## ")[0]
+    packages = {path.parent for path in SOURCE.rglob("__init__.py")} - {SOURCE}
+    # The lab's experiments are listed where it is written about.
+    named = {path for path in packages if path.parent != SOURCE / "lab" and path.name != "mobility"}
+    assert sorted(path.name for path in named if f"{path.name}/" not in tree) == []

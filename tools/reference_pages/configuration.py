@@ -1,0 +1,195 @@
+"""docs/reference/configuration.md: every key, from the table of keys, the defaults and what readers refuse.
+
+A reader says in its error what it takes: what it makes of values that nothing can mean tells the kind of its
+values and their range.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from hedgerow.errors import ConfigError
+from hedgerow.mqtt.broker.limits import KIB, MIB, Limits
+from hedgerow.net import config
+from hedgerow.net.federation import keys as federation_keys
+from hedgerow.net.keys import ALL_KEYS, LISTENERS
+from hedgerow.net.sensor_config import read_sensor_topics
+from hedgerow.net.values import DURATION_UNITS, GIB, Address, Key, read_boolean
+from reference_pages.source import code, head, said_of, table
+
+_TEXTS = tomllib.loads(Path(__file__).with_name("configuration_notes.toml").read_text())
+SECTION_TEXTS: dict[str, str] = _TEXTS["sections"]
+DEFAULTS: dict[str, str] = _TEXTS["defaults"]
+NOTES: dict[str, str] = _TEXTS["notes"]
+
+# Where the value of a key is in `Config`, if not under the last part of its name.
+FIELDS = {
+    **config.FIELDS,
+    **{f"federation.{name}": field for name, field in federation_keys.FIELDS.items()},
+    "journal.max_age": "max_age_s",
+    "sensors.subscription_expiry": "subscription_expiry_s",
+}
+# By command: those that take keys as flags.
+KINDS = {
+    kind.command.removeprefix("hedgerow "): kind
+    for kind in vars(config).values()
+    if isinstance(kind, config.Kind)
+}
+# Nothing, nothing sensible, and numbers beyond everything: who reads them says what it would take.
+PROBES: tuple[object, ...] = ("\x7f", -(10**30), 0, 10**30, 999_999_999)
+SIZES = {"GiB": GIB, "MiB": MIB, "KiB": KIB}
+
+
+def page() -> str:
+    names = {key.name for key in ALL_KEYS}
+    if unknown := (NOTES.keys() | DEFAULTS.keys()) - names:
+        raise ConfigError(f"notes on keys that are not there: {', '.join(sorted(unknown))}")
+    lines = head(
+        "Every key of the configuration",
+        "[Configuration](../configuration.md) says how a file is written, how addresses, sizes, durations "
+        "and paths "
+        "are, and what follows from what. A key in a table stands below the table's heading in the file: "
+        "`tls.key` is `key` below `[tls]`. The column *for* names the commands that take it.",
+    )
+    for section, keys in _sections().items():
+        lines += [f"## {code(f'[{section}]') if section else 'Addresses and the node'}", ""]
+        if section in SECTION_TEXTS:
+            lines += [SECTION_TEXTS[section], ""]
+        lines += table(("key", "flag", "value", "default", "from – to", "for", ""), map(_row, keys))
+    return "\n".join(lines)
+
+
+def _sections() -> dict[str, list[Key]]:
+    sections: dict[str, list[Key]] = {}
+    for key in ALL_KEYS:
+        section, dot, _ = key.name.partition(".")
+        sections.setdefault(section if dot else "", []).append(key)
+    return sections
+
+
+def _row(key: Key) -> tuple[str, ...]:
+    kind, span = _what_it_takes(key)
+    flag = f"`--limit {key.name.partition('.')[2]}=…`" if key.flag == "--limit" else code(key.flag)
+    return code(key.name), flag, _value(key, kind), _default(key, kind), span, _commands(key), _text(key)
+
+
+def _commands(key: Key) -> str:
+    return ", ".join(name for name, kind in KINDS.items() if key in kind.keys)
+
+
+def _text(key: Key) -> str:
+    if key.name.startswith("limits."):
+        text = said_of(Limits)[key.name.partition(".")[2]]
+    else:
+        # The flag's help also tells what has a column of its own here.
+        text = re.sub(r"(; may be repeated(, the best first)?)?( \([^()]*\))?$", r"\2", key.help)
+    if text.split()[0][1:].islower():  # not of QoS and its like
+        text = text[0].lower() + text[1:]
+    note = NOTES.get(key.name, "")
+    return f"{text.rstrip('.')}. {note}" if note else text.rstrip(".")
+
+
+def _value(key: Key, kind: str) -> str:
+    if key.read is read_boolean:
+        return "`true` or `false`"
+    if key.read is read_sensor_topics:
+        return f"a table; as a flag {code(key.metavar)}"
+    value = kind or (code(key.metavar) if key.metavar else "")
+    return f"{value}, or a list" if key.repeated else value
+
+
+# What a reader takes
+
+
+def _what_it_takes(key: Key) -> tuple[str, str]:
+    """The kind of its values in words, if the reader says one, and their range."""
+    refusals = [_refusal(key, probe) for probe in PROBES]
+    kind = ""
+    for refusal in refusals:
+        if found := re.search(r"is none of (.+)$", refusal) or re.search(r": there are (.+)$", refusal):
+            return " or ".join(map(code, re.split(r", | and ", found[1]))), ""
+        if found := re.search(r"is not (a (?:size|duration|whole number|number))\b", refusal):
+            kind = kind or found[1]
+    for refusal in refusals:
+        if found := re.search(r"is not from ([0-9.e+]+|inf) to ([0-9.e+]+|inf)\b", refusal):
+            low, high = (_amount(float(bound), kind) for bound in found.groups())
+            return kind, f"{low} – {high}" if "e+" not in high else f"{low} or more"
+    return kind, ""
+
+
+def _refusal(key: Key, probe: object) -> str:
+    try:
+        key.read(probe, Path("/nowhere"))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _amount(number: float, kind: str) -> str:
+    if number == float("inf"):
+        return "never"
+    units = SIZES if kind == "a size" else _durations() if kind == "a duration" else {}
+    for unit, size in units.items():
+        if number >= size and (number / size).is_integer():
+            return f"{number / size:,.15g} {unit}"
+    return f"{number:,.15g}"
+
+
+def _durations() -> dict[str, float]:
+    """The longest first; the smallest for what is less than a second."""
+    return dict(sorted(DURATION_UNITS.items(), key=lambda item: -item[1]))
+
+
+# Defaults
+
+
+def _default(key: Key, kind: str) -> str:
+    if key.name in DEFAULTS:
+        return DEFAULTS[key.name]
+    if key.name not in (*LISTENERS, "udp"):
+        return _show(_find_default(key), kind)
+    shown = {
+        name: _show(getattr(each.defaults, key.name) or "off", kind)
+        for name, each in KINDS.items()
+        if key in each.keys
+    }
+    first, *others = shown.items()
+    return "; ".join([first[1], *(f"{name}: {text}" for name, text in others if text != first[1])])
+
+
+def _show(value: object, kind: str) -> str:
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    if value is None or value in ((), frozenset(), ""):
+        return "none"
+    if isinstance(value, dict):
+        return code("{" + ", ".join(f'{number:02} = "{topic}"' for number, topic in value.items()) + "}")
+    if isinstance(value, tuple) and all(isinstance(each, Address) for each in value):
+        return code(", ".join(f'"{each}"' for each in value))
+    if isinstance(value, int | float):
+        text = _amount(value, kind)
+        text = text.replace(",", "")  # which nobody may write
+        return code(text if text.replace(".", "").isdigit() else f'"{text}"')
+    return code(f'"{value}"')
+
+
+def _find_default(key: Key) -> object:
+    """Where `Config` has it: beside the others, in its section, or in the settings within that."""
+    section, dot, name = key.name.partition(".")
+    name = FIELDS.get(key.name, name if dot else section)
+    places: list[Any] = [config.NODE.defaults]
+    if dot:
+        part = getattr(config.NODE.defaults, section, None)
+        parts = [getattr(part, field.name) for field in fields(part)] if is_dataclass(part) else []
+        places = [part, *parts, config.NODE.defaults]
+    if section == "tls":  # of which there is none by default
+        default = next(field.default for field in fields(config.Tls) if field.name == name)
+        return None if default is MISSING else default
+    for place in places:
+        if is_dataclass(place) and name in {field.name for field in fields(place)}:
+            return getattr(place, name)
+    raise LookupError(f"nobody knows the default of {key.name}")

@@ -1,0 +1,194 @@
+"""docs/reference/frames.md: what travels between Hedgerows: versions, kinds, layouts and limits."""
+
+from __future__ import annotations
+
+from struct import calcsize
+
+from hedgerow import message
+from hedgerow.fabric.bridges import stamp_codec
+from hedgerow.fabric.delegation import codec as delegation_codec
+from hedgerow.fabric.delegation import limits as delegation_limits
+from hedgerow.fabric.delegation import publications
+from hedgerow.fabric.federation import limits as federation_limits
+from hedgerow.fabric.federation import wire as federation_wire
+from hedgerow.fabric.multicast import frame as multicast_frame
+from hedgerow.fabric.multicast import limits as multicast_limits
+from hedgerow.fabric.overlay import wire as overlay_wire
+from hedgerow.fabric.sensors import exchange, packet
+from hedgerow.fabric.tunnel import frames as tunnel_frames
+from hedgerow.journal import frame as journal_frame
+from hedgerow.mqtt import extension, ids
+from hedgerow.mqtt.broker.neighbours import PROOF_PROPERTY
+from reference_pages.source import code, drawing, head, kinds, layout, limits, table
+
+HEAD_OF_RUNS = "What messages in a row have in common. Of all runs first the first field, then the next:"
+
+
+def page() -> str:
+    lines = head(
+        "Frames, packets and payloads",
+        "What Hedgerows say to each other, beside MQTT itself. Each reader takes what anybody may have "
+        "sent, and "
+        "drops what is not in its form; a version that it does not know is not in its form.",
+    )
+    for part in (
+        _multicast,
+        _sensors,
+        _federation,
+        _overlay,
+        _tunnel,
+        _delegation,
+        _bridges,
+        _journal,
+        _mqtt,
+    ):
+        lines += part()
+    return "\n".join(lines)
+
+
+def _multicast() -> list[str]:
+    return [
+        *_heading(
+            "Multicast frames",
+            f"Version {multicast_frame.VERSION}. [Multicast](../multicast.md) draws them "
+            "byte by byte, and says what each is for. Every frame begins with this header, big-endian:",
+        ),
+        *layout(multicast_frame.HEADER, multicast_frame.Header._fields),
+        *_heading("Kinds of multicast frames", level=3),
+        *kinds(multicast_frame.Kind),
+        *_heading("Flags of multicast frames", level=3),
+        *kinds(multicast_frame.Flags),
+        *_heading("Limits of multicast", level=3),
+        *limits(multicast_frame, "MAX_", "TAG_", "DATAGRAM_"),
+        *limits(multicast_limits, "MAX_"),
+    ]
+
+
+def _sensors() -> list[str]:
+    return [
+        *_heading(
+            "Sensor packets",
+            "[UDP sensors](../sensors.md) has the protocol whole. A packet is a header of "
+            f"{packet.HEADER_BYTES} ASCII digits, and the payload to the end of the datagram:",
+        ),
+        *drawing(packet, "bytes 0–4"),
+        *limits(packet, "MAX_", "DEFAULT_"),
+        *limits(exchange, "MAX_"),
+    ]
+
+
+def _federation() -> list[str]:
+    return [
+        *_heading(
+            "Federation packets",
+            f"Version {federation_wire.VERSION}. A packet is the version, the kind, and "
+            "entries of that kind up to its end. Numbers are little-endian in groups of seven bits, texts "
+            "UTF-8 behind "
+            "their length, and of a row of filters each says how many bytes it shares with the one before.",
+        ),
+        *kinds(federation_wire.Kind),
+        *limits(federation_limits, "MAX_"),
+    ]
+
+
+def _overlay() -> list[str]:
+    allowed = {
+        kind: f"{low} to {high} of them" if high > 1 else ("one of them" if low else "")
+        for kind, (low, high) in overlay_wire.PEERS_ALLOWED.items()
+    }
+    return [
+        *_heading("Overlay packets", f"Version {overlay_wire.VERSION}, in network byte order:"),
+        *drawing(overlay_wire, "version 1"),
+        *kinds(overlay_wire.Kind, allowed),
+        *limits(overlay_wire, "MAX_", "PROOF_"),
+    ]
+
+
+def _tunnel() -> list[str]:
+    return [
+        *_heading("Tunnel frames", f"Version {tunnel_frames.VERSION}, in network byte order:"),
+        *drawing(tunnel_frames, "version 1"),
+        *kinds(tunnel_frames.Kind),
+        *limits(tunnel_frames, "MAX_", "NONCE_", "PROOF_"),
+    ]
+
+
+def _delegation() -> list[str]:
+    sides = (("mobile", publications.FROM_MOBILE), ("fixed", publications.FROM_FIXED))
+    rows = []
+    for kind, action in publications.ACTIONS.items():
+        who = " and ".join(side for side, written in sides if kind in written)
+        rows.append((str(kind.value), code(kind.name), code(action), who))
+    return [
+        *_heading(
+            "Delegation",
+            f"Version {delegation_codec.VERSION}. What mobile and fixed brokers write to each "
+            "other, on topics `DOMAIN/BROKER/ACTION`. Each payload begins with this header, big-endian:",
+        ),
+        *layout(delegation_codec._HEADER, ("version", "kind", *publications.Header._fields)),
+        *table(("number", "name", "action", "from"), rows),
+        *limits(delegation_limits, "MAX_"),
+    ]
+
+
+def _bridges() -> list[str]:
+    return [
+        *_heading(
+            "Bridges at one broker",
+            f"Version {stamp_codec.VERSION}. What bridges tell each other at a broker "
+            "that is not ours, so that its messages have ids. Big-endian:",
+        ),
+        *drawing(stamp_codec, "presence"),
+        *limits(stamp_codec, "MAX_", "FINGERPRINT_"),
+    ]
+
+
+def _journal() -> list[str]:
+    names = ["marker", *journal_frame.Frame._fields[1:]]
+    rows = [(code(name), str(calcsize(f"<{kind}"))) for name, kind in journal_frame.RUN_FIELDS.items()]
+    return [
+        *_heading(
+            "Journal frames",
+            "The messages of one commit. [The journal](../journal.md) says how it is read. Little-endian:",
+        ),
+        *drawing(journal_frame, "header"),
+        *_heading("The header of a journal frame", "And a CRC-32 of it behind it.", level=3),
+        *layout(journal_frame.HEADER, names),
+        *_heading("The runs of a journal frame", HEAD_OF_RUNS, level=3),
+        *table(("field", "bytes"), rows),
+        *limits(journal_frame, "MAX_"),
+    ]
+
+
+def _mqtt() -> list[str]:
+    properties = {
+        ids.ID_PROPERTY: "PUBLISH: the message's id, `ORIGIN/EPOCH/SEQUENCE`",
+        ids.TIME_PROPERTY: "PUBLISH that is retained: when it was published, Unix time",
+        ids.AGE_PROPERTY: "PUBLISH: for how many seconds it has been under way",
+        ids.HELD[0]: "PUBLISH of an empty retained message: a deletion of some time ago",
+        ids.NODE_PROPERTY: "CONNECT and CONNACK: this is a node, with this name",
+        PROOF_PROPERTY: "CONNECT and CONNACK of neighbours: who says it has the federation's key",
+    }
+    return [
+        *_heading("MQTT between nodes", "User properties of MQTT 5. Ordinary clients never see them."),
+        *table(("property", "in"), ((code(name), text) for name, text in properties.items())),
+        *limits(message, "MAX_ORIGIN", "MAX_NUMBER"),
+        *_heading(
+            "The extension of MQTT, version 0xFF",
+            "For clients that are handed from broker to broker: [mobility](../mobility.md). A CONNECT of "
+            "protocol "
+            "name `MQIsdp` and this version asks for it.",
+        ),
+        "CONNACK with a code from 6 to 8, as the answer to CONNECT or at any time after it, from the server:",
+        "",
+        *drawing(extension, "0x20, remaining length"),
+        *kinds(extension.Renewal),
+        "PUBCALLBACK, from the server:",
+        "",
+        *drawing(extension, "0x00 |"),
+        *limits(extension, "MAX_", "SESSION_"),
+    ]
+
+
+def _heading(title: str, text: str = "", level: int = 2) -> list[str]:
+    return [f"{'#' * level} {title}", "", *([text, ""] if text else [])]
