@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hedgerow.fabric.multicast import topic_groups
+from hedgerow.fabric.multicast.groups import mdns_label
 from hedgerow.fabric.multicast.peers import PeerAddress
 from hedgerow.fabric.multicast.topic_groups import NamedGroups
 from hedgerow.net.clock import SteadyClock
@@ -131,6 +132,21 @@ async def test_a_publisher_that_ceases_withdraws_and_another_keeps_the_name(topi
             late.publish(topic)
             await until(lambda: late.groups.group_to_send(topic) is not None, "the group that is in use")
             assert late.chosen == ["239.255.128.0"]
+
+
+async def test_a_group_that_is_found_while_a_member_leaves_is_not_joined(topic: str) -> None:
+    async with members(1, free_udp_port()) as (leaver,):
+        leaver.subscribe(topic)
+        await until(lambda: topic in leaver._hearing, "the subscription")
+        stopping = asyncio.create_task(leaver.stop())
+        # Comes in the turn of the loop in which the member closes its sockets, before multicast DNS ends.
+        name = f"{mdns_label(topic)}.local."
+        asyncio.get_running_loop().call_soon(
+            leaver._multicast_dns._receive_address, name, "239.255.220.27", False
+        )
+        await stopping
+        assert leaver._groups.groups_to_hear(topic) == ("239.255.220.27",)
+        assert leaver._receivers._opened == {}
 
 
 async def test_members_find_each_other_and_not_those_of_another_port() -> None:

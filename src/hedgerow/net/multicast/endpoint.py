@@ -395,6 +395,8 @@ class MulticastEndpoint:
 
     def _regroup(self, topics: list[str]) -> None:
         """Multicast DNS has found out more about where these topics are."""
+        if not self._is_started:
+            return  # It hears others until its own end: a group that is joined now would be left by nobody.
         for topic in topics:
             self._senders.look_again(topic)
             if topic in self._hearing:
