@@ -14,6 +14,8 @@ import pytest
 
 import hedgerow
 from hedgerow.errors import ConfigError
+from hedgerow.fabric.bridges.far_filters import is_reserved
+from hedgerow.fabric.federation.regular import regular_filter
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net import home_assistant
@@ -27,8 +29,8 @@ from tests.net.peers import port_of, running
 from tests.waiting import take, until
 
 CONFIG = "homeassistant/device/barn/config"
-HEALTH = "hedgerow/health/barn"
-AVAILABILITY = "hedgerow/health/barn/availability"
+HEALTH = "hedgerow-health/barn"
+AVAILABILITY = "hedgerow-health/barn/availability"
 
 # Of Home Assistant's schemas: what a device, an origin, and every part of the message may hold.
 ROOT = {"device", "origin", "components", "state_topic", "availability_topic", "qos"}
@@ -100,6 +102,12 @@ async def test_a_client_is_told_of_the_device_and_its_state(tmp_path: Path) -> N
     assert named <= set(figures)
     assert figures["problem"] is None
     assert figures["clients"] >= 0
+
+
+@pytest.mark.parametrize("topic", [CONFIG, HEALTH, AVAILABILITY, "homeassistant/status"])
+def test_all_of_it_goes_to_and_from_a_foreign_broker_with_a_federator(topic: str) -> None:
+    assert regular_filter(topic) == topic
+    assert not is_reserved(topic)
 
 
 def check(discovery: dict[str, Any]) -> None:

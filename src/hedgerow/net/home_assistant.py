@@ -4,8 +4,8 @@ The node publishes retained messages at its own broker, so Home Assistant needs 
 it, or of any broker that it is federated with:
 
     PREFIX/device/OBJECT/config          what there is to see (discovery by device: Home Assistant 2024.11)
-    hedgerow/health/NODE                 the figures as JSON, every `TELL_S`, and when health has changed
-    hedgerow/health/NODE/availability    online; offline when the node stops in order
+    hedgerow-health/NODE                 the figures as JSON, every `TELL_S`, and when health has changed
+    hedgerow-health/NODE/availability    online; offline when the node stops in order
 
 A node that dies says nothing. So each entity has `expire_after`: its value is unavailable when it was not
 told for so long. When Home Assistant says `online` at PREFIX/status, all is published again, at most once a
@@ -31,7 +31,9 @@ from hedgerow.net.version import installed_version
 if TYPE_CHECKING:
     from hedgerow.net.server import Server
 
-HEALTH_TOPIC = "hedgerow/health/"
+# Not below `hedgerow/`, which each broker keeps for itself: Home Assistant's is most often a Mosquitto that a
+# federator stands beside.
+HEALTH_TOPIC = "hedgerow-health/"
 TELL_S = 10.0
 LOOK_S = 1.0
 EXPIRE_AFTER_S = 35  # three times told in vain, and a little
