@@ -17,6 +17,7 @@ from hedgerow.net.programs import free_port
 from tests.cli.serving import Serving
 from tests.conftest import StartNode
 from tests.programs import wait_until
+from tests.waiting import PATIENCE_S
 
 StartSidecar = Callable[..., Serving]
 
@@ -112,6 +113,28 @@ def test_what_can_never_work_is_one_line_and_a_status(
 ) -> None:
     (tmp_path / "short").write_text("short")
     assert refuse("federate", *arguments, cwd=tmp_path).startswith(f"hedgerow federate: {line}")
+
+
+@pytest.mark.parametrize("federates", [True, False])
+def test_beside_a_node_of_ours_it_says_once_what_to_do_instead_and_ends(
+    hedgerow_node: StartNode, tmp_path: Path, federates: bool
+) -> None:
+    neighbour = ["--neighbour", f"mqtt://127.0.0.1:{free_port()}"] if federates else []
+    node = hedgerow_node("--id", "barn", *neighbour)
+    url = node.urls["mqtt"]
+    beside = Serving(tmp_path, "federate", "--broker", url, "--id", "field")
+    try:
+        assert beside.process.wait(PATIENCE_S) == 2
+    finally:
+        beside.end()
+    last = beside.log.splitlines()[-1]
+    assert last == (
+        f"hedgerow federate: {url} is the Hedgerow node barn, which federates itself:"
+        " start it by `hedgerow up --id barn --neighbour URL`, and nothing beside it"
+    )
+    assert beside.log.count("which federates itself") == 1
+    assert "has stopped" in beside.log
+    wait_until(lambda: node.log.count("a federator beside a node, which federates itself") == 1, "the log")
 
 
 def test_up_takes_the_options_of_federation_but_stands_beside_nobody(

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hedgerow.cli.parsing import UsageError
+from hedgerow.errors import ConfigError
 from hedgerow.net import config, logs
 from hedgerow.net.notify import ServiceManager
 from hedgerow.net.server import Server
@@ -105,6 +106,13 @@ async def serve(
 
         attach(server)
     stop = asyncio.Event()
+    hopeless: list[ConfigError] = []
+
+    def give_up(error: ConfigError) -> None:
+        hopeless.append(error)
+        stop.set()
+
+    server.on_hopeless = give_up
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop_signal, stop)
@@ -128,6 +136,8 @@ async def serve(
     logger.info("node %s is stopping", server.node_id)
     await server.stop()
     logger.info("node %s has stopped", server.node_id)
+    if hopeless:
+        raise hopeless[0]
 
 
 def warn_of_passing_name(configuration: config.Config) -> None:

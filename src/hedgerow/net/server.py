@@ -17,6 +17,7 @@ import re
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,8 @@ class Server:
         self.routes: dict[str, Handler] = {}  # of the HTTP port, by path
         self.actions: dict[str, Handler] = {}  # and those for POST
         self.stopping = False
+        self.on_hopeless: Callable[[ConfigError], None] = _log_hopeless
+        """What was asked for turned out to be wrong while the node ran, and no time makes it right."""
         self.sensors: Sensors | None = None
         self.multicast: MulticastGateway | None = None
         self.bridges: Bridges | None = None
@@ -397,6 +400,10 @@ class Server:
         if self.event_log.deadline is not None:
             self.wake_at(self.event_log.deadline)
         self.flush()
+
+
+def _log_hopeless(error: ConfigError) -> None:
+    logger.error("%s", error)
 
 
 async def _open_store(directory: Path) -> Store:

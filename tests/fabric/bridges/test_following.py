@@ -638,3 +638,28 @@ def test_the_state_names_filters_while_they_are_few(network: Network, north: Nod
     for number in range(MAX_SHOWN):
         bridge.ask_for(f"c/{number}")
     assert bridge.status()["topics"] == [f"1 filters out, {MAX_SHOWN + 1} in"]
+
+
+def test_a_node_of_ours_that_refuses_is_not_dialled_again(network: Network, north: Node) -> None:
+    refused_by: list[str] = []
+    scripts = network.script("far")
+    bridge = follow(north)
+    bridge.on_refused_by_node = refused_by.append
+    scripts[0].take_connect()
+    scripts[0].send(Connack(False, Reason.NOT_AUTHORIZED, FAR.properties))
+    network.advance(60)
+    assert refused_by == ["far"]
+    assert bridge.state is State.STOPPED
+    assert bridge.reason == "the far broker is the node far, which refuses: not authorized"
+    assert len(network.dialled) == 1
+    assert north.events == []
+
+
+def test_another_broker_that_refuses_is_dialled_again(network: Network, north: Node) -> None:
+    scripts = network.script("far")
+    bridge = follow(north)
+    scripts[0].take_connect()
+    scripts[0].send(Connack(False, Reason.NOT_AUTHORIZED))
+    network.advance(60)
+    assert bridge.state is not State.STOPPED
+    assert len(network.dialled) > 1

@@ -197,9 +197,13 @@ class Bridge:
         connection.end(f"the far broker refused the connection: {reason}")
 
     def handle_self(self, connection: FarConnection) -> None:
+        self._stop(connection, "the far broker is this node itself")
+
+    def _stop(self, connection: FarConnection, reason: str) -> None:
+        """Trying again would change nothing."""
         self.connection = None
         connection.end("")
-        self._become(State.STOPPED, "the far broker is this node itself", self.broker.now)
+        self._become(State.STOPPED, reason, self.broker.now)
 
     def handle_connected(self, connection: FarConnection) -> None:
         """CONNACK came; the subscriptions are yet to be answered."""

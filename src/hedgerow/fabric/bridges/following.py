@@ -35,7 +35,8 @@ MAX_SHOWN = 20  # filters, in the bridge's state
 
 class FollowingBridge(Bridge):
     """`on_connected(is_first)`: before it subscribes; is it unknown to the far broker? `on_subscribed(filter,
-    reason code)`: what the far broker answers to each filter, each time. `on_disconnected()`."""
+    reason code)`: what the far broker answers to each filter, each time. `on_disconnected()`.
+    `on_refused_by_node(node id)`: it is a node of ours that takes no such bridge. It is dialled no more."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class FollowingBridge(Bridge):
         self.on_subscribed: Callable[[str, int], None] = lambda topic_filter, reason_code: None
         self.on_connected: Callable[[bool], None] = lambda is_first: None
         self.on_disconnected: Callable[[], None] = lambda: None
+        self.on_refused_by_node: Callable[[str], None] = lambda node_id: None
         self._listening: TopicTree[str, int] = TopicTree()  # → QoS
         self.heard_with_own: set[str] = set()  # of what is watched
         self._new_here: dict[str, Subscription] = {}  # whose retained values the far broker has not got
@@ -64,6 +66,7 @@ class FollowingBridge(Bridge):
         """Another of the same name was here, with filters that are still wanted."""
         self.far_filters, self.on_subscribed = other.far_filters, other.on_subscribed
         self.on_connected, self.on_disconnected = other.on_connected, other.on_disconnected
+        self.on_refused_by_node = other.on_refused_by_node
         self.heard_with_own = other.heard_with_own
         self._new_here.update(other._new_here)
 
@@ -181,6 +184,14 @@ class FollowingBridge(Bridge):
 
     def _connect(self, address: Address, now: float) -> FarConnection:
         return FollowingConnection(self, now, str(address))
+
+    def handle_refused(self, connection: FarConnection, reason_code: int, reason: str) -> None:
+        node_id = connection.far_node
+        if node_id is None:
+            super().handle_refused(connection, reason_code, reason)
+        else:
+            self._stop(connection, f"the far broker is the node {node_id}, which refuses: {reason}")
+            self.on_refused_by_node(node_id)
 
     def handle_end(self, connection: FarConnection, reason: str) -> None:
         was_connected = connection is self._following_connection

@@ -555,14 +555,20 @@ class Connection:
         else:
             self.refuse_connect(error.reason_code, str(error))
 
-    def refuse_connect(self, reason_code: int, reason: str, client_id: str | None = None) -> None:
+    def refuse_connect(
+        self,
+        reason_code: int,
+        reason: str,
+        client_id: str | None = None,
+        properties: Properties | None = None,
+    ) -> None:
         self.broker.stats.connections_refused += 1
         self.broker.events.append(ConnectionRefused(self.address, client_id, reason_code, reason))
         # MQTT 3.1.1 answers only what its return codes can say, and never a malformed CONNECT
         # (MQTT-3.1.4-1 there); without a readable version there is nobody to answer.
         malformed = reason_code in (Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR, Reason.PACKET_TOO_LARGE)
         if self.protocol_version == MQTT_5 or (self.protocol_version and not malformed):
-            answer = Connack(False, reason_code, self.problem(reason))
+            answer = Connack(False, reason_code, self.problem(reason) | (properties or {}))
             if self.has_room_for(codec.encode(answer, self.protocol_version)):
                 self.send_packet(answer)
         self.end(f"refused: {reason}")

@@ -16,7 +16,14 @@ from hedgerow.mqtt.broker.events import ClientConnected
 from hedgerow.mqtt.broker.ids import RIGHT_TOPIC, Inbound
 from hedgerow.mqtt.broker.mobile_link import MOBILE_SHORT_PATH, mobile_refusal
 from hedgerow.mqtt.broker.mobility import MOBILE_PREFIX, address_of, is_expected, is_kept
-from hedgerow.mqtt.broker.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, proof_of, with_proof
+from hedgerow.mqtt.broker.neighbours import (
+    ALREADY_LINKED,
+    NEIGHBOUR_PREFIX,
+    NO_SIDECAR,
+    SIDECAR_SUFFIX,
+    proof_of,
+    with_proof,
+)
 from hedgerow.mqtt.broker.peers import PEER_SHORT_PATH
 from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
@@ -105,12 +112,13 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     if is_neighbour:
         refusal = _neighbour_refusal(broker, packet, is_peer)
         if refusal == ALREADY_LINKED:
-            name: Properties = {"user_property": ((NODE_PROPERTY, broker.node_id),)}
-            connection.send_packet(Connack(False, Reason.USE_ANOTHER_SERVER, name))
+            connection.send_packet(Connack(False, Reason.USE_ANOTHER_SERVER, _own_name(broker)))
             connection.end(refusal)
             return
         if refusal is not None:
-            connection.refuse_connect(Reason.NOT_AUTHORIZED, refusal, client_id)
+            # A sidecar is to know that it will be refused for ever.
+            properties = _own_name(broker) if refusal == NO_SIDECAR else {}
+            connection.refuse_connect(Reason.NOT_AUTHORIZED, refusal, client_id, properties)
             return
     elif owner is not None and owner.username is not None and owner.username != username:
         # Nobody ends, or reads, the session of another user by guessing its client identifier.
@@ -128,7 +136,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
             answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
     if is_peer:
         answer["receive_maximum"] = broker.limits.peer_receive_maximum
-        answer["user_property"] = ((NODE_PROPERTY, broker.node_id),)
+        answer |= _own_name(broker)
     if is_neighbour and broker.neighbourhood is not None:
         node_id = client_id.removeprefix(NEIGHBOUR_PREFIX)
         proof = broker.neighbourhood.answer(node_id, proof_of(packet.properties))
@@ -185,13 +193,20 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
 def _neighbour_refusal(broker: Broker, packet: Connect, is_peer: bool) -> str | None:
     """A session of this name is that of a federated node, and of the one that it names."""
     node_id = packet.client_id.removeprefix(NEIGHBOUR_PREFIX)
+    said = node_of(packet.properties)
+    if said is not None and node_id == said + SIDECAR_SUFFIX:
+        return NO_SIDECAR
     if broker.neighbourhood is None:
         return "this node is in no federation"
     if not is_peer:
         return f"no neighbour without the right to write {RIGHT_TOPIC}"
-    if node_of(packet.properties) != node_id or packet.clean_start:
+    if said != node_id or packet.clean_start:
         return "not as a federated node connects"
     return broker.neighbourhood.refusal(node_id, proof_of(packet.properties))
+
+
+def _own_name(broker: Broker) -> Properties:
+    return {"user_property": ((NODE_PROPERTY, broker.node_id),)}
 
 
 def _take_session(

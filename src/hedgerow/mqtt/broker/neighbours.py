@@ -19,6 +19,8 @@ NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
 CONTROL_PREFIX = "$hedgerow/federation/"
 PROOF_PROPERTY = "hedgerow-proof"  # a user property of CONNECT and CONNACK: who says it has the key
 ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
+SIDECAR_SUFFIX = "-home"  # of the client id with which a sidecar connects to the broker that it stands beside
+NO_SIDECAR = "a federator beside a node, which federates itself"
 
 
 def proof_of(properties: Properties) -> str:

@@ -7,7 +7,7 @@ import ssl
 from hedgerow.fabric.bridges.section import Address, Section
 from hedgerow.fabric.bridges.values import Backoff
 from hedgerow.fabric.tunnel.frames import quote_node_id
-from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX, SIDECAR_SUFFIX
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.federation.config import FederationConfig
 from hedgerow.node.carrier import PRESENCE_TOPIC
@@ -23,7 +23,7 @@ def home_section(config: FederationConfig, home: BrokerUrl, node_id: str) -> Sec
         addresses=(Address(home.host, home.port),),
         topics=(),
         follows=True,
-        remote_clientid=f"{NEIGHBOUR_PREFIX}{node_id}-home",
+        remote_clientid=f"{NEIGHBOUR_PREFIX}{node_id}{SIDECAR_SUFFIX}",
         restart_timeout=HOME_RESTART,
         keepalive_interval_s=HOME_KEEP_ALIVE_S,
         notification_topic=PRESENCE_TOPIC + quote_node_id(node_id),

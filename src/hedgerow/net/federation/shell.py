@@ -9,6 +9,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hedgerow.errors import ConfigError
 from hedgerow.fabric.bridges.stamps import CONTROL_FILTER
 from hedgerow.fabric.federation.interests import Interests
 from hedgerow.fabric.overlay.limits import DIAL_S
@@ -90,6 +91,12 @@ class Federation:
             remembered=bridge.listened,
         )
         Home(self.machine, bridge, self.interests)
+        bridge.on_refused_by_node = partial(self._refused_by_node, home)
+
+    def _refused_by_node(self, home: BrokerUrl, node_id: str) -> None:
+        what = f"{home} is the Hedgerow node {node_id}, which federates itself"
+        instead = f"start it by `hedgerow up --id {node_id} --neighbour URL`, and nothing beside it"
+        self._server.on_hopeless(ConfigError(f"{what}: {instead}"))
 
     def _own_urls(self) -> list[BrokerUrl]:
         """What other members are told. A node whose neighbours are all given has no need to be found."""
