@@ -24,10 +24,8 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def watched(server: Server) -> AsyncIterator[Watches]:
-    watched = Watches(server)
-    yield watched
-    watched.close()
+def watched(server: Server) -> Watches:
+    return Watches(server)
 
 
 def publish(server: Server, topic: str, payload: bytes = b"x", retain: bool = False) -> None:

@@ -113,8 +113,7 @@ def _user(view: View) -> str:
 def _polling(page: Page, view: View) -> str:
     if not view.is_live or not _is_polled(page, view):
         return ""
-    query = {key: value for key, value in view.query.items() if key != LIVE}
-    address = f"{page.path}?{urlencode({**query, LIVE: '1'}, errors='replace')}"
+    address = f"{page.path}?{urlencode({**view.query, LIVE: '1'}, errors='replace')}"
     trigger = f"every {POLL_S}s"
     include = ""
     if page.is_searched:

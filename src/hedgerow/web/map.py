@@ -15,7 +15,7 @@ from html import escape
 
 from hedgerow.web.charts import milliseconds, number
 from hedgerow.web.fabric import LinkStatus, Mesh, Node
-from hedgerow.web.layout import HEIGHT, MANY, WIDTH, Point, place
+from hedgerow.web.map_layout import HEIGHT, MANY, WIDTH, Point, place
 from hedgerow.web.markup import MAX_TITLE, Part, href, ident, short, visible
 
 RADIUS = 17

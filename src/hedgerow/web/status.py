@@ -116,7 +116,7 @@ def read_meshes(payload: bytes) -> tuple[dict[str, Mesh], int]:
     told = _read(payload)
     filters = _table(told, "filters")
     names = list(filters)[:MAX_FILTERS]
-    return {name: _mesh(_is_table(filters[name])) for name in names}, _int(told, "more_filters")
+    return {name: _mesh(_as_table(filters[name])) for name in names}, _int(told, "more_filters")
 
 
 def _read(payload: bytes) -> Mapping[str, object]:
@@ -134,7 +134,7 @@ def _nothing(constant: str) -> None:
 
 
 def _link(each: object) -> LinkStatus:
-    told = _is_table(each)
+    told = _as_table(each)
     round_trip_ms = told.get("round_trip_ms")
     return LinkStatus(
         kind=_str(told, "kind"),
@@ -154,11 +154,11 @@ def _hot(each: object) -> HotTopic:
     topic, score, served = each[:3]
     if not isinstance(topic, str) or not isinstance(served, str):
         raise ValueError("a hot topic and where it is served are texts")
-    return HotTopic(topic, _is_number(score), served)
+    return HotTopic(topic, _as_number(score), served)
 
 
 def _event(each: object) -> Event:
-    told = _is_table(each)
+    told = _as_table(each)
     kind, text = _str(told, "kind")[:MAX_WORD] or "other", _str(told, "text")[:MAX_EVENT_TEXT]
     return Event(_int(told, "number"), _float(told, "at"), kind, text)
 
@@ -186,14 +186,14 @@ def _progress(told: object) -> Mapping[str, str]:
     return _texts({"": told}, "") if isinstance(told, dict) else {"told": _shown(told)}
 
 
-def _is_table(value: object) -> Mapping[str, object]:
+def _as_table(value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise ValueError("a table was expected")
     return value
 
 
 def _table(told: Mapping[str, object], key: str) -> Mapping[str, object]:
-    return _is_table(told.get(key, {}))
+    return _as_table(told.get(key, {}))
 
 
 def _list(told: Mapping[str, object], key: str, most: int) -> list[object]:
@@ -220,7 +220,7 @@ def _str(told: Mapping[str, object], key: str) -> str:
     return value
 
 
-def _is_number(value: object) -> float:
+def _as_number(value: object) -> float:
     # Nor is 1e308 one: a thousand of it is infinite, which no page can round. NaN is in no range.
     if (type(value) is int or type(value) is float) and -_MAX_INT < value < _MAX_INT:
         return value
@@ -228,7 +228,7 @@ def _is_number(value: object) -> float:
 
 
 def _float(told: Mapping[str, object], key: str) -> float:
-    return _is_number(told.get(key, 0))
+    return _as_number(told.get(key, 0))
 
 
 def _int(told: Mapping[str, object], key: str) -> int:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_WATCHES = 20
 MAX_WATCHES_OF_ONE = 5  # of one viewer, who may have as many tabs
-MAX_MESSAGES = 200
+MAX_MESSAGES = 100
 MIN_VALUES = 2_000  # retained ones that a watch begins by looking through, which takes a few milliseconds
 MAX_PER_S = 100
 MAX_BYTES = 1024 * 1024  # of payloads; the oldest messages go first, and one that is larger is cut
@@ -196,14 +196,6 @@ class Watches:
         self._server.flush()
         self._wake()
         return watch.view()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for watch in self._watches.values():
-            watch.close()
-        self._watches.clear()
 
     def _begin(self, key: Key, may_read: Callable[[str], bool]) -> Watch:
         viewer, topic_filter = key

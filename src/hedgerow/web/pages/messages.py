@@ -25,8 +25,6 @@ from hedgerow.web.view import MAX_FILTER, PAUSE, PUBLISH, MessageRow, View
 PATH = "/messages"
 TITLE = "Messages"
 
-MAX_SHOWN = 100
-
 
 def filter_of(query: Mapping[str, str]) -> str:
     """What is watched; nothing before somebody has asked. Not cut: it would be another filter."""
@@ -67,7 +65,7 @@ def render(view: View) -> Part:
         if watch.left_out
         else Part("")
     )
-    rows = [_message(row) for row in watch.messages[:MAX_SHOWN]]
+    rows = [_message(row) for row in watch.messages]
     state = badge("paused", "fair") if view.is_paused else badge("live", "good")
     return join(
         [

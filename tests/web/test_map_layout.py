@@ -6,7 +6,7 @@ from math import hypot
 
 import pytest
 
-from hedgerow.web.layout import HEIGHT, WIDTH, Point, place
+from hedgerow.web.map_layout import HEIGHT, WIDTH, Point, place
 
 COUNTS = [0, 1, 2, 3, 7, 18, 19, 50, 500]
 
