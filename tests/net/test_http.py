@@ -317,6 +317,23 @@ async def test_one_address_has_a_part_of_the_places_of_http(monkeypatch: pytest.
         assert server.sockets.admit("127.0.0.1", "mqtt")
 
 
+async def test_what_lingers_is_of_the_part_of_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "is_loopback", lambda address: False)
+    async with (
+        running(http=LOOPBACK, limits=Limits(http_connections=8)) as server,
+        asking_nothing(server, 2) as clients,
+    ):
+        for client in clients:  # They are answered, and do not hang up.
+            client.writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: len(server.sockets.lingering) == 2, "the answers")
+        assert not server.sockets.admit("127.0.0.1", "http")
+        assert server.sockets.admit("192.0.2.1", "http")
+        for client in clients:
+            await client.close()
+        await until(lambda: taken(server) == 0, "the places to be free again")
+        assert server.sockets.admit("127.0.0.1", "http")
+
+
 @pytest.mark.parametrize(
     ("files", "http", "others"),
     [(resource.RLIM_INFINITY, 256, 11_000), (100_000, 256, 11_000), (1_024, 120, 840), (20, 0, 0)],

@@ -100,15 +100,15 @@ class HttpLink(asyncio.Protocol):
         "_http",
         "_is_tls",
         "_server",
+        "_site",
         "_task",
-        "site",
         "transport",
     )
 
     def __init__(self, server: Server, listener: Listener, address: str) -> None:
         self._server = server
         self._address = address
-        self.site = site_of(address)
+        self._site = site_of(address)
         self._is_tls = listener.scheme == "https"
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head: h11.Request | None = None
@@ -117,7 +117,7 @@ class HttpLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._server.sockets.opened(is_http=True)
+        self._server.sockets.opened(self._site)
         self._server.sockets.http_links.add(self)
         self._deadline = asyncio.get_running_loop().call_later(MAX_CONNECTION_S, self.transport.abort)
 
@@ -184,7 +184,7 @@ class HttpLink(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         self._finish()
-        self._server.sockets.closed(is_http=True)
+        self._server.sockets.closed(self._site)
 
     def _send(self, response: Response, with_body: bool) -> None:
         headers = {
@@ -201,7 +201,7 @@ class HttpLink(asyncio.Protocol):
         if with_body:
             self.transport.write(response.body)
         self._finish()
-        self._server.sockets.linger(self.transport, is_http=True)
+        self._server.sockets.linger(self.transport, self._site)
 
     def _finish(self) -> None:
         self._deadline.cancel()

@@ -129,12 +129,12 @@ class Link(asyncio.Protocol):
 class Lingering(asyncio.Protocol):
     """What is left of a link that was closed from this side: waits for the peer, discards its input."""
 
-    __slots__ = ("is_http", "server", "transport")
+    __slots__ = ("http_site", "server", "transport")
 
-    def __init__(self, server: Server, transport: asyncio.Transport, is_http: bool) -> None:
+    def __init__(self, server: Server, transport: asyncio.Transport, http_site: str | None) -> None:
         self.server = server
         self.transport = transport
-        self.is_http = is_http
+        self.http_site = http_site
 
     def start(self) -> None:
         transport = self.transport
@@ -152,7 +152,7 @@ class Lingering(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.server.sockets.lingering.pop(self, None)
-        self.server.sockets.closed(is_http=self.is_http)
+        self.server.sockets.closed(self.http_site)
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.mqtt.broker.limits import Limits
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.net.keys import LISTENERS
 from hedgerow.net.link import LINGER_S, Lingering, Link
 from hedgerow.net.listener import Factory, Listener, bind
 from hedgerow.rates import RatePerAddress, is_loopback, site_of
@@ -36,7 +38,6 @@ CONNECT_BURST_S = 10  # what an address may use up at once, in seconds of its ra
 
 MQTT_SCHEMES = ("mqtt", "mqtts")
 HTTP_SCHEMES = ("http", "https")
-SCHEMES = ("mqtt", "mqtts", "ws", "wss", "http", "https")
 APPLICATION_PROTOCOLS = {"mqtts": "mqtt", "wss": "http/1.1", "https": "http/1.1"}
 
 
@@ -55,7 +56,7 @@ class Sockets:
         self._server = server
         self._listeners: list[Listener] = []
         self.open: int = 0  # all of them
-        self.http_open: int = 0  # and those of HTTP, with those that linger
+        self._http_sites: Counter[str] = Counter()  # whose those of HTTP are, with those that linger
         self.lingering: dict[Lingering, float] = {}  # and when they are aborted, soonest first
         self.http_links: set[HttpLink] = set()
         self._closed = asyncio.Event()
@@ -88,7 +89,7 @@ class Sockets:
         config = self._server.config
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._http_maximum, self._maximum = places(config, files)
-        for scheme in SCHEMES:
+        for scheme in LISTENERS:
             addresses = getattr(config, scheme)
             if not addresses:
                 continue
@@ -162,25 +163,33 @@ class Sockets:
         if self.http_open + len(opening) >= self._http_maximum:
             return f"{self._http_maximum} HTTP connections are open"
         site, share = site_of(address), max(1, int(self._http_maximum * HTTP_SHARE))
-        own = opening.count(site) + sum(link.site == site for link in self.http_links)
+        own = opening.count(site) + self._http_sites[site]
         is_full = own >= share and not is_loopback(address)
         return f"{share} HTTP connections of one address are open" if is_full else ""
 
-    def opened(self, *, is_http: bool = False) -> None:
-        self.open += 1
-        self.http_open += is_http
+    @property
+    def http_open(self) -> int:
+        return self._http_sites.total()
 
-    def closed(self, *, is_http: bool = False) -> None:
+    def opened(self, http_site: str | None = None) -> None:
+        self.open += 1
+        if http_site is not None:
+            self._http_sites[http_site] += 1
+
+    def closed(self, http_site: str | None = None) -> None:
         self.open -= 1
-        self.http_open -= is_http
+        if http_site is not None:
+            self._http_sites[http_site] -= 1
+            if not self._http_sites[http_site]:
+                del self._http_sites[http_site]
         if self._server.stopping and not self.open:
             self._closed.set()
 
     # The end
 
-    def linger(self, transport: asyncio.Transport, *, is_http: bool = False) -> None:
+    def linger(self, transport: asyncio.Transport, http_site: str | None = None) -> None:
         """Close a transport such that its last bytes arrive. See `Lingering`."""
-        lingering = Lingering(self._server, transport, is_http)
+        lingering = Lingering(self._server, transport, http_site)
         abort_at = self._server.clock() + LINGER_S
         self.lingering[lingering] = abort_at
         lingering.start()
