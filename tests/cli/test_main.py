@@ -135,14 +135,6 @@ def test_every_command_is_in_one_group_and_has_an_example() -> None:
     assert cli.EXAMPLES.keys() == cli.COMMANDS.keys()
 
 
-def test_a_command_of_no_group_is_listed_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    install(monkeypatch, lambda arguments: 0)
-    assert cli.main(["help"]) == 0
-    assert "more:\n  hedgerow test" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "--help"]) == 0

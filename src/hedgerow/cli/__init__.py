@@ -172,12 +172,9 @@ def _run(command: str, words: list[str]) -> int:
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    grouped = {name for names in GROUPS.values() for name in names}
-    groups = {**GROUPS, "more": tuple(name for name in COMMANDS if name not in grouped)}
     lines = ["usage: hedgerow COMMAND [OPTIONS]"]
-    for title, names in groups.items():
-        if names:
-            lines += ["", f"{title}:", *(f"  hedgerow {name:{width}}  {COMMANDS[name][1]}" for name in names)]
+    for title, names in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  hedgerow {name:{width}}  {COMMANDS[name][1]}" for name in names)]
     end = "hedgerow help COMMAND says more, with examples. hedgerow --version prints the version."
     return "\n".join([*lines, "", end])
 

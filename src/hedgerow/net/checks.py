@@ -229,7 +229,7 @@ def check_mdns(config: Config) -> list[Finding]:
 
 
 def check_clock(config: Config) -> list[Finding]:
-    """That it can be right, stands not on its head, and that somebody sets it."""
+    """That it can be right, is not being moved, and that somebody synchronises it."""
     if time.time() < EARLIEST:
         today = time.strftime("%Y-%m-%d", time.gmtime())
         advice = "set it: certificates are not valid yet, and what others send looks old"
