@@ -26,7 +26,7 @@ from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.journal.files import is_journal
 from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
-from hedgerow.net.live_line import LiveLine
+from hedgerow.net.progress_line import ProgressLine
 from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class Teller:
     """Progress for people."""
 
     def __init__(self) -> None:
-        self._terminal = LiveLine(sys.stderr) if sys.stderr.isatty() else None
+        self._terminal = ProgressLine(sys.stderr) if sys.stderr.isatty() else None
         self._said: dict[str, tuple[str, float]] = {}
 
     def __call__(self, progress: Progress) -> None:

@@ -20,7 +20,7 @@ from hedgerow.net import logs
 from hedgerow.net.client.dial import TlsOptions
 from hedgerow.net.client.urls import BROKER_SCHEMES, Address, parse_url
 from hedgerow.net.journal_config import JournalConfig, read_filters, read_max_age, read_max_bytes
-from hedgerow.net.live_line import LiveLine
+from hedgerow.net.progress_line import ProgressLine
 from hedgerow.net.recorder import Recorder, RecorderOptions
 from hedgerow.net.values import read_directory_path
 
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     options = _read_options(arguments)
-    terminal = LiveLine(sys.stderr) if sys.stderr.isatty() and arguments.log_format == "text" else None
+    terminal = ProgressLine(sys.stderr) if sys.stderr.isatty() and arguments.log_format == "text" else None
     logs.set_up(arguments.log_format, arguments.log_level, terminal)  # type: ignore[arg-type]
     return client_options.run(_record(options, terminal))
 
@@ -122,7 +122,7 @@ def _read_address(arguments: argparse.Namespace) -> Address:
     return address
 
 
-async def _record(options: RecorderOptions, terminal: LiveLine | None) -> int:
+async def _record(options: RecorderOptions, terminal: ProgressLine | None) -> int:
     recorder = Recorder(options)
     telling = asyncio.ensure_future(_tell(recorder, terminal))
     try:
@@ -137,7 +137,7 @@ async def _record(options: RecorderOptions, terminal: LiveLine | None) -> int:
     return 0
 
 
-async def _tell(recorder: Recorder, terminal: LiveLine | None) -> None:
+async def _tell(recorder: Recorder, terminal: ProgressLine | None) -> None:
     before, since = 0, time.monotonic()
     while True:
         await asyncio.sleep(LOG_EVERY_S if terminal is None else LINE_EVERY_S)

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TextIO
 
-from hedgerow.net.live_line import PLAIN, LiveLine
+from hedgerow.net.progress_line import PLAIN, ProgressLine
 
 _BOLD, _GREEN, _DIM = "\x1b[1m", "\x1b[32m", "\x1b[2m"
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -18,7 +18,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO, is_live: bool) -> None:
         self.is_live = is_live
-        self._line = LiveLine(stream)
+        self._line = ProgressLine(stream)
         self._has_colours = is_live and not os.environ.get("NO_COLOR")
 
     def say(self, text: str) -> None:

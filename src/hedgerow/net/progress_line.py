@@ -9,7 +9,7 @@ CLEAR = "\r\x1b[K"
 PLAIN = "\x1b[0m"
 
 
-class LiveLine:
+class ProgressLine:
     """For a stream that is a terminal. A log may have this as its stream, and is written above the line."""
 
     def __init__(self, stream: TextIO) -> None:

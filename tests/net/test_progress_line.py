@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from hedgerow.net.live_line import LiveLine
+from hedgerow.net.progress_line import ProgressLine
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def seen(stream: io.StringIO) -> list[str]:
 
 def test_each_line_is_in_place_of_the_one_before() -> None:
     stream = io.StringIO()
-    line = LiveLine(stream)
+    line = ProgressLine(stream)
     line.show("1 message")
     line.show("2 messages", "\x1b[2m")
     assert seen(stream) == ["2 messages"]
@@ -34,13 +34,13 @@ def test_each_line_is_in_place_of_the_one_before() -> None:
 
 def test_what_is_longer_than_the_terminal_is_cut_before_it_wraps() -> None:
     stream = io.StringIO()
-    LiveLine(stream).show("x" * 100)
+    ProgressLine(stream).show("x" * 100)
     assert seen(stream) == ["x" * 19]
 
 
 def test_a_line_that_stays_replaces_it() -> None:
     stream = io.StringIO()
-    line = LiveLine(stream)
+    line = ProgressLine(stream)
     line.say("first")
     line.show("50 %")
     line.say("done")
@@ -50,7 +50,7 @@ def test_a_line_that_stays_replaces_it() -> None:
 
 def test_a_log_stands_above_it() -> None:
     stream = io.StringIO()
-    line = LiveLine(stream)
+    line = ProgressLine(stream)
     handler = logging.StreamHandler(line)
     line.show("50 %")
     for text in ("one", "two"):
