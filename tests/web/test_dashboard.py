@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from hedgerow.message import Message
+from hedgerow.mqtt.broker.events import ConnectionRefused
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
+from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.server import Server
 from hedgerow.web import assets, dashboard
 from hedgerow.web.fabric import STATUS_FILTER
 from hedgerow.web.pages import PAGES
-from tests.net.peers import RawClient, connected, port_of, running
+from tests.net.peers import LOOPBACK, RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S, until
 from tests.web.browser import PASSWORD, Browser, Shown, showing, with_users
 from tests.web.statuses import status as status_of
@@ -167,6 +169,18 @@ async def test_two_federated_nodes_are_on_one_page() -> None:
         await until_page(browser, "/?live=1", "barn", "house")
         await until_page(browser, "/topics?live=1", "farm/wind")
         await until_page(browser, "/links?live=1", "barn", "up")
+
+
+async def test_a_node_for_clients_misses_no_other_wherever_they_connect() -> None:
+    async with showing(mqtt=(), ws=LOOPBACK) as shown:
+        assert "Not linked" not in (await shown.browser().get("/")).text
+
+
+async def test_who_is_refused_at_the_dashboard_is_no_reason_for_missing_links() -> None:
+    async with showing(mqtt=()) as shown:
+        refused = ConnectionRefused("192.0.2.9", None, Reason.SERVER_BUSY, "64 HTTP connections are open")
+        shown.server.event_log.write(refused, shown.server.clock())
+        assert ">Not linked to any node yet.<" in (await shown.browser().get("/")).text
 
 
 async def test_messages_of_other_nodes_are_watched() -> None:

@@ -72,6 +72,10 @@ class Config:
     home_assistant: str | None = None
     """The prefix of Home Assistant's discovery; None: it is told nothing."""
 
+    @property
+    def takes_clients(self) -> bool:
+        return bool(self.mqtt or self.mqtts or self.ws or self.wss)
+
 
 FIELDS = {
     "log.format": "log_format",

@@ -175,7 +175,7 @@ def _kind(server: Server) -> str:
         return "sidecar"
     if config.mobility.role is not None:
         return config.mobility.role
-    return "node" if config.mqtt or config.mqtts or config.ws or config.wss else "dashboard"
+    return "node" if config.takes_clients else "dashboard"
 
 
 def _link(

@@ -216,9 +216,11 @@ class Dashboard:
         """Why a node that is there to show others shows none."""
         server = self._server
         is_alone = server.federation is None or not server.federation.machine.overlay.neighbours()
-        if server.listening or not is_alone or not viewer.may_read(status.status_topic(server.node_id)):
+        may_know = viewer.may_read(status.status_topic(server.node_id))
+        if server.config.takes_clients or not is_alone or not may_know:
             return ""
-        events = server.event_log.history.newest(server.clock(), MAX_TROUBLES)
+        # Whoever was refused at this node's own port is no reason.
+        events = server.event_log.history.newest(server.clock(), MAX_TROUBLES, with_clients=False)
         reason = next((event.text for event in events if event.kind in ("lost", "refused")), "")
         return f"Not linked to any node: {reason}" if reason else "Not linked to any node yet."
 
