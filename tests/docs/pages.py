@@ -17,50 +17,54 @@ NOT_TRIED = {
 """Pages of docs/ whose blocks nobody runs, and why."""
 
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("README.md", "make demo"): ("the demo has tests of its own and no end; `make test` is what runs this"),
-    ("docs/guides/spark.md", "from hedgerow.pipeline.session import open_session"): (
-        "has no end; tests/pipeline/test_documents.py runs it"
-    ),
+    ("README.md", "make demo"): "the demo has tests of its own and no end; `make test` is what runs this",
     (
-        "docs/benchmarks.md",
-        "make bench",
-    ): ("it takes an hour; tests/bench run parts of it"),
-    ("docs/lab.md", "hedgerow lab run spohn --fast --json rows.json --out results/spohn"): (
-        "a minute of two cores; tests/lab run it smaller"
-    ),
-    ("docs/pipeline-jobs.md", "from hedgerow.pipeline.jobs.hot import hot_topics, topic_counts"): (
-        "has no end; tests/pipeline/test_documents.py runs it"
-    ),
+        "docs/guides/spark.md",
+        "from hedgerow.pipeline.session import open_session",
+    ): "has no end; tests/pipeline/test_documents.py runs it",
+    ("docs/benchmarks.md", "make bench"): "it takes an hour; tests/bench run parts of it",
+    (
+        "docs/lab.md",
+        "hedgerow lab run spohn --fast --json rows.json --out results/spohn",
+    ): "a minute of two cores; tests/lab run it smaller",
+    (
+        "docs/pipeline-jobs.md",
+        "from hedgerow.pipeline.jobs.hot import hot_topics, topic_counts",
+    ): "has no end; tests/pipeline/test_documents.py runs it",
     (
         "docs/pipeline-jobs.md",
         "hedgerow pipeline sweep --tables tables --set redundancy=1,2,3 --set nodes=10,50,100 --seeds 5",
-    ): ("Spark, for minutes; tests/pipeline sweep less"),
-    ("docs/pipeline-jobs.md", "hedgerow lab run spohn --out results/spohn"): (
-        "hours; tests/lab and tests/pipeline run both smaller"
-    ),
-    ("docs/pipeline.md", "pip install '.[spark]'"): ("needs a package index"),
-    ("docs/pipeline.md", "hedgerow pipeline run --journal d/journal --tables tables"): (
-        "has no end; docs/guides/spark.md runs it with --once"
-    ),
-    ("docs/pipeline.md", "from hedgerow.pipeline.session import open_session"): (
-        "needs the tables of the job; tests/pipeline/test_documents.py runs it"
-    ),
-    ("docs/pipeline.md", "hedgerow pipeline demo --out demo"): ("takes minutes; tests/cli run it smaller"),
+    ): "Spark, for minutes; tests/pipeline sweep less",
+    (
+        "docs/pipeline-jobs.md",
+        "hedgerow lab run spohn --out results/spohn",
+    ): "hours; tests/lab and tests/pipeline run both smaller",
+    ("docs/pipeline.md", "pip install '.[spark]'"): "needs a package index",
+    (
+        "docs/pipeline.md",
+        "hedgerow pipeline run --journal d/journal --tables tables",
+    ): "has no end; docs/guides/spark.md runs it with --once",
+    (
+        "docs/pipeline.md",
+        "from hedgerow.pipeline.session import open_session",
+    ): "needs the tables of the job; tests/pipeline/test_documents.py runs it",
+    ("docs/pipeline.md", "hedgerow pipeline demo --out demo"): "takes minutes; tests/cli run it smaller",
     (
         "docs/pipeline.md",
         "# A stream; and what was received at a time or later.",
-    ): ("has no end; tests/pipeline/test_documents.py runs it"),
+    ): "has no end; tests/pipeline/test_documents.py runs it",
     (
         "docs/pipeline.md",
         "# Streams of files have to be told the columns.",
-    ): ("has no end; tests/pipeline/test_documents.py runs it"),
+    ): "has no end; tests/pipeline/test_documents.py runs it",
     (
         "docs/pipeline.md",
         "hedgerow pipeline run --master spark://mill:7077",
-    ): ("needs a cluster; tests/pipeline have a small one"),
-    ("docs/pipeline.md", "$ hedgerow pipeline cluster --workers 2 --cores 1 --memory 1g"): (
-        "two workers of 1 GB; tests/pipeline have a small one"
-    ),
+    ): "needs a cluster; tests/pipeline have a small one",
+    (
+        "docs/pipeline.md",
+        "$ hedgerow pipeline cluster --workers 2 --cores 1 --memory 1g",
+    ): "two workers of 1 GB; tests/pipeline have a small one",
     ("docs/monitoring.md", "cp deploy/prometheus"): "writes in /etc; tests/deploy check these files",
     ("docs/service.md", "python3 -m venv /opt/hedgerow"): "writes in /opt and /etc, as root, for systemd",
     ("docs/service.md", "/opt/hedgerow/bin/pip install"): "writes in /opt and /etc, as root, for systemd",
