@@ -134,7 +134,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Retained",
-            "Retained messages, and the bytes that they take.",
+            "Retained messages.",
             "short",
             (each("hedgerow_retained_messages"),),
         ),

@@ -1,7 +1,7 @@
 """docs/reference/configuration.md: every key, from the table of keys, the defaults and what readers refuse.
 
-A reader says in its error what it takes: what it makes of values that nothing can mean tells the kind of its
-values and their range.
+A reader says in its error what it would have taken. So each is given values that mean nothing to any, and its
+refusals tell the kind of its values and their range.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KINDS = {
     for kind in vars(config).values()
     if isinstance(kind, config.Kind)
 }
-# Nothing, nothing sensible, and numbers beyond everything: who reads them says what it would take.
+# Nothing sensible, and numbers beyond everything: who reads them says what it would take.
 PROBES: tuple[object, ...] = ("\x7f", -(10**30), 0, 10**30, 999_999_999)
 SIZES = {"GiB": GIB, "MiB": MIB, "KiB": KIB}
 
@@ -50,10 +50,9 @@ def page() -> str:
         raise ConfigError(f"notes on keys that are not there: {', '.join(sorted(unknown))}")
     lines = head(
         "Every key of the configuration",
-        "[Configuration](../configuration.md) says how a file is written, how addresses, sizes, durations "
-        "and paths "
-        "are, and what follows from what. A key in a table stands below the table's heading in the file: "
-        "`tls.key` is `key` below `[tls]`. The column *for* names the commands that take it.",
+        "[Configuration](../configuration.md) says how a file is written, what addresses, sizes, durations "
+        "and paths look like, and what follows from what. A key in a table stands below the table's heading "
+        "in the file: `tls.key` is `key` below `[tls]`. The column *for* names the commands that take it.",
     )
     for section, keys in _sections().items():
         lines += [f"## {code(f'[{section}]') if section else 'Addresses and the node'}", ""]

@@ -28,8 +28,7 @@ def page() -> str:
     lines = head(
         "Frames, packets and payloads",
         "What Hedgerows say to each other, beside MQTT itself. Each reader takes what anybody may have "
-        "sent, and "
-        "drops what is not in its form; a version that it does not know is not in its form.",
+        "sent, and drops what is not in its form; a version that it does not know is not in its form.",
     )
     for part in (
         _multicast,
@@ -83,8 +82,8 @@ def _federation() -> list[str]:
             "Federation packets",
             f"Version {federation_wire.VERSION}. A packet is the version, the kind, and "
             "entries of that kind up to its end. Numbers are little-endian in groups of seven bits, texts "
-            "UTF-8 behind "
-            "their length, and of a row of filters each says how many bytes it shares with the one before.",
+            "UTF-8 behind their length, and of a row of filters each says how many bytes it shares with the "
+            "one before.",
         ),
         *kinds(federation_wire.Kind),
         *limits(federation_limits, "MAX_"),

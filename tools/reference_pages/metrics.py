@@ -34,9 +34,8 @@ def page(seen: Seen) -> str:
     lines = head(
         "Metrics",
         "`http://HOST:8780/metrics` of a node has these, in Prometheus' text format or OpenMetrics, and "
-        "those of "
-        "its process (`process_…`, `python_…`). Where a part of the node is not configured, its metrics "
-        "are not there.",
+        "those of its process (`process_…`, `python_…`). Where a part of the node is not configured, its "
+        "metrics are not there.",
     )
     groups: dict[str, list[Metric]] = {prefix: [] for prefix in ("", *GROUPS)}
     for name, family in seen.metrics.items():

@@ -143,17 +143,18 @@ def page(seen: Seen) -> str:
     lines = head(
         "Every topic of Hedgerow's own",
         "Filters that begin with a wildcard do not match topics that begin with `$`. Of those that begin "
-        "with "
-        f"{' or '.join(map(code, LOCAL_PREFIXES))}, a federation passes none on but those of "
+        f"with {' or '.join(map(code, LOCAL_PREFIXES))}, a federation passes none on but those of "
         f"{code(STATUS_PREFIX)}.",
         "*Who writes it* is the only one whose publications count: clients' own are refused, or ignored.",
     )
-    lines += ["## `$SYS/broker/`", "", "The node's own figures, retained; published when they have changed. "]
-    lines[-1] += (
-        "Names and units are Mosquitto's: totals since the start, and below `load/` numbers a minute, on "
-    )
     minutes = [code(f"{each}min") for each in systopics.LOAD_MINUTES]
-    lines[-1] += f"average over the MINUTES {', '.join(minutes[:-1])} and {minutes[-1]}."
+    lines += [
+        "## `$SYS/broker/`",
+        "",
+        "The node's own figures, retained; published when they have changed. Names and units are "
+        "Mosquitto's: totals since the start, and below `load/` numbers a minute, on average over the "
+        f"MINUTES {', '.join(minutes[:-1])} and {minutes[-1]}.",
+    ]
     sections: dict[str, Iterable[Row]] = {
         "Status": STATUS,
         "Bridges": BRIDGES,
