@@ -84,7 +84,9 @@ def ident(kind: str, *names: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _short_ident(kind: str, names: tuple[str, ...]) -> str:
-    return "-".join((kind, *names)) if all(map(_PLAIN_ID.match, names)) else _mark(kind, names)
+    # Of several names none has a "-" of its own: a and b-c are not a-b and c.
+    is_plain = all(map(_PLAIN_ID.match, names)) and (len(names) == 1 or "-" not in "".join(names))
+    return "-".join((kind, *names)) if is_plain else _mark(kind, names)
 
 
 def _mark(kind: str, names: tuple[str, ...]) -> str:
