@@ -46,6 +46,15 @@ def test_one_end_that_is_down_is_enough_and_a_silent_node_tells_nothing() -> Non
     assert edges(fabric, NOW + 60)["a", "b"].state == "silent"
 
 
+def test_the_broker_at_localhost_is_each_machines_own() -> None:
+    fabric = Fabric()
+    for node, far in (("a", "localhost"), ("b", "localhost"), ("c", "127.0.0.1:1884"), ("d", "[::1]:1884")):
+        tell(fabric, node, links=[link(far, kind="bridge"), link("localhost.example", kind="bridge")])
+    assert {name for pair in edges(fabric) for name in pair} - set("abcd") == {
+        "localhost@a", "localhost@b", "127.0.0.1:1884@c", "[::1]:1884@d", "localhost.example",
+    }  # fmt: skip
+
+
 def test_nodes_and_links_are_drawn_and_can_be_reached_by_keyboard() -> None:
     elements = by_id(drawn(farm()))
     assert elements["edge-barn-north"].attrib["class"] == "link up near"

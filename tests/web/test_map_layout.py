@@ -8,6 +8,7 @@ import pytest
 
 from hedgerow.web.map_layout import HEIGHT, WIDTH, Point, place
 
+CAPTION_WIDTH, CAPTION_HEIGHT = 110, 75  # of a node's name and rates, with the circles of both
 COUNTS = [0, 1, 2, 3, 7, 18, 19, 50, 500]
 
 
@@ -65,3 +66,12 @@ def test_many_hangers_have_places_of_their_own() -> None:
     places = place(names(3), hangers)
     assert len({places[hanger] for hanger in hangers}) == 60
     assert all(0 < point.x < WIDTH and 0 < point.y < HEIGHT for point in places.values())
+
+
+def test_what_hangs_on_a_node_does_not_stand_on_its_caption() -> None:
+    for number in range(200):
+        nodes = [f"{number}-{name}" for name in names(4)]
+        places = place(nodes, {"van": nodes[0]})
+        anchor, van = places[nodes[0]], places["van"]
+        above, beside = (anchor.y - van.y) * (1 if anchor.y < HEIGHT / 2 else -1), abs(anchor.x - van.x)
+        assert beside > CAPTION_WIDTH / 2 or above > CAPTION_HEIGHT or above < 0, (anchor, van)

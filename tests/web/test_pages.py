@@ -213,6 +213,15 @@ def test_journal_and_pipeline_are_shown_where_a_node_has_them() -> None:
     assert "Pipeline hot barn batch 41" in words
 
 
+def test_a_pipelines_figures_are_for_people() -> None:
+    fabric = farm()
+    told = {"rows_per_s": 261.9098483230079, "total_rows": 16582, "batch_s": 0.00123456, "mean": 12345.678}
+    tell(fabric, "barn", 3, pipeline={"hot": {**told, "behind": None, "reason": ""}})
+    words = live("/", fabric).text
+    assert "rows/s 262 total rows 16,582 batch s 0.00123 mean 12,346" in words
+    assert not {"behind", "null", "reason"} & set(words.split())
+
+
 def test_a_chosen_node_is_shown_closely_and_links_only_to_web_pages() -> None:
     fabric = farm()
     urls = ["mqtt://127.0.0.1:1883", "http://127.0.0.1:8780", "javascript:alert(1)//http://x"]

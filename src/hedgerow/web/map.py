@@ -9,6 +9,7 @@ moves and changes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -30,6 +31,8 @@ TIP_WIDTH = 400
 WHOLE = f"0 0 {WIDTH} {HEIGHT}"
 MIDDLE = f"0 {HEIGHT // 2 - 90} {WIDTH} 180"  # of a node that is alone
 HANGING_KINDS = ("mobile", "dashboard")
+# Two Mosquittos, each at localhost with a federator beside it, are not one broker.
+_OWN_MACHINE = re.compile(r"(?:[a-z]+://)?(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)(?::\d{1,5})?")
 KIND_MARKS = {"node": "", "sidecar": "S", "mobile": "M", "fixed": "F", "dashboard": "D"}
 
 
@@ -58,10 +61,13 @@ def edges_of(nodes: Sequence[Node], now: float) -> list[Edge]:
     """One for each pair that a node names a link of."""
     edges: dict[tuple[str, str], Edge] = {}
     heard: dict[tuple[str, str], set[str]] = {}
+    known = {node.node_id for node in nodes}
     for node in nodes:
         is_silent = node.is_silent(now)
         for end in node.status.links:
             to = end.to or end.name
+            if to not in known and _OWN_MACHINE.fullmatch(to):
+                to = f"{to}@{node.node_id}"
             pair = (node.node_id, to) if node.node_id < to else (to, node.node_id)
             edge = edges.get(pair)
             if edge is None:

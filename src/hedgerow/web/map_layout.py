@@ -81,7 +81,7 @@ def _hang(
     count = sum(map(len, by_anchor.values()))
     step = min(0.05, 1.0 / count) if count else 0.0
     wanted = sorted(
-        (angles[anchor] + ASIDE + step * (position - (len(each) - 1) / 2), hanger)
+        (angles[anchor] + _aside(angles[anchor]) + step * (position - (len(each) - 1) / 2), hanger)
         for anchor, each in by_anchor.items()
         for position, hanger in enumerate(each)
     )
@@ -91,6 +91,11 @@ def _hang(
         last = max(angle, last + step)
         found[hanger] = _point(last, OUTER)
     return found
+
+
+def _aside(turn: float) -> float:
+    """To the side that leads away from the vertical: on the other it would stand on its node's caption."""
+    return -ASIDE if sin(4 * pi * turn) > 0 else ASIDE
 
 
 def _point(turn: float, axes: tuple[float, float]) -> Point:

@@ -251,14 +251,17 @@ def _figures(told: Mapping[str, object], key: str) -> Mapping[str, int]:
 
 
 def _texts(told: Mapping[str, object], key: str) -> Mapping[str, str]:
-    """Figures that are only shown: whatever they are, as text."""
+    """Figures that are only shown: whatever they are, as text. What says nothing is left out."""
     table = _table(told, key)
-    return {name: _shown(value) for name, value in list(table.items())[:MAX_KEYS]}
+    items = list(table.items())[:MAX_KEYS]
+    return {name: _shown(value) for name, value in items if value is not None and value != ""}
 
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
         return value
+    if type(value) is float:
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     try:
         return f"{value:,}" if type(value) is int else json.dumps(value)
     except RecursionError:  # Writing takes some levels more than reading did.

@@ -234,7 +234,11 @@ def _works(nodes: Sequence[Node]) -> Part:
                 _work(ident("journal", name), "Journal", name, figures(ident("journal-of", name), facts))
             )
         for job, progress in node.status.pipeline.items():
-            facts = [(key, text(value, 60)) for key, value in progress.items()]
+            # As words: a pipeline tells rows_per_s.
+            facts = [
+                (key.replace("_per_", "/").replace("_", " "), text(value, 60))
+                for key, value in progress.items()
+            ]
             anchor = ident("pipeline", name, job)
             cards.append(
                 _work(anchor, f"Pipeline {job[:40]}", name, figures(ident("progress", name, job), facts))
