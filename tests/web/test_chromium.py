@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -258,6 +260,16 @@ def test_it_fits_on_a_phone(browser: Browser, farm: Farm) -> None:
             if width > PHONE["width"]:
                 too_wide[path] = width
     assert too_wide == {}
+
+
+def test_a_message_with_a_long_id_fits_on_a_phone(browser: Browser, farm: Farm) -> None:
+    path = farm.url + messages_path("wide/#")
+    with visit(browser, path, viewport=PHONE, is_mobile=True, has_touch=True) as seen:
+        seen.wait_for_updates(1)
+        words = ["pub", farm.barn.urls["mqtt"], "wide/soil", "31", "-q", "1", "--origin", "station" * 5]
+        subprocess.run([sys.executable, "-m", "hedgerow", *words], check=True)
+        expect(seen.page.locator("#messages")).to_contain_text("stationstation")
+        assert seen.page.evaluate("document.scrollingElement.scrollWidth") == PHONE["width"]
 
 
 def test_it_is_light_or_dark_as_the_system_is(browser: Browser, farm: Farm) -> None:
