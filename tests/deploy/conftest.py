@@ -1,4 +1,4 @@
-"""What real nodes serve at /metrics, as Prometheus would keep it, for all that names metrics."""
+"""What real nodes serve at /metrics, for all that names metrics."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from tests.deploy.expressions import Samples
-from tests.deploy.prometheus import beside_fabric, scrape
+from tests.deploy.prometheus import beside_fabric, served
 
 
 @pytest.fixture(scope="session")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """Of nodes that have, together, every part that a node can have."""
-    return asyncio.run(beside_fabric(scrape, tmp_path_factory.mktemp("fabric")))
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names, of nodes that have, together, every part that a node can have."""
+    return asyncio.run(beside_fabric(served, tmp_path_factory.mktemp("fabric")))

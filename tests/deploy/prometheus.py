@@ -20,7 +20,6 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.net.programs import free_port
-from tests.deploy.expressions import Line, Samples
 from tests.net.peers import connected, port_of
 from tests.net.whole_fabric import whole_fabric
 from tests.programs import ROOT, end, need_program, wait_until
@@ -55,16 +54,15 @@ def get_metrics(target: str) -> str:
         return str(response.read(), "utf-8")
 
 
-def scrape(targets: list[str]) -> Samples:
-    """Each node once, with the labels that Prometheus adds."""
-    samples: Samples = {}
-    for target in targets:
-        added = {"job": "hedgerow", "instance": target}
-        samples.setdefault("up", []).append(Line(added, 1.0))
-        for family in text_string_to_metric_families(get_metrics(target)):
-            for sample in family.samples:
-                samples.setdefault(sample.name, []).append(Line(dict(sample.labels) | added, sample.value))
-    return samples
+def served(targets: list[str]) -> set[str]:
+    """The names of all metrics of these nodes."""
+    families = (text_string_to_metric_families(get_metrics(target)) for target in targets)
+    return {sample.name for found in families for family in found for sample in family.samples}
+
+
+def named_in(expression: str) -> set[str]:
+    """The metrics that an expression is of."""
+    return set(re.findall(r"\b(?:hedgerow|process)_\w+", expression))
 
 
 def promtool(*words: str, standard_input: str = "") -> None:
@@ -92,9 +90,10 @@ class Prometheus:
             "(?i).*level=(?:warn|error).*(?:scrape|rule) manager.*", self._log.read_text("utf-8")
         )
 
-    def query(self, expression: str) -> list[Line]:
-        found = self.get("query", query=expression)["result"]
-        return [Line(each["metric"], float(each["value"][1])) for each in found]
+    def query(self, expression: str) -> list[dict[str, str]]:
+        """The labels of each line, without its name."""
+        found = [each["metric"] for each in self.get("query", query=expression)["result"]]
+        return [{name: text for name, text in labels.items() if name != "__name__"} for labels in found]
 
     def get(self, what: str, **parameters: str) -> Any:
         try:

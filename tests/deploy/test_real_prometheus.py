@@ -1,8 +1,4 @@
-"""Prometheus itself scrapes nodes, and answers what the dashboard and the alerts ask.
-
-The tests beside this one ask the same of `expressions`, which is there on every machine. Here it is held to
-what it stands for.
-"""
+"""Prometheus itself scrapes nodes, and answers what the dashboard and the alerts ask."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.expressions import ExpressionError, Samples, Value, evaluate
 from tests.deploy.prometheus import (
     FOLDER,
     Prometheus,
@@ -23,15 +18,13 @@ from tests.deploy.prometheus import (
     promtool,
     rules,
     run_prometheus,
-    scrape,
 )
-from tests.deploy.test_grafana import TARGETS
+from tests.deploy.test_grafana import TARGETS, VARIABLES, labels_named
 from tests.programs import need_program, wait_until
 from tests.waiting import PATIENCE_S
 
 # What Grafana puts in for its variables when all is chosen.
 ALL = {"$__rate_interval": "10s", "$job": ".*", "$node": ".*"}
-EXPRESSIONS = [target["expr"] for _, target in TARGETS] + [rule["expr"] for rule in rules()]
 
 
 def test_promtool_finds_nothing_to_mend_in_the_configuration() -> None:
@@ -48,7 +41,7 @@ def watch(folder: Path, targets: list[str]) -> None:
     with run_prometheus(folder, targets) as prometheus:
         give_up_at = time.monotonic() + PATIENCE_S
         # The nodes are still finding each other.
-        while (left := list(differences(prometheus, scrape(targets)))) and time.monotonic() < give_up_at:
+        while (left := list(lacking(prometheus, targets))) and time.monotonic() < give_up_at:
             time.sleep(0.1)
         assert not left, "\n".join(left)
         wait_until(lambda: all(rule["health"] != "unknown" for rule in rules_in(prometheus)), "the rules")
@@ -66,27 +59,31 @@ def rules_in(prometheus: Prometheus) -> list[dict[str, Any]]:
     return [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
 
 
-def differences(prometheus: Prometheus, samples: Samples) -> Iterator[str]:
-    if len(prometheus.query("count_over_time(up[1m]) > 1")) < len(samples["up"]):
+def lacking(prometheus: Prometheus, targets: list[str]) -> Iterator[str]:
+    """Expressions that nothing is drawn of, or not as it should be."""
+    if len(prometheus.query("count_over_time(up[1m]) > 1")) < len(targets):
         yield "not every node was scraped twice, which a rate needs"
         return
-    for expression in EXPRESSIONS:
-        # With `bool` a comparison leaves out nothing, as in `evaluate`.
-        asked = re.sub("(==|>)", r"\1 bool", expression)
-        for name, value in ALL.items():
-            asked = asked.replace(name, value)
-        theirs = lines_of(prometheus.query(asked))
-        try:
-            ours = lines_of(evaluate(expression, samples))
-        except ExpressionError as error:
-            yield f"{expression}: {error}"
-        else:
-            if ours != theirs or not theirs:
-                yield f"{expression}:\n  ours   {ours}\n  theirs {theirs}"
+    for panel, target in TARGETS:
+        where = f"{panel['title']}: {target['expr']}"
+        lines = ask(prometheus, target["expr"])
+        named = labels_named(target)
+        legends = {tuple(line.get(label) for label in named) for line in lines}
+        if not lines:
+            yield f"nothing is drawn of {where}"
+        elif panel["type"] == "stat" and lines != [{}]:
+            yield f"more than one figure of {where}"
+        elif any(None in legend for legend in legends) or len(legends) < len(lines):
+            yield f"a line without a name of its own, of {where}"
+    for expression, label in VARIABLES:
+        if not all(label in line for line in ask(prometheus, expression) or [{}]):
+            yield f"no {label} to choose of {expression}"
+    yield from (rule["alert"] for rule in rules() if not ask(prometheus, rule["expr"]))
 
 
-def lines_of(value: Value) -> list[list[tuple[str, str]]]:
-    assert isinstance(value, list)
-    return sorted(
-        sorted((name, text) for name, text in line.labels.items() if name != "__name__") for line in value
-    )
+def ask(prometheus: Prometheus, expression: str) -> list[dict[str, str]]:
+    """The labels of each line. With `bool` a comparison leaves out none."""
+    asked = re.sub("(==|>)", r"\1 bool", expression)
+    for name, value in ALL.items():
+        asked = asked.replace(name, value)
+    return prometheus.query(asked)
