@@ -29,7 +29,7 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@[ -x $(BIN)/pip ] || tools/create-venv
-	@echo "installing Hedgerow into .venv"
+	@echo "installing Hedgerow into .venv, which takes a minute or more: Spark is a large part of it"
 	@$(PIP_INSTALL) '.[$(EXTRAS)]'
 	@touch $@
 

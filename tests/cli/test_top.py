@@ -276,6 +276,7 @@ def test_a_broker_that_is_not_ours(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f'hedgerow top: {url} is no Hedgerow node, but "mosquitto version ')
+    assert f"hedgerow dash {url}" in said.err
 
 
 def test_a_right_that_is_missing(

@@ -155,7 +155,10 @@ class Watch:
         if self._version is None:
             return f"{nothing}: either it is no Hedgerow node, or it may not. {self._needed_right()}"
         if not self._version.startswith("hedgerow"):
-            return f'{self.url} is no Hedgerow node, but "{printable(self._version)}"'
+            return (
+                f'{self.url} is no Hedgerow node, but "{printable(self._version)}"; if a federator stands '
+                f"beside it, hedgerow dash {self.url} shows the fabric"
+            )
         return f"{nothing}. {self._needed_right()}"
 
     def _needed_right(self) -> str:
