@@ -16,12 +16,11 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ViewportSize
 
 from hedgerow.bench.browser import running_browser
 from hedgerow.bench.wire import Mqtt
@@ -35,8 +34,7 @@ READY_S = 20.0
 TRAFFIC_S = 20.0  # sparklines show a minute; so much of it is enough to see
 TICK_S = 0.05
 SETTLED_S = 2.5
-DESKTOP = {"width": 1_280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1_280, "height": 800}
 
 # Node → whom it dials, and what else it is told.
 NODES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -71,7 +69,6 @@ READINGS = {
 class Picture:
     name: str
     path: str
-    profile: dict[str, Any] = field(default_factory=dict)
     point_at: str | None = None
 
 
@@ -79,8 +76,6 @@ PICTURES = (
     Picture("dashboard", "/", point_at="#hit-edge-south-west > line"),
     Picture("dashboard-mesh", "/topics?topic=farm%2F%2B%2Fwind"),
     Picture("dashboard-messages", "/messages?filter=farm%2F%23"),
-    Picture("dashboard-dark", "/", {"color_scheme": "dark"}),
-    Picture("dashboard-phone", "/", {"viewport": PHONE, "is_mobile": True, "has_touch": True}),
 )
 
 
@@ -140,7 +135,7 @@ def talk(connections: dict[str, socket.socket], stop: threading.Event) -> None:
 
 
 def take(browser: Browser, farm: Farm, picture: Picture, folder: Path) -> None:
-    with browser.new_context(**{"viewport": DESKTOP, **picture.profile}) as profile:
+    with browser.new_context(viewport=DESKTOP) as profile:
         page = profile.new_page()
         page.goto(farm.urls["house"]["http"] + picture.path)
         page.wait_for_timeout(1_000 * SETTLED_S)
