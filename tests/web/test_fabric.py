@@ -208,11 +208,22 @@ def test_what_is_held_is_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch)
         tell(fabric, f"node-{number}")
         tell_meshes(fabric, f"node-{number}", filters)
     assert fabric.ignored > 5
-    assert sum(len(node.meshes) for node in fabric.nodes.values()) <= 200
+    assert sum(len(node.meshes) for node in fabric.nodes.values()) == 100, "11 kB each: of one of them"
     fabric.forget(NOW + 2 * FORGET_S)
     tell(fabric, "again", 1)
     tell_meshes(fabric, "again", filters)
     assert len(fabric.nodes["again"].meshes) == 100
+
+
+def test_what_is_told_anew_takes_the_room_of_what_was_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_HELD", 20_000)
+    fabric = Fabric()
+    for number in range(1, 50):  # each a little longer than the one before
+        tell(fabric, "barn", number, software="x" * (4_000 + number))
+        tell_meshes(fabric, "barn", {f"{'y' * number}/{each}": mesh("barn") for each in range(50)})
+    assert fabric.ignored == 0
+    assert fabric.nodes["barn"].status.number == 49
+    assert len(fabric.meshes) == 50
 
 
 def test_lists_are_cut_to_what_a_node_may_say() -> None:
