@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,7 +139,16 @@ def test_every_command_is_in_one_group_and_has_an_example() -> None:
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "--help"]) == 0
-    assert capsys.readouterr().out.startswith(f"usage: hedgerow {command}")
+    usage, _, rest = capsys.readouterr().out.partition("\n")
+    assert usage.startswith(f"usage: hedgerow {command}")
+    assert re.search(rf"^  .*hedgerow {command}\b", rest, re.MULTILINE), "an example"
+
+
+def test_the_help_of_a_node_is_in_the_sections_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["up", "--help"])
+    text = capsys.readouterr().out
+    assert text.index("[access]:") < text.index("--passwords FILE") < text.index("[log]:")
+    assert text.index("[federation]:") < text.index("--join URL") < text.index("[mobility]:")
 
 
 def test_version_is_that_of_the_package() -> None:

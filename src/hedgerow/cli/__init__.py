@@ -72,7 +72,7 @@ EXAMPLES: dict[str, str] = {
     "lab": "hedgerow lab run schmitt --fast",
     "completion": "hedgerow completion bash",
 }
-"""What a mistake in a command is followed by."""
+"""What a mistake in a command is followed by, and its help, where that has no examples of its own."""
 
 SHOWN_OF_WORD = 100
 LONG_WORD = re.compile(r"\S{1000,}")
@@ -132,6 +132,12 @@ def make_parser(command: str) -> Parser:
     path, help_text = COMMANDS[command]
     parser = Parser(prog=f"hedgerow {command}", description=help_text)
     import_module(path).add_arguments(parser)
+    example, more = EXAMPLES.get(command, ""), parser.epilog or ""
+    if "examples:" not in more and example not in more:
+        from argparse import RawDescriptionHelpFormatter
+
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.epilog = f"{more}\n\nexample:\n  {example}".strip()
     return parser
 
 

@@ -18,8 +18,17 @@ from hedgerow.net import config
 from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.server import Server
 
+EXAMPLES = """\
+examples:
+  hedgerow federate --broker mqtt://localhost --id barn --neighbour mqtt://house --data barn-federation
+  hedgerow federate --broker mqtt://localhost --id barn --discover --http localhost:8780
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s --broker URL [OPTIONS]"
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     config.add_arguments(parser, config.SIDECAR)
     up.add_shared_arguments(parser)
 

@@ -150,8 +150,12 @@ def load_access(config: Config) -> Access:
 
 
 def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
-    """Add `--config` and the flag of every key. A flag that was not given leaves no attribute."""
+    """Add `--config` and the flag of every key, in groups that are the sections of the file.
+
+    A flag that was not given leaves no attribute.
+    """
     parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; flags override it")
+    groups: dict[str, argparse.ArgumentParser | argparse._ArgumentGroup] = {"": parser}
     for key in kind.keys:
         if key.flag == "--limit":
             continue
@@ -167,7 +171,10 @@ def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
         if key.name in (*LISTENERS, "udp"):
             default = ", ".join(map(str, getattr(kind.defaults, key.name))) or "off"
             options["help"] = f"{key.help}; may be repeated (default: {default})"
-        parser.add_argument(key.flag, **options)
+        section = key.name.rpartition(".")[0]
+        if section not in groups:
+            groups[section] = parser.add_argument_group(f"[{section}]")
+        groups[section].add_argument(key.flag, **options)
     parser.add_argument(
         "--limit",
         metavar="NAME=VALUE",
