@@ -60,6 +60,7 @@ def test_all_have_heard_from_all_when_the_last_of_them_has(ledger: Ledger) -> No
     places, listeners = ("north", "south"), ("farmer",)
     publish(ledger, "early", "farm/soil", 1.0, "south")
     ledger.hear("farmer", "early", 1.1)
+    publish(ledger, "missed", "farm/soil", 4.0, "north")
     publish(ledger, "1", "farm/soil", 5.0, "north")
     ledger.hear("farmer", "1", 5.5)
     assert ledger.through_at(2.0, places, listeners) is None
@@ -68,6 +69,7 @@ def test_all_have_heard_from_all_when_the_last_of_them_has(ledger: Ledger) -> No
     assert ledger.unheard(2.0, places, listeners) == "farmer from south"
     ledger.hear("farmer", "2", 7.0)
     publish(ledger, "3", "farm/soil", 8.0, "north")
+    ledger.hear("farmer", "3", 9.0)
     assert ledger.through_at(2.0, places, listeners) == 7.0
 
 

@@ -12,10 +12,12 @@ def test_a_link_that_comes_back_has_healed() -> None:
     history.add(NeighbourGained("barn", 0.001), 1.0)
     history.add(NeighbourLost("barn", "it is silent"), 2.0)
     history.add(NeighbourGained("house", 0.001), 3.0)
-    history.add(NeighbourGained("barn", 0.001), 4.0)
-    found = [(past.number, past.kind, past.text.split()[0]) for past in history.newest(5.0, 10)]
+    history.add(PeerRefused("barn", "wrong key"), 4.0)
+    history.add(NeighbourGained("barn", 0.001), 5.0)
+    found = [(past.number, past.kind, past.text.split()[0]) for past in history.newest(6.0, 10)]
     assert found == [
-        (4, "healed", "barn"),
+        (5, "healed", "barn"),
+        (4, "refused", "'barn'"),
         (3, "joined", "house"),
         (2, "lost", "barn"),
         (1, "joined", "barn"),
