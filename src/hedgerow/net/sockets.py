@@ -138,9 +138,9 @@ class Sockets:
     def admit(self, address: str, scheme: str) -> bool:
         """May this address have one more connection? Refused ones are closed without a word."""
         server, now = self._server, self._server.clock()
-        is_full = self._is_full_for_http(address) if scheme in HTTP_SCHEMES else self._is_full()
-        if is_full:
-            refused = ConnectionRefused(address, None, Reason.SERVER_BUSY, is_full)
+        why_full = self._why_full_for_http(address) if scheme in HTTP_SCHEMES else self._why_full()
+        if why_full:
+            refused = ConnectionRefused(address, None, Reason.SERVER_BUSY, why_full)
         elif not self._connect_rate.allows(address, now):
             limit = f"more than {server.limits.connects_per_s:g} connections a second"
             refused = ConnectionRefused(address, None, Reason.CONNECTION_RATE_EXCEEDED, limit)
@@ -150,13 +150,13 @@ class Sockets:
         server.event_log.write(refused, now)
         return False
 
-    def _is_full(self) -> str:
-        """Why there is no room; "" when there is."""
+    def _why_full(self) -> str:
+        """Why there is no room; nothing when there is."""
         opening = sum(len(each.opening) for each in self._listeners if each.scheme not in HTTP_SCHEMES)
         is_full = self.open - self.http_open + opening >= self._maximum
         return f"{self._maximum} connections are open" if is_full else ""
 
-    def _is_full_for_http(self, address: str) -> str:
+    def _why_full_for_http(self, address: str) -> str:
         opening = [
             site for each in self._listeners if each.scheme in HTTP_SCHEMES for site in each.opening.values()
         ]
