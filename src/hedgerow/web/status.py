@@ -200,7 +200,7 @@ def _list(told: Mapping[str, object], key: str, most: int) -> list[object]:
     value = told.get(key, [])
     if not isinstance(value, list):
         raise ValueError(f"{key} is no list")
-    return value[:most] if len(value) > most else value
+    return value[:most]
 
 
 def _strings(told: Mapping[str, object], key: str, most: int) -> tuple[str, ...]:
