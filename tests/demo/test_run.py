@@ -46,6 +46,18 @@ def test_a_full_disk_is_named_as_the_cause(
     assert (f"no room is left in {tmp_path}" in stream.getvalue()) is is_told
 
 
+def test_a_disk_that_is_full_before_the_farm_is_there_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def end_early(demo: Demo, stack: object) -> None:
+        raise LabError("broker north ended before listening: it said nothing")
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4_096))
+    monkeypatch.setattr(Demo, "_start", end_early)
+    stream = io.StringIO()
+    with pytest.raises(LabError, match="north"):
+        runs.run(Options(), Terminal(stream, is_live=False))
+    assert stream.getvalue().startswith("no room is left in ")
+
+
 def test_files_are_removed_though_signals_go_on_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

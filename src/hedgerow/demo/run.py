@@ -80,7 +80,11 @@ class Demo:
         self._heed_signals()
         failure = ""
         async with AsyncExitStack() as stack:
-            story = await self._unless_stopped(self._start(stack))
+            try:
+                story = await self._unless_stopped(self._start(stack))
+            except HedgerowError:
+                self._name_full_disk()
+                raise
             if story is None:
                 self._terminal.say("ended before the farm was there")
                 return FAILED
@@ -162,7 +166,11 @@ class Demo:
             self._terminal.head(line)
         if failure:
             self._terminal.say(f"it did not end as it should: {failure}")
-        if failure and shutil.disk_usage(self._directory).free < FEW_BYTES:
-            self._terminal.say(f"no room is left in {self._directory.parent}; TMPDIR=DIR names another place")
+            self._name_full_disk()
         is_wrong_in_spark = story.in_spark is not None and story.in_spark.is_wrong
         return FAILED if failure or story.ledger.lost or story.ledger.doubled or is_wrong_in_spark else 0
+
+    def _name_full_disk(self) -> None:
+        """As the cause of what failed, if it may be."""
+        if shutil.disk_usage(self._directory).free < FEW_BYTES:
+            self._terminal.say(f"no room is left in {self._directory.parent}; TMPDIR=DIR names another place")
