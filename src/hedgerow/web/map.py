@@ -52,10 +52,6 @@ class Edge:
     def kind(self) -> str:
         return self.ends[0][1].kind
 
-    @property
-    def round_trip_ms(self) -> float | None:
-        return min((end.round_trip_ms for _, end in self.ends if end.round_trip_ms is not None), default=None)
-
 
 def edges_of(nodes: Sequence[Node], now: float) -> list[Edge]:
     """One for each pair that a node names a link of."""
