@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from hedgerow.cli import main
+from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
 from hedgerow.journal import Writer, files
 from hedgerow.message import Message
@@ -45,6 +49,27 @@ def test_what_is_wrong_is_said(words: list[str], reason: str, capsys: pytest.Cap
     line, *example = said.splitlines()
     assert reason in line
     assert not example or example[0].startswith("for example: hedgerow pipeline ")
+
+
+def test_who_asks_for_a_summary_while_spark_starts_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(*arguments: object) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        raise HedgerowError("no Spark today")
+
+    session = pytest.importorskip("hedgerow.pipeline.session")
+    monkeypatch.setattr(session, "open_session", start)
+    Writer(tmp_path / "journal", "node").close()
+    got: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
+    try:
+        words = ["--journal", str(tmp_path / "journal"), "--tables", str(tmp_path / "tables")]
+        assert main(["pipeline", "run", *words]) == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "no Spark today" in capsys.readouterr().err
+    assert got == [], "it would have been ended"
 
 
 def test_a_journal_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,7 +179,7 @@ def run_jobs(arguments: argparse.Namespace) -> int:
 
     jobs = check_jobs(tuple(arguments.words))
     settings = read_settings(arguments)
-    with signals_as_exceptions(), _spark(arguments) as spark:
+    with signals_as_exceptions(), _unhurt_by_requests(), _spark(arguments) as spark:
         runner = Runner(spark, settings, Teller())
         with _heeding_signals(runner):
             runner.run(jobs)
@@ -366,6 +366,18 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     finally:
         with suppress(Exception):  # Where Java has ended already there is nothing to stop.
             spark.stop()
+
+
+@contextmanager
+def _unhurt_by_requests() -> Iterator[None]:
+    """While Spark starts and stops nobody can make a summary, and SIGUSR1 would end what has no handler.
+
+    It is not ignored: Java would inherit that."""
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager
