@@ -213,6 +213,13 @@ def test_journal_and_pipeline_are_shown_where_a_node_has_them() -> None:
     assert "Pipeline hot barn batch 41" in words
 
 
+def test_the_marks_on_the_map_are_explained_where_there_are_some() -> None:
+    fabric = farm()
+    assert "sidecar" not in live("/", fabric).text
+    tell(fabric, "barn", 3, kind="sidecar")
+    assert "S sidecar: a federator beside another broker" in live("/", fabric).text
+
+
 def test_a_pipelines_figures_are_for_people() -> None:
     fabric = farm()
     told = {"rows_per_s": 261.9098483230079, "total_rows": 16582, "batch_s": 0.00123456, "mean": 12345.678}

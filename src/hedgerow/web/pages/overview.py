@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hedgerow.web import charts
 from hedgerow.web.fabric import Node
-from hedgerow.web.map import Edge, draw, edges_of
+from hedgerow.web.map import KIND_MARKS, Edge, draw, edges_of
 from hedgerow.web.markup import (
     Part,
     badge,
@@ -32,6 +32,13 @@ PATH = "/"
 TITLE = "Map"
 
 NEWEST_EVENTS = 8
+KINDS = {
+    "fixed": "fixed broker, which supports mobile ones",
+    "mobile": "mobile broker",
+    "sidecar": "sidecar: a federator beside another broker",
+    "dashboard": "dashboard",
+}
+"""What a mark on the map stands for; a plain node has none."""
 
 controls = no_controls
 
@@ -47,7 +54,7 @@ def render(view: View) -> Part:
             _summary(nodes, edges, view.now),
             '<div class="stage" id="stage">',
             draw(nodes, edges, view.now, chosen=asked_node or asked_link),
-            _legend(),
+            _legend(nodes),
             "</div>",
             _closely(view, nodes, edges, asked_node, asked_link),
             _node_table(nodes, view.now),
@@ -91,12 +98,17 @@ def _summary(nodes: Sequence[Node], edges: Sequence[Edge], now: float) -> Part:
     return Part(f'<dl class="tiles" id="tiles">{inner}</dl>')
 
 
-def _legend() -> Part:
+def _legend(nodes: Sequence[Node]) -> Part:
+    """Of links all that there may be, of nodes the marks that are on the map."""
+    kinds = {node.status.kind for node in nodes}
+    marks = [
+        f"<span><b>{KIND_MARKS[kind]}</b> {words}</span>" for kind, words in KINDS.items() if kind in kinds
+    ]
     return Part(
         '<p class="legend" id="legend"><span class="key up">up</span><span class="key bridge">bridge</span>'
         '<span class="key waiting">connecting</span><span class="key down">down</span>'
-        '<span class="key silent">silent</span><span class="hint">Point at a link for what went over it, '
-        "choose a node or link for more. "
+        f'<span class="key silent">silent</span>{"".join(marks)}<span class="hint">'
+        "Point at a link for what went over it, choose a node or link for more. "
         f'<a href="{href("/topics")}">Choose a topic</a> to see its mesh.</span></p>'
     )
 
