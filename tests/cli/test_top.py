@@ -65,7 +65,7 @@ def farm() -> Fabric:
             NOW + number,
             counts={"clients": 3, "stored": 2},
             totals={"received": received, "sent": received * 10, "dropped": 5},
-            links=[link("house", queued=7), link("tower", state="down", round_trip_ms=None)],
+            links=[link("house", queued=7), link("mill"), link("tower", state="down", round_trip_ms=None)],
             hot=[["farm/wind", 19, "here"], ["farm/soil", 40, "tower"]],
             events=[{"number": 1, "at": NOW, "kind": "joined", "text": "house is a neighbour"}],
         )
@@ -84,7 +84,7 @@ def text_of(lines: list[Line]) -> str:
 def test_everything_is_shown(farm: Fabric) -> None:
     lines = render(take_snapshot(farm, NOW + 2), 200, None)
     rows = [re.split(r"  +", line.text) for line in lines]
-    assert "3 nodes (1 silent), 2 ends of links (1 not up), 40 messages/s in, 400 out" in lines[0].text
+    assert "3 nodes (1 silent), 3 ends of links (1 not up), 40 messages/s in, 400 out" in lines[0].text
     assert ["barn", "node", "1m42s", "3", "40", "400", "4.0 ms", "9", "5"] in rows
     assert ["attic", "mobile", "1m41s", "0", "-", "-", "4.0 ms", "0", "0", "silent for 1m02s"] in rows
     assert ["house", "node", "1m41s", "0", "-", "-", "1000 ms", "0", "0", "the disk is full"] in rows
@@ -93,6 +93,8 @@ def test_everything_is_shown(farm: Fabric) -> None:
     hot = [row for row in rows if row[0].startswith("farm/")]
     assert hot == [["farm/soil", "40", "barn", "tower"], ["farm/wind", "19", "barn", "here"]]
     assert any(row[1:] == ["barn", "joined", "house is a neighbour"] for row in rows)
+    heading, *nodes = (line.text for line in lines[2:6])
+    assert {text.index("4.0 ms") for text in nodes if "4.0 ms" in text} == {heading.index("DELAY")}
 
 
 def test_trouble_is_seen(farm: Fabric) -> None:
@@ -142,7 +144,9 @@ def test_each_part_gets_a_share_of_a_small_screen() -> None:
     shown = text_of(render(take_snapshot(fabric, NOW), 80, 30))
     for heading in ("NODES", "LINKS", "HOT TOPICS", "EVENTS"):
         assert heading in shown
-    assert re.search(r"… \d+ more", shown)
+    more = re.search(r"… (\d+) more", shown)
+    assert more is not None
+    assert shown[: more.start()].count("\nnode-") + int(more[1]) == 60
     nodes = render(take_snapshot(fabric, NOW), 80, 30, view="nodes")
     assert sum(line.text.startswith("node-") for line in nodes) == 27
 
