@@ -54,6 +54,14 @@ def test_the_broker_at_localhost_is_each_machines_own() -> None:
     assert {name for pair in edges(fabric) for name in pair} - set("abcd") == {
         "localhost@a", "localhost@b", "127.0.0.1:1884@c", "[::1]:1884@d", "localhost.example",
     }  # fmt: skip
+    ghosts = [each for name, each in by_id(drawn(fabric)).items() if name.startswith("ghost-")]
+    assert sorted("".join(each.itertext()) for each in ghosts) == [
+        "127.0.0.1:1884@c: no status is heard of it127.0.0.1:1884",
+        "[::1]:1884@d: no status is heard of it[::1]:1884",
+        "localhost.example: no status is heard of itlocalhost.example",
+        "localhost@a: no status is heard of itlocalhost",
+        "localhost@b: no status is heard of itlocalhost",
+    ]
 
 
 def test_nodes_and_links_are_drawn_and_can_be_reached_by_keyboard() -> None:

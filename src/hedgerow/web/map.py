@@ -277,8 +277,10 @@ def _ghost(name: str, at: Point, is_core: bool) -> str:
     """Somebody that links lead to and that no status was heard of."""
     kind = "ghost core" if is_core else "ghost"
     name_y = -RADIUS - 4 if at.y < HEIGHT / 2 else RADIUS + 14
+    here = name.partition("@")[0]  # whose machine that is can be seen: it stands beside its node
+    label = here if _OWN_MACHINE.fullmatch(here) else name
     return (
         f'<g id="{ident("ghost", name)}" class="{kind}" transform="translate({at.x} {at.y})">'
         f'<title>{short(name, 200)}: no status is heard of it</title><circle r="{RADIUS - 5}"/>'
-        f'<text class="name" y="{name_y}">{short(name, MAX_GHOST_NAME)}</text></g>'
+        f'<text class="name" y="{name_y}">{short(label, MAX_GHOST_NAME)}</text></g>'
     )
