@@ -270,7 +270,7 @@ def test_once_says_why_it_cannot(hedgerow_node: StartNode, mosquitto: StartMosqu
         (["a=h:1", "--topic", "# sideways"], '--topic: "sideways" is none of out, in, both'),
         (["a=h:1", "--option", "colour red"], '--option: "colour" is no option of a bridge'),
         (["a=h:1", "--probe-interval", "soon"], '--probe-interval: "soon" is not a duration'),
-        (["a=h:1", "--probe-misses", "0"], '--probe-misses: "0" is not a number from 1 to 1000'),
+        (["a=h:1", "--probe-misses", "0"], '--probe-misses: "0" is not a whole number from 1 to 1000'),
         (["a=h:1", "--id", "a/b"], '--id: "a/b" is not 1 to 64 letters'),
         (["a=h:1", "--once", "--plan"], "--plan and --once: one of them"),
         (["--file", "nowhere.toml"], "nowhere.toml: cannot be read: No such file or directory"),

@@ -132,7 +132,7 @@ def lose_half(*options: str) -> list[int]:
         (["127.0.0.1:0", "127.0.0.1:0"], "TARGET: 127.0.0.1:0 has no port to connect to"),
         (["127.0.0.1:0", "127.0.0.1:1", "--delay", "5 parsecs"], '--delay: "5 parsecs" is not a duration'),
         (["127.0.0.1:0", "127.0.0.1:1", "--loss", "0.05"], '--loss: "0.05" is not a share such as 5%'),
-        (["127.0.0.1:0", "127.0.0.1:1", "--loss", "101%"], "--loss: 101 is not from 0 to 100"),
+        (["127.0.0.1:0", "127.0.0.1:1", "--loss", "101%"], '--loss: "101%" is not a share from 0% to 100%'),
         (["127.0.0.1:0", "127.0.0.1:1", "--bandwidth", "fast"], '--bandwidth: "fast" is not a rate such as'),
     ],
 )
@@ -159,7 +159,7 @@ def run(*words: str) -> int:
         (["schmitt", "spohn"], "run takes the NAME of an experiment, not 2 words"),
         (["smith"], f'no experiment "smith"; there are {", ".join(experiments.EXPERIMENTS)}'),
         (["schmitt", "--storm-rate", "3"], "schmitt takes no --storm-rate"),
-        (["storm", "--share", "2"], "--share 2 is not between 0 and 1"),
+        (["storm", "--share", "2"], '--share: "2" is not a number from 0 to 1'),
         (["schmitt", "--broker", "emqx"], "no broker emqx; there are hedgerow, mosquitto"),
         (["schmitt", "--timeline", "/no/such.toml"], "timeline /no/such.toml: No such file or directory"),
         (["schmitt", "--json", "/no/such/x.json"], "--json /no/such/x.json: there is no such directory"),

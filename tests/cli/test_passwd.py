@@ -135,5 +135,5 @@ def test_errors_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "passwd -b FILE USER PASSWORD" in error("-b", file, "bob")
     assert "exists already" in error("-c", file, "bob", "-b", "x")
     assert "-D/--delete and -c/--create do not go together" in error("-c", "-D", file, "bob")
-    assert "0 iterations" in error(file, "bob", "-b", "x", "-I", "0")
+    assert '-I/--iterations: "0" is not a whole number from 1' in error(file, "bob", "-b", "x", "-I", "0")
     assert file.read_text() == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hedgerow.cli.parsing import Parser
 from hedgerow.cli.pipeline import add_arguments
 from hedgerow.errors import ConfigError
 from hedgerow.lab.sweep import check_points, parameters_of, points_of, read_grid, run_point, run_sweep
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def arguments_of(*words: str) -> Namespace:
-    parser = ArgumentParser()
+    parser = Parser("hedgerow pipeline", "")
     add_arguments(parser)
-    return parser.parse_intermixed_args(["sweep", *words])
+    return parser.parse(["sweep", *words])
 
 
 def parse(*words: str) -> list[Point]:
@@ -67,9 +68,9 @@ def test_parameters_come_from_words_and_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--set", "nodes"], "--set nodes: it has the form NAME=VALUE"),
-        (["--set", "nodes="], "it has the form"),
-        (["--seeds", "0"], "at least 1"),
+        (["--set", "nodes"], '--set: "nodes" is not NAME=VALUE'),
+        (["--set", "nodes="], "is not NAME=VALUE"),
+        (["--seeds", "0"], "--seeds: "),
         (["--grid", "nowhere.toml"], "nowhere.toml"),
     ],
 )

@@ -114,8 +114,8 @@ def _what_it_takes(key: Key) -> tuple[str, str]:
         if found := re.search(r"is not (a (?:size|duration|whole number|number))\b", refusal):
             kind = kind or found[1]
     for refusal in refusals:
-        if found := re.search(r"is not from ([0-9.e+]+|inf) to ([0-9.e+]+|inf)\b", refusal):
-            low, high = (_amount(float(bound), kind) for bound in found.groups())
+        if found := re.search(r"is not from ([0-9.e+]+)(?: s| bytes)? (?:to ([0-9.e+]+)|on)\b", refusal):
+            low, high = (_amount(float(bound or "inf"), kind) for bound in found.groups())
             return kind, f"{low} – {high}" if "e+" not in high else f"{low} or more"
     return kind, ""
 

@@ -58,10 +58,11 @@ class Request:
 
     def check(self, rows: Sequence[str], peers: Sequence[str]) -> None:
         """Raise ConfigError for a row or a peer that the bench has not."""
-        for what, names, known in (("row", self.only, rows), ("peer", self.peers or (), peers)):
+        asked = (("--only: no row", self.only, rows), ("--peers: no peer", self.peers or (), peers))
+        for complaint, names, known in asked:
             unknown = [name for name in names if name not in known]
             if unknown:
-                raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
+                raise ConfigError(f"{complaint} {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hedgerow.cli import silence
+from hedgerow.cli.option_values import by, duration, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError, HedgerowError, reason_of
 from hedgerow.fabric.bridges.topic_line import read_topic_line
@@ -37,10 +38,6 @@ from hedgerow.net.agent.sections import DEFAULT_TOPICS, BridgeSettings, check_se
 from hedgerow.net.agent.shell import AgentSettings, AgentShell
 from hedgerow.net.eventlog import EventLog
 from hedgerow.net.values import (
-    A_DURATION,
-    DURATION_UNITS,
-    check_range,
-    parse_number,
     read_directory_path,
     read_node_id,
 )
@@ -70,29 +67,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what becomes of a bridge whose far end is gone (default: delete)",
     )
     parser.add_argument(
-        "--probe-interval", metavar="TIME", default="0.5", help="between probes (default: 0.5 s)"
+        "--probe-interval",
+        type=duration(0.01, 3_600),
+        metavar="TIME",
+        default="0.5",
+        help="between probes (default: 0.5 s)",
     )
-    parser.add_argument("--probe-misses", metavar="N", default="3", help="probes without answer (default: 3)")
-    parser.add_argument("--id", metavar="NAME", help="this agent's name; the lowest acts (default: random)")
+    parser.add_argument(
+        "--probe-misses",
+        type=whole(1, MAX_MISSES),
+        metavar="N",
+        default=3,
+        help="probes without answer (default: 3)",
+    )
+    parser.add_argument(
+        "--id",
+        type=by(read_node_id),
+        metavar="NAME",
+        help="this agent's name; the lowest acts (default: random)",
+    )
     parser.add_argument(
         "--topic",
+        type=read_topic_line,
         metavar="LINE",
         action="append",
         help=f"PATTERN [DIRECTION [QOS [LOCAL REMOTE]]]; may be repeated (default: {DEFAULT_TOPICS[0]})",
     )
     parser.add_argument(
         "--option",
+        type=read_option,
         metavar="'WORD VALUE'",
         action="append",
         default=[],
         help="a further line of every bridge's section; may be repeated",
     )
     parser.add_argument(
-        "--data", metavar="DIR", help="where bridges that the agent itself carries keep what waits"
+        "--data",
+        type=by(read_directory_path),
+        metavar="DIR",
+        help="where bridges that the agent itself carries keep what waits",
     )
     parser.add_argument("--plan", action="store_true", help="print what would be done, and end")
     parser.add_argument("--once", action="store_true", help="do it, and end when it is done")
-    parser.add_argument("--timeout", metavar="TIME", default="30", help="of --once (default: 30 s)")
+    parser.add_argument(
+        "--timeout",
+        type=duration(0.01, 3_600),
+        metavar="TIME",
+        default="30",
+        help="of --once (default: 30 s)",
+    )
     parser.add_argument("--json", action="store_true", help="print each event as a line of JSON")
     parser.add_argument(
         "--log-level", choices=logs.LEVELS, default="info", help="debug, info, warning or error"
@@ -103,7 +126,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments)
     entries = read_brokers(arguments)
     check_sections(entries, settings.bridges)
-    timeout_s = _read("--timeout", arguments.timeout, _read_duration)
     logs.set_up("text", "warning" if arguments.plan else arguments.log_level)
     # The agent connects again and again on purpose, and says itself what that tells.
     logging.getLogger("hedgerow.net.client.driver").setLevel(logging.ERROR)
@@ -111,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(show_plan(settings, entries, arguments.mdns))
     writer = EventWriter(arguments.json)
     if arguments.once:
-        return asyncio.run(do_once(settings, entries, arguments.mdns, writer, timeout_s))
+        return asyncio.run(do_once(settings, entries, arguments.mdns, writer, arguments.timeout))
     asyncio.run(keep(settings, entries, arguments.mdns, writer))
     return 0
 
@@ -125,19 +147,14 @@ def read_settings(arguments: argparse.Namespace) -> AgentSettings:
     arguments.brokers = [word for word in arguments.brokers if word not in numbers]
     if arguments.plan and arguments.once:
         raise ConfigError("--plan and --once: one of them")
-    agent_id = arguments.id
     return AgentSettings(
-        agent_id=secrets.token_hex(6) if agent_id is None else _read("--id", agent_id, _read_id),
-        topology=_read("--topology", " ".join([arguments.topology, *numbers]), _read_topology),
+        agent_id=arguments.id or secrets.token_hex(6),
+        topology=_read_topology(" ".join([arguments.topology, *numbers])),
         ghosts=Ghosts(arguments.ghosts),
-        probe_interval_s=_read("--probe-interval", arguments.probe_interval, _read_duration),
-        missed_probes=_read("--probe-misses", arguments.probe_misses, _read_misses),
-        bridges=BridgeSettings(
-            tuple(_read("--topic", text, read_topic_line) for text in arguments.topic or ())
-            or DEFAULT_TOPICS,
-            tuple(_read("--option", text, read_option) for text in arguments.option),
-        ),
-        data=None if arguments.data is None else _read("--data", arguments.data, _read_directory),
+        probe_interval_s=arguments.probe_interval,
+        missed_probes=arguments.probe_misses,
+        bridges=BridgeSettings(tuple(arguments.topic or DEFAULT_TOPICS), tuple(arguments.option)),
+        data=arguments.data,
         is_once=arguments.once,
         is_silent=arguments.plan,
     )
@@ -153,31 +170,6 @@ def read_brokers(arguments: argparse.Namespace) -> list[BrokerEntry]:
     return entries
 
 
-def _read(flag: str, text: str, read: Callable[[str], T]) -> T:
-    try:
-        return read(text)
-    except ConfigError as error:
-        raise type(error)(f"{flag}: {error}") from None
-
-
-def _read_id(text: str) -> str:
-    return str(read_node_id(text, Path()))
-
-
-def _read_directory(text: str) -> Path:
-    return Path(read_directory_path(text, Path()))
-
-
-def _read_duration(text: str) -> float:
-    return float(check_range(parse_number(text, DURATION_UNITS, A_DURATION), 0.01, 3_600))
-
-
-def _read_misses(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_MISSES):
-        raise ConfigError(f'"{text}" is not a number from 1 to {MAX_MISSES}')
-    return int(text)
-
-
 def _read_topology(text: str) -> Topology:
     try:
         return parse_topology(text)
@@ -185,7 +177,7 @@ def _read_topology(text: str) -> Topology:
         from hedgerow.cli.mistakes import did_you_mean
 
         name = text.partition(" ")[0]
-        raise UsageError(f"{error}{did_you_mean(name, TOPOLOGIES)}") from None
+        raise UsageError(f"--topology: {error}{did_you_mean(name, TOPOLOGIES)}") from None
 
 
 # What is done

@@ -22,9 +22,11 @@ from typing import Any, TypeVar, cast
 
 import uvloop
 
+from hedgerow.cli.option_values import topic_name, url, whole
 from hedgerow.errors import ConfigError
-from hedgerow.message import Message, Properties
+from hedgerow.message import MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
+from hedgerow.mqtt.ids import may_bear
 from hedgerow.mqtt.packets import CONNECT, NEVER_EXPIRES, PUBLISH, SUBSCRIBE
 from hedgerow.net.authority import authority
 from hedgerow.net.client.urls import SCHEMES, Address, parse_url
@@ -66,11 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-L",
         "--url",
+        type=url,
         help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], or ws(s)://…[/PATH], udp://HOST[/TOPIC] or "
         "multicast://[/TOPIC]",
     )
     add("-h", "--host", help="host name or address (localhost)")
-    add("-p", "--port", type=int, help="port (1883, with TLS 8883)")
+    add("-p", "--port", type=whole(1, 65_535), help="port (1883, with TLS 8883)")
     add_login_arguments(add)
     add("--tls-use-os-certs", action="store_true", help="TLS with the system's authorities")
     add = parser.add_argument_group("multicast (multicast://, which needs no server)").add_argument
@@ -85,25 +88,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--scope",
         "--multicast-scope",
+        type=_read_scope,
         help="how far IPv6 groups reach: interface, link (the default) or site",
     )
-    add("--ip", "--multicast-ip", type=int, metavar="VERSION", help="4 or 6 (6 where the interfaces can)")
-    add("--peer", action="append", metavar="HOST[:PORT]", help="a member that multicast may not reach")
+    add(
+        "--ip",
+        "--multicast-ip",
+        type=int,
+        choices=(4, 6),
+        metavar="VERSION",
+        help="4 or 6 (6 where the interfaces can)",
+    )
+    add(
+        "--peer",
+        action="append",
+        type=_read_peer,
+        metavar="HOST[:PORT]",
+        help="a member that multicast may not reach",
+    )
     add("--multicast-key", metavar="FILE", help="file of keys: encrypt, and hear only those who have them")
     add = parser.add_argument_group("session").add_argument
     add("-i", "--id", help="client id (a random one)")
     add("-I", "--id-prefix", metavar="PREFIX", help="client id: this and the process id")
-    add("-k", "--keepalive", type=int, default=60, metavar="S", help="keep-alive in seconds (60)")
+    add(
+        "-k", "--keepalive", type=whole(0, 65_535), default=60, metavar="S", help="keep-alive in seconds (60)"
+    )
     add("-c", "--disable-clean-session", action="store_true", help="take up a session, and leave it")
-    add("-x", "--session-expiry-interval", metavar="S", help="seconds to keep the session; -1: for ever")
-    add("-V", "--protocol-version", metavar="VERSION", help="5, 311 or 31 (5, or 311 if that is refused)")
+    add(
+        "-x",
+        "--session-expiry-interval",
+        type=read_expiry,
+        metavar="S",
+        help="seconds to keep the session; -1: for ever",
+    )
+    add(
+        "-V",
+        "--protocol-version",
+        type=read_version,
+        metavar="VERSION",
+        help="5, 311 or 31 (5, or 311 if that is refused)",
+    )
     add(
         "--follow",
         action=argparse.BooleanOptionalAction,
         help="go to other servers when the server says so: by MQTT 5 (the default), and by the extension too",
     )
-    add("--origin", metavar="NAME", help="our name in the fabric: messages have ids, ours under this name")
-    add("--will-topic", metavar="TOPIC", help="topic of the will")
+    add(
+        "--origin",
+        type=_read_origin,
+        metavar="NAME",
+        help="our name in the fabric: messages have ids, ours under this name",
+    )
+    add("--will-topic", type=topic_name, metavar="TOPIC", help="topic of the will")
     add("--will-payload", metavar="TEXT", default="", help="payload of the will (empty)")
     add("--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will (0)")
     add("--will-retain", action="store_true", help="the will is retained")
@@ -227,22 +263,19 @@ def _with_multicast_options(arguments: argparse.Namespace, address: Address) -> 
 
 
 def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[str, Any]:
-    version = read_version(arguments.protocol_version)
     if arguments.id is not None and arguments.id_prefix is not None:
         raise ConfigError("-i and -I say the same thing twice")
     client_id = arguments.id if arguments.id_prefix is None else f"{arguments.id_prefix}{os.getpid()}"
     if arguments.disable_clean_session and client_id is None:
         raise ConfigError("-c takes up the session of a client id: give it with -i")
-    if not 0 <= arguments.keepalive <= 65_535:
-        raise ConfigError(f"-k {arguments.keepalive}: seconds from 0 to 65535")
     return {
         "client_id": client_id,
         "username": arguments.username,
         "password": arguments.password,
         "clean_start": not arguments.disable_clean_session,
-        "session_expiry": read_expiry(arguments.session_expiry_interval),
+        "session_expiry": arguments.session_expiry_interval,
         "keep_alive": arguments.keepalive,
-        "version": version,
+        "version": arguments.protocol_version,
         "ca_file": arguments.cafile,
         "cert_file": arguments.cert,
         "key_file": arguments.key,
@@ -252,18 +285,36 @@ def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[
     }
 
 
-def read_version(text: str | None) -> int | None:
-    if text is not None and text.lower() not in VERSIONS:
-        raise ConfigError(f"-V {text}: there are mqttv5, mqttv311 and mqttv31")
-    return None if text is None else VERSIONS[text.lower()]
+def read_version(text: str) -> int:
+    if text.lower() not in VERSIONS:
+        raise ConfigError(f'"{text}" is none of mqttv5, mqttv311, mqttv31')
+    return VERSIONS[text.lower()]
 
 
-def read_expiry(text: str | None) -> int | None:
+def read_expiry(text: str) -> int:
     if text in ("-1", "∞"):
         return NEVER_EXPIRES
-    if text is not None and not (text.isascii() and text.isdecimal() and int(text) <= NEVER_EXPIRES):
-        raise ConfigError(f"-x {text}: seconds from 0 to {NEVER_EXPIRES - 1}, or -1 for ever")
-    return None if text is None else int(text)
+    if not (text.isascii() and text.isdecimal() and int(text) <= NEVER_EXPIRES):
+        raise ConfigError(f'"{text}" is not seconds from 0 to {NEVER_EXPIRES - 1}, or -1 for ever')
+    return int(text)
+
+
+def _read_scope(text: str) -> str:
+    from hedgerow.net.multicast.options import MulticastOptions
+
+    return MulticastOptions(scope=text).scope
+
+
+def _read_peer(text: str) -> str:
+    from hedgerow.net.multicast.options import MulticastOptions
+
+    return MulticastOptions(peers=(text,)).peers[0]
+
+
+def _read_origin(text: str) -> str:
+    if not may_bear(text):
+        raise ConfigError(f'"{text}" is not a name of 1 to {MAX_ORIGIN} printable characters')
+    return text
 
 
 def _read_properties(given: list[list[str]]) -> dict[str, Properties]:

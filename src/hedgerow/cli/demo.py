@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hedgerow.cli.parsing import UsageError
+from hedgerow.cli.option_values import positive
 
 DEFAULT_S = 60.0
 MAX_S = 86_400.0
@@ -19,14 +19,16 @@ MAX_S = 86_400.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--headless", action="store_true", help="plain lines, and end after the summary")
     parser.add_argument(
-        "--seconds", metavar="N", type=float, default=DEFAULT_S, help=f"of the story ({DEFAULT_S:g})"
+        "--seconds",
+        metavar="N",
+        type=positive(MAX_S),
+        default=DEFAULT_S,
+        help=f"of the story ({DEFAULT_S:g})",
     )
     parser.add_argument("--no-spark", action="store_true", help="without the Spark pipeline")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not 0 < arguments.seconds <= MAX_S:
-        raise UsageError(f"--seconds {arguments.seconds:g}: more than 0, and {MAX_S:,.0f} at most")
     # Before the imports of all that takes part, which take most of a second.
     print("a farm on this machine: a house, the fields north, south and west, and a tractor", flush=True)
     from hedgerow.cli.terminal import can_draw

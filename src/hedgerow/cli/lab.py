@@ -21,30 +21,30 @@ from importlib import import_module
 from pathlib import Path
 
 from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
+from hedgerow.cli.option_values import duration, positive, real, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.lab.conditions import Conditions
 from hedgerow.lab.experiments import EXPERIMENTS, Request, Result, write_json
 from hedgerow.lab.links import Link
+from hedgerow.lab.storm.settings import MIN_SUBSCRIBERS
 from hedgerow.net.authority import authority
-from hedgerow.net.values import (
-    A_DURATION,
-    DURATION_UNITS,
-    Address,
-    check_range,
-    parse_number,
-    read_addresses,
-)
+from hedgerow.net.values import Address, number_within, read_addresses
 
 BANDWIDTH_UNITS = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 MAX_DELAY_S = 3_600
 
-STORM_SETTINGS: tuple[tuple[str, type, str, str], ...] = (
-    ("--subscribers", int, "N", "of all kinds together"),
-    ("--share", float, "SHARE", "of the subscribers, those on the topic that goes hot and cold, such as 0.9"),
-    ("--rate", float, "N", "publications a second, on all topics together"),
-    ("--storm-rate", float, "N", "of these, those on the topic that goes hot and cold"),
-    ("--seconds", float, "S", "how long each run lasts"),
+STORM_SETTINGS: tuple[tuple[str, Callable[[str], float], str, str], ...] = (
+    ("--subscribers", whole(MIN_SUBSCRIBERS), "N", "of all kinds together"),
+    (
+        "--share",
+        real(0, 1),
+        "SHARE",
+        "of the subscribers, those on the topic that goes hot and cold, such as 0.9",
+    ),
+    ("--rate", positive(), "N", "publications a second, on all topics together"),
+    ("--storm-rate", positive(), "N", "of these, those on the topic that goes hot and cold"),
+    ("--seconds", positive(), "S", "how long each run lasts"),
 )
 
 
@@ -58,12 +58,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="WORD", nargs="*", help="what the command is about")
     link = parser.add_argument_group("link", "a link's conditions, in each direction")
     link.add_argument("--udp", action="store_true", help="carry datagrams; without it, TCP connections")
-    link.add_argument("--delay", metavar="TIME", default="0", help="such as 5ms")
-    link.add_argument("--jitter", metavar="TIME", default="0", help="on top of the delay, from 0 to this")
     link.add_argument(
-        "--loss", metavar="SHARE", default="0%", help="of datagrams or TCP segments, such as 5%%"
+        "--delay", type=duration(0, MAX_DELAY_S), metavar="TIME", default="0", help="such as 5ms"
     )
-    link.add_argument("--bandwidth", metavar="RATE", default="unlimited", help="per second, such as 1Mbit")
+    link.add_argument(
+        "--jitter",
+        type=duration(0, MAX_DELAY_S),
+        metavar="TIME",
+        default="0",
+        help="on top of the delay, from 0 to this",
+    )
+    link.add_argument(
+        "--loss",
+        type=_read_share,
+        metavar="SHARE",
+        default="0%",
+        help="of datagrams or TCP segments, such as 5%%",
+    )
+    link.add_argument(
+        "--bandwidth",
+        type=_read_bandwidth,
+        metavar="RATE",
+        default="unlimited",
+        help="per second, such as 1Mbit",
+    )
     link.add_argument("--seed", metavar="N", type=int, help="of its chances, to repeat a run")
     experiment = parser.add_argument_group("run", "how an experiment is carried out")
     experiment.add_argument("--fast", action="store_true", help="within a minute, and less exact")
@@ -145,34 +163,26 @@ def _tell(text: str) -> None:
 
 def read_conditions(arguments: argparse.Namespace) -> Conditions:
     return Conditions(
-        delay_s=_read("--delay", arguments.delay, _read_duration),
-        jitter_s=_read("--jitter", arguments.jitter, _read_duration),
-        loss=_read("--loss", arguments.loss, _read_share),
-        bandwidth_bits_per_s=_read("--bandwidth", arguments.bandwidth, _read_bandwidth),
+        delay_s=arguments.delay,
+        jitter_s=arguments.jitter,
+        loss=arguments.loss,
+        bandwidth_bits_per_s=arguments.bandwidth,
     )
-
-
-def _read(flag: str, text: str, read: Callable[[str], float]) -> float:
-    try:
-        return read(text)
-    except ConfigError as error:
-        raise ConfigError(f"{flag}: {error}") from None
-
-
-def _read_duration(text: str) -> float:
-    return check_range(parse_number(text, DURATION_UNITS, A_DURATION), 0, MAX_DELAY_S)
 
 
 def _read_share(text: str) -> float:
     if not text.endswith("%"):
         raise ConfigError(f'"{text}" is not a share such as 5%')
-    return check_range(parse_number(text[:-1], {}, "a number"), 0, 100) / 100
+    try:
+        return number_within(text[:-1], {}, "a number", 0, 100) / 100
+    except ConfigError:
+        raise ConfigError(f'"{text}" is not a share from 0% to 100%') from None
 
 
 def _read_bandwidth(text: str) -> float:
     if text == "unlimited":
         return math.inf
-    return check_range(parse_number(text, BANDWIDTH_UNITS, "a rate such as 1Mbit"), 1, 1e12)
+    return number_within(text, BANDWIDTH_UNITS, "a rate such as 1Mbit", 1, 1e12)
 
 
 def _read_address(what: str, text: str) -> Address:

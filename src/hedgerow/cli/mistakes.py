@@ -27,7 +27,9 @@ _NO_OPTION = re.compile(r"-$|-[0-9.]")
 
 def with_example(error: Exception, words: Sequence[str]) -> str:
     """What is wrong, and if that is the command line itself, how it is done right."""
-    example = _example(words) if isinstance(error, UsageError) else None
+    # What begins with an option was read by others than the parser, such as those who read files too.
+    is_about_words = isinstance(error, UsageError) or str(error).startswith("-")
+    example = _example(words) if is_about_words else None
     return str(error) if example is None else f"{error}\nfor example: {example}"
 
 

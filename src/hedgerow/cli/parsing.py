@@ -58,6 +58,8 @@ class Parser(argparse.ArgumentParser):
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         try:
             return super()._get_value(action, arg_string)
+        except ConfigError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
         except argparse.ArgumentError:
             if action.type in VALUES:
                 reason = f'"{arg_string}" is not {VALUES[action.type]}'

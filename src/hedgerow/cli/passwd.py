@@ -7,8 +7,9 @@ import getpass
 import sys
 from pathlib import Path
 
+from hedgerow.cli.option_values import whole
 from hedgerow.errors import ConfigError
-from hedgerow.net.passwords import ITERATIONS, delete_user, set_password
+from hedgerow.net.passwords import ITERATIONS, MAX_ITERATIONS, delete_user, set_password
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-I",
         "--iterations",
         metavar="N",
-        type=int,
+        type=whole(1, MAX_ITERATIONS),
         default=ITERATIONS,
         help="rounds of hashing, the price of each guess (default: %(default)s)",
     )

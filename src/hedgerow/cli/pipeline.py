@@ -10,6 +10,7 @@ changes on a terminal, lines of what has changed elsewhere.
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 import time
@@ -22,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.cli import client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
+from hedgerow.cli.option_values import duration, positive, real, url, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.journal.files import is_journal
 from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
+from hedgerow.net.journal_config import read_filter
 from hedgerow.net.progress_line import ProgressLine
-from hedgerow.net.values import A_DURATION, DURATION_UNITS, check_range, parse_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +40,12 @@ if TYPE_CHECKING:
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
 MAX_EVERY_S = 86_400
+MAX_ROWS_PER_BATCH = 1_000_000_000
 MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
 MAX_DEMO_S = 3_600
 OPTION_FLAGS = {
     "startingPosition": "--start",
     "startingTime": "--start",
-    "topics": "--topic",
-    "rowsPerBatch": "--rows-per-batch",
 }
 QUIET_S = 5.0  # between two lines about one job where nobody sees a line change
 EXAMPLES = """\
@@ -75,6 +76,7 @@ def _add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     add("--master", metavar="URL", default="local[*]", help="local[*] (default), spark://HOST:PORT, yarn, …")
     add(
         "--conf",
+        type=_read_spark_setting,
         metavar="KEY=VALUE",
         action="append",
         default=[],
@@ -97,8 +99,21 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the tables are; on a cluster, a directory that all workers reach",
     )
     add("--once", action="store_true", help="end when nothing is left")
-    add("--every", metavar="TIME", default="1s", help="how often it looks for more (1s); more is fewer files")
-    add("--topic", metavar="FILTER", action="append", default=[], help="only these topics; may be repeated")
+    add(
+        "--every",
+        type=duration(0, MAX_EVERY_S),
+        metavar="TIME",
+        default="1s",
+        help="how often it looks for more (1s); more is fewer files",
+    )
+    add(
+        "--topic",
+        type=read_filter,
+        metavar="FILTER",
+        action="append",
+        default=[],
+        help="only these topics; may be repeated",
+    )
     add(
         "--start",
         metavar="WHERE",
@@ -108,8 +123,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rules", metavar="FILE", type=Path, help="how payloads are read (default: the farm's table)")
     add("--form", choices=("parquet", "delta", "iceberg"), default="parquet", help="of the bronze table")
     add("--ignore-missing", action="store_true", help="go on without journals that are gone")
-    add("--rows-per-batch", metavar="N", type=int, help="at most so many in one batch (1,000,000)")
-    add("--broker", metavar="URL", help="publish plans for mobile brokers, and progress, there")
+    add(
+        "--rows-per-batch",
+        metavar="N",
+        type=whole(1, MAX_ROWS_PER_BATCH),
+        help="at most so many in one batch (1,000,000)",
+    )
+    add("--broker", type=url, metavar="URL", help="publish plans for mobile brokers, and progress, there")
     add(
         "--plan-for",
         metavar="NAME",
@@ -119,12 +139,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--plan-validity",
+        type=duration(MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S),
         metavar="TIME",
         default="30s",
         help="that a plan is followed without a newer one (30s)",
     )
-    add("--share", metavar="SHARE", type=float, default=0.5, help="of topics that a plan keeps (0.5)")
-    add("--capacity", metavar="N", type=int, help="topics that a plan keeps at most")
+    add("--share", metavar="SHARE", type=real(0, 1), default=0.5, help="of topics that a plan keeps (0.5)")
+    add("--capacity", metavar="N", type=whole(0), help="topics that a plan keeps at most")
     client_options.add_login_arguments(parser.add_argument_group("at the broker").add_argument)
 
 
@@ -145,18 +166,25 @@ def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
         help="report: the file; demo: a new directory (pipeline-demo)",
     )
     add = parser.add_argument_group("cluster").add_argument
-    add("--workers", metavar="N", type=int, default=2, help="worker processes (2)")
-    add("--cores", metavar="N", type=int, default=1, help="of each worker (1)")
-    add("--memory", metavar="SIZE", default="1g", help="of each worker (1g)")
+    add("--workers", metavar="N", type=whole(1), default=2, help="worker processes (2)")
+    add("--cores", metavar="N", type=whole(1), default=1, help="of each worker (1)")
+    add("--memory", type=_read_memory, metavar="SIZE", default="1g", help="of each worker (1g)")
     add = parser.add_argument_group("demo").add_argument
-    add("--seconds", metavar="N", type=float, default=60.0, help="of farm traffic (60)")
+    add("--seconds", metavar="N", type=positive(MAX_DEMO_S), default=60.0, help="of farm traffic (60)")
 
 
 def _add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("sweep", "which runs of the simulator are made").add_argument
-    add("--set", metavar="NAME=V,V…", action="append", default=[], help="a parameter and its values")
+    add(
+        "--set",
+        type=_read_grid_line,
+        metavar="NAME=V,V…",
+        action="append",
+        default=[],
+        help="a parameter and its values",
+    )
     add("--grid", metavar="FILE", type=Path, help="parameters and seeds (TOML); --set goes before")
-    add("--seeds", metavar="N", type=int, help="runs of each point (1)")
+    add("--seeds", metavar="N", type=whole(1), help="runs of each point (1)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -215,8 +243,6 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 def run_demo(arguments: argparse.Namespace) -> int:
     from hedgerow.cli.pipeline_demo import run
 
-    if not 0 < arguments.seconds <= MAX_DEMO_S:
-        raise ConfigError(f"--seconds: more than 0, and {MAX_DEMO_S} at most")
     with signals_as_exceptions():
         out = arguments.out or Path("pipeline-demo")
         return run(arguments.seconds, out, lambda: _spark(arguments), Teller())
@@ -227,9 +253,6 @@ def run_cluster(arguments: argparse.Namespace) -> int:
 
     from hedgerow.pipeline.cluster import Cluster
 
-    for flag in ("workers", "cores"):
-        if getattr(arguments, flag) < 1:
-            raise ConfigError(f"--{flag}: at least 1")
     with (
         signals_as_exceptions(),
         tempfile.TemporaryDirectory(prefix="hedgerow-cluster-") as directory,
@@ -271,21 +294,37 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
 # What people write
 
 
+def _read_spark_setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise ConfigError(f'"{text}" is not KEY=VALUE such as spark.executor.memory=2g')
+    return key, value
+
+
+def _read_grid_line(text: str) -> tuple[str, list[str]]:
+    name, _, values = text.partition("=")
+    if not name or not values:
+        raise ConfigError(f'"{text}" is not NAME=VALUE,VALUE such as redundancy=1,2,3')
+    return name, values.split(",")
+
+
+def _read_memory(text: str) -> str:
+    """In Spark's words."""
+    if not re.fullmatch("[1-9][0-9]{0,8}[kmgt]b?", text.lower()):
+        raise ConfigError(f'"{text}" is not a size such as 512m or 1g')
+    return text
+
+
 def read_settings(arguments: argparse.Namespace) -> Settings:
     from hedgerow.pipeline.options import read_options
     from hedgerow.pipeline.queries import Settings, source_options
     from hedgerow.pipeline.rules import FARM, load_rules
     from hedgerow.pipeline.session import is_here
 
-    _spark_settings(arguments)
     if not arguments.journal:
         raise UsageError("which journal? Give --journal DIR, that of a node (`up --journal`) or a recorder")
     if arguments.tables is None:
         raise UsageError("where do the tables go? Give --tables DIR")
-    if not 0 <= arguments.share <= 1 or (arguments.capacity or 0) < 0:
-        raise ConfigError("--share is a number from 0 to 1, and --capacity one from 0 on")
-    every_s = check_range(parse_number(arguments.every, DURATION_UNITS, A_DURATION), 0, MAX_EVERY_S)
-    validity_s = parse_number(arguments.plan_validity, DURATION_UNITS, A_DURATION)
     if arguments.broker is not None and parse_url(arguments.broker).scheme.name not in BROKER_SCHEMES:
         raise ConfigError(f"--broker {arguments.broker}: plans are published over MQTT")
     settings = Settings(
@@ -296,12 +335,12 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         start=arguments.start,
         form=arguments.form,
         rows_per_batch=arguments.rows_per_batch,
-        every_s=None if arguments.once else every_s,
+        every_s=None if arguments.once else arguments.every,
         broker=arguments.broker,
         connect=_connect_options(arguments),
         ignore_missing=arguments.ignore_missing,
         plan_for=tuple(arguments.plan_for),
-        plan_validity_s=check_range(validity_s, MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S),
+        plan_validity_s=arguments.plan_validity,
         share=arguments.share,
         capacity=arguments.capacity,
     )
@@ -344,23 +383,14 @@ def _connect_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for word, name in names.items() if (value := getattr(arguments, word))}
 
 
-def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in arguments.conf]
-    for key, is_pair, value in pairs:
-        if not is_pair or not key.startswith("spark."):
-            raise ConfigError(f"--conf {key}{is_pair}{value}: not KEY=VALUE such as spark.executor.memory=2g")
-    return {key: value for key, _, value in pairs}
-
-
 @contextmanager
 def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     """The session; ended however the block is left."""
     from hedgerow.pipeline.session import open_session
 
     print(f"starting Spark on {arguments.master}", file=sys.stderr, flush=True)
-    settings = _spark_settings(arguments)
     log = None if arguments.tables is None else Path(arguments.tables) / "_spark.log"
-    spark = open_session("hedgerow", arguments.master, settings, log)
+    spark = open_session("hedgerow", arguments.master, dict(arguments.conf), log)
     try:
         yield spark
     finally:

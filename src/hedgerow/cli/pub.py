@@ -8,14 +8,14 @@ import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable
-from math import inf
 from pathlib import Path
 
 import hedgerow
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
+from hedgerow.cli.option_values import real, topic_name, whole
 from hedgerow.cli.parsing import UsageError
-from hedgerow.errors import ConfigError, RefusedError
+from hedgerow.errors import RefusedError
 
 EXAMPLES = """\
 examples:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words", nargs="*", metavar="URL TOPIC MESSAGE", help="each may be given by an option instead"
     )
     message = parser.add_argument_group("message")
-    message.add_argument("-t", "--topic", help="topic to publish to")
+    message.add_argument("-t", "--topic", type=topic_name, help="topic to publish to")
     content = message.add_mutually_exclusive_group()
     content.add_argument("-m", "--message", help="the message")
     content.add_argument("-f", "--file", help="a file is the message")
@@ -51,10 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     content.add_argument("-n", "--null-message", action="store_true", help="an empty message")
     message.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="quality of service (0)")
     message.add_argument("-r", "--retain", action="store_true", help="keep the message for later subscribers")
-    message.add_argument("--repeat", type=int, default=1, metavar="N", help="publish N times")
-    message.add_argument("--repeat-delay", type=float, default=0.0, metavar="S", help="seconds in between")
+    message.add_argument("--repeat", type=whole(1), default=1, metavar="N", help="publish N times")
+    message.add_argument("--repeat-delay", type=real(0), default=0.0, metavar="S", help="seconds in between")
     message.add_argument(
-        "-M", "--max-inflight", type=int, default=65_535, metavar="N", help="QoS 1 and 2 on their way at once"
+        "-M",
+        "--max-inflight",
+        type=whole(1),
+        default=65_535,
+        metavar="N",
+        help="QoS 1 and 2 on their way at once",
     )
     client_options.add_arguments(parser)
 
@@ -71,8 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f'what is "{words[0]}"? There are a topic and a message already')
     if _content_is_missing(arguments):
         raise UsageError("no message: give it as a word, or with -m, -f, -l, -s or -n")
-    if arguments.repeat < 1 or not 0 <= arguments.repeat_delay < inf or arguments.max_inflight < 1:
-        raise ConfigError("--repeat and -M are at least 1, --repeat-delay at least 0")
     target.arguments["max_in_flight"] = arguments.max_inflight
     if not arguments.stdin_line:
         # One message that fails is told to whoever gave it, at once.

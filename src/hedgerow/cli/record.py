@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from hedgerow.cli import client_options
+from hedgerow.cli.option_values import by, url, whole
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net import logs
 from hedgerow.net.client.dial import TlsOptions
 from hedgerow.net.client.urls import BROKER_SCHEMES, Address, parse_url
-from hedgerow.net.journal_config import JournalConfig, read_filters, read_max_age, read_max_bytes
+from hedgerow.net.journal_config import JournalConfig, read_filter, read_filters, read_max_age, read_max_bytes
 from hedgerow.net.progress_line import ProgressLine
 from hedgerow.net.recorder import Recorder, RecorderOptions
 from hedgerow.net.values import read_directory_path
@@ -46,26 +47,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument_group("what to record, and where").add_argument
     add(
-        "--broker", required=True, metavar="URL", help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT], or ws(s)://…"
+        "--broker",
+        required=True,
+        type=url,
+        metavar="URL",
+        help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT], or ws(s)://…",
     )
-    add("--filter", action="append", required=True, dest="filters", help="topic filter; may be repeated")
-    add("--journal", required=True, metavar="DIR", help="the journal's directory, made when there is none")
+    add(
+        "--filter",
+        action="append",
+        required=True,
+        dest="filters",
+        type=read_filter,
+        help="topic filter; may be repeated",
+    )
+    add(
+        "--journal",
+        required=True,
+        type=by(read_directory_path),
+        metavar="DIR",
+        help="the journal's directory, made when there is none",
+    )
     add("--name", help="the recorder's name in the ids that it gives (one made of the journal's id)")
     add("--broker-name", metavar="NAME", help="the broker in the journal, if it tells no name (HOST:PORT)")
     add = parser.add_argument_group("how much is kept (everything)").add_argument
-    add("--max-bytes", metavar="SIZE", help="remove the oldest of the journal beyond so many bytes")
-    add("--max-age", metavar="DURATION", help="remove what was recorded longer ago")
+    add(
+        "--max-bytes",
+        type=by(read_max_bytes),
+        metavar="SIZE",
+        help="remove the oldest of the journal beyond so many bytes",
+    )
+    add("--max-age", type=by(read_max_age), metavar="DURATION", help="remove what was recorded longer ago")
     add("--drop-committed", action="store_true", help="remove what every reader of the journal has taken")
     add = parser.add_argument_group("connection").add_argument
     client_options.add_login_arguments(add)
     add("-i", "--id", help="client id (one made of the journal's id)")
-    add("-k", "--keepalive", type=int, default=60, metavar="S", help="keep-alive in seconds (60)")
-    add("-x", "--session-expiry-interval", metavar="S", help="seconds to keep the session (for ever)")
+    add(
+        "-k", "--keepalive", type=whole(0, 65_535), default=60, metavar="S", help="keep-alive in seconds (60)"
+    )
+    add(
+        "-x",
+        "--session-expiry-interval",
+        type=client_options.read_expiry,
+        default=NEVER_EXPIRES,
+        metavar="S",
+        help="seconds to keep the session (for ever)",
+    )
     add(
         "-V",
         "--version",
         "--protocol-version",
         dest="protocol_version",
+        type=client_options.read_version,
         metavar="VERSION",
         help="5, 311 or 31 (5, or 311 if that is refused)",
     )
@@ -82,17 +115,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_options(arguments: argparse.Namespace) -> RecorderOptions:
-    base = Path()
     address = _read_address(arguments)
-    if not 0 <= arguments.keepalive <= 65_535:
-        raise ConfigError(f"-k {arguments.keepalive}: seconds from 0 to 65535")
-    expiry = client_options.read_expiry(arguments.session_expiry_interval)
     password = address.password if arguments.password is None else arguments.password
     journal = JournalConfig(
-        topics=read_filters(arguments.filters, base),
-        directory=read_directory_path(arguments.journal, base),
-        max_bytes=None if arguments.max_bytes is None else read_max_bytes(arguments.max_bytes, base),
-        max_age_s=None if arguments.max_age is None else read_max_age(arguments.max_age, base),
+        topics=read_filters(arguments.filters, Path()),
+        directory=arguments.journal,
+        max_bytes=arguments.max_bytes,
+        max_age_s=arguments.max_age,
         drop_committed=arguments.drop_committed,
     )
     return RecorderOptions(
@@ -103,9 +132,9 @@ def _read_options(arguments: argparse.Namespace) -> RecorderOptions:
         client_id=arguments.id,
         username=address.username if arguments.username is None else arguments.username,
         password=None if password is None else password.encode(),
-        version=client_options.read_version(arguments.protocol_version),
+        version=arguments.protocol_version,
         keep_alive_s=arguments.keepalive,
-        session_expiry_s=NEVER_EXPIRES if expiry is None else expiry,
+        session_expiry_s=arguments.session_expiry_interval,
         tls=TlsOptions(arguments.cafile, arguments.cert, arguments.key, arguments.insecure),
     )
 

@@ -14,13 +14,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import hedgerow
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, write_out
+from hedgerow.cli.option_values import positive, topic_filter, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.sub_format import Piece, compile_format, print_payload, print_verbosely
 from hedgerow.errors import ConfigError
@@ -60,16 +60,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words", nargs="*", metavar="URL TOPIC", help="each may be given by an option instead"
     )
     choice = parser.add_argument_group("messages")
-    choice.add_argument("-t", "--topic", action="append", default=[], help="topic filter; may be repeated")
+    choice.add_argument(
+        "-t", "--topic", type=topic_filter, action="append", default=[], help="topic filter; may be repeated"
+    )
     choice.add_argument(
         "--ask", action="store_true", help="ask for topics, and go on asking while messages are printed"
     )
     choice.add_argument(
-        "-T", "--filter-out", action="append", default=[], metavar="TOPIC", help="do not print these topics"
+        "-T",
+        "--filter-out",
+        type=topic_filter,
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="do not print these topics",
     )
     choice.add_argument(
         "-U",
         "--unsubscribe",
+        type=topic_filter,
         action="append",
         default=[],
         metavar="TOPIC",
@@ -85,9 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     choice.add_argument("--retain-as-published", action="store_true", help="retain as its publisher set it")
     end = parser.add_argument_group("end")
-    end.add_argument("-C", dest="count", type=int, metavar="N", help="end after N messages")
+    end.add_argument("-C", dest="count", type=whole(1), metavar="N", help="end after N messages")
     end.add_argument(
-        "-W", dest="timeout", type=float, metavar="S", help="end after S seconds, with status 27"
+        "-W", dest="timeout", type=positive(), metavar="S", help="end after S seconds, with status 27"
     )
     end.add_argument("-E", dest="only_subscribe", action="store_true", help="end when subscribed")
     shape = parser.add_argument_group("output")
@@ -108,12 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
     filters = [*arguments.topic, *([target.topic] if target.topic else []), *words]
     if not filters and not arguments.unsubscribe and not arguments.ask:
         raise UsageError("no topic: give it as a word, with -t, or in the URL")
-    for topic_filter in [*filters, *arguments.filter_out, *arguments.unsubscribe]:
-        validate_filter(topic_filter)
-    if arguments.count is not None and arguments.count < 1:
-        raise ConfigError(f"-C {arguments.count}: at least 1")
-    if arguments.timeout is not None and not 0 < arguments.timeout < inf:
-        raise ConfigError(f"-W {arguments.timeout:g}: more than 0 seconds")
+    for each in filters:
+        validate_filter(each)
     if arguments.no_retained and arguments.retained_only:
         raise ConfigError("-R and --retained-only leave nothing")
     if arguments.journal is not None:

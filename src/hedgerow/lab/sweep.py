@@ -48,14 +48,9 @@ def run_sweep(spark: SparkSession, tables: str | Path, arguments: Namespace) -> 
 def points_of(arguments: Namespace) -> list[sweep.Point]:
     """ConfigError: what is wrong with the arguments or the file."""
     grid, seeds = read_grid(arguments.grid) if arguments.grid is not None else ({}, 1)
-    for text in arguments.set:
-        name, equals, values = text.partition("=")
-        if not equals or not name or not values:
-            raise ConfigError(f'--set {text}: it has the form NAME=VALUE,VALUE, such as "redundancy=1,2,3"')
-        grid[name] = [_read_value(value) for value in values.split(",")]
+    for name, values in arguments.set:
+        grid[name] = [_read_value(value) for value in values]
     if arguments.seeds is not None:
-        if arguments.seeds < 1:
-            raise ConfigError("--seeds: there must be at least 1")
         seeds = arguments.seeds
     return sweep.points(grid, seeds)
 

@@ -14,12 +14,12 @@ from hedgerow.net.values import (
     DURATION_UNITS,
     TIB,
     Key,
-    check_range,
+    duration_within,
     parse_number,
     read_boolean,
     read_directory_path,
-    read_size,
     read_text,
+    size_within,
 )
 from hedgerow.topics import split_shared, validate_filter
 
@@ -64,10 +64,10 @@ def read_filters(value: object, base: Path) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     if not 0 < len(values) <= MAX_FILTERS:
         raise ConfigError(f"1 to {MAX_FILTERS:,} topic filters, not {len(values)}")
-    return tuple(dict.fromkeys(_filter(read_text(each, base)) for each in values))
+    return tuple(dict.fromkeys(read_filter(read_text(each, base)) for each in values))
 
 
-def _filter(text: str) -> str:
+def read_filter(text: str) -> str:
     try:
         if split_shared(text)[0] is not None:
             raise ConfigError(f'"{text}": a journal has no shared subscriptions; name the filter alone')
@@ -77,12 +77,12 @@ def _filter(text: str) -> str:
 
 
 def read_max_bytes(value: object, base: Path) -> int:
-    return int(check_range(read_size(value, base), MIB, 1024 * TIB))
+    return size_within(value, MIB, 1024 * TIB)
 
 
 def read_max_age(value: object, base: Path) -> float | None:
     age_s = parse_number(value, DURATION_UNITS, A_DURATION)
-    return None if age_s == float("inf") else float(check_range(age_s, 1, MAX_AGE_S))
+    return None if age_s == float("inf") else duration_within(value, 1, MAX_AGE_S)
 
 
 JOURNAL_KEYS = (

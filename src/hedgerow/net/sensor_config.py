@@ -14,12 +14,10 @@ from typing import Any
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.fabric.sensors.packet import DEFAULT_PORT, DEFAULT_TOPICS, MAX_TOPIC_NUMBER, read_number
 from hedgerow.net.values import (
-    A_DURATION,
-    DURATION_UNITS,
     Address,
     Key,
-    check_range,
-    parse_number,
+    duration_within,
+    number_within,
     read_addresses,
     read_boolean,
     show,
@@ -59,11 +57,11 @@ def _with_sensor_port(value: object) -> object:
 
 
 def read_subscription_expiry(value: object, base: Path) -> float:
-    return float(check_range(parse_number(value, DURATION_UNITS, A_DURATION), 1, 86_400))
+    return duration_within(value, 1, 86_400)
 
 
 def read_packets_per_s(value: object, base: Path) -> float:
-    return float(check_range(parse_number(value, {}, "a number"), 0, 1_000_000))
+    return float(number_within(value, {}, "a number", 0, 1_000_000))
 
 
 def read_sensor_topics(value: object, base: Path) -> dict[int, str]:

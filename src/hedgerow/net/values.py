@@ -153,10 +153,7 @@ def read_boolean(value: object, base: Path) -> bool:
 
 def read_count(low: int, high: int) -> Callable[[object, Path], int]:
     def read(value: object, base: Path) -> int:
-        number = check_range(parse_number(value, {}, "a whole number"), low, high)
-        if number != int(number):
-            raise ConfigError(f"{number:g} is not a whole number")
-        return int(number)
+        return _whole(number_within(value, {}, "a whole number", low, high), value)
 
     return read
 
@@ -230,7 +227,7 @@ def read_one_of(*words: str) -> Read:
 def read_interval(value: object, base: Path) -> float:
     """Seconds between two repetitions; 0 and "never" both come to 0, which is none at all."""
     seconds = parse_number(value, DURATION_UNITS, A_DURATION)
-    return 0.0 if seconds in (0, INFINITE) else float(check_range(seconds, 0.1, 86_400))
+    return 0.0 if seconds in (0, INFINITE) else duration_within(value, 0.1, 86_400)
 
 
 def read_limit(name: str) -> Read:
@@ -244,14 +241,34 @@ def read_limit(name: str) -> Read:
         units, what = DURATION_UNITS, A_DURATION
 
     def read(value: object, base: Path) -> float:
-        number = check_range(parse_number(value, units, what), *LIMIT_RANGES[name])
+        number = number_within(value, units, what, *LIMIT_RANGES[name])
         return _whole(number, value) if is_whole else float(number)
 
     return read
 
 
-def read_size(value: object, base: Path) -> int:
-    return _whole(parse_number(value, SIZE_UNITS, A_SIZE), value)
+def size_within(value: object, low: float, high: float) -> int:
+    return _whole(number_within(value, SIZE_UNITS, A_SIZE, low, high), value)
+
+
+def duration_within(value: object, low: float, high: float) -> float:
+    """In seconds."""
+    return float(number_within(value, DURATION_UNITS, A_DURATION, low, high))
+
+
+def number_within(
+    value: object, units: Mapping[str, float], what: str, low: float, high: float = INFINITE
+) -> float:
+    """`what` is how such a value is written."""
+    number = parse_number(value, units, what)
+    if not low <= number <= high:
+        unit = " s" if units is DURATION_UNITS else " bytes" if units is SIZE_UNITS else ""
+        raise ConfigError(f"{show(value)} is not {in_range(low, high, unit)}")
+    return number
+
+
+def in_range(low: float, high: float, unit: str = "") -> str:
+    return f"from {low:.15g}{unit} on" if high == INFINITE else f"from {low:.15g} to {high:.15g}{unit}"
 
 
 def parse_number(value: object, units: Mapping[str, float], what: str) -> float:
@@ -265,12 +282,6 @@ def parse_number(value: object, units: Mapping[str, float], what: str) -> float:
             number = float(found[1]) if "." in found[1] else int(found[1])
             return number * units[found[2].lower()] if found[2] else number
     raise ConfigError(f"{show(value)} is not {what}")
-
-
-def check_range(number: float, low: float, high: float) -> float:
-    if not low <= number <= high:
-        raise ConfigError(f"{number:.15g} is not from {low:.15g} to {high:.15g}")
-    return number
 
 
 def _whole(number: float, value: object) -> int:

@@ -186,7 +186,7 @@ def test_what_the_node_is_given() -> None:
             f"{MOBILE}y_s = 500\nx_s = 0.4",
             "mobility.y_s: a window of 500 s is more than 1,000 times the 0.4 s",
         ),
-        (f"{MOBILE}x_s = '1 ms'", "mobility.x_s: 0.001 is not from 0.01 to 86400"),
+        (f"{MOBILE}x_s = '1 ms'", 'mobility.x_s: "1 ms" is not from 0.01 to 86400 s'),
         (f"{MOBILE}share = 1.5", "mobility.share: 1.5 is not from 0 to 1"),
         (f"{MOBILE}capacity = 2.5", "2.5 is not a whole number"),
         (f"{MOBILE}rotation = 2", "mobility.rotation: 2 is not from 0 to 1"),

@@ -19,17 +19,14 @@ from hedgerow.mqtt.broker.limits import KIB
 from hedgerow.net.broker_urls import BrokerUrl, at_most, is_unspecified, read_broker_url, unique
 from hedgerow.net.federation.config import DEFAULTS, FederationConfig, check_not_home
 from hedgerow.net.values import (
-    A_DURATION,
-    DURATION_UNITS,
     TIB,
     Key,
-    check_range,
-    parse_number,
+    duration_within,
     read_boolean,
     read_count,
     read_file_path,
-    read_size,
     read_text,
+    size_within,
 )
 
 MIN_KEY_BYTES, MAX_KEY_BYTES = 16, 64
@@ -136,15 +133,15 @@ def read_assumed_filters(value: object, base: Path) -> tuple[str, ...]:
 
 
 def read_keep(value: object, base: Path) -> float:
-    return float(check_range(parse_number(value, DURATION_UNITS, A_DURATION), 0, MAX_KEEP_S))
+    return duration_within(value, 0, MAX_KEEP_S)
 
 
 def read_announce_interval(value: object, base: Path) -> float:
-    return float(check_range(parse_number(value, DURATION_UNITS, A_DURATION), 0.1, MAX_LIFETIME_S))
+    return duration_within(value, 0.1, MAX_LIFETIME_S)
 
 
 def read_queue_bytes(value: object, base: Path) -> int:
-    return int(check_range(read_size(value, base), KIB, TIB))
+    return size_within(value, KIB, TIB)
 
 
 def _urls_key(name: str, flag: str, help_text: str) -> Key:

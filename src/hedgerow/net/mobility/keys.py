@@ -16,12 +16,10 @@ from hedgerow.mqtt.extension import parse_address
 from hedgerow.net.broker_urls import BrokerUrl, is_unspecified, unique
 from hedgerow.net.mobility.config import MobilityConfig, read_fixed_url
 from hedgerow.net.values import (
-    A_DURATION,
-    DURATION_UNITS,
     Address,
     Key,
-    check_range,
-    parse_number,
+    duration_within,
+    number_within,
     read_addresses,
     read_boolean,
     read_count,
@@ -167,12 +165,12 @@ def read_broker_ids(value: object, base: Path) -> frozenset[str]:
 
 
 def read_share(value: object, base: Path) -> float:
-    return float(check_range(parse_number(value, {}, "a number"), 0, 1))
+    return float(number_within(value, {}, "a number", 0, 1))
 
 
 def read_duration(low: float, high: float) -> Callable[[object, Path], float]:
     def read(value: object, base: Path) -> float:
-        return float(check_range(parse_number(value, DURATION_UNITS, A_DURATION), low, high))
+        return duration_within(value, low, high)
 
     return read
 

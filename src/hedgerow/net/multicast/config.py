@@ -13,8 +13,8 @@ from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.fabric.gateway import check_filter
-from hedgerow.net.multicast.options import MulticastOptions
-from hedgerow.net.values import Key, read_file_path, read_size, read_text
+from hedgerow.net.multicast.options import LARGEST_PAYLOAD, MulticastOptions
+from hedgerow.net.values import Key, read_file_path, read_text, size_within
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,7 +58,7 @@ def read_port(value: object, base: Path) -> int:
 
 
 def read_max_payload(value: object, base: Path) -> int:
-    return MulticastOptions(max_payload=read_size(value, base)).max_payload
+    return size_within(value, 1, LARGEST_PAYLOAD)
 
 
 def _texts(value: object, base: Path) -> tuple[str, ...]:
