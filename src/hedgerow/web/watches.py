@@ -5,7 +5,7 @@ for it: `IDLE_S` after the last time it is gone, and with it the subscription. N
 much: there are `MAX_WATCHES` at a time, each with the last `MAX_MESSAGES` messages and `MAX_BYTES` of them.
 Nor do much: what comes beyond `MAX_PER_S` in a second is left out, and the port is unsubscribed until the
 next second, so that a busy topic costs a watched node 100 messages a second and not all of them. The filter
-is held for as long as the watch is there: the rest of the fabric does not see it come and go.
+is reserved for as long as the watch is there: the rest of the fabric does not see it come and go.
 
 A port is part of the node and sees everything, so rights are asked here, for each message when it comes. The
 topics of bridge commands are shown to nobody: a section may hold a password.
@@ -132,7 +132,7 @@ class Watch:
         self._server.flush()
 
     def _begin_listening(self) -> None:
-        self._server.broker.subscriptions.hold(self.filter)
+        self._server.broker.subscriptions.reserve(self.filter)
         self._port.listen(self.filter, self._server.clock())
 
     def _stop_listening(self) -> None:

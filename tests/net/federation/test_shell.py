@@ -149,7 +149,7 @@ async def test_nothing_is_kept_for_a_neighbour_that_asks_for_nothing() -> None:
     async with running(mqtt=LOOPBACK, id="a", federation=OPEN) as a:
         async with running(id="looker", federation=linking(a, keep_s=0.0)) as looker:
             await linked(a, looker)
-            looker.broker.subscriptions.hold("#")
+            looker.broker.subscriptions.reserve("#")
             looker.flush()
             await until(lambda: "#" in a.broker.subscriptions.of_neighbours.counts, "its wish")
         await until(lambda: not a.federation or not a.federation.machine.neighbour_sessions(), "its end")

@@ -311,7 +311,7 @@ class SubscriptionTable:
         self.forget_routes(topic_filter)
         tell(self.watcher, None, topic_filter, None)
 
-    def hold(self, topic_filter: str) -> None:
+    def reserve(self, topic_filter: str) -> None:
         """It is wanted here, whether or not a port listens at the moment, until it is released."""
         self.local.grow(topic_filter)
         tell(self.watcher, None, topic_filter, OTHERS_QOS)
