@@ -226,10 +226,10 @@ class SensorBus(Bus):
             raise RefusedError(text, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
         numbers = [self.find_number(each, Reason.TOPIC_FILTER_INVALID) for each in subscription.topic_filters]
         self.subscriptions.add(subscription)
+        self._renew_after(REPEAT_S)
         for number in numbers:
             self._wanted.setdefault(number, {})[subscription] = None
             self._announce(number)
-        self._renew_after(REPEAT_S)
 
     def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
         """The broker cannot be told; it forgets in time, and what still comes is not wanted here."""
@@ -256,15 +256,16 @@ class SensorBus(Bus):
         self.overflowing = bool(self._full)  # there is no way to stop a sensor
 
     def _announce(self, number: int) -> None:
+        """To be called when the timer is set: an error sets it to an earlier time."""
         try:
             self._socket.send(build(self._port, SUBSCRIBER, number))
         except OSError as error:
             self._handle_error(error)
 
     def _renew(self) -> None:
+        self._renew_after(self._renew_s)
         for number in list(self._wanted):
             self._announce(number)
-        self._renew_after(self._renew_s)
 
     def _renew_after(self, delay_s: float) -> None:
         if self._timer is not None:
