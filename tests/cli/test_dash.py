@@ -129,6 +129,7 @@ def test_its_name_is_the_same_at_each_start_and_another_elsewhere() -> None:
     [
         ((), "which fabric?"),
         (("http://barn",), "no transport"),
+        (("barn:1883",), "as one it is mqtt://barn:1883"),
         (("mqtt://barn", "--http", "off"), "a dashboard is seen at an address"),
         (("mqtt://barn", "--administrator", "anna"), "--passwords"),
         (("mqtt://barn", "--https", "localhost:1"), "--certificate"),

@@ -174,6 +174,14 @@ def test_a_port_that_somebody_has() -> None:
     assert checks.check_ports(with_port(port)) == [Finding(OK, f"mqtt 127.0.0.1:{port} is free")]
 
 
+def test_a_long_command_is_cut_where_one_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "SHOWN_OF_COMMAND", 5)
+    monkeypatch.setattr(checks, "holder_of", lambda *_: (7, "hedgerow up"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (found,) = checks.check_ports(with_port(taken.getsockname()[1]))
+    assert found.seen.endswith(" is taken by process 7: hedg…")
+
+
 def test_a_udp_port_that_somebody_has() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))

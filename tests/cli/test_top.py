@@ -211,7 +211,16 @@ def test_cut_counts_cells() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (0, "0"), (0.25, "0.2"), (1, "1"), (9_999, "9999"), (12_345, "12.35k"), (5e9, "5G")],
+    [
+        (None, "-"),
+        (0, "0"),
+        (0.25, "0.2"),
+        (1, "1"),
+        (2.996, "3"),
+        (9_999, "9999"),
+        (12_345, "12.35k"),
+        (5e9, "5G"),
+    ],
 )
 def test_figures(value: float | None, text: str) -> None:
     assert top_view.figure(value) == text

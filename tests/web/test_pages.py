@@ -407,9 +407,10 @@ def test_ids_of_different_names_differ() -> None:
 
 
 def test_figures_as_people_read_them() -> None:
-    assert [number(each) for each in (0, 7, 12.34, 999, 1234, 1_234_567)] == [
+    assert [number(each) for each in (0, 7, 2.996, 12.34, 999, 1234, 1_234_567)] == [
         "0",
         "7",
+        "3",
         "12.3",
         "999",
         "1.23 k",

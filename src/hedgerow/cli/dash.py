@@ -14,6 +14,7 @@ import socket
 from dataclasses import replace
 
 from hedgerow.cli import up
+from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.net import config
 
@@ -43,6 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 def read_configuration(arguments: argparse.Namespace) -> config.Config:
     """With the URLs as neighbours, and with a name. Raises ConfigError."""
     given = vars(arguments)
+    for word in arguments.words:
+        if "://" not in word:
+            raise UsageError(f'what is "{word}"? There are URLs alone; as one it is mqtt://{word}')
     urls = [*arguments.words, *given.get(NEIGHBOURS, ())]
     if urls:
         given[NEIGHBOURS] = urls

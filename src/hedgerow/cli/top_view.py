@@ -311,7 +311,7 @@ def figure(value: float | None) -> str:
     for limit, divisor, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= limit:
             return f"{value / divisor:.4g}{unit}"
-    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")
 
 
 def milliseconds(value: float | None) -> str:

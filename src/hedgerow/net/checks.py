@@ -111,7 +111,8 @@ def _taken(where: str, port: int, kind: int, flag: str) -> Finding:
     if by is None:
         return Finding(PROBLEM, f"{where} is taken, by a process of another user", f"choose another: {flag}")
     pid, command = by
-    seen = f"{where} is taken by process {pid}: {command[:SHOWN_OF_COMMAND]}"
+    shown = command if len(command) <= SHOWN_OF_COMMAND else f"{command[: SHOWN_OF_COMMAND - 1]}…"
+    seen = f"{where} is taken by process {pid}: {shown}"
     if "hedgerow" in (Path(word).name for word in command.split()[:3]):  # `python -m hedgerow` too
         return Finding(WARNING, seen, "a node runs there already")
     return Finding(PROBLEM, seen, f"end it, or choose another: {flag}")

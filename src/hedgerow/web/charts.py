@@ -36,7 +36,7 @@ def number(value: float) -> Part:
             return Part(
                 f"{value / size:.3g} {unit}" if abs(value) < 999.5 * size else f"{value / size:,.0f} {unit}"
             )
-    return Part(f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.1f}")
+    return Part(f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0"))
 
 
 def rate(value: float) -> Part:
