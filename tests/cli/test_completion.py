@@ -108,6 +108,24 @@ def test_words(offer: Offer) -> None:
     assert offer("pub", "up", "--loo") == []
 
 
+@pytest.mark.parametrize("command", ["bench", "bridge", "lab", "pipeline"])
+def test_the_value_of_an_option_is_none_of_the_words(
+    command: str, offer: Offer, found: list[Command]
+) -> None:
+    (described,) = [each for each in found if each.name == command]
+    words = sorted(described.words.choices)
+    taking = [option for option in described.options if option.value.kind != "nothing"]
+    assert taking
+    for option in taking:
+        for name in option.names:
+            assert offer(command, name, words[0], "") == words, name
+    name = taking[0].names[-1]
+    assert offer(command, f"{name}={words[0]}", "") == words
+    for word in described.after:
+        assert offer(command, name, words[0], word, "") == offer(command, word, "")
+        assert offer(command, word, name, words[0], "") == offer(command, word, "")
+
+
 def test_bash_is_told_whom_it_is_for(home: Path) -> None:
     command = [need_program("bash"), "--norc", "-c", f"source {PLACES['bash']}; complete -p hedgerow"]
     told = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=30, check=True)

@@ -44,6 +44,11 @@ def _names_by_value(command: Command) -> dict[Value, list[str]]:
     return by_value
 
 
+def _takes(command: Command) -> list[str]:
+    """The options that take a value: the word behind one of them is no word of the command's."""
+    return [name for names in _names_by_value(command).values() for name in names]
+
+
 # bash
 
 _BASH = r"""# hedgerow: completion for bash, made by `hedgerow completion bash`.
@@ -81,6 +86,7 @@ _hedgerow() {
     for ((i = 2; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if [[ $takes == *" $word "* ]]; then
+            [[ ${COMP_WORDS[i+1]} == = ]] && ((i++))
             ((i++))
         elif [[ $word != -* && " $words " == *" $word "* ]]; then
             first=$word
@@ -116,7 +122,7 @@ def _bash_values(found: Iterable[Command]) -> Iterator[str]:
 
 def _bash_options(command: Command) -> str:
     options = " ".join(name for option in command.options for name in option.names)
-    takes = " ".join(name for names in _names_by_value(command).values() for name in names)
+    takes = " ".join(_takes(command))
     words = " ".join(command.words.choices)
     lists = f"options={_quote(options)} takes={_quote(f' {takes} ')} words={_quote(words)}"
     return f"        {command.name}) {lists} ;;"
@@ -140,8 +146,8 @@ def _bash_offer(value: Value) -> str:
 _ZSH = r"""#compdef hedgerow
 # hedgerow: completion for zsh, made by `hedgerow completion zsh`.
 _hedgerow() {
-    local -a commands options
-    local command first word
+    local -a commands options takes
+    local command first word i
     if ((CURRENT == 2)) && [[ $PREFIX == -* ]]; then
         options=('--help:say what there is' '--version:print the version')
         _describe -o option options
@@ -154,7 +160,15 @@ _hedgerow() {
         return
     fi
     command=$words[2]
-    for word in "${(@)words[3,CURRENT-1]}"; do
+    case $command in
+@TAKES@
+    esac
+    for ((i = 3; i < CURRENT; i++)); do
+        word=$words[i]
+        if (($takes[(Ie)$word])); then
+            ((i++))
+            continue
+        fi
         case "$command $word" in
 @FIRST@
         esac
@@ -182,10 +196,16 @@ def zsh_script(found: Iterable[Command]) -> str:
         for command in listed
         if command.words.choices
     ]
+    takes = [
+        f"        {command.name}) takes=({' '.join(_takes(command))}) ;;"
+        for command in listed
+        if command.words.choices
+    ]
     parts = {
         "COMMANDS": "\n".join(
             f"            {_quote(f'{_zsh_escape(each.name)}:{each.help}')}" for each in listed
         ),
+        "TAKES": "\n".join(takes),
         "FIRST": "\n".join(firsts),
         "ARGUMENTS": "\n".join(map(_zsh_arguments, listed)),
     }
@@ -238,8 +258,20 @@ function __hedgerow_begins
     test (count (commandline -opc)) -eq 1
 end
 function __hedgerow_after
-    for word in $argv
-        contains -- $word (commandline -opc)[3..-1]; and return
+    set -l words (commandline -opc)
+    set -l takes
+    set -l is_value 0
+    switch $words[2]
+@TAKES@
+    end
+    for word in $words[3..-1]
+        if test $is_value = 1
+            set is_value 0
+        else if contains -- $word $takes
+            set is_value 1
+        else if contains -- $word $argv
+            return
+        end
     end
     return 1
 end
@@ -253,13 +285,16 @@ complete -c hedgerow -n __hedgerow_begins -l help -d 'say what there is'
 
 def fish_script(found: Iterable[Command]) -> str:
     lines: list[str] = []
+    takes: list[str] = []
     for command in found:
+        if command.words.choices and _takes(command):
+            takes.append(f"        case {command.name}\n            set takes {' '.join(_takes(command))}")
         lines.append(
             f"complete -c hedgerow -n __hedgerow_begins -a {command.name} -d {_fish_quote(command.help)}"
         )
         lines += _fish_words(command)
         lines += [_fish_option(command.name, option) for option in command.options]
-    return _fill(_FISH, {"COMMANDS": "\n".join(lines)})
+    return _fill(_FISH, {"TAKES": "\n".join(takes), "COMMANDS": "\n".join(lines)})
 
 
 def _fish_words(command: Command) -> Iterator[str]:
