@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from hedgerow.fabric.delegation import events as delegation
 from hedgerow.fabric.overlay.events import NeighbourGained, NeighbourLost, PeerRefused
+from hedgerow.fabric.sensors.exchange import SensorPacketDropped
 from hedgerow.mqtt.broker.events import ConnectionRefused
+from hedgerow.net.eventlog import Event
 from hedgerow.net.history import KEPT_S, MAX_OF_KIND, History
+from hedgerow.net.mobility.relay import RelayFailed
+from hedgerow.net.multicast.endpoint import MemberNotHeard
 
 
 def test_a_link_that_comes_back_has_healed() -> None:
@@ -43,6 +50,28 @@ def test_what_is_about_clients_is_for_administrators() -> None:
         "'mill' is refused: wrong key"
     ]
     assert len(history.newest(3.0, 10)) == 2
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        delegation.ClientMoved("anna-phone", True),
+        delegation.TurnedAway("anna-phone"),
+        delegation.CalledBack("anna-phone"),
+        delegation.GuestUnsubscribed("anna-phone", "home/anna/#"),
+        delegation.Registered("tractor", "home/anna/#"),
+        delegation.Refused("tractor", "mobile/farm", "no right to publish to 'home/anna/door'"),
+        RelayFailed("192.0.2.9", "no answer"),
+        SensorPacketDropped("192.0.2.9", "no topic"),
+        MemberNotHeard("192.0.2.9", "wrong key"),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_clients_are_named_to_administrators_alone_whoever_speaks_of_them(event: Event) -> None:
+    history = History()
+    history.add(event, 1.0)
+    assert history.newest(2.0, 10, with_clients=False) == []
+    assert len(history.newest(2.0, 10)) == 1
 
 
 def test_what_is_older_than_an_hour_is_gone() -> None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from hedgerow.fabric.bridges import events as bridges
 from hedgerow.fabric.delegation import events as delegation
+from hedgerow.fabric.federation import interest_events as interests
 from hedgerow.fabric.overlay import events as overlay
 from hedgerow.mqtt.broker import events as broker
-from hedgerow.net.events import TransportFailed
 from hedgerow.node import events as node
+from hedgerow.node.mobility import events as mobility
 
 if TYPE_CHECKING:
     from hedgerow.net.eventlog import Event
@@ -48,16 +49,35 @@ KINDS: dict[type, str] = {
     node.LinkNotOpen: "lost",
 }
 OTHER = "other"
-# Their texts have names, addresses and topics of clients, which are for the node's administrators alone.
-OF_CLIENTS = frozenset(
+# What is about nodes and the links between them. The texts of all others may have names, addresses and topics
+# of clients, which are for the node's administrators alone.
+OF_NODES = frozenset(
     {
-        broker.ClientConnected,
-        broker.ClientDisconnected,
-        broker.ConnectionRefused,
-        broker.ProtocolBroken,
-        broker.PublicationRefused,
-        broker.DeliveriesDropped,
-        TransportFailed,
+        overlay.NeighbourGained,
+        overlay.NeighbourLost,
+        overlay.PeerRefused,
+        bridges.BridgeUp,
+        bridges.BridgeDown,
+        bridges.BridgeNotUp,
+        bridges.QueueTaken,
+        delegation.Introduced,
+        delegation.Delegated,  # A topic that is hot, which the status tells as well.
+        delegation.Recovered,
+        delegation.TakenOver,
+        delegation.Left,
+        delegation.HandedBack,
+        delegation.RenewTopics,
+        delegation.Forgotten,
+        mobility.FixedLinked,
+        mobility.FixedNotLinked,
+        mobility.MobileLinked,
+        interests.SystemTopicsSilent,
+        interests.LogSilent,
+        interests.ConnectionsNotLogged,
+        interests.UnknownSubscriptions,
+        interests.InterestsForgotten,
+        node.LinkNotOpen,
+        node.RightMissing,
     }
 )
 
@@ -77,14 +97,14 @@ class Past:
 class History:
     def __init__(self) -> None:
         self._last = 0
-        self._events: dict[tuple[str, bool], deque[Past]] = {}  # by kind, and whether they are of clients
+        self._events: dict[tuple[str, bool], deque[Past]] = {}  # by kind, and whether they are of nodes
         self._lost: set[str] = set()
 
     def add(self, event: Event, now: float) -> None:
         self._last += 1
         kind = self._heal(KINDS.get(type(event), OTHER), event)
         past = Past(self._last, now, kind, str(event)[:MAX_TEXT])
-        key = (kind, type(event) in OF_CLIENTS)
+        key = (kind, type(event) in OF_NODES)
         self._events.setdefault(key, deque(maxlen=MAX_OF_KIND)).append(past)
 
     def newest(self, now: float, limit: int, *, with_clients: bool = True) -> list[Past]:
@@ -93,9 +113,7 @@ class History:
             while events and events[0].at < now - KEPT_S:
                 events.popleft()
         wanted = (
-            reversed(each)
-            for (_, is_of_client), each in self._events.items()
-            if with_clients or not is_of_client
+            reversed(each) for (_, is_of_nodes), each in self._events.items() if with_clients or is_of_nodes
         )
         in_order = merge(*wanted, key=lambda each: -each.number)
         return [past for past, _ in zip(in_order, range(limit), strict=False)]
