@@ -120,6 +120,19 @@ def test_an_unknown_command_gets_the_nearest(
         assert capsys.readouterr() == ("", f"hedgerow: {error}\nfor example: {cli.EXAMPLES[example]}\n")
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"), [("start", "up"), ("subscribe", "sub"), ("status", "top"), ("version", "--version")]
+)
+def test_what_other_programs_call_it_is_known(
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([word]) == 2
+    example = cli.EXAMPLES.get(meant, "hedgerow --version")
+    assert capsys.readouterr().err == (
+        f"hedgerow: there is no command {word}; did you mean {meant}?\nfor example: {example}\n"
+    )
+
+
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out

@@ -22,6 +22,17 @@ _WORDINGS: tuple[tuple[str, str], ...] = (
     (r"one of the arguments (.*) is required", "missing: one of {1}"),
 )
 
+# What other programs call it, which no spelling is near to. Of options, the first that the command has.
+_OTHER_COMMANDS = {
+    **dict.fromkeys(("broker", "run", "serve", "server", "start"), "up"),
+    **dict.fromkeys(("dashboard", "web"), "dash"),
+    **dict.fromkeys(("monitor", "status", "watch"), "top"),
+    "publish": "pub",
+    "subscribe": "sub",
+    "version": "--version",
+}
+_OTHER_OPTIONS = dict.fromkeys(("--host", "--listen", "--port", "-p"), ("--mqtt", "--broker", "--http"))
+
 _NO_OPTION = re.compile(r"-$|-[0-9.]")
 
 
@@ -36,15 +47,16 @@ def with_example(error: Exception, words: Sequence[str]) -> str:
 def _example(words: Sequence[str]) -> str | None:
     """For the command that was meant."""
     command = words[1] if words[:1] == ["help"] and len(words) > 1 else words[0] if words else ""
-    if command not in COMMANDS:
-        return EXAMPLES[nearest(command, EXAMPLES) or "demo"]
-    return EXAMPLES.get(command)
+    if command in COMMANDS:
+        return EXAMPLES.get(command)
+    meant = _OTHER_COMMANDS.get(command) or nearest(command, EXAMPLES) or "demo"
+    return EXAMPLES.get(meant, f"hedgerow {meant}")
 
 
 def unknown_command(word: str) -> str:
     if word.startswith("-"):
         return f"there is no option {word}; options go behind a command: {', '.join(COMMANDS)}"
-    found = nearest(word, COMMANDS)
+    found = _OTHER_COMMANDS.get(word) or nearest(word, COMMANDS)
     hint = f"did you mean {found}?" if found else f"there are {', '.join(COMMANDS)}"
     return f"there is no command {word}; {hint}"
 
@@ -102,7 +114,8 @@ def wrong_option(parser: argparse.ArgumentParser, words: Sequence[str]) -> str |
 def unknown_option(parser: argparse.ArgumentParser, word: str) -> str:
     name = word.partition("=")[0]
     known = option_strings(parser)
-    found = nearest(name, [option for option in known if option.startswith("--")])
+    other = next((option for option in _OTHER_OPTIONS.get(name, ()) if option in known), None)
+    found = other or nearest(name, [option for option in known if option.startswith("--")])
     hint = f"did you mean {found}?" if found else f"{parser.prog} --help lists those that there are"
     return f"there is no option {name}; {hint}"
 

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if _content_is_missing(arguments) and words:
         arguments.message = words.pop(0)
     if words:
-        raise UsageError(f'what is "{words[0]}"? There are a topic and a message already')
+        raise UsageError(f'what is "{words[0]}"? There are a topic, "{topic}", and a message already')
     if _content_is_missing(arguments):
         raise UsageError("no message: give it as a word, or with -m, -f, -l, -s or -n")
     target.arguments["max_in_flight"] = arguments.max_inflight

@@ -167,7 +167,13 @@ FEDERATION_KEYS = (
         read_boolean,
         "join the nodes that multicast DNS finds on this network, and be found",
     ),
-    Key("federation.enabled", "--federation", "", read_boolean, "also without anyone to link to"),
+    Key(
+        "federation.enabled",
+        "--federation",
+        "",
+        read_boolean,
+        "let others link to this node, also if it links to nobody itself",
+    ),
     Key(
         "federation.redundancy",
         "--redundancy",
