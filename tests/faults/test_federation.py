@@ -81,6 +81,7 @@ class PahoClient:
     def stop(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets()  # Otherwise when it is collected, which is too late for pytest.
 
 
 async def test_stock_clients_at_three_mosquittos(tmp_path: Path) -> None:

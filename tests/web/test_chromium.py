@@ -100,6 +100,7 @@ def subscribe(running: ExitStack, node: Node, client_id: str, *filters: str, use
     client.connect("127.0.0.1", node.port())
     client.subscribe([(each, 0) for each in filters])
     client.loop_start()
+    running.callback(client._reset_sockets)  # Otherwise when it is collected, which is too late for pytest.
     running.callback(client.loop_stop)
     running.callback(client.disconnect)
     wait_until(lambda: bool(granted), f"{client_id} to be subscribed")
