@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId
-from hedgerow.mqtt.broker import directed, handle_connect
+from hedgerow.mqtt.broker import directed, handle_connect, session_end
 from hedgerow.mqtt.broker.access import Access
 from hedgerow.mqtt.broker.changes import Changes, Snapshot
 from hedgerow.mqtt.broker.connection import Connection, Pause, State
@@ -26,17 +26,18 @@ from hedgerow.mqtt.broker.deliveries import (
     DELIVERY_WORK,
     PUBLICATION_WORK,
     PURGE_S,
+    drop_unreadable,
     enqueue,
     pump,
     send_counted,
 )
 from hedgerow.mqtt.broker.durability import Durability
 from hedgerow.mqtt.broker.events import Event
-from hedgerow.mqtt.broker.handle_publish import may_publish, release
+from hedgerow.mqtt.broker.handle_publish import release
 from hedgerow.mqtt.broker.ids import is_before
 from hedgerow.mqtt.broker.journalling import Journal, record, record_messages
 from hedgerow.mqtt.broker.limits import Limits
-from hedgerow.mqtt.broker.mobility import Mobility, TopicMonitor, is_kept
+from hedgerow.mqtt.broker.mobility import Mobility, TopicMonitor
 from hedgerow.mqtt.broker.neighbours import Neighbourhood
 from hedgerow.mqtt.broker.peers import MAX_ID_BYTES, IdentifiedRun, send_run
 from hedgerow.mqtt.broker.port import Port, deliver_to_ports
@@ -207,7 +208,7 @@ class Broker:
             if isinstance(subject, Connection):
                 subject.check_time()
             else:
-                self._check_session(subject)
+                session_end.check_time(self, subject)
         if self._purge_at <= now:
             self._purge(now)
         if self._sys.next_at <= now:
@@ -231,27 +232,12 @@ class Broker:
             connection.topics = None
             connection.repeated = None
         for session in self.sessions.values():
-            self._drop_unreadable(session)
+            drop_unreadable(self, session)
 
     def set_journal(self, journal: Journal, topic_filters: Sequence[str]) -> None:
         """Record what is published to topics that one of the filters matches."""
         self.journal = journal
         self.subscriptions.set_journalled(topic_filters)
-
-    def _drop_unreadable(self, session: Session) -> None:
-        """What waits for a session that may no longer read it is not sent after all."""
-
-        def is_unreadable(message: Message) -> bool:
-            return not session.may_read(self.access, message.topic)
-
-        if session.outbox is not None:
-            for delivery in session.outbox.drop(is_unreadable):
-                if session.ledger is not None:
-                    session.ledger.refused += 1
-                self.durability.finish_delivery(session, delivery)
-        connection = session.connection
-        if connection is not None and connection.backlog:
-            connection.backlog = deque(each for each in connection.backlog if not is_unreadable(each.message))
 
     def shut_down(self, now: float) -> None:
         self.now = now
@@ -344,55 +330,15 @@ class Broker:
             return
         session.connection = None
         self._count(session, -1)
-        if session.is_neighbour and self.neighbourhood is not None:
-            self.neighbourhood.ended(connection)
-        if session.is_mobile and self.mobility is not None:
-            self.mobility.ended(connection)
-        if is_kept(self, session):
-            session.will = None  # The other broker has it: the client lives.
-            self.durability.store_session(session)
-            return
-        if not with_will:
-            session.will = None
-        delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
-        if session.expiry_s <= 0:
-            self.discard(session)
-            return
-        session.expires_at = self.now + session.expiry_s
-        if session.will is not None and delay_s == 0:
-            self._publish_will(session)
-        elif session.will is not None:
-            session.will_at = self.now + delay_s
-        self.arm_session(session)
-        self.durability.store_session(session)
+        session_end.connection_ended(self, session, connection, with_will)
 
     def discard(self, session: Session) -> None:
-        """The session ends; a will that waited for its delay is published now (MQTT-3.1.2-8)."""
-        if self.mobility is not None and session.is_client:
-            self.mobility.discarded(session)
-        self._publish_will(session)
-        del self.sessions[session.client_id]
-        for topic_filter in session.subscriptions or ():
-            self.subscriptions.remove(session, topic_filter)
-        session.subscriptions = None
-        waiting, session.outbox = session.waiting(), None
-        for delivery in waiting:
-            self.durability.finish_delivery(session, delivery)
-            if delivery.group is not None and delivery.qos == 1:
-                # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
-                self._deliver_to_one(delivery.group, delivery.message, None)
-        self.durability.discard_session(session)
+        """The session ends."""
+        session_end.discard(self, session)
 
     def expire(self, session: Session, after_s: float) -> None:
         """End the session of a client that is not connected, unless it comes in time."""
-        if session.connection is not None or self.sessions.get(session.client_id) is not session:
-            return
-        if after_s <= 0:
-            self.discard(session)
-            return
-        session.expires_at = self.now + after_s
-        self.arm_session(session)
-        self.durability.store_session(session)
+        session_end.expire(self, session, after_s)
 
     def set_away(self, session: Session, is_away: bool) -> None:
         """Another broker serves the client, or this one does again."""
@@ -400,33 +346,6 @@ class Broker:
             session.is_away = is_away
             for topic_filter in session.subscriptions or ():
                 self.subscriptions.forget_routes(split_shared(topic_filter)[1])
-
-    def _publish_will(self, session: Session) -> None:
-        will, session.will, session.will_at = session.will, None, None
-        if will is None or not may_publish(self, session, will.topic):
-            return
-        properties = will.properties.copy()
-        properties.pop("will_delay_interval", None)
-        message = Message(will.topic, will.payload, will.qos, will.retain, properties)
-        message.expire_from(self.now)
-        self.publish(message, self.subscriptions.route(will.topic), session)
-
-    def _check_session(self, session: Session) -> None:
-        if session.connection is not None or self.sessions.get(session.client_id) is not session:
-            return
-        if session.will_at is not None and session.will_at <= self.now:
-            self._publish_will(session)
-            self.durability.store_session(session)
-        if session.expires_at is not None and session.expires_at <= self.now:
-            self.stats.sessions_expired += 1
-            self.discard(session)
-        else:
-            self.arm_session(session)
-
-    def arm_session(self, session: Session) -> None:
-        due = [at for at in (session.will_at, session.expires_at) if at is not None and at != float("inf")]
-        if due:
-            self.arm(min(due), session)
 
     def _wake_at(self, at: float) -> None:
         self.deadline = min(self.deadline, at)
@@ -480,7 +399,7 @@ class Broker:
         for recipient in recipients:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
-            count += self._deliver_to_one(group, message, publisher)
+            count += self.deliver_to_one(group, message, publisher)
         if route.ports:
             # Last: they may publish in turn, which is behind this message for everyone.
             self.work += DELIVERY_WORK * len(route.ports)
@@ -529,7 +448,7 @@ class Broker:
         for recipient in route.others:
             self._deliver(recipient, message, publisher)
         for group in route.groups:
-            self._deliver_to_one(group, message, publisher)
+            self.deliver_to_one(group, message, publisher)
         if route.ports:
             deliver_to_ports(self, message, route, publisher)
 
@@ -550,11 +469,12 @@ class Broker:
             if not recipient.session.is_client:
                 self._deliver(recipient, message, but)
         for group in route.groups:
-            self._deliver_to_one(group, message, but)
+            self.deliver_to_one(group, message, but)
         if route.ports:
             deliver_to_ports(self, message, route, but)
 
-    def _deliver_to_one(self, group: SharedGroup, message: Message, publisher: Session | Port | None) -> bool:
+    def deliver_to_one(self, group: SharedGroup, message: Message, publisher: Session | Port | None) -> bool:
+        """To a member of a shared subscription (§4.8.2); False: there is none that may read it."""
         chosen = group.choose(self.access, message.topic)
         if chosen is not None:
             self.durability.store_separately()

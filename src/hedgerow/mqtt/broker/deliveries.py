@@ -6,6 +6,7 @@ to leave. `pump` sends what may leave, a bounded piece at a time, so that a long
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from hedgerow.message import Message, Properties
@@ -273,3 +274,19 @@ def note_dropped(broker: Broker, session: Session | None, count: int) -> None:
     if not session.dropped:
         broker.events.append(DeliveriesDropped(session.client_id, len(session.outbox or ())))
     session.dropped += count
+
+
+def drop_unreadable(broker: Broker, session: Session) -> None:
+    """What waits for a session that may no longer read it is not sent after all."""
+
+    def is_unreadable(message: Message) -> bool:
+        return not session.may_read(broker.access, message.topic)
+
+    if session.outbox is not None:
+        for delivery in session.outbox.drop(is_unreadable):
+            if session.ledger is not None:
+                session.ledger.refused += 1
+            broker.durability.finish_delivery(session, delivery)
+    connection = session.connection
+    if connection is not None and connection.backlog:
+        connection.backlog = deque(each for each in connection.backlog if not is_unreadable(each.message))

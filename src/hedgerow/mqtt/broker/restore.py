@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hedgerow.mqtt.broker import session_end
 from hedgerow.mqtt.broker.changes import SessionRecord, Snapshot
 from hedgerow.mqtt.broker.mobility import KEPT_PREFIX
 from hedgerow.mqtt.broker.session import Session
@@ -56,7 +57,7 @@ def _restore_session(broker: Broker, record: SessionRecord) -> Session:
     session.is_bridge = record.is_bridge
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
-    broker.arm_session(session)
+    session_end.arm(broker, session)
     return session
 
 
