@@ -33,7 +33,7 @@ HEALTH = "hedgerow-health/barn"
 AVAILABILITY = "hedgerow-health/barn/availability"
 
 # Of Home Assistant's schemas: what a device, an origin, and every part of the message may hold.
-ROOT = {"device", "origin", "components", "state_topic", "availability_topic", "qos"}
+ROOT = {"device", "origin", "components", "state_topic", "availability_topic"}
 DEVICE = {"identifiers", "name", "manufacturer", "model", "sw_version", "configuration_url"}
 ORIGIN = {"name", "sw_version", "support_url"}
 COMPONENT = {
@@ -49,6 +49,7 @@ COMPONENT = {
     "json_attributes_topic",
     "json_attributes_template",
     "expire_after",
+    "qos",
 }
 CLASSES: dict[str, dict[str | None, set[str | None] | None]] = {
     "sensor": {"data_size": {"B"}, "timestamp": {None}, None: None},
@@ -133,14 +134,47 @@ def check(discovery: dict[str, Any]) -> None:
             each.get("device_class") != "timestamp"
         )
         assert each["expire_after"] == EXPIRE_AFTER_S > 3 * TELL_S
+        assert each["qos"] == 1
 
 
-async def test_sensors_of_parts_that_the_node_lacks_are_left_out() -> None:
+async def test_sensors_of_parts_that_the_node_lacks_are_taken_away() -> None:
     async with barn() as server:
         payload = retained(server, CONFIG)
         assert payload is not None
         components = json.loads(payload)["components"]
-    assert set(components) == {"problem", *SENSORS} - {"neighbours", "journal_messages", "journal_missed"}
+        figures = health(server)
+    # Home Assistant keeps a sensor that is left out, and removes one of which it has the platform alone.
+    gone = {name for name, component in components.items() if component == {"platform": "sensor"}}
+    assert gone == {"neighbours", "journal_messages", "journal_missed"}
+    assert set(components) == {"problem", *SENSORS}
+    assert not gone & set(figures)
+
+
+async def test_figures_of_a_dead_node_are_not_kept_for_home_assistants_next_start() -> None:
+    async with barn() as server:
+        assert not server.broker.retained.match(HEALTH, server.clock() + EXPIRE_AFTER_S)
+        for topic in (CONFIG, AVAILABILITY):  # Home Assistant keeps to these
+            assert server.broker.retained.match(topic, server.clock() + EXPIRE_AFTER_S)
+
+
+async def test_what_the_node_says_of_itself_is_not_told_as_queued() -> None:
+    async with barn() as server:
+        heard: list[Message] = []
+        port = Port(server.broker, "test", heard.append)
+        for topic in (CONFIG, HEALTH, AVAILABILITY):
+            port.listen(topic, server.clock())
+        port.publish(Message("homeassistant/status", b"online"), server.clock())
+        await until(lambda: len(heard) == 3, "the answer")
+        assert [message.topic for message in heard] == [HEALTH, CONFIG, AVAILABILITY]
+
+
+@pytest.mark.parametrize("dashboard", [True, False])
+async def test_what_is_linked_is_a_dashboard(monkeypatch: pytest.MonkeyPatch, dashboard: bool) -> None:
+    monkeypatch.setattr(home_assistant, "dashboard_url", lambda urls: "http://192.0.2.1:8780")
+    async with barn(dashboard=dashboard) as server:
+        payload = retained(server, CONFIG)
+        assert payload is not None
+        assert ("configuration_url" in json.loads(payload)["device"]) is dashboard
 
 
 async def test_a_problem_is_told_when_it_begins_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

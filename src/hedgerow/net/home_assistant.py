@@ -8,8 +8,9 @@ it, or of any broker that it is federated with:
     hedgerow-health/NODE/availability    online; offline when the node stops in order
 
 A node that dies says nothing. So each entity has `expire_after`: its value is unavailable when it was not
-told for so long. When Home Assistant says `online` at PREFIX/status, all is published again, at most once a
-`LOOK_S` however often it is said.
+told for so long. The figures expire as messages too: those of a dead node would live for as long once more
+whenever Home Assistant starts. When Home Assistant says `online` at PREFIX/status, all is published again, at
+most once a `LOOK_S` however often it is said.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hedgerow.message import Message
+from hedgerow.message import Message, Properties
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net.deadline import DeadlineTimer
 from hedgerow.net.version import installed_version
@@ -37,11 +38,13 @@ HEALTH_TOPIC = "hedgerow-health/"
 TELL_S = 10.0
 LOOK_S = 1.0
 EXPIRE_AFTER_S = 35  # three times told in vain, and a little
-AT_LEAST_ONCE = 1
+AT_LEAST_ONCE = 1  # said of each entity: of the whole device, Home Assistant took no note before 2026
 
 MEASUREMENT = {"state_class": "measurement"}
 TOTAL = {"state_class": "total_increasing"}
 DIAGNOSTIC = {"entity_category": "diagnostic"}
+
+NO_SENSOR = {"platform": "sensor"}  # removes the one that there was under its name, if any
 
 # Figure of the health's JSON → what its sensor is called, and what Home Assistant is to know of it.
 SENSORS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -88,7 +91,6 @@ class HomeAssistant:
     def start(self) -> None:
         self._port.subscribe(f"{self._prefix}/status", self._server.clock())
         self._introduce()
-        self._tell()
         self._is_asked = False
         self._timer.set(self._server.clock() + LOOK_S)
 
@@ -108,12 +110,12 @@ class HomeAssistant:
         if self._is_asked:
             self._is_asked = False
             self._introduce()
-            self._tell()
         elif now >= self._told_at + TELL_S or self._health() != self._told:
             self._tell()
         self._server.flush()
 
     def _introduce(self) -> None:
+        self._tell()  # before the rest, which would be told as messages that are queued
         payload = json.dumps(self.discovery(), separators=(",", ":")).encode()
         self._publish(
             f"{self._prefix}/device/{object_id(self._server.node_id)}/config", payload, AT_LEAST_ONCE
@@ -123,10 +125,10 @@ class HomeAssistant:
     def _tell(self) -> None:
         self._told_at, self._told = self._server.clock(), self._health()
         payload = json.dumps(self.figures(), separators=(",", ":")).encode()
-        self._publish(self._health_topic, payload, 0)
+        self._publish(self._health_topic, payload, 0, {"message_expiry_interval": EXPIRE_AFTER_S})
 
-    def _publish(self, topic: str, payload: bytes, qos: int) -> None:
-        self._port.publish(Message(topic, payload, qos, True), self._server.clock())
+    def _publish(self, topic: str, payload: bytes, qos: int, properties: Properties | None = None) -> None:
+        self._port.publish(Message(topic, payload, qos, True, properties or {}), self._server.clock())
 
     def _health(self) -> tuple[object, ...]:
         """What is told at once when it has changed."""
@@ -179,7 +181,8 @@ class HomeAssistant:
         return self._rates
 
     def discovery(self) -> dict[str, object]:
-        """One message for the whole device, with only the sensors whose figures this node has."""
+        """One message for the whole device. It says of which figures there is no sensor: one that is left out
+        would stay, with its last value, if the node had it before."""
         server, version = self._server, installed_version()
         unique = f"hedgerow_{object_id(server.node_id)}"
         device = {
@@ -189,7 +192,7 @@ class HomeAssistant:
             "model": "Hedgerow node",
             "sw_version": version,
         }
-        if (url := dashboard_url(server.urls)) is not None:
+        if server.config.dashboard and (url := dashboard_url(server.urls)) is not None:
             device["configuration_url"] = url
         known = self.figures()
         return {
@@ -197,13 +200,11 @@ class HomeAssistant:
             "origin": {"name": "hedgerow", "sw_version": version},
             "state_topic": self._health_topic,
             "availability_topic": self._availability_topic,
-            "qos": AT_LEAST_ONCE,
             "components": {
                 "problem": self._problem(unique),
                 **{
-                    figure: sensor(figure, name, unique, options)
+                    figure: sensor(figure, name, unique, options) if figure in known else NO_SENSOR
                     for figure, (name, options) in SENSORS.items()
-                    if figure in known
                 },
             },
         }
@@ -218,6 +219,7 @@ class HomeAssistant:
             "json_attributes_topic": self._health_topic,
             "json_attributes_template": "{{ {'problem': value_json.problem} | tojson }}",
             "expire_after": EXPIRE_AFTER_S,
+            "qos": AT_LEAST_ONCE,
         }
 
 
@@ -228,6 +230,7 @@ def sensor(figure: str, name: str, unique: str, options: Mapping[str, object]) -
         "name": name,
         "value_template": f"{{{{ value_json.{figure} }}}}",
         "expire_after": EXPIRE_AFTER_S,
+        "qos": AT_LEAST_ONCE,
         **options,
     }
 
