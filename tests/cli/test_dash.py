@@ -74,7 +74,9 @@ def test_it_says_why_a_node_that_is_not_federated_refuses(
 ) -> None:
     node = hedgerow_node("--id", "barn")
     shown = dashboard(node.urls["mqtt"])
-    reason = f"no link to {node.urls['mqtt']}: refused: this node is in no federation"
+    reason = (
+        f"no link to {node.urls['mqtt']}: refused: this node is in no federation; start it with --federation"
+    )
     wait_until(lambda: reason in shown.log, "the reason in the log")
     wait_until(lambda: shown.says("/", f"Not linked to any node: {reason}"), "the reason on the page")
 
@@ -122,6 +124,16 @@ def test_its_name_is_the_same_at_each_start_and_another_elsewhere() -> None:
     assert read("mqtt://barn").id == name
     assert read("mqtt://house").id != name
     assert read("mqtt://barn", "--id", "screen").id == "screen"
+
+
+def test_no_two_dashboards_have_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dash, "MACHINE_ID", tmp_path / "missing")
+    names = [read("mqtt://barn").id, *(read("mqtt://barn", "--http", "localhost:0").id for _ in range(2))]
+    for machine in ("one", "other"):
+        (tmp_path / machine).write_text(f"{machine}\n")
+        monkeypatch.setattr(dash, "MACHINE_ID", tmp_path / machine)
+        names.append(read("mqtt://barn").id)
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import secrets
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 from hedgerow.cli import up
 from hedgerow.cli.parsing import UsageError
@@ -27,6 +29,7 @@ examples:
 
 NEIGHBOURS = "federation.neighbours"
 PREFIX = "dashboard-"
+MACHINE_ID = Path("/etc/machine-id")  # machine-id(5)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +64,20 @@ def read_configuration(arguments: argparse.Namespace) -> config.Config:
 
 
 def own_id(configuration: config.Config) -> str:
-    """The same at each start: neighbours keep a place for a day for each name that they have seen."""
-    where = (*configuration.http, *configuration.https, *configuration.federation.neighbours)
-    text = " ".join([socket.gethostname(), *map(str, where)])
+    """The same at each start: neighbours keep a place for a day for each name that they have seen.
+
+    And unlike that of any other dashboard: two of one name would take the link from each other for ever."""
+    listeners = (*configuration.http, *configuration.https)
+    where = (*listeners, *configuration.federation.neighbours)
+    text = " ".join([socket.gethostname(), _machine_id(), *map(str, where)])
+    if any(address.port == 0 for address in listeners):  # Nothing tells two such ones on this machine apart.
+        text = secrets.token_hex()
     return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _machine_id() -> str:
+    """Of machines that all have the host name that they came with; nothing where the system has none."""
+    try:
+        return MACHINE_ID.read_text().strip()
+    except OSError:
+        return ""
