@@ -197,7 +197,7 @@ def _neighbour_refusal(broker: Broker, packet: Connect, is_peer: bool) -> str | 
     if said is not None and node_id == said + SIDECAR_SUFFIX:
         return NO_SIDECAR
     if broker.neighbourhood is None:
-        return "this node is in no federation"
+        return "this node is in no federation; start it with --federation"
     if not is_peer:
         return f"no neighbour without the right to write {RIGHT_TOPIC}"
     if said != node_id or packet.clean_start:

@@ -43,7 +43,10 @@ def render(view: View) -> Part:
         heading("Between nodes", "neighbours"),
         ledger_table("neighbour-table", others)
         if others
-        else empty("No links between nodes.", "Start a node with --join URL, the address of another."),
+        else empty(
+            "No links between nodes.",
+            "Start a node with --federation, and another with --join URL, the address of the first.",
+        ),
         heading("Bridges", "bridges"),
         ledger_table("bridge-table", bridges)
         if bridges
