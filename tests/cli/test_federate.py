@@ -63,8 +63,11 @@ def test_it_says_what_it_stands_beside_and_whom_it_links_to(sidecar: StartSideca
 def test_without_a_broker_it_goes_on_and_a_signal_stops_it(
     sidecar: StartSidecar, number: signal.Signals
 ) -> None:
-    running = sidecar("--broker", f"mqtt://127.0.0.1:{free_port()}")
+    port = free_port()
+    running = sidecar("--broker", f"mqtt://127.0.0.1:{port}")
     assert running.output.endswith(" with whoever links to it\n")
+    why = f"cannot connect to the broker at 127.0.0.1:{port} (--broker): connection refused"
+    wait_until(lambda: why in running.log, "why there is no link")
     wait_until(lambda: "another name after each start" in running.log, "the warning")
     running.process.send_signal(number)
     assert running.process.wait(15) == 0

@@ -192,6 +192,15 @@ def test_each_reason_is_told_once(network: Network, north: Node) -> None:
     assert isinstance(north.events[3], BridgeDown)
 
 
+@pytest.mark.parametrize("event", [BridgeUp("own", "south", "s"), BridgeDown("own", "south", "it ended")])
+def test_a_bridge_of_the_nodes_own_is_told_by_the_broker_that_it_leads_to(
+    event: BridgeUp | BridgeDown,
+) -> None:
+    event.follows = True
+    assert str(event).startswith("the link to the broker at south (--broker) is ")
+    assert "own" not in str(event).replace("down", "")
+
+
 # Start types
 
 

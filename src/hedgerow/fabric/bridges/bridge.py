@@ -173,7 +173,9 @@ class Bridge:
         """For the next attempt, if there is to be one."""
         if self.state is State.CONNECTING and reason != self._told_reason:
             self._told_reason = reason
-            self.events.append(BridgeNotUp(self.section.name, str(self.address), reason))
+            self.events.append(
+                BridgeNotUp(self.section.name, str(self.address), reason, self.section.follows)
+            )
         if self.section.start_type == "once" and self._was_up:
             self._become(State.STOPPED, reason, now)
             return
@@ -234,7 +236,8 @@ class Bridge:
         self._active_at = now
         self._dialling.handle_up(now)
         self._become(State.UP, "", now)
-        self.events.append(BridgeUp(self.section.name, str(self.address), connection.far_node))
+        section = self.section
+        self.events.append(BridgeUp(section.name, str(self.address), connection.far_node, section.follows))
         self.notify_there(b"1")
         self._notify_here(b"1")
         for subscription in self._untold(connection):
@@ -258,7 +261,7 @@ class Bridge:
             connection.foreign.disconnected(keeps_session=not self.section.cleansession)
         was_up = self.state is State.UP
         if was_up:
-            self.events.append(BridgeDown(self.section.name, str(self.address), reason))
+            self.events.append(BridgeDown(self.section.name, str(self.address), reason, self.section.follows))
             self._notify_here(b"0")
         if self.section.is_local_session_clean:
             drop_queue(self.broker, self.session, self.ledger)

@@ -1,4 +1,8 @@
-"""What bridges report to whoever keeps the log, as facts."""
+"""What bridges report to whoever keeps the log, as facts.
+
+A bridge of the node's own (`follows`) leads to the broker that it stands beside. Nobody has given that bridge
+a name, so people are told of the broker, by the option with which they named it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
+def _broker(address: str) -> str:
+    return f"the broker at {address} (--broker)"
+
+
 @dataclass(slots=True)
 class BridgeUp:
     level: ClassVar[int] = logging.INFO
     name: str
     address: str
     far_node: str | None
+    follows: bool = False
 
     def __str__(self) -> str:
         who = f" (node {self.far_node})" if self.far_node is not None else ""
+        if self.follows:
+            return f"the link to {_broker(self.address)} is up{who}"
         return f"bridge {self.name} is up, to {self.address}{who}"
 
 
@@ -25,8 +36,11 @@ class BridgeDown:
     name: str
     address: str
     reason: str
+    follows: bool = False
 
     def __str__(self) -> str:
+        if self.follows:
+            return f"the link to {_broker(self.address)} is down: {self.reason}"
         return f"bridge {self.name} to {self.address} is down: {self.reason}"
 
 
@@ -38,8 +52,11 @@ class BridgeNotUp:
     name: str
     address: str
     reason: str
+    follows: bool = False
 
     def __str__(self) -> str:
+        if self.follows:
+            return f"cannot connect to {_broker(self.address)}: {self.reason}"
         return f"bridge {self.name} cannot connect to {self.address}: {self.reason}"
 
 
