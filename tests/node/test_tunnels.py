@@ -208,7 +208,7 @@ def test_nobody_answers_beside_a_foreign_broker() -> None:
     fabric.add("n", "H")
     fabric.advance(5)
     (event,) = fabric["n"].told(LinkNotOpen)
-    assert event.reason == "no federator answers at this broker"
+    assert event.reason == "no federator answers at this broker: start `hedgerow federate` beside it"
     fabric.add("s", home="H")
     fabric.wait_for(lambda: fabric["n"].linked == {"s"}, 12)
 

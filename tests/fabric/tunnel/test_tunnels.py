@@ -87,7 +87,9 @@ def test_a_broker_without_a_federator_is_given_up() -> None:
             assert frames.decode(payload).kind is Kind.CLOSE
     assert now == carrier.now + OPEN_S
     assert opens == OPEN_S / OPEN_AGAIN_S
-    assert node.take_events() == [Closed(tunnel, "no federator answers at this broker")]
+    assert node.take_events() == [
+        Closed(tunnel, "no federator answers at this broker: start `hedgerow federate` beside it")
+    ]
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(KEY, None), (None, KEY), (KEY, KEY[::-1])])

@@ -48,6 +48,7 @@ ANSWERS_BURST_S = 1.0
 
 NO_PROOF = "it has another key, or only one of us has one"
 KEY_DIFFERS = "the federator at this broker has another key, or only one of us has one"
+NO_FEDERATOR = "no federator answers at this broker: start `hedgerow federate` beside it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +371,7 @@ class Tunnels:
         if self.is_federator:
             self._forget(tunnel)
         elif tunnel.closed_because is None:
-            reason = KEY_DIFFERS if handshake.is_doubted else "no federator answers at this broker"
+            reason = KEY_DIFFERS if handshake.is_doubted else NO_FEDERATOR
             tunnel.close(reason)
             self._events.append(Closed(tunnel, reason))
 
