@@ -43,8 +43,8 @@ ANY_TEXT = (
 )  # fmt: skip
 """Files are looked for where they are used, names and texts may be anything or nearly so."""
 
-# Options of which what is bad elsewhere is good, and those that no name in help tells apart.
-GOOD = {"-1": ("--session-expiry-interval", "--seed"), "": ("--domain",)}
+GOOD = {"-1": ("--session-expiry-interval", "--seed")}
+"""What is bad elsewhere, and the options of which it is not."""
 MASTER = "--master"  # Spark's own words.
 
 # What has to stand beside an option for it to be looked at.

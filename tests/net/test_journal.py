@@ -375,9 +375,9 @@ def test_configuration(tmp_path: Path) -> None:
         ({"journal.topics": []}, "--journal: 1 to 1,000 topic filters, not 0"),
         (
             {"journal.topics": ["a"], "data": "d", "journal.max_bytes": "1 KiB"},
-            "--journal-max-bytes: 1024 is",
+            '--journal-max-bytes: "1 KiB" is',
         ),
-        ({"journal.topics": ["a"], "data": "d", "journal.max_age": "0.1"}, "--journal-max-age: 0.1 is not"),
+        ({"journal.topics": ["a"], "data": "d", "journal.max_age": "0.1"}, '--journal-max-age: "0.1" is not'),
     ],
 )
 def test_mistakes_are_told(overrides: dict[str, object], reason: str) -> None:
