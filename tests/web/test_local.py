@@ -44,6 +44,9 @@ async def test_clients_are_shown_with_what_is_known_of_them() -> None:
         assert first.since is not None
         assert 0 <= server.clock() - first.since < PATIENCE_S
         assert [row.client_id for row in rows.clients("bARN", 10)[0]] == ["Barn-1"]
+        server.broker.sessions["house"].username = "Anna"
+        assert [row.client_id for row in rows.clients("aNNA", 10)[0]] == ["house"]
+        assert [row.client_id for row in rows.clients("127.0.0.1", 10)[0]] == ["Barn-1", "house"]
         assert rows.clients("nobody", 10) == ([], 0)
         subscriptions, total = rows.subscriptions("", 10)
         assert [(row.filter, row.shared, row.qos) for row in subscriptions] == [
