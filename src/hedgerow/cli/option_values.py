@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.net.client.urls import parse_url
+from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.net.values import INFINITE, Read, duration_within, in_range
 from hedgerow.topics import validate_filter, validate_name
 
@@ -68,6 +68,12 @@ def by(read: Read) -> Callable[[str], Any]:
 def url(text: str) -> str:
     """Of a broker, or of multicast."""
     parse_url(text)
+    return text
+
+
+def broker_url(text: str) -> str:
+    """Of a broker, at which there is a session. The command says what it needs that for."""
+    parse_url(text, BROKER_SCHEMES)
     return text
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.cli import client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
-from hedgerow.cli.option_values import duration, positive, real, url, whole
+from hedgerow.cli.option_values import broker_url, duration, positive, real, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.journal.files import is_journal
@@ -129,7 +129,12 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole(1, MAX_ROWS_PER_BATCH),
         help="at most so many in one batch (1,000,000)",
     )
-    add("--broker", type=url, metavar="URL", help="publish plans for mobile brokers, and progress, there")
+    add(
+        "--broker",
+        type=broker_url,
+        metavar="URL",
+        help="publish plans for mobile brokers, and progress, there",
+    )
     add(
         "--plan-for",
         metavar="NAME",

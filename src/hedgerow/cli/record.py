@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hedgerow.cli import client_options
-from hedgerow.cli.option_values import by, url, whole
+from hedgerow.cli.option_values import broker_url, by, whole
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 from hedgerow.net import logs
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--broker",
         required=True,
-        type=url,
+        type=broker_url,
         metavar="URL",
         help="mqtt(s)://[USER[:PASSWORD]@]HOST[:PORT], or ws(s)://…",
     )

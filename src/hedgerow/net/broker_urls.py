@@ -16,6 +16,8 @@ from hedgerow.net.values import read_text, read_utf8
 
 logger = logging.getLogger(__name__)
 
+LINK_SCHEMES = ("mqtt", "mqtts")
+
 
 @dataclass(slots=True, frozen=True)
 class BrokerUrl:
@@ -45,8 +47,8 @@ class BrokerUrl:
 
 
 def read_broker_url(value: object, base: Path) -> BrokerUrl:
-    address = parse_url(read_text(value, base))
-    if address.scheme.name not in ("mqtt", "mqtts"):
+    address = parse_url(read_text(value, base), LINK_SCHEMES)
+    if address.scheme.name not in LINK_SCHEMES:
         raise ConfigError(f"{address}: nodes are linked by mqtt:// or mqtts://")
     if address.rest not in ("", "/"):
         raise ConfigError(f'{address}: what is "{address.rest}"? There is nothing behind the port')

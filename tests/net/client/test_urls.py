@@ -87,6 +87,21 @@ def test_a_wrong_url_is_told_why(url: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["localhost", "house:1883", "10.0.0.2", "[::1]:1883"])
+def test_a_host_alone_is_told_as_the_url_that_it_would_be(host: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_url(host)
+    assert str(caught.value).endswith(f"; did you mean mqtt://{host}?")
+    parse_url(f"mqtt://{host}")
+
+
+@pytest.mark.parametrize("url", ["a b", "http://h"])
+def test_who_takes_some_schemes_offers_no_others(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_url(url, ("mqtt", "mqtts"))
+    assert str(caught.value).endswith("; there are mqtt://, mqtts://")
+
+
 @pytest.mark.parametrize("url", ["mqtt://u:secret@h:99999", "mqtt://u:secret@[::1", "u:secret@h"])
 def test_an_error_does_not_quote_a_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:

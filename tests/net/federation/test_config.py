@@ -136,6 +136,11 @@ def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
         ("neighbours = 7", "federation.neighbours: 7 is not a text in quotes"),
         ("neighbours = 'house:1883'", 'federation.neighbours: "house:1883" is not a URL such as mqtt://'),
         (
+            "neighbours = 'house'",
+            'federation.neighbours: "house" is not a URL such as mqtt://[USER[:PASSWORD]@]HOST[:PORT]; '
+            "did you mean mqtt://house?",
+        ),
+        (
             "join = 'ws://house'",
             "federation.join: ws://house:80/mqtt: nodes are linked by mqtt:// or mqtts://",
         ),
@@ -195,6 +200,13 @@ def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
 )
 def test_errors_name_file_line_key_and_reason(text: str, error: str) -> None:
     assert error_of(f"[federation]\n{text}").startswith(f"node.toml:2: {error}")
+
+
+@pytest.mark.parametrize("flag", ["--neighbour", "--join"])
+def test_an_error_offers_only_what_links_nodes(flag: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        by_flags(flag, "http://house")
+    assert str(raised.value) == f'{flag}: no transport "http://"; there are mqtt://, mqtts://'
 
 
 def test_errors_name_the_flag_and_no_password() -> None:

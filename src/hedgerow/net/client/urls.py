@@ -7,6 +7,7 @@ implements it, and every command and `hedgerow.connect` know it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -66,6 +67,7 @@ _URL = re.compile(
     r"(?P<rest>[/?#].*)?",
     re.DOTALL,
 )
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,16 +95,19 @@ class Address:
         return DEFAULT_WEBSOCKET_PATH if self.rest in ("", "/") else self.rest
 
 
-def parse_url(url: str) -> Address:
-    """Read a URL, or raise ConfigError saying what is wrong with it."""
-    known = ", ".join(f"{name}://" for name in SCHEMES)
+def parse_url(url: str, offered: Iterable[str] = SCHEMES) -> Address:
+    """Read a URL, or raise ConfigError saying what is wrong with it.
+
+    `offered` are the schemes that the error names: who takes some alone says of the others why not."""
+    known = f"there are {', '.join(f'{name}://' for name in offered)}"
     matched = _URL.fullmatch(url)
     if matched is None:
         example = "mqtt://[USER[:PASSWORD]@]HOST[:PORT]"
-        raise ConfigError(f'"{_without_password(url)}" is not a URL such as {example}; there are {known}')
+        hint = f"did you mean mqtt://{url}?" if _HOST.fullmatch(url) else known
+        raise ConfigError(f'"{_without_password(url)}" is not a URL such as {example}; {hint}')
     scheme = SCHEMES.get(matched["scheme"].lower())
     if scheme is None:
-        raise ConfigError(f'no transport "{matched["scheme"]}://"; there are {known}')
+        raise ConfigError(f'no transport "{matched["scheme"]}://"; {known}')
     host = matched["literal"] or unquote(matched["host"] or "")
     if not host and not scheme.hostless:
         raise ConfigError(f'"{_without_password(url)}" names no host')
