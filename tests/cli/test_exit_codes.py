@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hedgerow import cli
 from hedgerow.net.programs import free_port
 from tests.conftest import StartNode
+from tests.net.certificates import Authority
 from tests.programs import ROOT, wait_until
 from tests.waiting import PATIENCE_S
 
@@ -62,6 +65,20 @@ def test_no_connection(hedgerow_node: StartNode, tmp_path: Path) -> None:
     url = hedgerow_node("--passwords", str(tmp_path / "passwords")).urls["mqtt"]
     assert status("pub", url, "a", "x", "-u", "anna", "-P", "wrong") == cli.EXIT_NO_CONNECTION
     assert status("pub", url, "a", "x", "-u", "anna", "-P", "secret") == cli.EXIT_DONE
+
+
+def test_an_authority_that_is_not_known_is_to_be_named(
+    hedgerow_node: StartNode, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    node = hedgerow_node("--mqtts", "127.0.0.1:0", "--certificate", str(certificate), "--key", str(key))
+    url = node.urls["mqtts"]
+    assert cli.main(["pub", url, "a", "x"]) == cli.EXIT_NO_CONNECTION
+    said = capfd.readouterr().err
+    assert "certificate is not trusted" in said
+    assert said.endswith("; name the file of its authority, --cafile FILE\n")
+    assert cli.main(["pub", url, "a", "x", "--cafile", str(authority.certificate)]) == cli.EXIT_DONE
 
 
 def test_timed_out(hedgerow_node: StartNode) -> None:

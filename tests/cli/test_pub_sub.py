@@ -294,7 +294,7 @@ def test_whoever_reads_may_stop_reading_for_longer_than_the_keep_alive(url: str)
         (
             ["sub", "mqtt://127.0.0.1:PORT", "a"],
             3,
-            "cannot connect to mqtt://127.0.0.1:PORT: connection refused",
+            "cannot connect to mqtt://127.0.0.1:PORT: connection refused; does a node run there",
         ),
         (["pub", "-h", "127.0.0.1", "-p", "PORT", "-t", "a", "-n"], 3, "connection refused"),
         (["pub", "mqtt://no-such-host.invalid", "a", "x"], 3, "no such host"),

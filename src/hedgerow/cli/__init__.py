@@ -117,7 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return _complain(name, with_example(error, words), EXIT_USAGE)
     except ConnectError as error:
-        return _complain(name, str(error), EXIT_NO_CONNECTION)
+        from hedgerow.cli.mistakes import with_hint
+
+        return _complain(name, with_hint(error), EXIT_NO_CONNECTION)
     except HedgerowError as error:
         return _complain(name, str(error), EXIT_FAILED)
     except OSError as error:

@@ -33,6 +33,15 @@ _OTHER_COMMANDS = {
 }
 _OTHER_OPTIONS = dict.fromkeys(("--host", "--listen", "--port", "-p"), ("--mqtt", "--broker", "--http"))
 
+# Why there is no connection → what to look at. The reasons are `net.client.link.explain`'s.
+_CONNECTION_HINTS: tuple[tuple[str, str], ...] = (
+    (r"connection refused$", "does a node run there, at this port?"),
+    (
+        r"certificate is not trusted: .*(?:issuer|self.signed|first certificate)",
+        "name the file of its authority, --cafile FILE",
+    ),
+)
+
 _NO_OPTION = re.compile(r"-$|-[0-9.]")
 
 
@@ -42,6 +51,13 @@ def with_example(error: Exception, words: Sequence[str]) -> str:
     is_about_words = isinstance(error, UsageError) or str(error).startswith("-")
     example = _example(words) if is_about_words else None
     return str(error) if example is None else f"{error}\nfor example: {example}"
+
+
+def with_hint(error: Exception) -> str:
+    """Why there is no connection, and what to look at."""
+    found = (hint for reason, hint in _CONNECTION_HINTS if re.search(reason, str(error)))
+    hint = next(found, None)
+    return str(error) if hint is None else f"{error}; {hint}"
 
 
 def _example(words: Sequence[str]) -> str | None:
