@@ -56,6 +56,7 @@ def _validate(text: str, what: str) -> None:
 
 
 STATUS_PREFIX = "$hedgerow/status/"  # and a node's id: what each tells of itself, to the whole fabric
+STATUS_FILTER = STATUS_PREFIX + "#"
 
 
 def is_local(topic: str) -> bool:

@@ -48,7 +48,7 @@ def test_every_row_of_a_small_fabric() -> None:
     rows = {row.name: row for row in result.rows}
     assert all(row.ours > 0 for row in result.rows)
     assert rows[PAINT_ROW].peers == {"asked": dashboard.PAINT_AT_MOST_S}
-    assert rows["throughput"].peers.keys() == {"closed", "asked"}
+    assert rows["throughput"].peers == {"asked": dashboard.AT_LEAST}
     assert rows["processor-paced"].peers.keys() == {"closed", "asked"}
     notes = result.about["notes"]
     assert isinstance(notes, list)
@@ -93,14 +93,14 @@ def answer(path: str, at: float, age_s: float | None = None) -> Answer:
     return Answer(path, at, 0.01, 1_000, True, age_s)
 
 
-def seen(rate: int, share: float, answers: list[Answer]) -> Seen:
-    return Seen([float(rate)], rate, 1.0, [share], [answers])
+def seen(share: float, answers: list[Answer], *rates: float) -> Seen:
+    return Seen([*rates], [*rates], [share], [answers])
 
 
 def test_what_is_not_as_promised_is_said() -> None:
     late = [answer("/", 10.0), answer("/", 13.0, 5.0)]
     notes: list[str] = []
-    rows = cost_rows({"open": seen(90, 0.3, late), "closed": seen(100, 0.2, [])}, notes)
+    rows = cost_rows({"open": seen(0.3, late, 90), "closed": seen(0.2, [], 110, 90)}, notes)
     assert tuple(row.name for row in rows) == COST_ROWS
     said = "\n".join(notes)
     assert "update-p95: 3.00 s is more than the 1.5 s that we promise" in said
@@ -113,13 +113,24 @@ def test_what_is_not_as_promised_is_said() -> None:
 def test_what_is_as_promised_is_not_mentioned() -> None:
     notes: list[str] = []
     good = [answer("/", 10.0), answer("/", 11.0, 0.5)]
-    cost_rows({"open": seen(99, 0.2, good), "closed": seen(100, 0.2, [])}, notes)
+    cost_rows({"open": seen(0.2, good, 99), "closed": seen(0.2, [], 100, 100)}, notes)
     assert "promise" not in "\n".join(notes)
+
+
+def test_a_round_is_beside_its_neighbours_and_the_middle_one_counts() -> None:
+    """A machine that becomes ten times as fast, and one round that was disturbed."""
+    shown = [answer("/", 10.0), answer("/", 11.0, 0.5)]
+    closed = seen(0.2, [], 100, 300, 500, 1_000)
+    notes: list[str] = []
+    rows = cost_rows({"open": seen(0.2, shown, 194, 20, 735), "closed": closed}, notes)
+    (row,) = (row for row in rows if row.name == "throughput")
+    assert row.ours == pytest.approx(0.97)
+    assert "throughput: 194 messages, 400 when closed; 0.05× to 0.98× in 3 rounds" in notes
 
 
 def test_a_dashboard_that_shows_nothing_is_an_error() -> None:
     with pytest.raises(BenchError, match="showed no message"):
-        cost_rows({"open": seen(1, 0.1, []), "closed": seen(1, 0.1, [])}, [])
+        cost_rows({"open": seen(0.1, [], 1), "closed": seen(0.1, [], 1, 1)}, [])
 
 
 def test_intervals_are_of_one_page() -> None:

@@ -18,8 +18,8 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.federation.config import FederationConfig
 from hedgerow.net.server import Server
+from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import assets, dashboard
-from hedgerow.web.fabric import STATUS_FILTER
 from hedgerow.web.pages import PAGES
 from tests.net.peers import LOOPBACK, RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S, until

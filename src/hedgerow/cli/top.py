@@ -33,8 +33,8 @@ from hedgerow.cli.top_view import (
     take_snapshot,
 )
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, printable
-from hedgerow.topics import STATUS_PREFIX
-from hedgerow.web.fabric import SILENT_S, STATUS_FILTER, Fabric
+from hedgerow.topics import STATUS_FILTER, STATUS_PREFIX
+from hedgerow.web.fabric import SILENT_S, Fabric
 
 VERSION_TOPIC = "$SYS/broker/version"
 FIRST_S = 5.0

@@ -21,8 +21,9 @@ from hedgerow.message import Message
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net import status
 from hedgerow.net.http import Response
+from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import actions, assets, frame
-from hedgerow.web.fabric import STATUS_FILTER, Fabric
+from hedgerow.web.fabric import Fabric
 from hedgerow.web.local import LocalRows
 from hedgerow.web.pages import LOGIN, PAGES, Page, clients, messages, retained
 from hedgerow.web.pages.common import search_of

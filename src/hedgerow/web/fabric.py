@@ -18,7 +18,6 @@ from hedgerow.web.status import Event, HotTopic, LinkStatus, Mesh, Status, read_
 
 __all__ = ["Event", "Fabric", "HotTopic", "LinkStatus", "Mesh", "Node", "Rates", "Status"]
 
-STATUS_FILTER = STATUS_PREFIX + "#"
 MESHES_LEVEL = "meshes"
 
 SILENT_S = 5

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from html import escape
 
+from hedgerow.topics import STATUS_FILTER
 from hedgerow.web.charts import number
-from hedgerow.web.fabric import STATUS_FILTER, Node
+from hedgerow.web.fabric import Node
 from hedgerow.web.markup import Part, empty, field_value, hidden, join, paragraph
 from hedgerow.web.view import MAX_SEARCH, View
 
