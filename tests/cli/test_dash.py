@@ -25,7 +25,8 @@ class Dash(Serving):
         super().__init__(directory, "dash", "--http", "127.0.0.1:0", *arguments)
 
     def get(self, path: str) -> tuple[int, str]:
-        connection = HTTPConnection(self.output.strip().removeprefix("listening http://"), timeout=30)
+        listening, _ = self.output.splitlines()
+        connection = HTTPConnection(listening.removeprefix("listening http://"), timeout=30)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -64,7 +65,9 @@ def test_it_shows_a_fabric_that_it_joins(hedgerow_node: StartNode, dashboard: St
     barn = hedgerow_node("--id", "barn", "--federation")
     house = hedgerow_node("--id", "house", "--neighbour", barn.urls["mqtt"])
     shown = dashboard(house.urls["mqtt"], "--id", "screen")
-    assert shown.output.startswith("listening http://127.0.0.1:")
+    listening, where = shown.output.splitlines()
+    assert listening.startswith("listening http://127.0.0.1:")
+    assert where == listening.replace("listening", "dashboard")
     wait_until(lambda: shown.says("/?live=1", "barn", "house", "screen"), "all nodes on the map")
     assert "Not linked" not in shown.get("/")[1]
 

@@ -79,9 +79,10 @@ def test_it_serves_metrics_and_nothing_else_when_asked(sidecar: StartSidecar, tm
         f'id = "field"\nhttp = "127.0.0.1:0"\nfederation.broker = "mqtt://127.0.0.1:{free_port()}"\n'
     )
     running = sidecar("--config", "federation.toml")
-    wait_until(lambda: running.output.count("\n") == 2, "both lines")
-    _, listening = running.output.splitlines()
+    wait_until(lambda: running.output.count("\n") == 3, "all lines")
+    _, listening, dashboard = running.output.splitlines()
     assert listening.startswith("listening http://127.0.0.1:")
+    assert dashboard == listening.replace("listening", "dashboard")
     with urlopen(f"{listening.split()[1]}/health") as answer:
         assert answer.status == 200
 

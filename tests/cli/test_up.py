@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.cli import up
 from hedgerow.net.passwords import set_password
 from tests.conftest import StartNode
 from tests.net.certificates import Authority
@@ -60,6 +61,30 @@ def test_it_prints_a_line_for_each_url_when_it_is_ready(hedgerow_node: StartNode
     assert talk(node.port()) == ACCEPTED
     assert talk(node.port("http"), b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
     wait_until(lambda: "node barn is up" in node.log, "the log to name the node")
+
+
+@pytest.mark.parametrize(
+    ("urls", "shown"),
+    [
+        (["mqtt://127.0.0.1:1", "http://127.0.0.1:2", "http://[::1]:2"], "http://localhost:2"),
+        (["http://127.0.0.1:2", "http://127.0.0.1:3"], "http://127.0.0.1:2"),
+        (["http://0.0.0.0:2"], "http://localhost:2"),
+        (["https://[::]:2"], "https://localhost:2"),
+        (["http://10.0.0.2:2", "http://[::1]:2"], "http://10.0.0.2:2"),
+        (["mqtt://127.0.0.1:1"], None),
+    ],
+)
+def test_one_address_of_the_dashboard_is_for_people(urls: list[str], shown: str | None) -> None:
+    assert up.dashboard_url(urls) == shown
+
+
+def test_it_says_where_the_dashboard_is_if_there_is_one(hedgerow_node: StartNode) -> None:
+    http = ("--http", "127.0.0.1:0")
+    shows = hedgerow_node(*http)
+    wait_until(lambda: f"\ndashboard {shows.urls['http']}\n" in shows.log, "the line")
+    counts = hedgerow_node(*http, "--no-dashboard")
+    wait_until(lambda: "is up" in counts.log, "its start")
+    assert "dashboard http" not in counts.log
 
 
 def test_an_idle_node_is_small(hedgerow_node: StartNode) -> None:

@@ -2,8 +2,9 @@
 
 It is a node without MQTT listeners that becomes a neighbour of those at the URLs, which must be federated,
 and hears from them what all the others tell. On standard output, one line for each address: `listening
-http://127.0.0.1:8781`. Log and signals are as for `hedgerow up`; a node that is not there, or refuses, is
-tried again for ever, and the log and every page say why.
+http://127.0.0.1:8781`; and last, where to look: `dashboard http://localhost:8781`. Log and signals are as for
+`hedgerow up`; a node that is not there, or refuses, is tried again for ever, and the log and every page say
+why.
 """
 
 from __future__ import annotations

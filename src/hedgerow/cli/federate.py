@@ -2,8 +2,8 @@
 
 It is a node without listeners, which needs a client's rights at the broker that it stands beside and at those
 of its neighbours. On standard output, one line when it runs: `federating mqtt://localhost:1883 as barn with
-mqtt://house:1883`; if it serves the dashboard and metrics, another for each address. Log and signals are as
-for `hedgerow up`. A broker that is not there, or refuses, is tried again for ever, and the log says why.
+mqtt://house:1883`; if it serves the dashboard and metrics, those of `hedgerow up` for its addresses. Log and
+signals are as there. A broker that is not there, or refuses, is tried again for ever, and the log says why.
 Beside a node of ours, which federates itself, it says so and ends.
 """
 

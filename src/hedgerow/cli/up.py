@@ -1,10 +1,11 @@
 """`hedgerow up`: run a node until it is told to stop.
 
 On standard output, one line for each address: `listening mqtt://127.0.0.1:1883`, written when it takes
-connections; for a relay, `relaying HOST:PORT`. The log goes to standard error. SIGTERM and SIGINT stop the
-node in order, the second one at once; SIGHUP reads the passwords, the access rules, the multicast keys and
-the files of neighbours and fixed brokers again. A service manager that speaks systemd's protocol is told when
-the node serves, that it lives, and when it stops.
+connections; for a relay, `relaying HOST:PORT`; and last, where to look: `dashboard http://localhost:8780`.
+The log goes to standard error. SIGTERM and SIGINT stop the node in order, the second one at once; SIGHUP
+reads the passwords, the access rules, the multicast keys and the files of neighbours and fixed brokers again.
+A service manager that speaks systemd's protocol is told when the node serves, that it lives, and when it
+stops.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.net import config, logs
+from hedgerow.net.broker_urls import is_unspecified
 from hedgerow.net.notify import ServiceManager
 from hedgerow.net.server import Server
+from hedgerow.net.sockets import HTTP_SCHEMES
+from hedgerow.rates import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +93,21 @@ def listening_lines(server: Server) -> list[str]:
     lines = [f"listening {url}" for url in server.urls]
     if server.mobility is not None and server.mobility.relay is not None:
         lines.append(f"relaying {server.mobility.relay.address}")
+    if server.config.dashboard and (url := dashboard_url(server.urls)) is not None:
+        lines.append(f"dashboard {url}")
     return lines
+
+
+def dashboard_url(urls: Sequence[str]) -> str | None:
+    """The address at which a person on this machine sees it: one, however many there are."""
+    first = next((url for url in urls if urlsplit(url).scheme in HTTP_SCHEMES), None)
+    if first is None:
+        return None
+    parts = urlsplit(first)
+    host, has_both = parts.hostname or "", f"{parts.scheme}://[::1]:{parts.port}" in urls
+    if is_unspecified(host) or (is_loopback(host) and has_both):
+        return f"{parts.scheme}://localhost:{parts.port}"
+    return first
 
 
 def refuse_words(arguments: argparse.Namespace) -> None:
