@@ -71,14 +71,17 @@ async def test_the_whole_fabric_is_heard_at_any_node() -> None:
     async with running(mqtt=LOOPBACK, id="house", federation=FEDERATED) as house:
         near = FederationConfig(neighbours=(broker_url_of(house),))
         async with running(mqtt=LOOPBACK, id="barn", federation=near) as barn:
-            async with hedgerow.connect(url_of(house)) as bus:
+            async with (
+                hedgerow.connect(url_of(house)) as bus,
+                hedgerow.connect(url_of(house), origin="press-4"),
+            ):
                 told = await hear(bus, "$hedgerow/status/+", {"house", "barn"})
                 links = {name: [(each["to"], each["state"]) for each in told[name]["links"]] for name in told}
                 assert links == {"house": [("barn", "up")], "barn": [("house", "up")]}
                 counts = {
                     name: (each["counts"]["clients"], each["counts"]["links"]) for name, each in told.items()
                 }
-                assert counts == {"house": (1, 1), "barn": (0, 1)}, "a link is no client"
+                assert counts == {"house": (2, 1), "barn": (0, 1)}, "a link is no client; who gives ids is"
                 meshes = await hear(bus, "$hedgerow/status/+/meshes", {"house", "barn"})
                 filters = meshes["barn"]["filters"]
                 assert filters["$hedgerow/status/+/meshes"]["core"] == "house"

@@ -85,6 +85,8 @@ def test_everything_comes_back(tmp_path: Path) -> None:
             1: SessionRecord(1, "barn", "anna", MQTT_5, float("inf"), None, will),
             2: SessionRecord(2, "käse", None, MQTT_3_1_1, 0.5, 1.7e9, Will("", b"")),
             3: session(3, ""),
+            4: SessionRecord(4, "south.north", None, MQTT_5, 60.0, None, None, True, False, True),
+            5: SessionRecord(5, "north.south", None, MQTT_5, 60.0, None, None, True, True, False),
         },
         subscriptions={
             (1, "$share/g/field/+"): SubscriptionRecord(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.message import Properties
 from hedgerow.mqtt.packets import Disconnect, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.web import view
@@ -101,6 +102,19 @@ async def test_a_client_is_disconnected_by_administrators_alone(tmp_path: Path) 
         assert isinstance(answer, Disconnect)
         assert answer.reason_code == Reason.ADMINISTRATIVE_ACTION
         assert "there is no client" in await boss.act(view.DISCONNECT_CLIENT, client_id="nobody")
+
+
+async def test_a_client_that_gives_ids_is_disconnected_as_any_other(tmp_path: Path) -> None:
+    users = with_users(tmp_path, "boss", administrators=("boss",))
+    said: Properties = {"user_property": (("hedgerow-node", "press-4"),)}
+    as_boss = {"username": "boss", "password": PASSWORD.encode()}
+    async with (
+        showing(**users) as shown,
+        connected(port_of(shown.server), "press", properties=said, **as_boss) as client,
+    ):
+        boss = await shown.browser_of("boss")
+        assert await boss.act(view.DISCONNECT_CLIENT, client_id="press") == "Disconnected press."
+        assert isinstance(await client.receive(), Disconnect)
 
 
 async def test_bridges_are_made_and_ended_by_administrators_alone(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from hedgerow.message import Message
+from hedgerow.message import Message, Properties
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
 from hedgerow.net.server import Server
@@ -16,6 +16,10 @@ from tests.net.peers import RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S
 
 EVERYONE = Viewer()
+
+
+def said(*pairs: tuple[str, str]) -> Properties:
+    return {"user_property": pairs}
 
 
 def retain(server: Server, topic: str, payload: bytes = b"x") -> None:
@@ -55,6 +59,20 @@ async def test_clients_are_shown_with_what_is_known_of_them() -> None:
         ]
         assert [row.filter for row in rows.subscriptions("FARM", 10)[0]] == ["farm/#"]
         assert len(rows.subscriptions("barn", 10)[0]) == 2  # by the client's name
+
+
+async def test_clients_that_give_ids_are_shown_and_links_of_other_brokers_are_not() -> None:
+    async with (
+        running() as server,
+        connected(port_of(server), "press", properties=said(("hedgerow-node", "press-4"))) as press,
+        connected(
+            port_of(server), "far", properties=said(("hedgerow-node", "far"), ("hedgerow-bridge", "b"))
+        ),
+    ):
+        await subscribe(press, "press/#")
+        rows = LocalRows(server, EVERYONE)
+        assert [row.client_id for row in rows.clients("", 10)[0]] == ["press"]
+        assert [row.filter for row in rows.subscriptions("", 10)[0]] == ["press/#"]
 
 
 async def test_who_is_no_administrator_sees_its_own_clients_alone() -> None:

@@ -165,7 +165,8 @@ def _mqtt() -> list[str]:
         ids.TIME_PROPERTY: "PUBLISH that is retained: when it was published, Unix time",
         ids.AGE_PROPERTY: "PUBLISH: for how many seconds it has been under way",
         ids.HELD[0]: "PUBLISH of an empty retained message: a deletion of some time ago",
-        ids.NODE_PROPERTY: "CONNECT and CONNACK: this is a node, with this name",
+        ids.NODE_PROPERTY: "CONNECT and CONNACK: this is a node, or a client that gives ids, with this name",
+        ids.BRIDGE_PROPERTY: "CONNECT: of a node, by its bridge of this name",
         PROOF_PROPERTY: "CONNECT and CONNACK of neighbours: who says it has the federation's key",
     }
     return [

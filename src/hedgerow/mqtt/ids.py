@@ -2,7 +2,8 @@
 
 Between brokers the id of a message travels as the user property `hedgerow-id`, the first property of its
 PUBLISH. Who connects to another says `hedgerow-node` in CONNECT, with its own name, and a broker of ours
-tells its own in CONNACK. A retained message has the time of its publication, `hedgerow-time`, and one that
+tells its own in CONNACK. A bridge says `hedgerow-bridge` too, with the bridge's name, by which people tell it
+from clients that give ids. A retained message has the time of its publication, `hedgerow-time`, and one that
 comes late says for how many seconds it has been around, `hedgerow-age`. `mqtt/broker/ids.py` says what a
 broker makes of all that. To brokers that know none of it these are user properties as any, and pass with the
 message.
@@ -14,6 +15,7 @@ from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Propert
 
 ID_PROPERTY = "hedgerow-id"
 NODE_PROPERTY = "hedgerow-node"
+BRIDGE_PROPERTY = "hedgerow-bridge"
 TIME_PROPERTY = "hedgerow-time"
 AGE_PROPERTY = "hedgerow-age"
 OWN_PROPERTIES = (ID_PROPERTY, TIME_PROPERTY, AGE_PROPERTY)
@@ -34,6 +36,10 @@ def node_of(properties: Properties) -> str | None:
     """The name of the broker at the other end, if it says that it takes part, with one that ids may bear."""
     said = next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), "")
     return said if may_bear(said) else None
+
+
+def is_of_bridge(properties: Properties) -> bool:
+    return any(name == BRIDGE_PROPERTY for name, _ in properties.get("user_property", ()))
 
 
 def may_bear(origin: str) -> bool:

@@ -74,8 +74,11 @@ UPGRADES = {2: BRIDGES, 3: SEEN, 4: MESSAGE_TIMES}
 
 _RETAIN_BIT = 2
 _STAGE_BIT = 3
+# Of a session's protocol version. MQTT 3 has the last for much the same in CONNECT.
+_FAR_BRIDGE_BIT = 5
 _BRIDGE_BIT = 6
-_PEER_BIT = 7  # of a session's protocol version, where MQTT 3 has it for the same in CONNECT
+_PEER_BIT = 7
+_VERSION_MASK = 0x1F
 _NO_BYTES = bytearray()
 _NO_ID = MessageId("", 0, 0)
 _NEVER = float("inf")
@@ -219,7 +222,10 @@ def _session_row(session: SessionRecord) -> tuple[object, ...]:
         session.key,
         session.client_id,
         session.username,
-        session.protocol_version | session.is_peer << _PEER_BIT | session.is_bridge << _BRIDGE_BIT,
+        session.protocol_version
+        | session.is_far_bridge << _FAR_BRIDGE_BIT
+        | session.is_bridge << _BRIDGE_BIT
+        | session.is_peer << _PEER_BIT,
         session.session_expiry_s,
         session.expires_at,
         *(
@@ -319,9 +325,11 @@ def _session(
     expires_at: float | None,
     *will: object,
 ) -> SessionRecord:
-    record = SessionRecord(key, client_id, username, protocol_version & 0x3F, session_expiry_s, expires_at)
+    version = protocol_version & _VERSION_MASK
+    record = SessionRecord(key, client_id, username, version, session_expiry_s, expires_at)
     record.is_peer = bool(protocol_version >> _PEER_BIT & 1)
     record.is_bridge = bool(protocol_version >> _BRIDGE_BIT & 1)
+    record.is_far_bridge = bool(protocol_version >> _FAR_BRIDGE_BIT & 1)
     if will[0] is not None:
         record.will = _will(*will)  # type: ignore[arg-type]
     return record

@@ -133,7 +133,7 @@ async def disconnect_client(asked: Asked) -> str:
     _need_administrator(asked)
     server, client_id = asked.server, asked.form.get("client_id", "")
     session = server.broker.sessions.get(client_id)
-    if session is None or not session.is_client:
+    if session is None or session.is_link:
         raise ActionError(f"there is no client {client_id}")
     if session.connection is None:
         raise ActionError(f"{client_id} is not connected")

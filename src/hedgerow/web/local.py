@@ -168,12 +168,12 @@ class LocalRows:
             if wanted not in address and wanted not in (session.username or "").casefold():
                 return ()
         is_seen = self._viewer.sees_clients or self._is_own(session)
-        return (session,) if is_seen and session.is_client else ()
+        return (session,) if is_seen and not session.is_link else ()
 
     def _some_filters(self) -> Iterator[SomeFilters]:
         """A few of each session at a time."""
         for session in self._sessions():
-            is_seen = session.is_client and (self._viewer.sees_clients or self._is_own(session))
+            is_seen = not session.is_link and (self._viewer.sees_clients or self._is_own(session))
             filters = list(session.subscriptions or ()) if is_seen else []
             yield session, filters[:FILTERS_AT_ONCE]
             for position in range(FILTERS_AT_ONCE, len(filters), FILTERS_AT_ONCE):

@@ -62,6 +62,19 @@ def test_the_log_says_why_a_bridge_is_down(network: Network, north: Node, south:
     assert reasons == ["another takes its place", "the bridge is deleted"]
 
 
+def test_a_bridge_is_a_link_at_both_of_its_ends(network: Network, north: Node) -> None:
+    south = network.add("south", durable=True)
+    north.bridge("a out 1")
+    for broker in (north.broker, south.broker):
+        assert (broker.client_count, broker.link_count) == (0, 1)
+    [accepted] = south.broker.sessions.values()
+    assert accepted.is_link
+    south.crash()
+    restored = south.broker.sessions[accepted.client_id]
+    assert restored.connection is None
+    assert restored.is_link, "before it has come back, too"
+
+
 def test_a_name_in_use_is_refused_and_nothing_changes(network: Network, north: Node, south: Node) -> None:
     bridge = north.bridge("a out 1")
     with pytest.raises(ConfigError, match="there is a bridge b already"):

@@ -83,7 +83,7 @@ def test_links_to_other_brokers_are_no_clients() -> None:
     world = World(sys_interval_s=10)
     broker = world.broker
     world.connect("a")
-    node: Properties = {"user_property": (("hedgerow-node", "far"),)}
+    node: Properties = {"user_property": (("hedgerow-node", "far"), ("hedgerow-bridge", "to-here"))}
     world.connect("bridge of far", properties=node, kept=True)
     assert (broker.client_count, broker.link_count) == (1, 1)
     world.advance(10)
@@ -95,3 +95,24 @@ def test_links_to_other_brokers_are_no_clients() -> None:
     assert (broker.client_count, broker.link_count) == (2, 0)
     taken.lose()
     assert (broker.client_count, broker.link_count) == (1, 0)
+
+
+def test_clients_that_give_ids_are_clients() -> None:
+    world = World(sys_interval_s=10)
+    broker = world.broker
+    named: Properties = {"user_property": (("hedgerow-node", "press-4"),)}
+    press = world.connect("press", properties=named, kept=True)
+    assert (broker.client_count, broker.link_count) == (1, 0)
+    world.advance(10)
+    seen = values(world)
+    assert (seen["clients/total"], seen["clients/connected"], seen["clients/maximum"]) == ("1", "1", "1")
+    press.lose()
+    world.advance(10)
+    assert (broker.client_count, broker.link_count) == (0, 0)
+    assert values(world)["clients/disconnected"] == "1"
+
+
+def test_who_may_not_give_ids_is_a_client_whatever_it_says() -> None:
+    world = World(sys_interval_s=10)
+    world.connect("a", properties={"user_property": (("hedgerow-bridge", "north"),)})
+    assert (world.broker.client_count, world.broker.link_count) == (1, 0)

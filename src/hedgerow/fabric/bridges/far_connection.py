@@ -21,7 +21,7 @@ from hedgerow.mqtt.broker.dialled import DialledConnection
 from hedgerow.mqtt.broker.handle_connect import become_peer
 from hedgerow.mqtt.broker.ids import Inbound
 from hedgerow.mqtt.broker.routes import Route
-from hedgerow.mqtt.ids import NODE_PROPERTY
+from hedgerow.mqtt.ids import BRIDGE_PROPERTY, NODE_PROPERTY
 from hedgerow.mqtt.packets import (
     MQTT_5,
     NEVER_EXPIRES,
@@ -66,7 +66,7 @@ class FarConnection(DialledConnection):
                 # Said, though we take more: Mosquitto (2.0.11) has only 20 in flight to who says nothing.
                 "receive_maximum": limits.receive_maximum,
                 "maximum_packet_size": limits.packet_bytes,
-                "user_property": ((NODE_PROPERTY, node_id),),
+                "user_property": ((NODE_PROPERTY, node_id), (BRIDGE_PROPERTY, section.name)),
             }
             if not section.cleansession:
                 age_s = int(section.queue_age_s)

@@ -301,11 +301,11 @@ class Broker:
             self._count(connection.session, 1)
 
     def _count(self, session: Session, change: int) -> None:
-        if session.is_client:
+        if session.is_link:
+            self.link_count += change
+        else:
             self.client_count += change
             self.stats.clients_maximum = max(self.stats.clients_maximum, self.client_count)
-        else:
-            self.link_count += change
 
     def resume(self, connection: Connection) -> None:
         """Send again what was in flight, in order (MQTT-4.4.0-1), then what waited."""

@@ -30,6 +30,7 @@ class SessionRecord:
     will: Will | None = None  # to publish if the client does not come back in time
     is_peer: bool = False
     is_bridge: bool = False
+    is_far_bridge: bool = False
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from hedgerow.mqtt.broker.routes import WireForm
 from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.broker.withheld import set_peer
 from hedgerow.mqtt.codec import encode
-from hedgerow.mqtt.ids import NODE_PROPERTY, node_of
+from hedgerow.mqtt.ids import NODE_PROPERTY, is_of_bridge, node_of
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
     MQTT_3_1,
@@ -274,6 +274,7 @@ def _negotiate(connection: Connection, session: Session, packet: Connect) -> Non
     connection.is_bridge = packet.is_bridge
     set_peer(broker, session, connection.carries_ids)
     session.far_origin = node_of(asked) if connection.carries_ids else None
+    session.is_far_bridge = connection.carries_ids and is_of_bridge(asked)
 
     session.expiry_s = min(_session_expiry_s(packet), limits.session_expiry_s)
     session.expires_at = None

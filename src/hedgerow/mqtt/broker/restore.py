@@ -55,6 +55,7 @@ def _restore_session(broker: Broker, record: SessionRecord) -> Session:
     session.will = record.will
     session.is_peer = record.is_peer
     session.is_bridge = record.is_bridge
+    session.is_far_bridge = record.is_far_bridge
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
     session_end.arm(broker, session)

@@ -33,6 +33,7 @@ class Session:
         "far_origin",
         "is_away",
         "is_bridge",
+        "is_far_bridge",
         "is_mobile",
         "is_neighbour",
         "is_peer",
@@ -70,8 +71,10 @@ class Session:
         self.purged_at = 0.0  # when a full queue was last searched for what has expired
         self.dropped = 0  # deliveries given up because the queue was full
         self.far_origin: str | None = None  # the broker at the other end: what began there is not sent back
-        self.is_peer = False  # of another broker, here or there: what waits for it may go another way too
+        # Of another broker, here or there, or of a client that gives ids: what waits may go another way too.
+        self.is_peer = False
         self.is_bridge = False  # of a bridge of this node: no client may take it
+        self.is_far_bridge = False  # of a bridge of another broker, which has connected to this one
         self.is_neighbour = client_id.startswith(NEIGHBOUR_PREFIX)  # of a federated node
         self.is_mobile = client_id.startswith(MOBILE_PREFIX)  # of a mobile broker that this one supports
         self.is_away = False  # its client is served by another broker: see `Broker.set_away`
@@ -80,8 +83,13 @@ class Session:
 
     @property
     def is_client(self) -> bool:
-        """Neither a link to another broker, nor a part of one."""
+        """Of a client that gives no ids itself: what it gets may be withheld here, and it may be moved."""
         return not (self.is_peer or self.is_bridge or self.is_neighbour or self.is_mobile)
+
+    @property
+    def is_link(self) -> bool:
+        """A link to another broker, or a part of one. All others are clients to people, with ids or not."""
+        return self.is_bridge or self.is_far_bridge or self.is_neighbour or self.is_mobile
 
     def waiting(self) -> list[Delivery]:
         """What its client has yet to acknowledge, in order."""
@@ -105,4 +113,5 @@ class Session:
             self.will,
             self.is_peer,
             self.is_bridge,
+            self.is_far_bridge,
         )

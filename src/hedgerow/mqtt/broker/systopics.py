@@ -86,7 +86,7 @@ class SysTopics:
         broker = self._broker
         stats = broker.stats
         # Links to other brokers are no clients, here as in `/metrics` and in a status.
-        clients, connected = sum(each.is_client for each in broker.sessions.values()), broker.client_count
+        clients, connected = sum(not each.is_link for each in broker.sessions.values()), broker.client_count
         yield "version", self._version
         yield "uptime", f"{int(now - self._started_at)} seconds"
         yield "clients/total", str(clients)

@@ -30,12 +30,7 @@ def _clients(view: View) -> Part:
         f"Clients of {visible(view.node_id[:80])}" if is_all else "Your clients", "clients-heading"
     )
     if not found:
-        hint = (
-            ""
-            if search
-            else "Connect one: hedgerow sub, mosquitto_sub, or any MQTT client. "
-            "Links of other brokers, and clients that have a name in the fabric (--origin), are not listed."
-        )
+        hint = "" if search else "Connect one: hedgerow sub, mosquitto_sub, or any MQTT client."
         nobody = "No client is connected." if is_all else "No client of your user is connected."
         return join([title, empty("No client has these words." if search else nobody, hint)])
     may_act = bool(view.viewer.token) and view.viewer.is_administrator
