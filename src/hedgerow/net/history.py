@@ -58,6 +58,7 @@ OF_NODES = frozenset(
         overlay.PeerRefused,
         bridges.BridgeUp,
         bridges.BridgeDown,
+        bridges.BridgeClosed,
         bridges.BridgeNotUp,
         bridges.QueueTaken,
         delegation.Introduced,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -58,8 +59,20 @@ def test_the_log_says_why_a_bridge_is_down(network: Network, north: Node, south:
     network.advance(1)
     north.delete()
     network.advance(DRAIN_S)
-    reasons = [event.reason for event in north.events if isinstance(event, BridgeDown)]
-    assert reasons == ["another takes its place", "the bridge is deleted"]
+    down = [event for event in north.events if isinstance(event, BridgeDown)]
+    assert [event.reason for event in down] == ["another takes its place", "the bridge is deleted"]
+    assert [event.level for event in down] == [logging.INFO] * 2, "what somebody asked for is no warning"
+
+
+def test_a_bridge_that_is_lost_while_it_is_deleted_is_a_warning(network: Network, north: Node) -> None:
+    far = network.script("far")
+    north.bridge("# out 1", address="far")
+    far[0].accept(Connack(properties={"user_property": FAR}))
+    north.publish("a", b"waits for its PUBACK", 1)
+    north.delete()
+    network.lose("north", "far")
+    [down] = [event for event in north.events if isinstance(event, BridgeDown)]
+    assert down.level == logging.WARNING
 
 
 def test_a_bridge_is_a_link_at_both_of_its_ends(network: Network, north: Node) -> None:

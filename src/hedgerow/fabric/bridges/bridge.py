@@ -19,7 +19,7 @@ from enum import Enum
 from hedgerow.fabric.bridges.admission import Admission
 from hedgerow.fabric.bridges.bridge_session import drop_queue, stop_listening, subscribe, take_session
 from hedgerow.fabric.bridges.dialling import Dialling
-from hedgerow.fabric.bridges.events import BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
+from hedgerow.fabric.bridges.events import BridgeClosed, BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
 from hedgerow.fabric.bridges.far_connection import FarConnection
 from hedgerow.fabric.bridges.foreign import Foreign
 from hedgerow.fabric.bridges.section import Address, Section
@@ -72,6 +72,7 @@ class Bridge:
         self.inbound = Inbound()
         self.is_changed = True
         self.is_draining = False
+        self._is_closing = False
         self.events: list[BridgeEvent] = []
         self.on_up: Callable[[Bridge], None] = lambda bridge: None
         self.on_down: Callable[[Bridge], None] = lambda bridge: None
@@ -261,7 +262,8 @@ class Bridge:
             connection.foreign.disconnected(keeps_session=not self.section.cleansession)
         was_up = self.state is State.UP
         if was_up:
-            self.events.append(BridgeDown(self.section.name, str(self.address), reason, self.section.follows))
+            kind = BridgeClosed if self._is_closing else BridgeDown
+            self.events.append(kind(self.section.name, str(self.address), reason, self.section.follows))
             self._notify_here(b"0")
         if self.section.is_local_session_clean:
             drop_queue(self.broker, self.session, self.ledger)
@@ -372,7 +374,7 @@ class Bridge:
         connection = self.connection
         self._dialling.stop()
         self._look_at = self._age_at = self._drain_until = float("inf")
-        self.is_draining = True
+        self.is_draining = self._is_closing = True
         if connection is not None:
             connection.leave(reason, is_for_good)
 

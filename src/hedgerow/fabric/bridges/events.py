@@ -45,6 +45,13 @@ class BridgeDown:
 
 
 @dataclass(slots=True)
+class BridgeClosed(BridgeDown):
+    """As somebody wants it: the bridge is deleted or replaced, or the node stops."""
+
+    level: ClassVar[int] = logging.INFO
+
+
+@dataclass(slots=True)
 class BridgeNotUp:
     """An attempt failed: told once for each reason, until it is up."""
 
@@ -73,4 +80,4 @@ class QueueTaken:
         return f"bridge {self.name} takes {self.count} messages that wait for {self.waiting_for}"
 
 
-BridgeEvent = BridgeUp | BridgeDown | BridgeNotUp | QueueTaken
+BridgeEvent = BridgeUp | BridgeDown | BridgeClosed | BridgeNotUp | QueueTaken
