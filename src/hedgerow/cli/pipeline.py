@@ -30,6 +30,7 @@ from hedgerow.journal.files import is_journal
 from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.net.journal_config import read_filter
 from hedgerow.net.progress_line import ProgressLine
+from hedgerow.net.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -419,9 +420,13 @@ def _unhurt_by_requests() -> Iterator[None]:
 def _heeding_signals(runner: Runner) -> Iterator[None]:
     """The first SIGINT or SIGTERM asks for a stop, the second one ends it. SIGUSR1 asks for summaries."""
 
+    signals = StopSignals()
+
     def stop(number: int, frame: FrameType | None) -> None:
         runner.stop()
-        signal.signal(number, before[number] or signal.SIG_DFL)
+        if signals.asks_again():
+            signal.signal(number, before[number] or signal.SIG_DFL)
+            signal.raise_signal(number)
 
     def summarise(number: int, frame: FrameType | None) -> None:
         runner.summarise_soon()

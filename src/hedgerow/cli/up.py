@@ -29,6 +29,7 @@ from hedgerow.net.broker_urls import is_unspecified
 from hedgerow.net.notify import ServiceManager
 from hedgerow.net.server import Server
 from hedgerow.net.sockets import HTTP_SCHEMES
+from hedgerow.net.stop_signals import StopSignals
 from hedgerow.rates import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ async def serve(
         from hedgerow.web.dashboard import attach
 
         attach(server)
-    stop = asyncio.Event()
+    stop, signals = asyncio.Event(), StopSignals()
     hopeless: list[ConfigError] = []
 
     def give_up(error: ConfigError) -> None:
@@ -145,7 +146,7 @@ async def serve(
     server.on_hopeless = give_up
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_stop_signal, stop)
+        loop.add_signal_handler(number, on_stop_signal, signals, stop)
     await server.start()
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     # What exists now lives as long as the node: the collector need not look at it again.
@@ -181,8 +182,8 @@ def warn_of_passing_name(configuration: config.Config) -> None:
         )
 
 
-def on_stop_signal(stop: asyncio.Event) -> None:
-    if stop.is_set():
+def on_stop_signal(signals: StopSignals, stop: asyncio.Event) -> None:
+    if signals.asks_again():
         logger.warning("stopped at once, by a second signal")
         logging.shutdown()
         os._exit(1)  # not through finally blocks: one of them may be what takes so long

@@ -28,6 +28,7 @@ from hedgerow.demo.terminal import Terminal
 from hedgerow.demo.watch import Watch
 from hedgerow.errors import HedgerowError
 from hedgerow.lab.clients import Clients, quiet_clients
+from hedgerow.net.stop_signals import StopSignals
 
 FAILED = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -107,8 +108,10 @@ class Demo:
         loop, work = asyncio.get_running_loop(), asyncio.current_task()
         assert work is not None
 
+        signals = StopSignals()
+
         def end() -> None:
-            if self._stop.is_set():
+            if signals.asks_again():
                 work.cancel()
             self._stop.set()
 
