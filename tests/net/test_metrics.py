@@ -18,7 +18,7 @@ from hedgerow.fabric.gateway import Ledger
 from hedgerow.mqtt.broker.ids import Inbound, Outbound
 from hedgerow.net.metric_tables import LEDGER_DROPS
 from hedgerow.net.server import Server
-from hedgerow.net.version import installed_version
+from hedgerow.net.version import VERSION
 from tests.net.peers import LOOPBACK, connected, port_of, running
 from tests.net.whole_fabric import all_families, families_of, whole_fabric
 from tests.waiting import until
@@ -182,7 +182,7 @@ def test_the_rules_find_mistakes(family: Family) -> None:
 async def test_the_node_says_what_it_is_and_since_when() -> None:
     async with running(http=LOOPBACK) as server:
         families = families_of(server)
-        assert families["hedgerow_build_info"].samples[0].labels == {"version": installed_version()}
+        assert families["hedgerow_build_info"].samples[0].labels == {"version": VERSION}
         assert families["hedgerow_start_time_seconds"].samples[0].value == pytest.approx(server.started_at)
         assert {"process_open_fds", "python_info", "python_gc_collections"} <= families.keys()
 

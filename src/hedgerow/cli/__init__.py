@@ -149,9 +149,9 @@ def _dispatch(words: list[str]) -> int:
             print(_usage(), file=sys.stdout if words else sys.stderr)
             return 0 if words else EXIT_USAGE
         case ["--version" | "-V"]:
-            from hedgerow.net.version import installed_version
+            from hedgerow.net.version import VERSION
 
-            print(f"hedgerow {installed_version()}")
+            print(f"hedgerow {VERSION}")
             return 0
         case ["help" | "--help" | "-h", command]:
             return _run(command, ["--help"])

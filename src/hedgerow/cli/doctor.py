@@ -26,7 +26,7 @@ from hedgerow.net import checks
 from hedgerow.net.checks import OK, PROBLEM, STATES, WARNING, Finding
 from hedgerow.net.config import NODE, Config, kind_of, load_config
 from hedgerow.net.programs import find_program
-from hedgerow.net.version import installed_version
+from hedgerow.net.version import VERSION
 
 PATIENCE_S = 3.0
 JAVA_S = 10.0  # a Java that was not used for a while takes seconds to answer
@@ -84,7 +84,7 @@ def _read_config(file: Path | None) -> tuple[Config, list[Finding]]:
 
 
 def check_python(config: Config) -> list[Finding]:
-    version = f"hedgerow {installed_version()}, Python {platform.python_version()}, {platform.platform()}"
+    version = f"hedgerow {VERSION}, Python {platform.python_version()}, {platform.platform()}"
     if sys.platform != "linux":
         return [Finding(WARNING, version, "tested on Linux alone; multicast, for one, is made for it")]
     return [Finding(OK, version)]

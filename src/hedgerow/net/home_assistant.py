@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net.deadline import DeadlineTimer
-from hedgerow.net.version import installed_version
+from hedgerow.net.version import VERSION
 
 if TYPE_CHECKING:
     from hedgerow.net.server import Server
@@ -183,7 +183,7 @@ class HomeAssistant:
     def discovery(self) -> dict[str, object]:
         """One message for the whole device. It says of which figures there is no sensor: one that is left out
         would stay, with its last value, if the node had it before."""
-        server, version = self._server, installed_version()
+        server, version = self._server, VERSION
         unique = f"hedgerow_{object_id(server.node_id)}"
         device = {
             "identifiers": [unique],

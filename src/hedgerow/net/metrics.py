@@ -34,7 +34,7 @@ from hedgerow.net.metric_tables import (
     SENSOR_COUNTERS,
     SUBSCRIPTION_LOG_COUNTERS,
 )
-from hedgerow.net.version import installed_version
+from hedgerow.net.version import VERSION
 from hedgerow.node.state import ledgers_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         server = self._server
         yield InfoMetricFamily("hedgerow_node", "This node.", {"id": server.node_id})
-        yield InfoMetricFamily("hedgerow_build", "This program.", {"version": installed_version()})
+        yield InfoMetricFamily("hedgerow_build", "This program.", {"version": VERSION})
         yield GaugeMetricFamily(
             "hedgerow_start_time_seconds", "When the node started, in Unix time.", server.started_at
         )

@@ -34,7 +34,7 @@ from hedgerow.net.logins import Logins
 from hedgerow.net.passwords import Passwords
 from hedgerow.net.sockets import Sockets
 from hedgerow.net.status import StatusTeller
-from hedgerow.net.version import installed_version
+from hedgerow.net.version import VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -250,7 +250,7 @@ class Server:
             snapshot=snapshot,
             verifies_passwords=self._logins is not None,
             sys_interval_s=config.sys_interval_s,
-            version=installed_version(),
+            version=VERSION,
             administrators=config.administrators,
             begun_at=begun_at,
         )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.message import Message
 from hedgerow.net.deadline import DeadlineTimer
-from hedgerow.net.status_limits import MAX_EVENTS, MAX_FILTERS, MAX_HOT, MAX_JOBS, MAX_LINKS, VERSION
-from hedgerow.net.version import installed_version
+from hedgerow.net.status_limits import MAX_EVENTS, MAX_FILTERS, MAX_HOT, MAX_JOBS, MAX_LINKS, STATUS_VERSION
+from hedgerow.net.version import VERSION
 from hedgerow.node.state import describe_filters, ledgers_of
 from hedgerow.topics import STATUS_PREFIX
 
@@ -117,12 +117,12 @@ def describe(server: Server, number: int = 0) -> dict[str, Any]:
     broker, now = server.broker, server.clock()
     stats = broker.stats
     return {
-        "version": VERSION,
+        "version": STATUS_VERSION,
         "node": server.node_id,
         "number": number,
         "at": round(now, 3),
         "uptime_s": round(now - server.started_at, 1),
-        "software": installed_version(),
+        "software": VERSION,
         "kind": _kind(server),
         "beside": str(server.config.federation.home) if server.config.federation.home is not None else None,
         "urls": server.urls,
@@ -151,7 +151,7 @@ def describe_meshes(server: Server) -> dict[str, Any]:
     federator = server.federation.machine.federator if server.federation is not None else None
     told = describe_filters(_that_fit(federator.describe(MAX_FILTERS))) if federator is not None else {}
     return {
-        "version": VERSION,
+        "version": STATUS_VERSION,
         "node": server.node_id,
         "filters": told,
         "more_filters": federator.filter_count - len(told) if federator is not None else 0,

@@ -1,6 +1,6 @@
 """The version of a node's status, and how much of each kind it tells; who reads one takes no more."""
 
-VERSION = 1
+STATUS_VERSION = 1
 
 MAX_LINKS = 500
 MAX_HOT = 50

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hedgerow.net.status_limits import MAX_EVENTS, MAX_FILTERS, MAX_HOT, MAX_JOBS, MAX_LINKS, VERSION
+from hedgerow.net.status_limits import MAX_EVENTS, MAX_FILTERS, MAX_HOT, MAX_JOBS, MAX_LINKS, STATUS_VERSION
 
 MAX_EVENT_TEXT = 300  # Events are kept when the status that told them is not.
 MAX_WORD = 30
@@ -124,7 +124,7 @@ def _read(payload: bytes) -> Mapping[str, object]:
         told = json.loads(payload, parse_constant=_nothing)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(told, dict) or told.get("version") != VERSION:
+    if not isinstance(told, dict) or told.get("version") != STATUS_VERSION:
         raise ValueError("no status of version 1")
     return told
 
