@@ -60,6 +60,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def counted(number: int, what: str) -> str:
+    """How many: 1 topic, 2 topics."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def reason_of(error: Exception) -> str:
     """What went wrong, in the system's own words where it has some."""
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -19,7 +19,7 @@ from hedgerow.demo.robots import MOP, ROBOTS, VACUUM, Robots
 from hedgerow.demo.spark import Learned, Pipeline
 from hedgerow.demo.terminal import Terminal
 from hedgerow.demo.watch import Watch
-from hedgerow.errors import HedgerowError
+from hedgerow.errors import HedgerowError, counted
 from hedgerow.pipeline.reckoning import Reckoning, reckon
 
 STEPS = 5
@@ -257,11 +257,11 @@ class Story:
         await self._until(lambda: watch.plan is not None, "a plan from Spark", PLAN_PATIENCE_S)
         assert watch.plan is not None
         assert watch.planned_at is not None
-        after_s = watch.planned_at - pipeline.started_at
+        after_s, kept = watch.planned_at - pipeline.started_at, counted(watch.plan["topics"], "topic")
         self._note("plan", after_s)
         return (
             f"the plan of hot topics has come from Spark, {after_s:.1f} s after it was started: the tractor "
-            f"keeps {watch.plan['topics']} topics; {pipeline.rows():,} rows of the journals are in a table"
+            f"keeps {kept}; {pipeline.rows():,} rows of the journals are in a table"
         )
 
     # How it waits

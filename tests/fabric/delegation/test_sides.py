@@ -134,6 +134,7 @@ def test_a_fixed_broker_that_dies_is_replaced_by_the_mobile_broker_itself(world:
     world.tick(TAKEOVER_AFTER_S)
     assert world.notified[lost_on_the_way, "a@m1"] == world.notified[meanwhile, "a@m1"] == 1
     assert TakenOver("f1", 1, 2) in world.events
+    assert str(TakenOver("f1", 1, 2)) == "f1 is lost: 1 topic and 2 events are taken back"
     alone = world.publish("m1", "t/1")
     assert world.notified[alone, "a@m1"] == 1
     world.revive("f1")

@@ -10,6 +10,8 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hedgerow.errors import counted
+
 
 def _broker(address: str) -> str:
     return f"the broker at {address} (--broker)"
@@ -77,7 +79,7 @@ class QueueTaken:
     waiting_for: str
 
     def __str__(self) -> str:
-        return f"bridge {self.name} takes {self.count} messages that wait for {self.waiting_for}"
+        return f"bridge {self.name} takes {counted(self.count, 'message')} waiting for {self.waiting_for}"
 
 
 BridgeEvent = BridgeUp | BridgeDown | BridgeClosed | BridgeNotUp | QueueTaken

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from hedgerow.errors import counted
 from hedgerow.fabric.delegation.publications import GuestSubscription
 from hedgerow.message import Message
 
@@ -92,7 +93,8 @@ class TakenOver:
     events: int
 
     def __str__(self) -> str:
-        return f"{self.fixed_broker} is lost: {self.topics} topics and {self.events} events are taken back"
+        what = f"{counted(self.topics, 'topic')} and {counted(self.events, 'event')}"
+        return f"{self.fixed_broker} is lost: {what} are taken back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class HandedBack:
     topics: int
 
     def __str__(self) -> str:
-        return f"{self.mobile_broker} has {self.topics} topics back"
+        return f"{self.mobile_broker} has {counted(self.topics, 'topic')} back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hedgerow.errors import counted
 from hedgerow.fabric.delegation import addresses
 from hedgerow.fabric.delegation.events import (
     ClientMoved,
@@ -25,7 +26,7 @@ def describe_move(
         case Recovered():
             what, which, fixed = "recovered", event.topic_filter, event.fixed_broker
         case TakenOver():
-            what, which, fixed = "taken over", f"{event.topics} topics", event.fixed_broker
+            what, which, fixed = "taken over", counted(event.topics, "topic"), event.fixed_broker
         case Left():
             what, which, fixed = "left", event.fixed_broker, event.fixed_broker
         case ClientSent():
