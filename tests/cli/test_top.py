@@ -81,10 +81,18 @@ def text_of(lines: list[Line]) -> str:
 # What is shown
 
 
+def test_a_link_is_one_though_both_of_its_ends_tell_of_it() -> None:
+    fabric = Fabric()
+    tell(fabric, "barn", 1, NOW, links=[link("house"), link("mill", state="down")])
+    tell(fabric, "house", 1, NOW, links=[link("barn", state="down")])
+    tell(fabric, "mill", 1, NOW, links=[link("barn", state="down")])
+    assert "3 nodes, 2 links (2 not up), " in render(take_snapshot(fabric, NOW), 200, None)[0].text
+
+
 def test_everything_is_shown(farm: Fabric) -> None:
     lines = render(take_snapshot(farm, NOW + 2), 200, None)
     rows = [re.split(r"  +", line.text) for line in lines]
-    assert "3 nodes (1 silent), 3 ends of links (1 not up), 40 messages/s in, 400 out" in lines[0].text
+    assert "3 nodes (1 silent), 3 links (1 not up), messages in 40/s, out 400/s" in lines[0].text
     assert ["barn", "node", "1m42s", "3", "40", "400", "4.0 ms", "9", "5"] in rows
     assert ["attic", "mobile", "1m41s", "0", "-", "-", "4.0 ms", "0", "0", "silent for 1m02s"] in rows
     assert ["house", "node", "1m41s", "0", "-", "-", "1000 ms", "0", "0", "the disk is full"] in rows
@@ -116,7 +124,7 @@ def test_nodes_are_sorted(sort: str, farm: Fabric) -> None:
 
 def test_a_fabric_of_which_nothing_is_known() -> None:
     lines = render(take_snapshot(Fabric(), NOW), 80, None)
-    assert "0 nodes, 0 ends of links" in lines[0].text
+    assert "0 nodes, 0 links" in lines[0].text
     assert [line.text for line in lines].count("none") == 4
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 from unicodedata import combining, east_asian_width
 
-from hedgerow.errors import printable
+from hedgerow.errors import counted, printable
 from hedgerow.web.fabric import Fabric, LinkStatus, Node
 
 MAX_HOT = 50
@@ -167,14 +167,16 @@ def render(
 
 def _summary(snapshot: Snapshot) -> Line:
     silent = sum(row.silent_s is not None for row in snapshot.nodes)
-    down = sum(row.state != "up" for row in snapshot.links)
+    # Each end tells of a link.
+    links = {frozenset((row.node, row.to)) for row in snapshot.links}
+    down = {frozenset((row.node, row.to)) for row in snapshot.links if row.state != "up"}
     received = sum(row.received_per_s or 0.0 for row in snapshot.nodes)
     sent = sum(row.sent_per_s or 0.0 for row in snapshot.nodes)
     text = (
         f"{clock(snapshot.at)}  "
-        f"{_count(len(snapshot.nodes), 'node')}{f' ({silent} silent)' if silent else ''}, "
-        f"{_count(len(snapshot.links), 'end')} of links{f' ({down} not up)' if down else ''}, "
-        f"{figure(received)} messages/s in, {figure(sent)} out"
+        f"{counted(len(snapshot.nodes), 'node')}{f' ({silent} silent)' if silent else ''}, "
+        f"{counted(len(links), 'link')}{f' ({len(down)} not up)' if down else ''}, "
+        f"messages in {figure(received)}/s, out {figure(sent)}/s"
     )
     return Line(text, TITLE)
 
@@ -320,7 +322,3 @@ def milliseconds(value: float | None) -> str:
     if abs(value) >= 10_000:
         return f"{value / 1e3:,.0f} s"
     return f"{value:.0f} ms" if abs(value) >= 10 else f"{value:.1f} ms"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
