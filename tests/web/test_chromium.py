@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -261,6 +262,22 @@ def test_it_fits_on_a_phone(browser: Browser, farm: Farm) -> None:
             if width > PHONE["width"]:
                 too_wide[path] = width
     assert too_wide == {}
+
+
+@pytest.mark.parametrize(("width", "rows"), [(390, [2, 2, 3]), (800, [4, 3]), (1_280, [7])])
+def test_no_figure_stands_alone_in_its_row(browser: Browser, farm: Farm, width: int, rows: list[int]) -> None:
+    with visit(browser, farm.url, viewport={"width": width, "height": 800}) as seen:
+        tops = seen.page.locator(".tile").evaluate_all("all => all.map(each => each.offsetTop)")
+        assert list(Counter(tops).values()) == rows
+
+
+def test_text_has_the_font_of_a_page_and_not_one_of_formulas(browser: Browser, farm: Farm) -> None:
+    """Where no desktop has chosen a font, a browser may take any for `system-ui`."""
+    with visit(browser, farm.url) as seen:
+        asked = seen.page.locator("body").evaluate("body => getComputedStyle(body).fontFamily")
+        assert asked.endswith(", sans-serif")
+        assert "system-ui" not in asked
+        assert seen.page.locator(".map text").first.evaluate("e => getComputedStyle(e).fontFamily") == asked
 
 
 def test_a_message_with_a_long_id_fits_on_a_phone(browser: Browser, farm: Farm) -> None:
