@@ -204,6 +204,17 @@ def test_without_bridges_the_page_says_which_command_makes_one() -> None:
     assert "hedgerow bridge new" in live("/links", farm(), search="north").text
 
 
+def test_a_link_on_which_nothing_is_counted_says_so() -> None:
+    fabric = Fabric()
+    for name, to, kind in (("truck", "tower", "fixed"), ("tower", "truck", "mobile")):
+        tell(fabric, name, links=[link(to, kind=kind, out={}, **{"in": {}})])
+    words = live("/links", fabric).text
+    assert words.count("not counted not counted") == 2
+    assert "nothing yet" not in words
+    tell(fabric, "barn", links=[link("house", out={"published": 0}, **{"in": {"published": 0}})])
+    assert "nothing yet nothing yet" in live("/links", fabric).text
+
+
 def test_journal_and_pipeline_are_shown_where_a_node_has_them() -> None:
     fabric = farm()
     assert "Journal" not in live("/", fabric).text

@@ -189,7 +189,9 @@ def tip_lines(edge: Edge, is_brief: bool = False) -> list[str]:
 
 
 def ledger_line(ledger: Mapping[str, int]) -> str:
-    """What is not zero, in the ledger's own order."""
+    """What is not zero, in the ledger's own order; of a link on which nothing is counted, that."""
+    if not ledger:
+        return "not counted"
     return ", ".join([f"{name} {count}" for name, count in ledger.items() if count]) or "nothing yet"
 
 
