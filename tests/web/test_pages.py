@@ -218,10 +218,10 @@ def test_a_link_on_which_nothing_is_counted_says_so() -> None:
 def test_journal_and_pipeline_are_shown_where_a_node_has_them() -> None:
     fabric = farm()
     assert "Journal" not in live("/", fabric).text
-    tell(fabric, "barn", 3, journal={"messages/recorded": 77}, pipeline={"hot": {"batch": 41}})
+    tell(fabric, "barn", 3, journal={"messages/recorded": 77}, pipeline={"hot": {"rows_per_s": 41}})
     words = live("/", fabric).text
-    assert "Journal barn messages/recorded 77" in words
-    assert "Pipeline hot barn batch 41" in words
+    assert "Journal barn Messages recorded 77" in words
+    assert "Pipeline hot barn Rows/s 41" in words
 
 
 def test_the_marks_on_the_map_are_explained_where_there_are_some() -> None:
@@ -236,7 +236,7 @@ def test_a_pipelines_figures_are_for_people() -> None:
     told = {"rows_per_s": 261.9098483230079, "total_rows": 16582, "batch_s": 0.00123456, "mean": 12345.678}
     tell(fabric, "barn", 3, pipeline={"hot": {**told, "behind": None, "reason": ""}})
     words = live("/", fabric).text
-    assert "rows/s 262 total rows 16,582 batch s 0.00123 mean 12,346" in words
+    assert "Rows/s 262 Total rows 16,582 Batch s 0.00123 Mean 12,346" in words
     assert not {"behind", "null", "reason"} & set(words.split())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hedgerow.web import charts
 from hedgerow.web.fabric import Node
@@ -241,16 +241,12 @@ def _works(nodes: Sequence[Node]) -> Part:
     for node in nodes:
         name = node.node_id
         if node.status.journal:
-            facts = [(key, text(value, 60)) for key, value in node.status.journal.items()]
+            facts = _facts(node.status.journal)
             cards.append(
                 _work(ident("journal", name), "Journal", name, figures(ident("journal-of", name), facts))
             )
         for job, progress in node.status.pipeline.items():
-            # As words: a pipeline tells rows_per_s.
-            facts = [
-                (key.replace("_per_", "/").replace("_", " "), text(value, 60))
-                for key, value in progress.items()
-            ]
+            facts = _facts(progress)
             anchor = ident("pipeline", name, job)
             cards.append(
                 _work(anchor, f"Pipeline {job[:40]}", name, figures(ident("progress", name, job), facts))
@@ -260,6 +256,15 @@ def _works(nodes: Sequence[Node]) -> Part:
     return join(
         [heading("Journal and pipeline", "works"), '<div class="cards" id="cards">', *cards, "</div>"]
     )
+
+
+def _facts(told: Mapping[str, str]) -> list[tuple[str, Part]]:
+    """As words: a journal tells messages/recorded, a pipeline rows_per_s."""
+    names = (key.replace("/", " ").replace("_per_", "/").replace("_", " ") for key in told)
+    return [
+        (name[:1].upper() + name[1:], text(value, 60))
+        for name, value in zip(names, told.values(), strict=True)
+    ]
 
 
 def _work(anchor: str, what: str, name: str, inner: Part) -> Part:
