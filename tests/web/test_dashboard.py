@@ -99,6 +99,17 @@ async def test_what_is_no_page_is_not_found() -> None:
         assert (await shown.browser().get("/metrics")).status == HTTPStatus.OK
 
 
+async def test_a_browser_that_is_at_no_page_is_shown_the_way_back(tmp_path: Path) -> None:
+    async with showing(id="barn", **with_users(tmp_path, "anna")) as shown:
+        answer = await shown.browser().get("/nothing<here>", accept="text/html,*/*")
+        assert answer.status == HTTPStatus.NOT_FOUND
+        assert "Nothing is at <code>/nothing&lt;here&gt;</code>" in answer.text
+        assert '<a href="/">To the map</a>' in answer.text
+        assert answer.headers["x-frame-options"] == "DENY"
+        program = await shown.browser().get("/nothing", accept="*/*")
+        assert (program.status, program.text) == (HTTPStatus.NOT_FOUND, "404 Not Found\n")
+
+
 async def test_assets_are_sent_once() -> None:
     async with showing() as shown:
         for path in ("/assets/style.css", "/assets/htmx.js"):

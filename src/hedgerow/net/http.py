@@ -35,6 +35,8 @@ MAX_CONNECTION_S = 10.0
 
 READING = ("GET", "HEAD")
 ACTING = ("POST",)
+ELSEWHERE = ""
+"""In the table of what is read: who answers for all paths that are in neither table. No path is empty."""
 FORM_TYPE = "application/x-www-form-urlencoded"
 
 
@@ -83,7 +85,9 @@ def respond(
         known = allowed or (READING if request.method not in tables else ())
         if known:
             return refusal(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ", ".join(known)})
-        return refusal(HTTPStatus.NOT_FOUND)
+        handler = routes.get(ELSEWHERE) if request.method in READING else None
+        if handler is None:
+            return refusal(HTTPStatus.NOT_FOUND)
     try:
         return handler(request)
     except Exception:

@@ -20,12 +20,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from hedgerow.message import Message
 from hedgerow.mqtt.broker.port import Port
 from hedgerow.net import status
-from hedgerow.net.http import Response
+from hedgerow.net.http import ELSEWHERE, Response, refusal
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import actions, assets, frame
 from hedgerow.web.fabric import Fabric
 from hedgerow.web.local import LocalRows
-from hedgerow.web.pages import LOGIN, PAGES, Page, clients, messages, retained
+from hedgerow.web.pages import LOGIN, NOWHERE, PAGES, Page, clients, messages, retained
 from hedgerow.web.pages.common import search_of
 from hedgerow.web.sessions import (
     LOG_IN_COOKIE,
@@ -100,6 +100,7 @@ class Dashboard:
         for page in PAGES:
             server.routes[page.path] = partial(self._show, page)
         server.routes[LOG_IN] = self._show_log_in
+        server.routes[ELSEWHERE] = self._show_nothing
         server.routes[frame.STYLE_PATH] = assets.serve(assets.style())
         if htmx is not None:
             server.routes[frame.SCRIPT_PATH] = assets.serve(htmx)
@@ -178,6 +179,27 @@ class Dashboard:
             is_paused=request.query.get(PAUSE) == "1",
         )
 
+    def _show_nothing(self, request: Request) -> Response:
+        """For people; programs get a line of text. It says nothing that needs a log-in."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return refusal(HTTPStatus.NOT_FOUND)
+        if (refused := self._refusal(request)) is not None:
+            return refused
+        view = self._view_of_nobody(query={"path": request.path})
+        return _html(frame.document(NOWHERE, view, NOWHERE.render(view)), HTTPStatus.NOT_FOUND)
+
+    def _view_of_nobody(self, query: dict[str, str], token: str = "", notice: str = "") -> View:
+        return View(
+            self._server.node_id,
+            Fabric(),
+            self._server.clock(),
+            viewer=Viewer(token=token, may_read=_nothing, may_write=_nothing, sees_clients=False),
+            query=query,
+            notice=notice,
+            has_users=self.sessions.is_needed,
+            is_live=self._is_live,
+        )
+
     # The fabric's statuses
 
     def _look(self) -> None:
@@ -243,16 +265,7 @@ class Dashboard:
         headers: dict[str, str] | None = None,
     ) -> Response:
         cookie, token = self.sessions.begin_log_in(request)
-        view = View(
-            self._server.node_id,
-            Fabric(),
-            self._server.clock(),
-            viewer=Viewer(token=token, may_read=_nothing, may_write=_nothing, sees_clients=False),
-            query={"back": self._back(back)},
-            notice=notice,
-            has_users=True,
-            is_live=self._is_live,
-        )
+        view = self._view_of_nobody({"back": self._back(back)}, token, notice)
         text = frame.document(LOGIN, view, LOGIN.render(view))
         set_one = set_cookie(request, LOG_IN_COOKIE, cookie, LOG_IN_FORM_S)
         return _html(text, answer, set_one | (headers or {}))

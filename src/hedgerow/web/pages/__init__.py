@@ -11,7 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hedgerow.web.markup import Part
-from hedgerow.web.pages import clients, events, hot, links, login, messages, overview, retained, topics
+from hedgerow.web.pages import (
+    clients,
+    events,
+    hot,
+    links,
+    login,
+    messages,
+    nowhere,
+    overview,
+    retained,
+    topics,
+)
 from hedgerow.web.view import View
 
 
@@ -43,3 +54,6 @@ PAGES = (
 
 LOGIN = Page(login.PATH, login.TITLE, login.render, login.controls, is_polled=False, is_searched=False)
 """Not in the navigation. `view.notice` says why a log-in failed; `back` in its query is where to go after."""
+
+NOWHERE = Page("", nowhere.TITLE, nowhere.render, nowhere.controls, is_polled=False, is_searched=False)
+"""For paths that nothing is at; `path` in its query is which."""
