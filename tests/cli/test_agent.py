@@ -284,4 +284,4 @@ def test_bad_input_gets_one_line(
     error = capsys.readouterr().err
     line, *example = error.splitlines()
     assert line.startswith(f"hedgerow agent: {reason}")
-    assert example in ([], [f"for example: {cli.EXAMPLES['agent']}"])
+    assert example in ([], [f"for example: {cli.COMMANDS['agent'].example}"])

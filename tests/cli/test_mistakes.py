@@ -18,7 +18,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert said.out == ""
     line, example = said.err.splitlines()
     assert line.startswith(f"hedgerow {words[0]}: ")
-    assert example == f"for example: {cli.EXAMPLES[words[0]]}"
+    assert example == f"for example: {cli.COMMANDS[words[0]].example}"
     return line.removeprefix(f"hedgerow {words[0]}: ")
 
 
@@ -112,7 +112,7 @@ def test_every_command_tells_of_a_misspelt_option(command: str, capsys: pytest.C
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_example_can_be_parsed(command: str) -> None:
-    program, name, *words = shlex.split(cli.EXAMPLES[command])
+    program, name, *words = shlex.split(cli.COMMANDS[command].example)
     assert (program, name) == ("hedgerow", command)
     cli.make_parser(command).parse(words)
 
@@ -164,7 +164,7 @@ def test_two_words_to_help_are_one_too_many(capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["help", "up", "down"]) == 2
     line, example = capsys.readouterr().err.splitlines()
     assert line == 'hedgerow: what is "down"? help takes one command'
-    assert example == f"for example: {cli.EXAMPLES['up']}"
+    assert example == f"for example: {cli.COMMANDS['up'].example}"
 
 
 def test_what_is_wrong_in_a_file_gets_no_example() -> None:

@@ -94,7 +94,7 @@ def test_a_complaint_names_the_option_and_what_was_given(
     assert option in named
     assert text.partition("=")[2] in complaint or text in complaint
     assert len(complaint) > len(f"{option}: {text}") + 10, "it says what would be right"
-    assert example == f"for example: {cli.EXAMPLES[command]}"
+    assert example == f"for example: {cli.COMMANDS[command].example}"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.cli import EXAMPLES, main
+from hedgerow.cli import COMMANDS, main
 from hedgerow.journal.files import durable_position
 from tests.conftest import StartMosquitto, StartNode
 from tests.journal.plain import read_plain
@@ -116,7 +116,7 @@ def test_what_cannot_be_meant(
     assert main(["record", *words, "--journal", str(tmp_path / "journal")]) == 2
     line, *example = capsys.readouterr().err.splitlines()
     assert reason in line
-    assert example in ([], [f"for example: {EXAMPLES['record']}"])
+    assert example in ([], [f"for example: {COMMANDS['record'].example}"])
     assert not (tmp_path / "journal").exists()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from importlib import import_module
 
 from hedgerow import cli
 from hedgerow.net.keys import ALL_KEYS
@@ -17,14 +16,14 @@ Groups = dict[str, Rows]
 
 def page() -> str:
     lines = head("Every command", "`hedgerow COMMAND --help` says the same, shorter.")
-    commands = ((f"[`hedgerow {name}`](#hedgerow-{name})", text) for name, (_, text) in cli.COMMANDS.items())
+    commands = ((f"[`hedgerow {name}`](#hedgerow-{name})", each.help) for name, each in cli.COMMANDS.items())
     lines += [*table(("command", ""), commands), *_exit_statuses()]
     parsers = {name: _parser(name) for name in cli.COMMANDS}
     groups = {name: _groups(name, parser) for name, parser in parsers.items()}
     times = Counter((title, rows) for found in groups.values() for title, rows in found.items() if title)
     shared = {title: rows for (title, rows), count in times.items() if count > 1}
-    for name, (path, _) in cli.COMMANDS.items():
-        lines += [f"## `hedgerow {name}`", "", *_said(docstring(import_module(path)))]
+    for name in cli.COMMANDS:
+        lines += [f"## `hedgerow {name}`", "", *_said(docstring(cli.module_of(name)))]
         if name in KINDS:
             lines += [
                 "Every key of [the configuration](configuration.md) whose *for* names it is an option.",
@@ -49,7 +48,7 @@ def _anchor(title: str) -> str:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"hedgerow {name}", add_help=False)
-    import_module(cli.COMMANDS[name][0]).add_arguments(parser)
+    cli.module_of(name).add_arguments(parser)
     return parser
 
 

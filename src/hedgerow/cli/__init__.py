@@ -14,65 +14,84 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, TextIO
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, TopicError, reason_of
 
 if TYPE_CHECKING:
     from hedgerow.cli.parsing import Parser
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("hedgerow.cli.demo", "a fabric on this machine, with everything to look at, in one command"),
-    "doctor": (
-        "hedgerow.cli.doctor",
-        "say what on this machine would be in the way, and what to do about it",
+
+class Command(NamedTuple):
+    group: str
+    """Under which the list of commands has it."""
+    help: str
+    example: str
+    """What a mistake is followed by, and its help, where that has no examples of its own."""
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "begin", "a fabric on this machine, with everything to look at, in one command", "hedgerow demo"
     ),
-    "up": ("hedgerow.cli.up", "run a node"),
-    "federate": ("hedgerow.cli.federate", "federate a broker that is not ours, from beside it"),
-    "agent": ("hedgerow.cli.agent", "keep brokers connected by bridges"),
-    "bridge": ("hedgerow.cli.bridge", "create, delete and list the bridges of a running node"),
-    "passwd": ("hedgerow.cli.passwd", "set, change or delete a user's password"),
-    "pub": ("hedgerow.cli.pub", "publish messages"),
-    "sub": ("hedgerow.cli.sub", "subscribe and print what arrives"),
-    "record": ("hedgerow.cli.record", "keep what a broker publishes in a journal"),
-    "top": ("hedgerow.cli.top", "watch a fabric in a terminal: nodes, links, hot topics, events"),
-    "dash": ("hedgerow.cli.dash", "watch a fabric in a browser, from a machine that runs no node"),
-    "pipeline": ("hedgerow.cli.pipeline", "read journals with Spark, and feed back what it learns"),
-    "bench": ("hedgerow.cli.bench", "measure this broker beside others"),
-    "lab": ("hedgerow.cli.lab", "experiments, and the links that they run on"),
-    "completion": ("hedgerow.cli.completion", "print what makes bash, zsh or fish complete these commands"),
+    "doctor": Command(
+        "begin",
+        "say what on this machine would be in the way, and what to do about it",
+        "hedgerow doctor --config node.toml",
+    ),
+    "up": Command("nodes", "run a node", "hedgerow up --id barn --neighbour mqtt://10.0.0.2"),
+    "federate": Command(
+        "nodes",
+        "federate a broker that is not ours, from beside it",
+        "hedgerow federate --broker mqtt://localhost:1883 --id barn --neighbour mqtt://10.0.0.2",
+    ),
+    "agent": Command(
+        "nodes",
+        "keep brokers connected by bridges",
+        "hedgerow agent barn=10.0.0.1:1883 house=10.0.0.2:1883 --topology star",
+    ),
+    "bridge": Command(
+        "nodes",
+        "create, delete and list the bridges of a running node",
+        "hedgerow bridge new north north.example -t '# both 1'",
+    ),
+    "passwd": Command("nodes", "set, change or delete a user's password", "hedgerow passwd passwords anna"),
+    "pub": Command(
+        "messages", "publish messages", "hedgerow pub mqtt://localhost farm/barn/temperature 21.5"
+    ),
+    "sub": Command(
+        "messages", "subscribe and print what arrives", "hedgerow sub mqtt://localhost 'farm/#' -v"
+    ),
+    "record": Command(
+        "messages",
+        "keep what a broker publishes in a journal",
+        "hedgerow record --broker mqtt://localhost --filter 'farm/#' --journal journal",
+    ),
+    "top": Command(
+        "watch",
+        "watch a fabric in a terminal: nodes, links, hot topics, events",
+        "hedgerow top mqtt://localhost",
+    ),
+    "dash": Command(
+        "watch",
+        "watch a fabric in a browser, from a machine that runs no node",
+        "hedgerow dash mqtt://localhost",
+    ),
+    "pipeline": Command(
+        "data",
+        "read journals with Spark, and feed back what it learns",
+        "hedgerow pipeline run --journal journal --tables tables --once",
+    ),
+    "bench": Command("measure", "measure this broker beside others", "hedgerow bench broker --quick"),
+    "lab": Command(
+        "measure", "experiments, and the links that they run on", "hedgerow lab run schmitt --fast"
+    ),
+    "completion": Command(
+        "shell", "print what makes bash, zsh or fish complete these commands", "hedgerow completion bash"
+    ),
 }
-
-GROUPS: dict[str, tuple[str, ...]] = {
-    "begin": ("demo", "doctor"),
-    "nodes": ("up", "federate", "agent", "bridge", "passwd"),
-    "messages": ("pub", "sub", "record"),
-    "watch": ("top", "dash"),
-    "data": ("pipeline",),
-    "measure": ("bench", "lab"),
-    "shell": ("completion",),
-}
-"""How the list of commands is divided for people."""
-
-EXAMPLES: dict[str, str] = {
-    "demo": "hedgerow demo",
-    "doctor": "hedgerow doctor --config node.toml",
-    "up": "hedgerow up --id barn --neighbour mqtt://10.0.0.2",
-    "federate": "hedgerow federate --broker mqtt://localhost:1883 --id barn --neighbour mqtt://10.0.0.2",
-    "agent": "hedgerow agent barn=10.0.0.1:1883 house=10.0.0.2:1883 --topology star",
-    "bridge": "hedgerow bridge new north north.example -t '# both 1'",
-    "passwd": "hedgerow passwd passwords anna",
-    "pub": "hedgerow pub mqtt://localhost farm/barn/temperature 21.5",
-    "sub": "hedgerow sub mqtt://localhost 'farm/#' -v",
-    "record": "hedgerow record --broker mqtt://localhost --filter 'farm/#' --journal journal",
-    "top": "hedgerow top mqtt://localhost",
-    "dash": "hedgerow dash mqtt://localhost",
-    "pipeline": "hedgerow pipeline run --journal journal --tables tables --once",
-    "bench": "hedgerow bench broker --quick",
-    "lab": "hedgerow lab run schmitt --fast",
-    "completion": "hedgerow completion bash",
-}
-"""What a mistake in a command is followed by, and its help, where that has no examples of its own."""
+"""By name; the module is `hedgerow.cli.NAME`."""
 
 SHOWN_OF_WORD = 100
 LONG_WORD = re.compile(r"\S{1000,}")
@@ -127,14 +146,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(name, f"{error.filename}: {reason}" if error.filename else reason, EXIT_FAILED)
 
 
+def module_of(command: str) -> Any:
+    return import_module(f"hedgerow.cli.{command}")
+
+
 def make_parser(command: str) -> Parser:
     """The parser of a command, with all that its module adds."""
     from hedgerow.cli.parsing import Parser
 
-    path, help_text = COMMANDS[command]
+    _, help_text, example = COMMANDS[command]
     parser = Parser(prog=f"hedgerow {command}", description=help_text)
-    import_module(path).add_arguments(parser)
-    example, more = EXAMPLES.get(command, ""), parser.epilog or ""
+    module_of(command).add_arguments(parser)
+    more = parser.epilog or ""
     if "examples:" not in more and example not in more:
         from argparse import RawDescriptionHelpFormatter
 
@@ -175,14 +198,14 @@ def _run(command: str, words: list[str]) -> int:
         arguments = parser.parse(words)
     except SystemExit as leaving:  # help was asked for, and printed
         return int(leaving.code or 0)
-    return int(import_module(COMMANDS[command][0]).run(arguments))
+    return int(module_of(command).run(arguments))
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = ["usage: hedgerow COMMAND [OPTIONS]"]
-    for title, names in GROUPS.items():
-        lines += ["", f"{title}:", *(f"  hedgerow {name:{width}}  {COMMANDS[name][1]}" for name in names)]
+    for title, commands in groupby(COMMANDS.items(), lambda item: item[1].group):
+        lines += ["", f"{title}:", *(f"  hedgerow {name:{width}}  {each.help}" for name, each in commands)]
     end = "hedgerow help COMMAND says more, with examples. hedgerow --version prints the version."
     return "\n".join([*lines, "", end])
 

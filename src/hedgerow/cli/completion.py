@@ -81,7 +81,7 @@ def read_command(name: str) -> Command:
         elif words is None:
             words = Value(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
     after = {word: _words_after(each) for (command, word), each in WORDS_AFTER.items() if command == name}
-    return Command(name, COMMANDS[name][1], tuple(options), words or Value(NOTHING), after)
+    return Command(name, COMMANDS[name].help, tuple(options), words or Value(NOTHING), after)
 
 
 def _option(action: argparse.Action) -> Option:

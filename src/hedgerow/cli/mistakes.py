@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from hedgerow.cli import COMMANDS, EXAMPLES
+from hedgerow.cli import COMMANDS
 from hedgerow.cli.parsing import UsageError
 
 # How argparse says it → how we do; {0} is the argument, {1} what the parentheses found.
@@ -64,9 +64,9 @@ def _example(words: Sequence[str]) -> str | None:
     """For the command that was meant."""
     command = words[1] if words[:1] == ["help"] and len(words) > 1 else words[0] if words else ""
     if command in COMMANDS:
-        return EXAMPLES.get(command)
-    meant = _OTHER_COMMANDS.get(command) or nearest(command, EXAMPLES) or "demo"
-    return EXAMPLES.get(meant, f"hedgerow {meant}")
+        return COMMANDS[command].example
+    meant = _OTHER_COMMANDS.get(command) or nearest(command, COMMANDS) or "demo"
+    return COMMANDS[meant].example if meant in COMMANDS else f"hedgerow {meant}"
 
 
 def unknown_command(word: str) -> str:
