@@ -6,11 +6,13 @@ again, and of QoS 1 nothing is lost or comes twice at subscribers that are there
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
-from hedgerow.fabric.overlay.events import NeighbourLost
+from hedgerow.fabric.overlay.events import NeighbourGained, NeighbourLost
+from hedgerow.node.state import STATE_TOPIC
 from tests.node.clients import Inbox, Load
 from tests.node.fabric_of_nodes import Fabric, grid_edges
 
@@ -199,3 +201,51 @@ def test_a_node_comes_back(is_empty: bool) -> None:
     fabric.advance(1)
     for inbox in inboxes:
         assert {f"01-{index}".encode() for index in range(10)} <= set(inbox.payloads)
+
+
+def far_s(fabric: Fabric) -> list[float]:
+    """How far each of two neighbours takes the other to be."""
+    return [trip_s for name in "ab" for trip_s in fabric[name].federation.overlay.round_trips.values()]
+
+
+@pytest.mark.parametrize(("at_first_s", "then_s"), [(0.05, 0.002), (0.002, 0.05), (0.4, 0.4)])
+def test_how_far_a_neighbour_is_follows_what_is_measured_at_both_ends(
+    at_first_s: float, then_s: float
+) -> None:
+    fabric = Fabric(delay_s=at_first_s)
+    fabric.line("a", "b")
+    fabric.settle_links()
+    fabric.advance(5)
+    assert far_s(fabric) == pytest.approx([2 * at_first_s] * 2, rel=0.3)
+    fabric.delay_s = then_s
+    fabric.advance(6)
+    assert far_s(fabric) == pytest.approx([2 * then_s] * 2, rel=0.3)
+
+
+def test_a_node_that_was_busy_when_its_link_began_is_not_far() -> None:
+    fabric = Fabric(delay_s=0.002)
+    fabric.line("a", "b")
+    fabric.wait_for(lambda: bool(fabric.between("a", "b")), 5)
+    for name in "ab":
+        fabric[name].is_frozen = True
+    fabric.advance(0.4)
+    for name in "ab":
+        fabric[name].thaw()
+    fabric.settle_links()
+    assert max(event.round_trip_s for name in "ab" for event in fabric[name].told(NeighbourGained)) > 0.3
+    fabric.advance(2)
+    assert far_s(fabric) == pytest.approx([0.004] * 2, rel=0.3)
+    for name, other in ("ab", "ba"):
+        told = json.loads(fabric[name].broker.retained.get(STATE_TOPIC).payload)
+        assert told["neighbours"][other]["round_trip_ms"] == pytest.approx(4, rel=0.3)
+
+
+def test_a_neighbour_that_is_busy_for_a_moment_is_no_further() -> None:
+    fabric = pair()
+    fabric.advance(10)
+    before = far_s(fabric)
+    fabric["b"].is_frozen = True
+    fabric.advance(0.7)
+    fabric["b"].thaw()
+    fabric.advance(1)
+    assert far_s(fabric) == before

@@ -147,6 +147,14 @@ class Federation:
         assert connection.far_node is not None
         self._link(connection.far_node, connection, connection.peer.addresses, connection.round_trip_s)
 
+    def measured(self, connection: NeighbourConnection, round_trip_s: float) -> None:
+        node_id = connection.far_node
+        if node_id is None or self._links.get(node_id) is not connection:
+            return
+        if self.overlay.measured(node_id, round_trip_s):
+            self.state.look(self.broker.now)
+            self.is_stirred = True
+
     def yields_to_accepted(self, node_id: str) -> bool:
         """Both dialled: the link of the smaller id stays."""
         link = self._links.get(node_id)
@@ -239,6 +247,7 @@ class Federation:
             self.overlay.receive(node_id, payload, now)
             # At once: what it announces as our neighbour is right behind the word that it is one.
             self._follow_overlay(now)
+            self.state.look(now)  # It may have told how far it is.
         elif topic == MESH_TOPIC:
             self.federator.receive(node_id, payload, now)
         self.is_stirred = True

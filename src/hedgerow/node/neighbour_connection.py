@@ -159,6 +159,10 @@ class NeighbourConnection(DialledConnection):
         if self.carrier is not None:
             self.carrier.handle_subscribed(answered, codes)
 
+    def handle_round_trip(self, round_trip_s: float) -> None:
+        if self.carrier is None:  # which is beside the neighbour
+            self.federation.measured(self, round_trip_s)
+
     # Messages
 
     def handle_control(self, packet: Publish) -> bool:

@@ -47,6 +47,12 @@ WALK_S = 10.0  # for the answer to a shuffle to come back
 # Swapping neighbours costs packets and interrupts streams: only for one that is clearly nearer.
 NEARER = 0.8
 
+# How far a neighbour is: the least of so many answers. The others say how busy the two nodes are.
+ROUND_TRIPS = 8
+# As long as that differs by less, in part or in all, nothing has changed.
+SAME_ROUND_TRIP = 0.25
+SAME_ROUND_TRIP_S = 0.0005
+
 SHUFFLE_ACTIVE = 3
 SHUFFLE_PASSIVE = 6
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from hedgerow.fabric.overlay.limits import PACKETS_PER_S
+from hedgerow.fabric.overlay.limits import PACKETS_PER_S, ROUND_TRIPS
 from hedgerow.fabric.overlay.wire import Peer
 from hedgerow.rates import Allowance
 
@@ -33,6 +34,7 @@ class Purpose(Enum):
 class Link:
     peer: Peer
     round_trip_s: float
+    """At first how long the other end took to answer, busy or not; then as probes say."""
     until: float
     """When it is closed unless it has become a neighbour's."""
     state: State = State.IDLE
@@ -41,7 +43,11 @@ class Link:
     others: dict[str, Peer] = field(default_factory=dict)
     """Its neighbours, as it last told."""
     told: frozenset[str] = frozenset()
-    """Our neighbours, as we last told it."""
+    """Our neighbours, as we last told it,"""
+    told_us: int = 0
+    """and how far it is, in microseconds."""
+    round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=ROUND_TRIPS))
+    """What this end has measured last; nothing where the other end dialled, which measures and tells."""
     allowance: Allowance = field(default_factory=lambda: Allowance(PACKETS_PER_S, BURST_S))
 
 

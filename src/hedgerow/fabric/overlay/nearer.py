@@ -7,6 +7,9 @@ of two links, because neighbours tell each other who theirs are (NEIGHBOURS). Th
 it sees such a way too, and has enough neighbours left. While a release is under way neither end takes part
 in another, so the two links of that way, each of which has one of them as an end, cannot be released at
 the same time. Swaps therefore never split the overlay.
+
+The end that dialled measures again and again how far its neighbour is, and tells it. In the first moment of
+a link, when both ends have much else to do, one is easily taken for a hundred times as far as it is.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hedgerow.fabric.overlay.limits import ANSWER_S, NEARER, REST_S
+from hedgerow.fabric.overlay.limits import ANSWER_S, NEARER, REST_S, SAME_ROUND_TRIP, SAME_ROUND_TRIP_S
 from hedgerow.fabric.overlay.links import Link, Purpose, State
 from hedgerow.fabric.overlay.passive import pick
-from hedgerow.fabric.overlay.wire import MAX_PEERS, Kind, Packet, Peer
+from hedgerow.fabric.overlay.wire import MAX_NUMBER, MAX_PEERS, Kind, Packet, Peer
 
 if TYPE_CHECKING:
     from hedgerow.fabric.overlay.overlay import Overlay
@@ -60,6 +63,18 @@ def gained(overlay: Overlay, link: Link, now: float) -> None:
         _ask_for_release(overlay, link.round_trip_s, now)
 
 
+def measured(overlay: Overlay, link: Link, round_trip_s: float) -> bool:
+    is_first = not link.round_trips
+    link.round_trips.append(round_trip_s)
+    least_s, known_s = min(link.round_trips), link.round_trip_s
+    if not is_first and abs(least_s - known_s) <= max(SAME_ROUND_TRIP * known_s, SAME_ROUND_TRIP_S):
+        return False
+    link.round_trip_s = least_s
+    if link.state is State.ACTIVE:
+        tell_neighbours(overlay, link)
+    return True
+
+
 def lost(overlay: Overlay, node_id: str) -> None:
     if overlay.release is not None and overlay.release.node_id == node_id:
         overlay.release = None
@@ -67,6 +82,8 @@ def lost(overlay: Overlay, node_id: str) -> None:
 
 def handle_neighbours(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
     link.others = {peer.node_id: peer for peer in packet.peers}
+    if packet.number and not link.round_trips:
+        link.round_trip_s = packet.number / 1e6
     if len(overlay.neighbours()) < overlay.settings.active_target:
         overlay.remember(packet.peers)
 
@@ -93,9 +110,10 @@ def tell_neighbours(overlay: Overlay, link: Link) -> None:
     """Unless it was told so before: when nothing changes nothing is sent."""
     peers = [it.peer for it in overlay.neighbours(besides=link.peer.node_id)][:MAX_PEERS]
     told = frozenset(peer.node_id for peer in peers)
-    if told != link.told:
-        link.told = told
-        overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOURS, peers=tuple(peers)))
+    told_us = min(max(round(link.round_trip_s * 1e6), 1), MAX_NUMBER) if link.round_trips else 0
+    if (told, told_us) != (link.told, link.told_us):
+        link.told, link.told_us = told, told_us
+        overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOURS, number=told_us, peers=tuple(peers)))
 
 
 def _candidate(overlay: Overlay, now: float) -> Peer | None:

@@ -8,9 +8,9 @@ told of it, and links to it: the way between the two stays open. `nearer.py` tra
 ones.
 
 The shell opens the links of `take_connects`, tells `connected` of every link that is open, whoever opened it,
-and `lost` of every link that closed and every peer that it could not connect to. It sends `take_packets`
-first and then closes `take_disconnects`, of which `lost` need not tell. A peer's node id is what the other
-end of the link said; with a key, a packet proves it.
+`measured` when it knows anew how far one is, and `lost` of every link that closed and every peer that it
+could not connect to. It sends `take_packets` first and then closes `take_disconnects`, of which `lost` need
+not tell. A peer's node id is what the other end of the link said; with a key, a packet proves it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ class Overlay:
                 return
             link = self.links[peer.node_id] = Link(peer, round_trip_s, now + IDLE_S)
             self._departed.pop(peer.node_id, None)
-        link.round_trip_s = round_trip_s
+        if link.state is not State.ACTIVE:
+            link.round_trip_s = round_trip_s
+        link.round_trips.clear()  # It may be the other end that dialled this one, and measures.
         if dial is not None:
             self._statics.learn(dial.peer, peer.node_id)
         link.is_static = peer.node_id in self._statics
@@ -154,6 +156,11 @@ class Overlay:
             self._statics.gained(peer.node_id)
         elif dial is not None:
             self._use(link, dial.purpose, now)
+
+    def measured(self, node_id: str, round_trip_s: float) -> bool:
+        """A probe of this end has been answered over the link. Is it further, or nearer, than it was?"""
+        link = self.links.get(node_id)
+        return link is not None and nearer.measured(self, link, round_trip_s)
 
     def lost(self, peer: Peer, now: float) -> None:
         """A link has closed, or could not be opened."""

@@ -25,6 +25,7 @@ MAX_ID_BYTES = 128
 MAX_ADDRESS_BYTES = 255
 MAX_ADDRESSES = 4
 MAX_PEERS = 16
+MAX_NUMBER = 2**32 - 1
 MAX_PACKET_BYTES = 20_000
 
 _HEADER = Struct("!BBBIQB")
@@ -53,7 +54,8 @@ class Kind(IntEnum):
     SHUFFLE_REPLY = 7
     """number; peers: whose shuffle it was, then a sample."""
     NEIGHBOURS = 8
-    """peers: the sender's neighbours."""
+    """number: how far the receiver is, in microseconds, 0 if the sender has not measured it; peers: the
+    sender's neighbours."""
     RELEASE = 9
     """May our link end? peers: the sender's other neighbours."""
     RELEASE_REPLY = 10

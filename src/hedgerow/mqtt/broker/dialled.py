@@ -102,6 +102,9 @@ class DialledConnection(Connection):
     def handle_unsubscribed(self, packet_id: int) -> None:
         """UNSUBACK came."""
 
+    def handle_round_trip(self, round_trip_s: float) -> None:
+        """The far broker answered a probe."""
+
     def handle_control(self, packet: Publish) -> bool:
         """Whether it was meant for this end of the link rather than for the broker's clients."""
         return False
@@ -333,7 +336,10 @@ def _handle_unsuback(connection: DialledConnection, packet: Packet) -> None:
 
 
 def _handle_pingresp(connection: DialledConnection, packet: Packet) -> None:
-    """That it came is all: `heard_at` is set for any packet."""
+    """That it came is all but for how long it took: `heard_at` is set for any packet."""
+    round_trip_s = connection.probe.answered()
+    if round_trip_s is not None:
+        connection.handle_round_trip(round_trip_s)
 
 
 def _handle_disconnect(connection: DialledConnection, packet: Packet) -> None:

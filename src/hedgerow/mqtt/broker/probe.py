@@ -3,6 +3,8 @@
 A probe is a PINGREQ, which the far broker itself must answer: so many of them without a word and the
 link is dead, whatever the socket says. As long as earlier bytes are still being taken by the far host the
 probe is on its way, and a slow link is not taken for a dead one.
+
+How long an answer takes says how far the far broker is.
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ class Probe:
 
     __slots__ = (
         "_acknowledged_before",
+        "_answered",
         "_connection",
         "_due_at",
         "_interval_s",
         "_misses",
         "_probe_mark",
         "_probed_at",
+        "_sent",
+        "_timed",
+        "_timed_at",
         "written",
     )
 
@@ -39,6 +45,9 @@ class Probe:
         self._probe_mark = 0  # what was written before the last probe
         self._acknowledged_before = 0
         self._due_at = now  # when `check` is to be called
+        self._sent = self._answered = 0
+        self._timed = 0  # which probe's answer is waited for, by its number; 0: that of none
+        self._timed_at = now
 
     def begin(self) -> None:
         self._probed_at = self._connection.broker.now
@@ -57,8 +66,19 @@ class Probe:
         if now >= self._probed_at + self._interval_s:
             self._probed_at = now
             self._probe_mark = self.written
+            self._sent += 1
+            if not self._timed:
+                self._timed, self._timed_at = self._sent, now
             connection.send_packet(Pingreq())
         self._arm()
+
+    def answered(self) -> float | None:
+        """The round trip, if it was the answer to the probe that is timed; further ones may be under way."""
+        self._answered = min(self._answered + 1, self._sent)
+        if self._answered != self._timed:
+            return None
+        self._timed = 0
+        return self._connection.broker.now - self._timed_at
 
     @property
     def _dead_at(self) -> float:
