@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from hedgerow.pipeline.queries import JOBS, Settings, check_jobs, reader_name, s
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, explain
 from hedgerow.pipeline.tables import load_rows
+from tests.conftest import StartNode
 from tests.programs import wait_until
 
 if TYPE_CHECKING:
@@ -120,6 +122,17 @@ def test_a_query_may_be_older_than_the_table_that_it_reads(tmp_path: Path, spark
 def _rows(tmp_path: Path, job: str) -> int:
     found = progress.load(tmp_path / "tables").get(job)
     return 0 if found is None else found.total_rows
+
+
+def test_all_that_is_told_to_a_broker_goes_over_one_connection(
+    tmp_path: Path, spark: SparkSession, hedgerow_node: StartNode
+) -> None:
+    publish(tmp_path / "journal", 0, 20)
+    node = hedgerow_node()
+    settings = replace(settings_for(tmp_path), broker=node.urls["mqtt"])
+    Runner(spark, settings, lambda news: None).run(("ingest", "readings"))
+    wait_until(lambda: " disconnected" in node.log, "its leave")
+    assert node.log.count(" connected from") == 1
 
 
 def test_why_a_query_fails_is_said_in_our_own_words(tmp_path: Path, spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -24,7 +25,8 @@ from pyspark.sql.types import StructType
 from hedgerow.errors import ConfigError, HedgerowError
 from hedgerow.pipeline.gaps import GAPS
 from hedgerow.pipeline.jobs import anomalies, hot, ingest, quality, readings
-from hedgerow.pipeline.plan import VALIDITY_S, Planner, to_broker
+from hedgerow.pipeline.kept_connection import KeptConnection
+from hedgerow.pipeline.plan import VALIDITY_S, Planner
 from hedgerow.pipeline.rules import Rules
 from hedgerow.pipeline.source import columns_schema
 from hedgerow.pipeline.tables import (
@@ -68,6 +70,11 @@ class Settings:
     plan_validity_s: float = VALIDITY_S
     share: float = hot.SHARE
     capacity: int | None = None
+
+    @cached_property
+    def publish(self) -> KeptConnection | None:
+        """To that broker, for all jobs together."""
+        return KeptConnection(self.broker, **self.connect) if self.broker is not None else None
 
 
 def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[str, ...] = ()) -> DataFrame:
@@ -132,9 +139,8 @@ def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     source = messages(spark, settings, "hot", ("broker", "topic", "received_at"))
     checkpoint, table = checkpoint_place(settings.tables, "hot"), table_place(settings.tables, "hot")
     planner = None
-    if settings.broker is not None:
-        publish = to_broker(settings.broker, **settings.connect)
-        planner = Planner(publish, settings.plan_for, settings.plan_validity_s)
+    if settings.publish is not None:
+        planner = Planner(settings.publish, settings.plan_for, settings.plan_validity_s)
 
     def handle(counts: DataFrame, batch_id: int) -> None:
         ranked = hot.hot_topics(counts, settings.share, settings.capacity).persist()

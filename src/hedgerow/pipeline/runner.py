@@ -19,7 +19,6 @@ from py4j.protocol import Py4JError
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.gaps import GAPS, read_gaps
-from hedgerow.pipeline.plan import to_broker
 from hedgerow.pipeline.progress import Progress, Watch
 from hedgerow.pipeline.queries import OF_JOURNALS, STREAMS, SUMMARIES, Settings
 
@@ -66,6 +65,9 @@ class Runner:
             # A signal to the whole group, as `timeout` and systemd send it, ends Java before us.
             if not self.is_stopping:
                 raise HedgerowError(f"Spark has ended: {explain(error)}") from error
+        finally:
+            if self._settings.publish is not None:
+                self._settings.publish.close()
 
     def stop(self) -> None:
         """May be called from a signal handler."""
@@ -179,11 +181,11 @@ class Runner:
         """For dashboards. One that is away misses nothing that it could not do without."""
         news, self._to_publish = self._to_publish, {}
         self._publish_at = time.monotonic() + PUBLISH_EVERY_S
-        if self._settings.broker is None:
+        if self._settings.publish is None:
             return
         messages = [progress.message(each) for each in news.values()]
         try:
-            to_broker(self._settings.broker, **self._settings.connect)(messages)
+            self._settings.publish(messages)
             self._is_mute = False
         except (HedgerowError, OSError) as error:
             logger.warning("progress is not published: %s", error)
