@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hedgerow.message import Message
@@ -325,6 +325,21 @@ troubles = st.one_of(
 @given(
     st.tuples(*[st.integers(0, 1)] * len(LINKS)),
     st.lists(st.one_of(publications, troubles), min_size=10, max_size=50),
+)
+@example(
+    (0, 0, 0, 0),
+    [  # The value of c comes back to it after a life that knew it, and after an older one.
+        ("publish", "a", "t", 0, False),
+        ("deliver", 1),
+        ("lose", 0),
+        ("lose", 1),
+        ("publish", "a", "t", 0, False),
+        ("publish", "c", "t", 0, False),
+        ("flow", False),
+        ("cut", 3),
+        ("crash", "c"),
+        ("crash", "d"),
+    ],
 )
 def test_all_come_to_the_same(line_qos: tuple[int, ...], steps: list[tuple[object, ...]]) -> None:
     story = RingStory(line_qos)

@@ -44,7 +44,7 @@ from hedgerow.mqtt.broker.port import Port, deliver_to_ports
 from hedgerow.mqtt.broker.recent import Recent
 from hedgerow.mqtt.broker.restore import restore
 from hedgerow.mqtt.broker.retained import Retained
-from hedgerow.mqtt.broker.retaining import queue_retained, retain
+from hedgerow.mqtt.broker.retaining import may_have_forgotten, queue_retained, retain
 from hedgerow.mqtt.broker.routes import Recipient, Route, SharedGroup, SubscriptionTable, WireForm
 from hedgerow.mqtt.broker.runs import Run, deliver_run
 from hedgerow.mqtt.broker.session import Session
@@ -494,10 +494,11 @@ class Broker:
             if own is None:
                 return
             recipient = own
-        if (message.id is not None and message.id.origin == session.far_origin) or (
-            session is publisher and session.wire_form == WireForm.PEER
-        ):
+        if session is publisher and session.wire_form == WireForm.PEER:
             return  # The other broker has it.
+        began_there = message.id is not None and message.id.origin == session.far_origin
+        if began_there and not may_have_forgotten(session, message):
+            return
         qos = message.qos if message.qos < recipient.qos else recipient.qos  # noqa: FURB136 (min is a call)
         retain = message.retain and recipient.retain_as_published
         if qos:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.ids import age_key, remove_mark
+from hedgerow.mqtt.broker.ids import age_key, has_age, remove_mark
 from hedgerow.mqtt.broker.retained import stamp
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
@@ -41,6 +41,15 @@ def retain(broker: Broker, message: Message, route: Route, publisher: Session | 
         if message.expires_at is not None:
             broker.purge_later(message.expires_at)
         broker.durability.store_retained(message.topic, message)
+
+
+def may_have_forgotten(session: Session, message: Message) -> bool:
+    """Of what began at the other broker: a value may be of its former life, and go by age there (`is_again`).
+
+    One that is away is told of all that is retained when it comes back."""
+    connection = session.connection
+    is_told = session.is_link and connection is not None and connection.compares_ages
+    return is_told and has_age(message)
 
 
 def _concerns_brokers(route: Route, publisher: Session | Port | None) -> bool:
