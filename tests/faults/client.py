@@ -32,6 +32,7 @@ from hedgerow.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from hedgerow.mqtt.reasons import Reason
 
 PATIENCE_S = 30.0
 RETRY_S = 0.02
@@ -169,6 +170,8 @@ class PersistentClient:
 
     def _handle(self, packet: Packet) -> None:
         match packet:
+            case Connack(reason_code=Reason.SERVER_BUSY):
+                raise ConnectionRefusedError  # On a busy machine a hash takes long: once more.
             case Connack():
                 assert packet.reason_code == 0, packet
                 self._resume(packet)
