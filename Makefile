@@ -75,7 +75,7 @@ fuzz: $(TOOLS)
 soak: $(TOOLS)
 	@tools/install-strangers test
 	@$(BIN)/python -m pytest -m soak --timeout=3600 -r fEs $(TEST_ARGS)
-	@$(PYTEST) -m hypothesis --timeout=600 --hypothesis-profile="new examples" $(TEST_ARGS)
+	@$(PYTEST) -m "hypothesis and not soak" --timeout=600 --hypothesis-profile="new examples" $(TEST_ARGS)
 
 # The newest versions that fit together become the pinned ones.
 constraints:
