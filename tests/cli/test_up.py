@@ -74,7 +74,7 @@ def test_it_prints_a_line_for_each_url_when_it_is_ready(hedgerow_node: StartNode
     ],
 )
 def test_one_address_of_the_dashboard_is_for_people(urls: list[str], shown: str | None) -> None:
-    assert up.dashboard_url(urls) == shown
+    assert up.local_dashboard_url(urls) == shown
 
 
 def test_it_says_where_the_dashboard_is_if_there_is_one(hedgerow_node: StartNode) -> None:

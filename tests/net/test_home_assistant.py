@@ -22,7 +22,7 @@ from hedgerow.net import home_assistant
 from hedgerow.net.broker_urls import BrokerUrl
 from hedgerow.net.config import add_arguments, from_arguments, load_config
 from hedgerow.net.federation.config import FederationConfig
-from hedgerow.net.home_assistant import EXPIRE_AFTER_S, SENSORS, TELL_S, dashboard_url, object_id
+from hedgerow.net.home_assistant import EXPIRE_AFTER_S, SENSORS, TELL_S, object_id, remote_dashboard_url
 from hedgerow.net.journal_config import JournalConfig
 from hedgerow.net.server import Server
 from tests.net.peers import port_of, running
@@ -170,7 +170,7 @@ async def test_what_the_node_says_of_itself_is_not_told_as_queued() -> None:
 
 @pytest.mark.parametrize("dashboard", [True, False])
 async def test_what_is_linked_is_a_dashboard(monkeypatch: pytest.MonkeyPatch, dashboard: bool) -> None:
-    monkeypatch.setattr(home_assistant, "dashboard_url", lambda urls: "http://192.0.2.1:8780")
+    monkeypatch.setattr(home_assistant, "remote_dashboard_url", lambda urls: "http://192.0.2.1:8780")
     async with barn(dashboard=dashboard) as server:
         payload = retained(server, CONFIG)
         assert payload is not None
@@ -264,7 +264,7 @@ def test_unlike_nodes_have_unlike_object_ids() -> None:
     ],
 )
 def test_the_dashboard_is_linked_where_others_reach_it(urls: list[str], found: str | None) -> None:
-    assert dashboard_url(urls) == found
+    assert remote_dashboard_url(urls) == found
 
 
 def by_flags(*words: str) -> str | None:

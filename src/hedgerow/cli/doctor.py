@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from hedgerow.errors import ConfigError, HedgerowError, printable, reason_of
+from hedgerow.errors import ConfigError, HedgerowError, counted, printable, reason_of
 from hedgerow.extras import install_command
 from hedgerow.net import checks
 from hedgerow.net.checks import OK, PROBLEM, STATES, WARNING, Finding
@@ -199,11 +199,10 @@ def to_lines(results: Results) -> list[str]:
             if finding.advice:
                 lines.append(f"{'':{state_width}}  {'':{name_width}}  → {printable(finding.advice)}")
     counts = _counts(results)
-    warnings, problems = counts[WARNING], counts[PROBLEM]
-    plural = ("s" if warnings != 1 else "", "s" if problems != 1 else "")
-    return [*lines, f"{counts[OK]} ok, {warnings} warning{plural[0]}, {problems} problem{plural[1]}"]
+    bad = f"{counted(counts[WARNING], 'warning')}, {counted(counts[PROBLEM], 'problem')}"
+    return [*lines, f"{counts[OK]} ok, {bad}"]
 
 
 def _counts(results: Results) -> dict[str, int]:
-    counted = Counter(finding.state for _, found in results for finding in found)
-    return {state: counted[state] for state in STATES}
+    found_of = Counter(finding.state for _, found in results for finding in found)
+    return {state: found_of[state] for state in STATES}

@@ -94,12 +94,12 @@ def listening_lines(server: Server) -> list[str]:
     lines = [f"listening {url}" for url in server.urls]
     if server.mobility is not None and server.mobility.relay is not None:
         lines.append(f"relaying {server.mobility.relay.address}")
-    if server.config.dashboard and (url := dashboard_url(server.urls)) is not None:
+    if server.config.dashboard and (url := local_dashboard_url(server.urls)) is not None:
         lines.append(f"dashboard {url}")
     return lines
 
 
-def dashboard_url(urls: Sequence[str]) -> str | None:
+def local_dashboard_url(urls: Sequence[str]) -> str | None:
     """The address at which a person on this machine sees it: one, however many there are."""
     first = next((url for url in urls if urlsplit(url).scheme in HTTP_SCHEMES), None)
     if first is None:

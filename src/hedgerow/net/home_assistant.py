@@ -192,7 +192,7 @@ class HomeAssistant:
             "model": "Hedgerow node",
             "sw_version": version,
         }
-        if server.config.dashboard and (url := dashboard_url(server.urls)) is not None:
+        if server.config.dashboard and (url := remote_dashboard_url(server.urls)) is not None:
             device["configuration_url"] = url
         known = self.figures()
         return {
@@ -235,7 +235,7 @@ def sensor(figure: str, name: str, unique: str, options: Mapping[str, object]) -
     }
 
 
-def dashboard_url(urls: list[str]) -> str | None:
+def remote_dashboard_url(urls: list[str]) -> str | None:
     """Where a browser on another machine finds the node's dashboard, if anywhere."""
     for url in urls:
         place = urlsplit(url)
