@@ -10,10 +10,10 @@ BENCHES ?= broker bridge dashboard federation monitoring multicast pipeline sens
 BIN := .venv/bin
 # What people use, and beside it what those need who test, measure and change it.
 INSTALLED := .venv/.installed
-EXTRAS := dash,lab,spark
+EXTRAS := dash,spark
 TOOLS := .venv/.tools
-TOOL_EXTRAS := bench,lake,test,dev
-PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e
+TOOL_EXTRAS := lake,test,dev
+PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -r fEs --durations=10
 
 # Programs that tools/install-strangers fetched; a plain user's PATH lacks the sbin folders.
@@ -27,15 +27,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml workshop/pyproject.toml constraints.txt
 	@[ -x $(BIN)/pip ] || tools/create-venv
 	@echo "installing Hedgerow into .venv, which takes a minute or more: Spark is a large part of it"
-	@$(PIP_INSTALL) '.[$(EXTRAS)]'
+	@$(PIP_INSTALL) -e '.[$(EXTRAS)]' -e ./workshop
 	@touch $@
 
 $(TOOLS): $(INSTALLED)
 	@echo "installing what its tests need into .venv"
-	@$(PIP_INSTALL) '.[$(EXTRAS),$(TOOL_EXTRAS)]'
+	@$(PIP_INSTALL) -e '.[$(EXTRAS),$(TOOL_EXTRAS)]' -e './workshop[bench]'
 	@touch $@
 
 up: install
@@ -65,7 +65,7 @@ bench: $(TOOLS)
 
 # What fuzzing learned is kept in .cache/fuzz, so that the next run begins where this one ended.
 fuzz: $(TOOLS)
-	@$(PIP_INSTALL) '.[fuzz]'
+	@$(PIP_INSTALL) -e '.[fuzz]'
 	@for target in codec session frame sensors; do \
 	  mkdir -p .cache/fuzz/$$target && \
 	  $(BIN)/python tests/fuzz/fuzz_$$target.py -max_total_time=$(FUZZ_SECONDS) \
@@ -80,7 +80,7 @@ soak: $(TOOLS)
 # The newest versions that fit together become the pinned ones.
 constraints:
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints
-	@.cache/constraints/bin/pip install -qq --disable-pip-version-check -e '.[$(EXTRAS),$(TOOL_EXTRAS),fuzz]'
+	@.cache/constraints/bin/pip install -qq --disable-pip-version-check -e '.[$(EXTRAS),$(TOOL_EXTRAS),fuzz]' -e './workshop[bench]'
 	@echo "# The versions that the tests ran with; \`make constraints\` renews them." >constraints.txt
 	@.cache/constraints/bin/pip freeze --exclude-editable >>constraints.txt
 	@rm -rf .cache/constraints
@@ -91,4 +91,4 @@ reference: install
 
 clean:
 	rm -rf .venv .cache dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src workshop tests -name __pycache__ -type d -prune -exec rm -rf {} +

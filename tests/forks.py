@@ -29,10 +29,10 @@ IMPORTED = (
     "uvloop",
     "hedgerow.cli.parsing",
     "hedgerow.cli.up",
-    "hedgerow.net.bridges",
-    "hedgerow.net.federation.shell",
-    "hedgerow.net.mobility.shell",
-    "hedgerow.net.store",
+    "hedgerow.bridges.part",
+    "hedgerow.federation.part",
+    "hedgerow.mobility.part",
+    "hedgerow.node.store",
     "hedgerow.web.dashboard",
 )
 

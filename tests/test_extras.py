@@ -63,4 +63,4 @@ def test_every_part_that_is_named_can_be_installed() -> None:
 
     source = Path(__file__).resolve().parent.parent
     offered = tomllib.loads((source / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {*EXTRAS, "spark", "lake", "lab"} <= offered.keys()
+    assert {*EXTRAS, "spark", "lake"} <= offered.keys()

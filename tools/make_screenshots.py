@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ViewportSize
 
-from hedgerow.bench.browser import running_browser
-from hedgerow.bench.wire import Mqtt
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, Publish
-from hedgerow.net.programs import Program
+from hedgerow.node.programs import Program
+from hedgerow_workshop.bench.browser import running_browser
+from hedgerow_workshop.bench.wire import Mqtt
 
 IMAGES = Path(__file__).parents[1] / "docs/images"
 HERE = "127.0.0.1:0"

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from hedgerow import journal
 from hedgerow.journal.columns import Piece, need, record_batches, schema
-from hedgerow.journal.frame import NO_TIME, Frame, Group, SegmentFile
+from hedgerow.journal.io.frame import NO_TIME, Frame, Group, SegmentFile
 from hedgerow.message import Message, MessageId
 
 COUNT = 100_000  # what comes in a second

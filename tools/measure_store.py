@@ -20,13 +20,13 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
+from hedgerow.broker.changes import Changes, SessionRecord
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.mqtt.broker.changes import Changes, SessionRecord
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
-from hedgerow.net import store as store_module
-from hedgerow.net import store_rows
-from hedgerow.net.store import Store
+from hedgerow.node import store as store_module
+from hedgerow.node import store_rows
+from hedgerow.node.store import Store
 
 PAYLOAD = bytes(range(64))
 PROPERTIES: Properties = {"content_type": "text/plain", "user_property": (("unit", "K"),)}

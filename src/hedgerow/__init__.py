@@ -26,8 +26,8 @@ from hedgerow.errors import (
 from hedgerow.message import Message, MessageId, Properties
 
 if TYPE_CHECKING:
-    from hedgerow.net.client.bus import Bus, State, StateChange, Subscription
-    from hedgerow.net.client.connect import connect
+    from hedgerow.client.bus import Bus, State, StateChange, Subscription
+    from hedgerow.client.connect import connect
 
 __all__ = [
     "Bus",
@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Bus": "hedgerow.net.client.bus",
-    "State": "hedgerow.net.client.bus",
-    "StateChange": "hedgerow.net.client.bus",
-    "Subscription": "hedgerow.net.client.bus",
-    "connect": "hedgerow.net.client.connect",
+    "Bus": "hedgerow.client.bus",
+    "State": "hedgerow.client.bus",
+    "StateChange": "hedgerow.client.bus",
+    "Subscription": "hedgerow.client.bus",
+    "connect": "hedgerow.client.connect",
 }
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from hedgerow import cli
 from hedgerow.cli import bridge
-from hedgerow.net.passwords import set_password
-from hedgerow.net.programs import free_port
+from hedgerow.node.passwords import set_password
+from hedgerow.node.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.programs import wait_until
 

@@ -11,10 +11,10 @@ import pytest
 
 from hedgerow import cli
 from hedgerow.cli import completion, completion_scripts
-from hedgerow.cli.bench import BENCHES
 from hedgerow.cli.completion_scripts import Command, Option, Value
 from hedgerow.cli.pipeline import JOBS
-from hedgerow.lab.experiments import EXPERIMENTS
+from hedgerow_workshop.commands.bench import BENCHES
+from hedgerow_workshop.lab.experiments import EXPERIMENTS
 from tests.cli.completing import PLACES, SHELLS, Offer, environment_of, install
 from tests.programs import need_program
 

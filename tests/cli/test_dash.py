@@ -13,8 +13,8 @@ import pytest
 
 from hedgerow.cli import dash
 from hedgerow.errors import ConfigError
-from hedgerow.net.config import Config
-from hedgerow.net.passwords import set_password
+from hedgerow.node.config import Config
+from hedgerow.node.passwords import set_password
 from tests.cli.serving import Serving
 from tests.conftest import StartNode
 from tests.programs import wait_until

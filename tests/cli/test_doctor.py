@@ -16,16 +16,15 @@ from typing import Any
 import pytest
 
 from hedgerow import cli
-from hedgerow.cli import doctor
+from hedgerow.cli import checks, doctor
+from hedgerow.cli.checks import OK, PROBLEM, WARNING, Finding
 from hedgerow.cli.doctor import CHECKS, Check, run_checks, to_json, to_lines
 from hedgerow.extras import install_command
-from hedgerow.net import checks
-from hedgerow.net.checks import OK, PROBLEM, WARNING, Finding
-from hedgerow.net.config import Config, Tls, load_config
-from hedgerow.net.journal_config import JournalConfig
-from hedgerow.net.multicast.config import Multicast
-from hedgerow.net.multicast.sockets import open_sender
-from hedgerow.net.values import Address
+from hedgerow.journal.config import JournalConfig
+from hedgerow.multicast.config import Multicast
+from hedgerow.multicast.io.sockets import open_sender
+from hedgerow.node.config import Config, Tls, load_config
+from hedgerow.node.values import Address
 from tests.programs import ALONE, run_node
 
 NO_LISTENERS: dict[str, Any] = {"mqtt": (), "ws": (), "http": ()}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow import cli
-from hedgerow.net.programs import free_port
+from hedgerow.node.programs import free_port
 from tests.conftest import StartNode
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import ROOT, wait_until
 from tests.waiting import PATIENCE_S
 

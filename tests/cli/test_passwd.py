@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import main
-from hedgerow.net.passwords import Passwords
+from hedgerow.node.passwords import Passwords
 
 FEW = ("-I", "1000")  # iterations: these tests are not about how long a hash takes
 

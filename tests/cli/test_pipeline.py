@@ -14,7 +14,8 @@ import pytest
 from hedgerow.cli import main
 from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
-from hedgerow.journal import Writer, files
+from hedgerow.journal import Writer
+from hedgerow.journal.io import files
 from hedgerow.message import Message
 
 

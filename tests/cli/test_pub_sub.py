@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow import cli
-from hedgerow.net.programs import free_port
+from hedgerow.node.programs import free_port
 from tests.conftest import StartMosquitto
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import need_program, wait_until
 from tests.waiting import PATIENCE_S
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import COMMANDS, main
-from hedgerow.journal.files import durable_position
+from hedgerow.journal.io.files import durable_position
 from tests.conftest import StartMosquitto, StartNode
 from tests.journal.plain import read_plain
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import end, wait_until
 from tests.waiting import PATIENCE_S
 

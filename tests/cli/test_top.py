@@ -25,7 +25,7 @@ from hedgerow import cli
 from hedgerow.cli import top, top_view
 from hedgerow.cli.terminal import ENTER, LEAVE
 from hedgerow.cli.top_view import BAD, QUIET, Line, cells, cut, render, take_snapshot
-from hedgerow.fabric.tunnel.frames import quote_node_id
+from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.web.fabric import Fabric
 from tests.conftest import StartMosquitto, StartNode
 from tests.programs import run_node, wait_until

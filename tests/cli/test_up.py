@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import up
-from hedgerow.net.passwords import set_password
+from hedgerow.node.passwords import set_password
 from tests.conftest import StartNode
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import ALONE, Node, processor_s, run_node, wait_until
 
 # Generous, for machines that run other tests beside this one. Alone it takes 0.2 s and 31 MiB.

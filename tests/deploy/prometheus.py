@@ -19,9 +19,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from hedgerow.net.programs import free_port
-from tests.net.peers import connected, port_of
-from tests.net.whole_fabric import whole_fabric
+from hedgerow.node.programs import free_port
+from tests.node.peers import connected, port_of
+from tests.node.whole_fabric import whole_fabric
 from tests.programs import ROOT, end, need_program, wait_until
 
 FOLDER = ROOT / "deploy/prometheus"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hedgerow.net.config import Config
-from hedgerow.net.metric_tables import LEDGER_DROPS
+from hedgerow.node.config import Config
+from hedgerow.node.metric_tables import LEDGER_DROPS
 from tests.deploy.prometheus import FOLDER, named_in, read, rules
 
 

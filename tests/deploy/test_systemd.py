@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import EXIT_USAGE, federate, up
-from hedgerow.net.config import NODE, SIDECAR, Kind, load_config
-from hedgerow.net.passwords import set_password
-from hedgerow.net.programs import free_udp_port
+from hedgerow.node.config import NODE, SIDECAR, Kind, load_config
+from hedgerow.node.passwords import set_password
+from hedgerow.node.programs import free_udp_port
 from tests.programs import run_node, wait_until
 from tests.waiting import PATIENCE_S
 

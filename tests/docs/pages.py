@@ -22,11 +22,11 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/guides/spark.md",
         "from hedgerow.pipeline.session import open_session",
     ): "has no end; tests/pipeline/test_documents.py runs it",
-    ("docs/benchmarks.md", "make bench"): "it takes an hour; tests/bench run parts of it",
+    ("docs/benchmarks.md", "make bench"): "it takes an hour; tests/workshop/bench run parts of it",
     (
         "docs/lab.md",
         "hedgerow lab run spohn --fast --json rows.json --out results/spohn",
-    ): "a minute of two cores; tests/lab run it smaller",
+    ): "a minute of two cores; tests/workshop/lab run it smaller",
     (
         "docs/pipeline-jobs.md",
         "from hedgerow.pipeline.jobs.hot import hot_topics, topic_counts",
@@ -38,7 +38,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     (
         "docs/pipeline-jobs.md",
         "hedgerow lab run spohn --out results/spohn",
-    ): "hours; tests/lab and tests/pipeline run both smaller",
+    ): "hours; tests/workshop/lab and tests/pipeline run both smaller",
     ("docs/pipeline.md", "pip install '.[spark]'"): "needs a package index",
     (
         "docs/pipeline.md",

@@ -12,8 +12,8 @@ import pytest
 
 import hedgerow
 from hedgerow import cli
-from hedgerow.fabric.bridges.options import OPTIONS
-from hedgerow.net.keys import ALL_KEYS, SECTIONS
+from hedgerow.bridges.options import OPTIONS
+from hedgerow.node.config_keys import ALL_KEYS, SECTIONS
 from tests.docs.markdown import without_blocks
 from tests.programs import ROOT
 

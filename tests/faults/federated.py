@@ -8,12 +8,12 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hedgerow.lab.brokers import Mosquitto
-from hedgerow.lab.spohn.nodes import SUBSCRIPTION_LOG
-from hedgerow.net.broker_urls import BrokerUrl
-from hedgerow.net.federation.config import FederationConfig
-from hedgerow.net.server import Server
-from tests.net.peers import NOWHERE, running
+from hedgerow.federation.config import FederationConfig
+from hedgerow.node.broker_urls import BrokerUrl
+from hedgerow.node.server import Server
+from hedgerow_workshop.lab.brokers import Mosquitto
+from hedgerow_workshop.lab.spohn.nodes import SUBSCRIPTION_LOG
+from tests.node.peers import NOWHERE, running
 from tests.programs import need_program
 from tests.waiting import until
 

@@ -12,17 +12,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from hedgerow.fabric.delegation import codec
-from hedgerow.fabric.delegation.events import Stats
-from hedgerow.fabric.delegation.publications import Body, Header, Hello, Kind
-from hedgerow.fabric.delegation.stream import Stream
+from hedgerow.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.message import Properties
-from hedgerow.mqtt.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
+from hedgerow.mobility.delegation import codec
+from hedgerow.mobility.delegation.events import Stats
+from hedgerow.mobility.delegation.publications import Body, Header, Hello, Kind
+from hedgerow.mobility.delegation.stream import Stream
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connack, Connect, Publish
 from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running
-from tests.net.peers import RawClient, raw_client
+from tests.node.peers import RawClient, raw_client
 from tests.programs import Node, wait_until
 from tests.waiting import PATIENCE_S, until
 

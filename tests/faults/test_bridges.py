@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from hedgerow.lab.conditions import Conditions
-from hedgerow.lab.links import Link
 from hedgerow.mqtt.packets import Connack
+from hedgerow_workshop.lab.conditions import Conditions
+from hedgerow_workshop.lab.links import Link
 from tests.faults.client import PersistentClient, running, until
 from tests.programs import Node, run_node
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.fabric.bridges.attendance import CARRIER_TOPIC
-from hedgerow.fabric.bridges.stamp_codec import decode_presence
-from hedgerow.lab.links import Link
+from hedgerow.bridges.attendance import CARRIER_TOPIC
+from hedgerow.bridges.stamp_codec import decode_presence
 from hedgerow.mqtt.packets import Publish
+from hedgerow_workshop.lab.links import Link
 from tests.faults.client import PersistentClient, running, until
 from tests.programs import end, run_mosquitto, run_node
 

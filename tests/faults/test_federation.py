@@ -16,13 +16,13 @@ from pathlib import Path
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from hedgerow.lab.brokers import Mosquitto
-from hedgerow.net.federation.config import FederationConfig
+from hedgerow.federation.config import FederationConfig
+from hedgerow_workshop.lab.brokers import Mosquitto
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.faults.federated import AT_ONCE_S, linked, mosquittos, neighbours, sidecar, url_at
 from tests.hosts import Host, network
-from tests.net.peers import port_of, running
+from tests.node.peers import port_of, running
 from tests.programs import Node, end, need_program, run_node, wait_until
 from tests.waiting import until
 

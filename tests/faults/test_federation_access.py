@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from hedgerow.fabric.federation.interests import Interests
-from hedgerow.lab.brokers import Mosquitto
-from hedgerow.lab.spohn.nodes import SUBSCRIPTION_LOG
-from hedgerow.net.federation.config import FederationConfig
+from hedgerow.federation.config import FederationConfig
+from hedgerow.federation.interests.interests import Interests
+from hedgerow_workshop.lab.brokers import Mosquitto
+from hedgerow_workshop.lab.spohn.nodes import SUBSCRIPTION_LOG
 from tests.faults.federated import KEY, linked, mosquittos, sidecar, url_at
-from tests.net.certificates import Authority
-from tests.net.peers import running
+from tests.node.certificates import Authority
+from tests.node.peers import running
 from tests.programs import need_program
 from tests.waiting import until
 
@@ -73,7 +73,7 @@ async def test_a_right_that_is_missing_at_home_is_named(
     # What is withheld is known by waiting for it.
     assert Interests.__init__.__kwdefaults__ is not None
     monkeypatch.setitem(Interests.__init__.__kwdefaults__, "live_within_s", 0.5)
-    monkeypatch.setattr("hedgerow.node.rights.HEAR_S", 0.5)
+    monkeypatch.setattr("hedgerow.federation.rights.HEAR_S", 0.5)
     async with (
         guarded(tmp_path, *rights) as broker,
         sidecar("s", url_at(broker.port, "federator", "secret")),

@@ -28,11 +28,11 @@ from hedgerow.mqtt.packets import (
     Subscription,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.net.passwords import set_password
+from hedgerow.node.passwords import set_password
 from tests.conftest import StartNode
 from tests.faults.client import until
 from tests.faults.witness import SYS_INTERVAL, resident_bytes, witnessed
-from tests.net.peers import RawClient, connected, raw_client
+from tests.node.peers import RawClient, connected, raw_client
 
 MIB = 1024 * 1024
 Item = TypeVar("Item")

@@ -28,8 +28,8 @@ from hedgerow.mqtt.reasons import Reason
 from tests.conftest import StartNode
 from tests.faults.client import until
 from tests.faults.witness import SYS_INTERVAL, witnessed
-from tests.net.certificates import Authority
-from tests.net.peers import RawClient, connected, raw_client
+from tests.node.certificates import Authority
+from tests.node.peers import RawClient, connected, raw_client
 from tests.programs import Node
 
 TIMEOUT_S = 0.5

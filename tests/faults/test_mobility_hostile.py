@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import hedgerow
-from hedgerow.fabric.delegation import addresses
-from hedgerow.fabric.delegation.codec import filter_of
-from hedgerow.fabric.delegation.publications import (
+from hedgerow.message import Message, MessageId
+from hedgerow.mobility.delegation import addresses
+from hedgerow.mobility.delegation.codec import filter_of
+from hedgerow.mobility.delegation.publications import (
     Event,
     Filters,
     Kind,
@@ -26,7 +27,6 @@ from hedgerow.fabric.delegation.publications import (
     Serving,
     Unsubscription,
 )
-from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import (
     Connack,
     Connect,
@@ -38,7 +38,7 @@ from hedgerow.mqtt.packets import (
     Subscription,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.net.passwords import set_password
+from hedgerow.node.passwords import set_password
 from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running
 from tests.faults.rogue import (
@@ -53,7 +53,7 @@ from tests.faults.rogue import (
     until_metric,
 )
 from tests.faults.witness import resident_bytes
-from tests.net.peers import connected, raw_client
+from tests.node.peers import connected, raw_client
 from tests.programs import Node
 from tests.waiting import PATIENCE_S, until
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import hedgerow
-from hedgerow.journal.files import durable_position
-from hedgerow.net.programs import Program, free_port
+from hedgerow.journal.io.files import durable_position
+from hedgerow.node.programs import Program, free_port
+from tests.client.scripted import Cable
 from tests.conftest import StartMosquitto, StartNode
 from tests.faults.test_full_disk import in_small_file_system
 from tests.journal.plain import read_plain
-from tests.net.client.scripted import Cable
 from tests.programs import end, need_program, start_mosquitto
 from tests.waiting import until
 

@@ -1,8 +1,8 @@
 """Long fuzzing of multicast with atheris: `make fuzz`, or `python tests/fuzz/fuzz_frame.py [FOLDER]`.
 
 The first byte says of what. Of the frame: any bytes are one that can be written and read again, or a
-FrameError; the check is that of tests/fabric/multicast/test_frame.py. Of a member: strangers say anything,
-sealed with its key or not, and time passes; the checks are those of tests/fabric/multicast/fuzz_checks.py.
+FrameError; the check is that of tests/multicast/test_frame.py. Of a member: strangers say anything,
+sealed with its key or not, and time passes; the checks are those of tests/multicast/fuzz_checks.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import atheris
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 with atheris.instrument_imports(include=["hedgerow"]):
-    from hedgerow.fabric.multicast.frame import HEADER, MAX_SEQUENCE, VERSION
-    from hedgerow.fabric.multicast.groups import topic_crc
-    from tests.fabric.multicast.fuzz_checks import STRANGERS, TOPICS, Siege
-    from tests.fabric.multicast.test_frame import read_or_refuse
+    from hedgerow.multicast.frame import HEADER, MAX_SEQUENCE, VERSION
+    from hedgerow.multicast.groups import topic_crc
+    from tests.multicast.fuzz_checks import STRANGERS, TOPICS, Siege
+    from tests.multicast.test_frame import read_or_refuse
 
 MAX_STEPS = 30
 

@@ -1,7 +1,7 @@
 """Long fuzzing of the sensors' protocol with atheris: `make fuzz`, or `python tests/fuzz/fuzz_sensors.py`.
 
 The input is a list of steps: a datagram comes, the broker has a message, time passes. The checks are those
-of tests/fabric/sensors/fuzz_checks.py.
+of tests/sensors/fuzz_checks.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 with atheris.instrument_imports(include=["hedgerow"]):
-    from tests.fabric.sensors.fuzz_checks import HOSTS, TOPICS, Strangers, check_packet
+    from tests.sensors.fuzz_checks import HOSTS, TOPICS, Strangers, check_packet
 
 MAX_STEPS = 60
 

@@ -2,7 +2,7 @@
 
 The input is a list of steps, each of a byte that says what happens and the bytes that it takes: a
 stranger connects, sends, stops reading, goes away; time passes. The checks are those of
-tests/mqtt/broker/fuzz_checks.py.
+tests/broker/fuzz_checks.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 with atheris.instrument_imports(include=["hedgerow"]):
     from hedgerow.mqtt.packets import MQTT_5, Connect
-    from tests.mqtt.broker.fuzz_checks import Siege
+    from tests.broker.fuzz_checks import Siege
     from tests.mqtt.strategies import VERSIONS
 
 MAX_STEPS = 60

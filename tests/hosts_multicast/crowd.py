@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import hedgerow
-from hedgerow.fabric.multicast.frame import Kind, parse_header
-from hedgerow.fabric.multicast.groups import topic_crc
-from hedgerow.net.client.multicast_bus import MulticastBus
-from hedgerow.net.multicast import mdns
+from hedgerow.client.multicast_bus import MulticastBus
+from hedgerow.multicast.frame import Kind, parse_header
+from hedgerow.multicast.groups import topic_crc
+from hedgerow.multicast.io import mdns
 
 CLONE_NEWNET = 0x40000000  # <linux/sched.h>
 MUST, MAY = "must", "may"

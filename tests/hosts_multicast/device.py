@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any
 
 import hedgerow
-from hedgerow.fabric.multicast import topic_groups
-from hedgerow.fabric.multicast.groups import CONTROL_TOPIC, ipv6_group
-from hedgerow.net.client.multicast_bus import MulticastBus
+from hedgerow.client.multicast_bus import MulticastBus
+from hedgerow.multicast import topic_groups
+from hedgerow.multicast.groups import CONTROL_TOPIC, ipv6_group
 
 
 def tell(**what: object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import Node, run_node
 
 TRANSPORTS = {"tcp": "mqtt", "tls": "mqtts", "websocket": "ws", "secure-websocket": "wss"}

@@ -12,17 +12,17 @@ from random import Random
 
 import pytest
 
-from hedgerow.fabric.bridges.bridge import State
-from hedgerow.fabric.bridges.following import FollowingBridge
-from hedgerow.fabric.bridges.section import Address, Backoff, Section, read_section
+from hedgerow.bridges.bridge import State
+from hedgerow.bridges.following import FollowingBridge
+from hedgerow.bridges.section import Address, Backoff, Section, read_section
+from hedgerow.broker.port import Port
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.port import Port
-from hedgerow.net.programs import free_port
-from hedgerow.net.server import Server
+from hedgerow.node.programs import free_port
+from hedgerow.node.server import Server
 from tests.conftest import StartMosquitto
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
-from tests.net.peers import port_of, running
+from tests.node.peers import port_of, running
 from tests.programs import run_mosquitto
 from tests.waiting import until
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from hedgerow.fabric.federation.announcements import NEW_REGULAR_TOPIC
-from hedgerow.fabric.federation.interest_events import (
+from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.federation.interests.events import (
     MOSQUITTO_LINES,
     InterestEvent,
     InterestsForgotten,
@@ -19,8 +19,8 @@ from hedgerow.fabric.federation.interest_events import (
     SystemTopicsSilent,
     UnknownSubscriptions,
 )
-from hedgerow.fabric.federation.interests import UPTIME_TOPIC, Interests
-from hedgerow.mqtt.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.federation.interests.interests import UPTIME_TOPIC, Interests
+from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
 from tests.conftest import StartMosquitto
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho

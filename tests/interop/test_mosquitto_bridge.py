@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import Node, run_mosquitto, wait_until
 
 VERSIONS = {"3.1": "mqttv31", "3.1.1": "mqttv311", "5": "mqttv50"}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import StartNode
 from tests.interop.conftest import Reach
-from tests.net.certificates import Authority
+from tests.node.certificates import Authority
 from tests.programs import Node, need_program, wait_until
 
 PATIENCE_S = 20.0

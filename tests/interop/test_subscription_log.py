@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.fabric.federation.log_lines import TOPICS
-from hedgerow.fabric.federation.subscription_log import SubscriptionLog
+from hedgerow.federation.interests.log_lines import TOPICS
+from hedgerow.federation.interests.subscription_log import SubscriptionLog
 from tests.conftest import StartMosquitto
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, VERSIONS, Paho, connect_and_vanish, paho

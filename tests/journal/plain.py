@@ -7,10 +7,10 @@ from pathlib import Path
 from struct import unpack
 from typing import NamedTuple
 
-from hedgerow.journal import scan
-from hedgerow.journal.files import durable_position
-from hedgerow.journal.frame import RUN_FIELDS, Frame
-from hedgerow.journal.scan import Gap
+from hedgerow.journal.io import scan
+from hedgerow.journal.io.files import durable_position
+from hedgerow.journal.io.frame import RUN_FIELDS, Frame
+from hedgerow.journal.io.scan import Gap
 from hedgerow.message import Message, MessageId
 
 

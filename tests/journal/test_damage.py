@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import StoreError
-from hedgerow.journal import Gap, Writer, check, files, scan
-from hedgerow.journal.ids import Ids
-from hedgerow.journal.recovery import recover
+from hedgerow.journal import Gap, Writer, check
+from hedgerow.journal.io import files, scan
+from hedgerow.journal.io.ids import Ids
+from hedgerow.journal.io.recovery import recover
 from hedgerow.message import MessageId
 from tests.journal.plain import numbered, read_plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hedgerow.journal import COLUMNS, Reader, Writer
-from hedgerow.journal.deliveries import Delivery, last_deliveries
+from hedgerow.journal.io.deliveries import Delivery, last_deliveries
 from hedgerow.message import Message, MessageId
 
 

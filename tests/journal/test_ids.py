@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.journal.ids import Ids, load_ids, store_ids
+from hedgerow.journal.io.ids import Ids, load_ids, store_ids
 from hedgerow.message import MessageId
 
 runs = st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 4_500)), max_size=6)

@@ -14,7 +14,7 @@ import pytest
 
 from hedgerow.journal import Writer
 from hedgerow.message import Message, MessageId
-from hedgerow.net.programs import Program
+from hedgerow.node.programs import Program
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.cluster import Cluster
 from hedgerow.pipeline.queries import JOBS

@@ -22,7 +22,7 @@ import pytest
 import hedgerow
 from hedgerow.journal import Reader
 from hedgerow.message import MessageId
-from hedgerow.net.programs import Program
+from hedgerow.node.programs import Program
 from hedgerow.pipeline import progress
 from tests.programs import Node
 from tests.waiting import until

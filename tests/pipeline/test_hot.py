@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.hot.hot_topics import HotTopics
+from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.pipeline.jobs.hot import first_events, hot_topics, registries, topic_counts
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hedgerow.errors import ConnectError
-from hedgerow.fabric.hot.plan import MAX_PLAN_TOPICS, Plan
-from hedgerow.fabric.hot.plan_codec import decode_plan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
+from hedgerow.hot.plan_codec import decode_plan
 from hedgerow.message import Message
 from hedgerow.pipeline.plan import Planner, to_broker
 

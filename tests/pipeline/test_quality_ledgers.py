@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from hedgerow.federation.config import FederationConfig
 from hedgerow.journal import Reader
-from hedgerow.net.federation.config import FederationConfig
-from hedgerow.net.http import Request
-from hedgerow.net.journal_config import JournalConfig
-from hedgerow.net.metrics import metrics
-from hedgerow.net.server import Server
+from hedgerow.journal.config import JournalConfig
+from hedgerow.node.http import Request
+from hedgerow.node.metrics import metrics
+from hedgerow.node.server import Server
 from hedgerow.pipeline.jobs.quality import quality
 from hedgerow.pipeline.ledgers import Ledger, agreement, read_ledgers
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.faults.federated import linked, neighbours, url_at
-from tests.net.peers import port_of, running
+from tests.node.peers import port_of, running
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -11,13 +11,6 @@ import pytest
 
 from hedgerow.errors import HedgerowError
 from hedgerow.journal import Writer
-from hedgerow.lab.journals import Delivered, Due, Published, RunJournal, write_journal
-from hedgerow.lab.morales import measure as morales
-from hedgerow.lab.pipeline_report import lost_percent, schmitt_lines, spohn_lines, write_report
-from hedgerow.lab.schmitt import measure as schmitt
-from hedgerow.lab.spohn import measure as spohn
-from hedgerow.lab.storm import measure as storm
-from hedgerow.lab.storm.record import Kind
 from hedgerow.message import Message
 from hedgerow.pipeline.jobs import ingest, sweep
 from hedgerow.pipeline.report import html
@@ -26,9 +19,16 @@ from hedgerow.pipeline.report.charts import Curve, line_chart
 from hedgerow.pipeline.report.report import report
 from hedgerow.pipeline.report.results import Experiment, Figures, Run, gather
 from hedgerow.pipeline.tables import append
-from tests.lab.lab_results import Results, leave_results, make_results
+from hedgerow_workshop.lab.journals import Delivered, Due, Published, RunJournal, write_journal
+from hedgerow_workshop.lab.morales import measure as morales
+from hedgerow_workshop.lab.pipeline_report import lost_percent, schmitt_lines, spohn_lines, write_report
+from hedgerow_workshop.lab.schmitt import measure as schmitt
+from hedgerow_workshop.lab.spohn import measure as spohn
+from hedgerow_workshop.lab.storm import measure as storm
+from hedgerow_workshop.lab.storm.record import Kind
 from tests.pipeline.pages import Page
 from tests.pipeline.rows import message, messages
+from tests.workshop.lab.lab_results import Results, leave_results, make_results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

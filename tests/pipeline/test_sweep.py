@@ -14,9 +14,16 @@ import pytest
 from hedgerow.cli.parsing import Parser
 from hedgerow.cli.pipeline import add_arguments
 from hedgerow.errors import ConfigError
-from hedgerow.lab.sweep import check_points, parameters_of, points_of, read_grid, run_point, run_sweep
 from hedgerow.pipeline.jobs import sweep
 from hedgerow.pipeline.jobs.sweep import Point, points
+from hedgerow_workshop.lab.sweep import (
+    check_points,
+    parameters_of,
+    points_of,
+    read_grid,
+    run_point,
+    run_sweep,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from hedgerow.net.config import Config
-from hedgerow.net.passwords import set_password
-from hedgerow.net.server import Server
+from hedgerow.node.config import Config
+from hedgerow.node.passwords import set_password
+from hedgerow.node.server import Server
 from hedgerow.web.dashboard import Dashboard, attach
-from tests.net.peers import LOOPBACK, NOWHERE, port_of
+from tests.node.peers import LOOPBACK, NOWHERE, port_of
 from tests.waiting import PATIENCE_S
 
 PASSWORD = "correct horse"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect
 
-from hedgerow.bench.browser import PROGRAMS, find_browser, running_browser
+from hedgerow_workshop.bench.browser import PROGRAMS, find_browser, running_browser
 from tests.waiting import PATIENCE_S
 
 expect.set_options(timeout=PATIENCE_S * 1_000)

@@ -14,7 +14,7 @@ from hedgerow.mqtt.packets import Disconnect, Publish, Suback, Subscribe, Subscr
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.web import view
 from hedgerow.web.actions import ACTIONS
-from tests.net.peers import connected, port_of
+from tests.node.peers import connected, port_of
 from tests.web.browser import PASSWORD, showing, with_users
 
 ACL = """

@@ -18,9 +18,9 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 from playwright.sync_api import Browser, expect
 
-from hedgerow.bench.browser import first_paint_s
-from hedgerow.net.passwords import set_password
+from hedgerow.node.passwords import set_password
 from hedgerow.web.pages import PAGES
+from hedgerow_workshop.bench.browser import first_paint_s
 from tests.programs import Node, run_node, wait_until
 from tests.web.chromium import PHONE, Visit, is_update, start_browser, visit
 

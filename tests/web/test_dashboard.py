@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.broker.events import ConnectionRefused
+from hedgerow.broker.port import Port
+from hedgerow.federation.config import FederationConfig
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.events import ConnectionRefused
-from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.net.broker_urls import BrokerUrl
-from hedgerow.net.federation.config import FederationConfig
-from hedgerow.net.server import Server
+from hedgerow.node.broker_urls import BrokerUrl
+from hedgerow.node.server import Server
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import assets, dashboard
 from hedgerow.web.pages import PAGES
-from tests.net.peers import LOOPBACK, RawClient, connected, port_of, running
+from tests.node.peers import LOOPBACK, RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S, until
 from tests.web.browser import PASSWORD, Browser, Shown, showing, with_users
 from tests.web.statuses import status as status_of

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
+from hedgerow.broker.port import Port
 from hedgerow.message import Message, Properties
-from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
-from hedgerow.net.server import Server
+from hedgerow.node.server import Server
 from hedgerow.web import local
 from hedgerow.web.local import LocalRows, Scan, topic_test
 from hedgerow.web.view import MAX_ROWS, Viewer
-from tests.net.peers import RawClient, connected, port_of, running
+from tests.node.peers import RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S
 
 EVERYONE = Viewer()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.net.addresses import is_own_name
-from hedgerow.net.http import Request
-from hedgerow.net.passwords import Passwords, delete_user, set_password
+from hedgerow.node.addresses import is_own_name
+from hedgerow.node.http import Request
+from hedgerow.node.passwords import Passwords, delete_user, set_password
 from hedgerow.web import sessions
 from hedgerow.web.sessions import objection, read_cookie
 from hedgerow.web.view import LOG_OUT, PUBLISH

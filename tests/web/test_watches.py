@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from hedgerow.broker.port import Port
+from hedgerow.broker.systopics import NEW_BRIDGE
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.port import Port
-from hedgerow.mqtt.broker.systopics import NEW_BRIDGE
-from hedgerow.net.server import Server
+from hedgerow.node.server import Server
 from hedgerow.web import watches
 from hedgerow.web.view import WatchView, everything
 from hedgerow.web.watches import Watches
-from tests.net.peers import running
+from tests.node.peers import running
 from tests.waiting import until
 
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hedgerow.fabric.multicast import frame
-from hedgerow.fabric.multicast.frame import Flags, FrameError, Kind
-from hedgerow.fabric.multicast.groups import ipv6_group, topic_crc
-from hedgerow.fabric.multicast.keys import Keyring
-from hedgerow.fabric.sensors import packet
 from hedgerow.message import Message, MessageId
+from hedgerow.multicast import frame
+from hedgerow.multicast.frame import Flags, FrameError, Kind
+from hedgerow.multicast.groups import ipv6_group, topic_crc
+from hedgerow.multicast.keys import Keyring
+from hedgerow.sensors import packet
 from tests.wireshark.capture import Datagram, Dissected, dissect
 
 MULTICAST_PORT = 18_514

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 
 from hedgerow import cli
-from hedgerow.net.keys import ALL_KEYS
+from hedgerow.node.config_keys import ALL_KEYS
 from reference_pages.configuration import KINDS
 from reference_pages.source import code, docstring, head, table
 

@@ -12,13 +12,13 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from hedgerow.broker.limits import KIB, MIB, Limits
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.broker.limits import KIB, MIB, Limits
-from hedgerow.net import config
-from hedgerow.net.federation import keys as federation_keys
-from hedgerow.net.keys import ALL_KEYS, LISTENERS
-from hedgerow.net.sensor_config import read_sensor_topics
-from hedgerow.net.values import DURATION_UNITS, GIB, Address, Key, read_boolean
+from hedgerow.federation.io import config_keys as federation_keys
+from hedgerow.node import config
+from hedgerow.node.config_keys import ALL_KEYS, LISTENERS
+from hedgerow.node.values import DURATION_UNITS, GIB, Address, Key, read_boolean
+from hedgerow.sensors.config import read_sensor_topics
 from reference_pages.source import code, head, said_of, table
 
 _TEXTS = tomllib.loads(Path(__file__).with_name("configuration_notes.toml").read_text())

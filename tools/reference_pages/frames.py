@@ -5,20 +5,20 @@ from __future__ import annotations
 from struct import calcsize
 
 from hedgerow import message
-from hedgerow.fabric.bridges import stamp_codec
-from hedgerow.fabric.delegation import codec as delegation_codec
-from hedgerow.fabric.delegation import limits as delegation_limits
-from hedgerow.fabric.delegation import publications
-from hedgerow.fabric.federation import limits as federation_limits
-from hedgerow.fabric.federation import wire as federation_wire
-from hedgerow.fabric.multicast import frame as multicast_frame
-from hedgerow.fabric.multicast import limits as multicast_limits
-from hedgerow.fabric.overlay import wire as overlay_wire
-from hedgerow.fabric.sensors import exchange, packet
-from hedgerow.fabric.tunnel import frames as tunnel_frames
-from hedgerow.journal import frame as journal_frame
+from hedgerow.bridges import stamp_codec
+from hedgerow.broker.neighbours import PROOF_PROPERTY
+from hedgerow.federation.mesh import limits as federation_limits
+from hedgerow.federation.mesh import wire as federation_wire
+from hedgerow.federation.overlay import wire as overlay_wire
+from hedgerow.federation.tunnel import frames as tunnel_frames
+from hedgerow.journal.io import frame as journal_frame
+from hedgerow.mobility.delegation import codec as delegation_codec
+from hedgerow.mobility.delegation import limits as delegation_limits
+from hedgerow.mobility.delegation import publications
 from hedgerow.mqtt import extension, ids
-from hedgerow.mqtt.broker.neighbours import PROOF_PROPERTY
+from hedgerow.multicast import frame as multicast_frame
+from hedgerow.multicast import limits as multicast_limits
+from hedgerow.sensors import exchange, packet
 from reference_pages.source import code, drawing, head, kinds, layout, limits, table
 
 HEAD_OF_RUNS = "What messages in a row have in common. Of all runs first the first field, then the next:"

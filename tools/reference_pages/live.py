@@ -13,8 +13,8 @@ from pathlib import Path
 
 from prometheus_client.core import Metric
 
-from hedgerow.net.metrics import BrokerCollector
-from tests.net.whole_fabric import whole_fabric
+from hedgerow.node.metrics import BrokerCollector
+from tests.node.whole_fabric import whole_fabric
 from tests.waiting import until
 
 LAST_TOLD = {

@@ -9,19 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hedgerow.fabric.bridges import admission, attendance, commands, stamps
-from hedgerow.fabric.bridges.section import read_section
-from hedgerow.fabric.delegation.publications import ACTIONS, FROM_FIXED, FROM_MOBILE, PLAN_PREFIX
-from hedgerow.fabric.federation import announcements, interests, log_lines
-from hedgerow.fabric.federation.regular import LOCAL_PREFIXES
-from hedgerow.fabric.multicast.groups import CONTROL_TOPIC
-from hedgerow.fabric.tunnel import frames
-from hedgerow.mqtt.broker import systopics
-from hedgerow.mqtt.broker.ids import RIGHT_TOPIC
-from hedgerow.net import home_assistant, metric_tables, status
-from hedgerow.net.agent import connection
-from hedgerow.node import carrier, federation, rights, state
-from hedgerow.node.mobility import hot_state
+from hedgerow.agent.io import connection
+from hedgerow.bridges import admission, attendance, commands, stamps
+from hedgerow.bridges.section import read_section
+from hedgerow.broker import systopics
+from hedgerow.broker.ids import RIGHT_TOPIC
+from hedgerow.federation import carrier, federation, rights, state
+from hedgerow.federation.interests import interests, log_lines
+from hedgerow.federation.interests.regular import LOCAL_PREFIXES
+from hedgerow.federation.mesh import announcements
+from hedgerow.federation.tunnel import frames
+from hedgerow.home_assistant import part as home_assistant
+from hedgerow.mobility import hot_state
+from hedgerow.mobility.delegation.publications import ACTIONS, FROM_FIXED, FROM_MOBILE, PLAN_PREFIX
+from hedgerow.multicast.groups import CONTROL_TOPIC
+from hedgerow.node import metric_tables, status
 from hedgerow.pipeline import plan, progress
 from hedgerow.topics import STATUS_PREFIX
 from reference_pages.live import Seen

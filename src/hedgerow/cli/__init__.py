@@ -1,6 +1,8 @@
 """The `hedgerow` program: a table of commands, each a module with `add_arguments` and `run`.
 
-Only the module of the command that runs is imported, so that none pays for another. A command
+Only the module of the command that runs is imported, so that none pays for another. Other packages add
+commands by entry points of the group `hedgerow.commands`, each a module like ours that also has a `COMMAND`;
+a name with a dot is a command below another, `pipeline.sweep` for `hedgerow pipeline sweep`. A command
 returns its exit status; the errors that people can do something about leave as one line that names
 the command, with the status that `EXIT_CODES` gives them. A mistake on the command line is followed
 by an example of how it is done.
@@ -12,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from itertools import groupby
@@ -32,9 +35,6 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(
-        "begin", "a fabric on this machine, with everything to look at, in one command", "hedgerow demo"
-    ),
     "doctor": Command(
         "begin",
         "say what on this machine would be in the way, and what to do about it",
@@ -83,15 +83,13 @@ COMMANDS: dict[str, Command] = {
         "read journals with Spark, and feed back what it learns",
         "hedgerow pipeline run --journal journal --tables tables --once",
     ),
-    "bench": Command("measure", "measure this broker beside others", "hedgerow bench broker --quick"),
-    "lab": Command(
-        "measure", "experiments, and the links that they run on", "hedgerow lab run schmitt --fast"
-    ),
     "completion": Command(
         "shell", "print what makes bash, zsh or fish complete these commands", "hedgerow completion bash"
     ),
 }
 """By name; the module is `hedgerow.cli.NAME`."""
+GROUPS = ("begin", "nodes", "messages", "watch", "data", "measure", "shell")
+"""In the order of the list of commands."""
 
 SHOWN_OF_WORD = 100
 LONG_WORD = re.compile(r"\S{1000,}")
@@ -120,8 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     _prepare_streams()
-    command = words[0] if words and words[0] in COMMANDS else None
-    name = f"hedgerow {command}" if command else "hedgerow"
+    name = f"hedgerow {words[0]}" if words and find_command(words[0]) else "hedgerow"
     try:
         status = _dispatch(words)
         sys.stdout.flush()  # here, where a closed pipe is still quiet
@@ -146,15 +143,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(name, f"{error.filename}: {reason}" if error.filename else reason, EXIT_FAILED)
 
 
+@cache
+def added_commands() -> dict[str, Any]:
+    """The modules of commands that other packages add, by name."""
+    # Reading the packages' metadata takes longer than most commands take to start.
+    from importlib.metadata import entry_points
+
+    return {each.name: each.load() for each in entry_points(group="hedgerow.commands")}
+
+
+def all_commands() -> dict[str, Command]:
+    """Ours and those that other packages add, in the order of their groups."""
+    added = {name: module.COMMAND for name, module in added_commands().items() if "." not in name}
+    return dict(sorted((added | COMMANDS).items(), key=lambda item: GROUPS.index(item[1].group)))
+
+
+def find_command(name: str) -> Command | None:
+    return COMMANDS.get(name) or all_commands().get(name)
+
+
 def module_of(command: str) -> Any:
-    return import_module(f"hedgerow.cli.{command}")
+    if command in COMMANDS:
+        return import_module(f"hedgerow.cli.{command}")
+    return added_commands()[command]
 
 
 def make_parser(command: str) -> Parser:
     """The parser of a command, with all that its module adds."""
     from hedgerow.cli.parsing import Parser
 
-    _, help_text, example = COMMANDS[command]
+    found = find_command(command)
+    assert found is not None
+    _, help_text, example = found
     parser = Parser(prog=f"hedgerow {command}", description=help_text)
     module_of(command).add_arguments(parser)
     more = parser.epilog or ""
@@ -172,7 +192,7 @@ def _dispatch(words: list[str]) -> int:
             print(_usage(), file=sys.stdout if words else sys.stderr)
             return 0 if words else EXIT_USAGE
         case ["--version" | "-V"]:
-            from hedgerow.net.version import VERSION
+            from hedgerow.node.version import VERSION
 
             print(f"hedgerow {VERSION}")
             return 0
@@ -188,7 +208,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _run(command: str, words: list[str]) -> int:
-    if command not in COMMANDS:
+    if find_command(command) is None:
         from hedgerow.cli.mistakes import unknown_command
         from hedgerow.cli.parsing import UsageError
 
@@ -202,9 +222,10 @@ def _run(command: str, words: list[str]) -> int:
 
 
 def _usage() -> str:
-    width = max(map(len, COMMANDS))
+    found = all_commands()
+    width = max(map(len, found))
     lines = ["usage: hedgerow COMMAND [OPTIONS]"]
-    for title, commands in groupby(COMMANDS.items(), lambda item: item[1].group):
+    for title, commands in groupby(found.items(), lambda item: item[1].group):
         lines += ["", f"{title}:", *(f"  hedgerow {name:{width}}  {each.help}" for name, each in commands)]
     end = "hedgerow help COMMAND says more, with examples. hedgerow --version prints the version."
     return "\n".join([*lines, "", end])

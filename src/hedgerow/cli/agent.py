@@ -17,27 +17,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from hedgerow.cli import silence
-from hedgerow.cli.option_values import by, duration, whole
-from hedgerow.cli.parsing import UsageError
-from hedgerow.errors import ConfigError, HedgerowError, reason_of
-from hedgerow.fabric.bridges.topic_line import read_topic_line
-from hedgerow.fabric.topology.events import AgentEvent
-from hedgerow.fabric.topology.plan import Ghosts, Topology, parse_topology
-from hedgerow.fabric.topology.shapes import TOPOLOGIES
-from hedgerow.net import logs
-from hedgerow.net.agent.broker_list import (
+from hedgerow.agent.events import AgentEvent
+from hedgerow.agent.io.broker_list import (
     BrokerEntry,
     check_entries,
     read_entries,
     read_option,
     read_words,
 )
-from hedgerow.net.agent.events import ShellEvent, to_json
-from hedgerow.net.agent.sections import DEFAULT_TOPICS, BridgeSettings, check_sections
-from hedgerow.net.agent.shell import AgentSettings, AgentShell
-from hedgerow.net.eventlog import EventLog
-from hedgerow.net.values import (
+from hedgerow.agent.io.events import ShellEvent, to_json
+from hedgerow.agent.io.sections import DEFAULT_TOPICS, BridgeSettings, check_sections
+from hedgerow.agent.io.shell import AgentSettings, AgentShell
+from hedgerow.agent.plan import Ghosts, Topology, parse_topology
+from hedgerow.agent.shapes import TOPOLOGIES
+from hedgerow.bridges.topic_line import read_topic_line
+from hedgerow.cli import silence
+from hedgerow.cli.option_values import by, duration, whole
+from hedgerow.cli.parsing import UsageError
+from hedgerow.errors import ConfigError, HedgerowError, reason_of
+from hedgerow.node import logs
+from hedgerow.node.eventlog import EventLog
+from hedgerow.node.values import (
     read_directory_path,
     read_node_id,
 )
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_sections(entries, settings.bridges)
     logs.set_up("text", "warning" if arguments.plan else arguments.log_level)
     # The agent connects again and again on purpose, and says itself what that tells.
-    logging.getLogger("hedgerow.net.client.driver").setLevel(logging.ERROR)
+    logging.getLogger("hedgerow.client.driver").setLevel(logging.ERROR)
     if arguments.plan:
         return asyncio.run(show_plan(settings, entries, arguments.mdns))
     writer = EventWriter(arguments.json)
@@ -210,7 +210,7 @@ async def running(
     try:
         shell.start()
         if mdns:
-            from hedgerow.net.agent.discovery import Browser
+            from hedgerow.agent.io.discovery import Browser
 
             browser = Browser(shell.discover)
             await browser.start()

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import hedgerow
+from hedgerow.bridges.commands import RESULT, state_topic
+from hedgerow.bridges.io.files import read_bridges
+from hedgerow.bridges.section import Section, read_section
+from hedgerow.broker.systopics import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
 from hedgerow.cli.parsing import UsageError
+from hedgerow.client.mqtt_bus import MqttBus
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, printable
-from hedgerow.fabric.bridges.commands import RESULT, state_topic
-from hedgerow.fabric.bridges.section import Section, read_section
 from hedgerow.message import Message, Properties
-from hedgerow.mqtt.broker.systopics import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.mqtt.packets import MQTT_5
-from hedgerow.net.bridge_files import read_bridges
-from hedgerow.net.client.mqtt_bus import MqttBus
-from hedgerow.net.values import read_utf8
+from hedgerow.node.values import read_utf8
 
 USAGE = "%(prog)s [URL] new FILE|- | new NAME ADDRESS… -t TOPIC… | del NAME… | list [OPTIONS]"
 EXAMPLES = """\

@@ -23,13 +23,13 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from hedgerow.cli.option_values import topic_name, url, whole
+from hedgerow.client.urls import SCHEMES, Address, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.message import MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
 from hedgerow.mqtt.ids import may_bear
 from hedgerow.mqtt.packets import CONNECT, NEVER_EXPIRES, PUBLISH, SUBSCRIBE
-from hedgerow.net.authority import authority
-from hedgerow.net.client.urls import SCHEMES, Address, parse_url
+from hedgerow.node.authority import authority
 
 T = TypeVar("T")
 
@@ -255,7 +255,7 @@ def _with_multicast_options(arguments: argparse.Namespace, address: Address) -> 
             flags = "--interface, --scope, --ip, --peer and --multicast-key"
             raise ConfigError(f"{flags} are for multicast://, not for {address.scheme.name}://")
         return str(address)
-    from hedgerow.net.multicast.options import read_options
+    from hedgerow.multicast.io.options import read_options
 
     options = read_options(address.host, address.port, address.rest)
     given["peers"] = (*options.peers, *given.get("peers", ()))
@@ -300,13 +300,13 @@ def read_expiry(text: str) -> int:
 
 
 def _read_scope(text: str) -> str:
-    from hedgerow.net.multicast.options import MulticastOptions
+    from hedgerow.multicast.io.options import MulticastOptions
 
     return MulticastOptions(scope=text).scope
 
 
 def _read_peer(text: str) -> str:
-    from hedgerow.net.multicast.options import MulticastOptions
+    from hedgerow.multicast.io.options import MulticastOptions
 
     return MulticastOptions(peers=(text,)).peers[0]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from hedgerow.cli import COMMANDS, make_parser
+from hedgerow.cli import all_commands, make_parser, module_of
 from hedgerow.cli.completion_scripts import (
     ANYTHING,
     DIRECTORY,
@@ -37,14 +37,13 @@ KINDS = {"FILE": FILE, "PATH": FILE, "DIR": DIRECTORY}
 # Values and words that a parser takes as any text, since it is the command that reads them: the module and
 # its table of those that there are.
 VALUES_OF: dict[str, tuple[str, str]] = {
-    "--log-level": ("hedgerow.net.logs", "LEVELS"),
-    "--multicast-scope": ("hedgerow.fabric.multicast.groups", "SCOPES"),
-    "--topology": ("hedgerow.fabric.topology.shapes", "TOPOLOGIES"),
+    "--log-level": ("hedgerow.node.logs", "LEVELS"),
+    "--multicast-scope": ("hedgerow.multicast.groups", "SCOPES"),
+    "--topology": ("hedgerow.agent.shapes", "TOPOLOGIES"),
 }
 WORDS_OF: dict[str, tuple[str, str]] = {"bridge": ("hedgerow.cli.bridge", "COMMANDS")}
 WORDS_AFTER: dict[tuple[str, str], tuple[str, str] | str] = {
     ("bridge", "new"): FILE,
-    ("lab", "run"): ("hedgerow.lab.experiments", "EXPERIMENTS"),
     ("pipeline", "run"): ("hedgerow.cli.pipeline", "JOBS"),
     ("pipeline", "check"): DIRECTORY,
 }
@@ -65,8 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def commands() -> list[Command]:
-    found = [read_command(name) for name in COMMANDS]
-    names = Value(ANYTHING, tuple(COMMANDS))
+    listed = all_commands()
+    found = [read_command(name) for name in listed]
+    names = Value(ANYTHING, tuple(listed))
     return [*found, Command("help", "say more about a command", (), names, {})]
 
 
@@ -81,7 +81,9 @@ def read_command(name: str) -> Command:
         elif words is None:
             words = Value(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
     after = {word: _words_after(each) for (command, word), each in WORDS_AFTER.items() if command == name}
-    return Command(name, COMMANDS[name].help, tuple(options), words or Value(NOTHING), after)
+    added: dict[str, tuple[str, str]] = getattr(module_of(name), "WORDS_AFTER", {})
+    after |= {word: _words_after(each) for word, each in added.items()}
+    return Command(name, all_commands()[name].help, tuple(options), words or Value(NOTHING), after)
 
 
 def _option(action: argparse.Action) -> Option:

@@ -19,7 +19,7 @@ from pathlib import Path
 from hedgerow.cli import up
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
-from hedgerow.net import config
+from hedgerow.node import config
 
 EXAMPLES = """\
 examples:

@@ -20,13 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from hedgerow.cli import checks
+from hedgerow.cli.checks import OK, PROBLEM, STATES, WARNING, Finding
 from hedgerow.errors import ConfigError, HedgerowError, counted, printable, reason_of
 from hedgerow.extras import install_command
-from hedgerow.net import checks
-from hedgerow.net.checks import OK, PROBLEM, STATES, WARNING, Finding
-from hedgerow.net.config import NODE, Config, kind_of, load_config
-from hedgerow.net.programs import find_program
-from hedgerow.net.version import VERSION
+from hedgerow.node.config import NODE, Config, kind_of, load_config
+from hedgerow.node.programs import find_program
+from hedgerow.node.version import VERSION
 
 PATIENCE_S = 3.0
 JAVA_S = 10.0  # a Java that was not used for a while takes seconds to answer
@@ -43,7 +43,6 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "dash": ("the dashboard updates itself in place", ("django_htmx",)),
     "spark": ("hedgerow pipeline", ("pyspark", "pyarrow", "pandas", "numpy")),
     "lake": ("hedgerow pipeline run --form delta or iceberg", ("deltalake", "pyiceberg")),
-    "lab": ("pictures in the reports of hedgerow lab", ("matplotlib",)),
 }
 """Extra → (what it is for, the modules that it brings)."""
 

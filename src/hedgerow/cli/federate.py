@@ -14,9 +14,9 @@ from functools import partial
 
 from hedgerow.cli import up
 from hedgerow.cli.parsing import UsageError
-from hedgerow.net import config
-from hedgerow.net.federation.config import FederationConfig
-from hedgerow.net.server import Server
+from hedgerow.federation.config import FederationConfig
+from hedgerow.node import config
+from hedgerow.node.server import Server
 
 EXAMPLES = """\
 examples:

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from hedgerow.cli import COMMANDS
+from hedgerow.cli import all_commands
 from hedgerow.cli.parsing import UsageError
 
 # How argparse says it → how we do; {0} is the argument, {1} what the parentheses found.
@@ -63,17 +63,19 @@ def with_hint(error: Exception) -> str:
 def _example(words: Sequence[str]) -> str | None:
     """For the command that was meant."""
     command = words[1] if words[:1] == ["help"] and len(words) > 1 else words[0] if words else ""
-    if command in COMMANDS:
-        return COMMANDS[command].example
-    meant = _OTHER_COMMANDS.get(command) or nearest(command, COMMANDS) or "demo"
-    return COMMANDS[meant].example if meant in COMMANDS else f"hedgerow {meant}"
+    known = all_commands()
+    if command in known:
+        return known[command].example
+    meant = _OTHER_COMMANDS.get(command) or nearest(command, known) or "doctor"
+    return known[meant].example if meant in known else f"hedgerow {meant}"
 
 
 def unknown_command(word: str) -> str:
+    known = all_commands()
     if word.startswith("-"):
-        return f"there is no option {word}; options go behind a command: {', '.join(COMMANDS)}"
-    found = _OTHER_COMMANDS.get(word) or nearest(word, COMMANDS)
-    hint = f"did you mean {found}?" if found else f"there are {', '.join(COMMANDS)}"
+        return f"there is no option {word}; options go behind a command: {', '.join(known)}"
+    found = _OTHER_COMMANDS.get(word) or nearest(word, known)
+    hint = f"did you mean {found}?" if found else f"there are {', '.join(known)}"
     return f"there is no command {word}; {hint}"
 
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hedgerow.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
-from hedgerow.net.values import INFINITE, Read, duration_within, in_range
+from hedgerow.node.values import INFINITE, Read, duration_within, in_range
 from hedgerow.topics import validate_filter, validate_name
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hedgerow.cli.option_values import whole
 from hedgerow.errors import ConfigError
-from hedgerow.net.passwords import ITERATIONS, MAX_ITERATIONS, delete_user, set_password
+from hedgerow.node.passwords import ITERATIONS, MAX_ITERATIONS, delete_user, set_password
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,16 +21,16 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.cli import client_options
+from hedgerow.cli import added_commands, client_options
 from hedgerow.cli.long_runs import signals_as_exceptions
-from hedgerow.cli.option_values import broker_url, duration, positive, real, whole
+from hedgerow.cli.option_values import broker_url, duration, real, whole
 from hedgerow.cli.parsing import UsageError
+from hedgerow.cli.progress_line import ProgressLine
+from hedgerow.cli.stop_signals import StopSignals
+from hedgerow.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.errors import ConfigError
-from hedgerow.journal.files import is_journal
-from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
-from hedgerow.net.journal_config import read_filter
-from hedgerow.net.progress_line import ProgressLine
-from hedgerow.net.stop_signals import StopSignals
+from hedgerow.journal.config import read_filter
+from hedgerow.journal.io.files import is_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,6 @@ JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
 MAX_EVERY_S = 86_400
 MAX_ROWS_PER_BATCH = 1_000_000_000
 MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
-MAX_DEMO_S = 3_600
 OPTION_FLAGS = {
     "startingPosition": "--start",
     "startingTime": "--start",
@@ -55,21 +54,29 @@ examples:
   hedgerow pipeline run ingest hot --journal 'journals/*' --tables tables --broker mqtt://house
   hedgerow pipeline run --master spark://10.0.0.7:7077 --journal /srv/journals/north --tables /srv/tables
   hedgerow pipeline report --tables tables --results results
-  hedgerow pipeline demo
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "hedgerow pipeline COMMAND [OPTIONS]"
-    lines = ["commands:", *(f"  {text}" for _, text in COMMANDS.values()), "", EXAMPLES]
-    parser.epilog = "\n".join(lines)
-    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help=f"one of: {', '.join(COMMANDS)}")
+    texts = [text for _, text in COMMANDS.values()] + [each.HELP for each in _added().values()]
+    parser.epilog = "\n".join(["commands:", *(f"  {text}" for text in texts), "", EXAMPLES])
+    names = [*COMMANDS, *_added()]
+    parser.add_argument("command", metavar="COMMAND", choices=names, help=f"one of: {', '.join(names)}")
     parser.add_argument("words", metavar="WORD", nargs="*", help="what the command is about")
     _add_spark_arguments(parser)
     _add_run_arguments(parser)
     _add_other_arguments(parser)
-    _add_sweep_arguments(parser)
+    for each in _added().values():
+        each.add_arguments(parser)
+
+
+def _added() -> dict[str, Any]:
+    """The modules of commands that other packages add to `hedgerow pipeline`."""
+    prefix = "pipeline."
+    found = added_commands().items()
+    return {name.removeprefix(prefix): module for name, module in found if name.startswith(prefix)}
 
 
 def _add_spark_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,33 +182,20 @@ def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", metavar="N", type=whole(1), default=2, help="worker processes (2)")
     add("--cores", metavar="N", type=whole(1), default=1, help="of each worker (1)")
     add("--memory", type=_read_memory, metavar="SIZE", default="1g", help="of each worker (1g)")
-    add = parser.add_argument_group("demo").add_argument
-    add("--seconds", metavar="N", type=positive(MAX_DEMO_S), default=60.0, help="of farm traffic (60)")
-
-
-def _add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("sweep", "which runs of the simulator are made").add_argument
-    add(
-        "--set",
-        type=_read_grid_line,
-        metavar="NAME=V,V…",
-        action="append",
-        default=[],
-        help="a parameter and its values",
-    )
-    add("--grid", metavar="FILE", type=Path, help="parameters and seeds (TOML); --set goes before")
-    add("--seeds", metavar="N", type=whole(1), help="runs of each point (1)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start, _ = COMMANDS[arguments.command]
     if arguments.words and arguments.command not in ("run", "check"):
         raise UsageError(f'what is "{arguments.words[0]}"? {arguments.command} takes options alone')
     if arguments.command != "check":
         from hedgerow.pipeline.session import need_spark
 
         need_spark()
-    return start(arguments)
+    if arguments.command in COMMANDS:
+        start, _ = COMMANDS[arguments.command]
+        return start(arguments)
+    with signals_as_exceptions():
+        return int(_added()[arguments.command].run(arguments, lambda: _spark(arguments), Teller()))
 
 
 # The commands
@@ -221,7 +215,8 @@ def run_jobs(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    from hedgerow.lab.pipeline_report import write_report
+    from hedgerow.pipeline.report.report import report
+    from hedgerow.pipeline.report.sections import added_sections
 
     if arguments.tables is None and not arguments.results:
         raise ConfigError("a report is about --tables DIR, --results DIR, or both")
@@ -229,29 +224,16 @@ def run_report(arguments: argparse.Namespace) -> int:
         if not Path(place).is_dir():
             raise ConfigError(f"{place}: there is no such directory")
     with signals_as_exceptions(), _spark(arguments) as spark:
-        path = write_report(spark, arguments.tables, arguments.results, arguments.out, arguments.form)
+        path = report(
+            spark,
+            arguments.tables,
+            arguments.results,
+            out=arguments.out,
+            experiments=added_sections(),
+            form=arguments.form,
+        )
     print(f"report: {path}")
     return 0
-
-
-def run_sweep(arguments: argparse.Namespace) -> int:
-    from hedgerow.lab import sweep
-    from hedgerow.lab.figures import text_table
-
-    if arguments.tables is None:
-        raise ConfigError("where does the result go? Give --tables DIR")
-    sweep.check_points(point.parameters for point in sweep.points_of(arguments))
-    with signals_as_exceptions(), _spark(arguments) as spark:
-        print(text_table(sweep.run_sweep(spark, arguments.tables, arguments)))
-    return 0
-
-
-def run_demo(arguments: argparse.Namespace) -> int:
-    from hedgerow.cli.pipeline_demo import run
-
-    with signals_as_exceptions():
-        out = arguments.out or Path("pipeline-demo")
-        return run(arguments.seconds, out, lambda: _spark(arguments), Teller())
 
 
 def run_cluster(arguments: argparse.Namespace) -> int:
@@ -290,8 +272,6 @@ def run_check(arguments: argparse.Namespace) -> int:
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "run": (run_jobs, f"run [JOB…]   carry out jobs: {', '.join(JOBS)} (default: all)"),
     "report": (run_report, "report       the tables and the lab's experiments as one HTML file"),
-    "sweep": (run_sweep, "sweep        run the simulator for many parameters, spread over the executors"),
-    "demo": (run_demo, "demo         a farm's traffic, all jobs over it, and the report"),
     "cluster": (run_cluster, "cluster      a Spark master and workers on this machine, to try one"),
     "check": (run_check, "check DIR…   look for damage in journals"),
 }
@@ -305,13 +285,6 @@ def _read_spark_setting(text: str) -> tuple[str, str]:
     if not equals or not key.startswith("spark."):
         raise ConfigError(f'"{text}" is not KEY=VALUE such as spark.executor.memory=2g')
     return key, value
-
-
-def _read_grid_line(text: str) -> tuple[str, list[str]]:
-    name, _, values = text.partition("=")
-    if not name or not values:
-        raise ConfigError(f'"{text}" is not NAME=VALUE,VALUE such as redundancy=1,2,3')
-    return name, values.split(",")
 
 
 def _read_memory(text: str) -> str:

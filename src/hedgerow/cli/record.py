@@ -15,15 +15,15 @@ from pathlib import Path
 
 from hedgerow.cli import client_options
 from hedgerow.cli.option_values import broker_url, by, whole
+from hedgerow.cli.progress_line import ProgressLine
+from hedgerow.client.dial import TlsOptions
+from hedgerow.client.urls import BROKER_SCHEMES, Address, parse_url
 from hedgerow.errors import ConfigError
+from hedgerow.journal.config import JournalConfig, read_filter, read_filters, read_max_age, read_max_bytes
+from hedgerow.journal.io.recorder import Recorder, RecorderOptions
 from hedgerow.mqtt.packets import NEVER_EXPIRES
-from hedgerow.net import logs
-from hedgerow.net.client.dial import TlsOptions
-from hedgerow.net.client.urls import BROKER_SCHEMES, Address, parse_url
-from hedgerow.net.journal_config import JournalConfig, read_filter, read_filters, read_max_age, read_max_bytes
-from hedgerow.net.progress_line import ProgressLine
-from hedgerow.net.recorder import Recorder, RecorderOptions
-from hedgerow.net.values import read_directory_path
+from hedgerow.node import logs
+from hedgerow.node.values import read_directory_path
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from typing import Any
 import hedgerow
 from hedgerow.cli.client_options import in_thread
 from hedgerow.cli.sub import Batches
+from hedgerow.client.sensor_bus import SensorBus
 from hedgerow.errors import ConfigError, RefusedError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.net.client.sensor_bus import SensorBus
 from hedgerow.topics import matches, split_shared, validate_filter
 
 Subscribe = Callable[[str], hedgerow.Subscription]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import hedgerow
 from hedgerow.cli.client_options import Target
+from hedgerow.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.journal import Writer
 from hedgerow.message import Message
-from hedgerow.net.client.urls import BROKER_SCHEMES, parse_url
 
 TRANSPORT = "subscriber"  # by which the pipeline knows such a journal
 

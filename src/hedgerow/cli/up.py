@@ -22,14 +22,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from hedgerow.cli.notify import ServiceManager
 from hedgerow.cli.parsing import UsageError
+from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.errors import ConfigError
-from hedgerow.net import config, logs
-from hedgerow.net.broker_urls import is_unspecified
-from hedgerow.net.notify import ServiceManager
-from hedgerow.net.server import Server
-from hedgerow.net.sockets import HTTP_SCHEMES
-from hedgerow.net.stop_signals import StopSignals
+from hedgerow.node import config, logs
+from hedgerow.node.broker_urls import is_unspecified
+from hedgerow.node.server import Server
+from hedgerow.node.sockets import HTTP_SCHEMES
 from hedgerow.rates import is_loopback
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ removes old segments, `check` says what is damaged. Writing needs nothing beside
 pyarrow and numpy, which come with an extra.
 """
 
-from hedgerow.journal.check import Report, check
 from hedgerow.journal.columns import COLUMNS, schema
-from hedgerow.journal.files import committed_positions, store_committed
-from hedgerow.journal.reader import Reader
-from hedgerow.journal.retention import Removed, retain
-from hedgerow.journal.scan import Gap
-from hedgerow.journal.writer import BufferFullError, Writer
+from hedgerow.journal.io.check import Report, check
+from hedgerow.journal.io.files import committed_positions, store_committed
+from hedgerow.journal.io.reader import Reader
+from hedgerow.journal.io.retention import Removed, retain
+from hedgerow.journal.io.scan import Gap
+from hedgerow.journal.io.writer import BufferFullError, Writer
 
 __all__ = [
     "COLUMNS",

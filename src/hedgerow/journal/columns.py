@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
-from hedgerow.journal.frame import NO_TIME, RUN_FIELDS, Frame
+from hedgerow.journal.io.frame import NO_TIME, RUN_FIELDS, Frame
 from hedgerow.topics import matches
 
 COLUMNS = (

@@ -4,7 +4,7 @@ Between brokers the id of a message travels as the user property `hedgerow-id`, 
 PUBLISH. Who connects to another says `hedgerow-node` in CONNECT, with its own name, and a broker of ours
 tells its own in CONNACK. A bridge says `hedgerow-bridge` too, with the bridge's name, by which people tell it
 from clients that give ids. A retained message has the time of its publication, `hedgerow-time`, and one that
-comes late says for how many seconds it has been around, `hedgerow-age`. `mqtt/broker/ids.py` says what a
+comes late says for how many seconds it has been around, `hedgerow-age`. `broker/ids.py` says what a
 broker makes of all that. To brokers that know none of it these are user properties as any, and pass with the
 message.
 """

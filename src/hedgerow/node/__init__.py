@@ -1,1 +1,1 @@
-"""A node: machines of `mqtt` and `fabric` put together, without sockets."""
+"""The asyncio shell: sockets, TLS, WebSocket, HTTP, files and the store, around the machines."""

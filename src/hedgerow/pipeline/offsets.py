@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from hedgerow.errors import HedgerowError, StoreError
 from hedgerow.journal import Reader
-from hedgerow.journal.files import is_journal
+from hedgerow.journal.io.files import is_journal
 from hedgerow.pipeline.options import EARLIEST, LATEST, ReadOptions, is_position
 
 VERSION = 1

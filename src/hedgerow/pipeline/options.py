@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
+from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.journal import COLUMNS
-from hedgerow.net.client.urls import parse_url
 from hedgerow.topics import split_shared, validate_filter
 
 ALL_COLUMNS = ("journal", *COLUMNS)

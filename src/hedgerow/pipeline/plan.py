@@ -27,8 +27,8 @@ from pyspark.sql import functions as sql
 
 import hedgerow
 from hedgerow.errors import ConnectError, HedgerowError, TopicError, reason_of
-from hedgerow.fabric.hot.plan import MAX_PLAN_TOPICS, Plan
-from hedgerow.fabric.hot.plan_codec import encode_plan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
+from hedgerow.hot.plan_codec import encode_plan
 from hedgerow.message import Message, Properties
 from hedgerow.pipeline.jobs.hot import MAX_AHEAD_S, registries
 from hedgerow.topics import validate_name

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from hedgerow.client.bus import Bus, StateChange
+from hedgerow.client.connect import Connecting, connect
+from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConnectError, HedgerowError, RefusedError, TopicError
 from hedgerow.message import MessageId
-from hedgerow.net.client.bus import Bus, StateChange
-from hedgerow.net.client.connect import Connecting, connect
-from hedgerow.net.client.urls import parse_url
 from hedgerow.pipeline.options import WriteOptions
 from hedgerow.topics import validate_name
 

@@ -17,19 +17,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hedgerow.bridges.commands import RESULT
+from hedgerow.bridges.section import read_section
+from hedgerow.broker import systopics
+from hedgerow.broker.mobility import is_reserved
+from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError, HedgerowError, TopicError, printable
-from hedgerow.fabric.bridges.commands import RESULT
-from hedgerow.fabric.bridges.section import read_section
 from hedgerow.message import Message
-from hedgerow.mqtt.broker import systopics
-from hedgerow.mqtt.broker.mobility import is_reserved
-from hedgerow.mqtt.broker.port import Port
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import validate_name
 from hedgerow.web import view
 
 if TYPE_CHECKING:
-    from hedgerow.net.server import Server
+    from hedgerow.node.server import Server
 
 logger = logging.getLogger(__name__)
 

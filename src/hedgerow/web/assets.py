@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hedgerow.net.http import Response
+from hedgerow.node.http import Response
 
 if TYPE_CHECKING:
-    from hedgerow.net.http import Handler, Request
+    from hedgerow.node.http import Handler, Request
 
 logger = logging.getLogger(__name__)
 

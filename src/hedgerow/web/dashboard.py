@@ -17,10 +17,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from hedgerow.broker.port import Port
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.port import Port
-from hedgerow.net import status
-from hedgerow.net.http import ELSEWHERE, Response, refusal
+from hedgerow.node import status
+from hedgerow.node.http import ELSEWHERE, Response, refusal
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import actions, assets, frame
 from hedgerow.web.fabric import Fabric
@@ -45,10 +45,10 @@ from hedgerow.web.view import LIVE, LOG_IN, LOG_OUT, PAUSE, View, Viewer, WatchV
 from hedgerow.web.watches import Watches
 
 if TYPE_CHECKING:
-    from hedgerow.mqtt.broker.routes import Route
-    from hedgerow.mqtt.broker.session import Session
-    from hedgerow.net.http import Request
-    from hedgerow.net.server import Server
+    from hedgerow.broker.routes import Route
+    from hedgerow.broker.session import Session
+    from hedgerow.node.http import Request
+    from hedgerow.node.server import Server
 
 logger = logging.getLogger(__name__)
 

@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from hedgerow.broker.session import Session
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.session import Session
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
-from hedgerow.net.status import status_topic
+from hedgerow.node.status import status_topic
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
 from hedgerow.web.fabric import Event
 from hedgerow.web.view import MAX_ROWS, MAX_SEARCH, ClientRow, RetainedRow, SubscriptionRow, Viewer
 
 if TYPE_CHECKING:
-    from hedgerow.net.server import Server
+    from hedgerow.node.server import Server
 
 SLICE_S = 0.004
 MAX_SCAN_S = 0.05  # of the loop's time, for one request; a page that is looked at asks each second

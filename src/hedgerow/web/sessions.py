@@ -27,13 +27,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hedgerow.net.addresses import is_own_name
-from hedgerow.net.authority import host_and_port
+from hedgerow.node.addresses import is_own_name
+from hedgerow.node.authority import host_and_port
 from hedgerow.rates import site_of
 
 if TYPE_CHECKING:
-    from hedgerow.net.http import Request
-    from hedgerow.net.server import Server
+    from hedgerow.node.http import Request
+    from hedgerow.node.server import Server
 
 SESSION_COOKIE = "hedgerow-session"
 LOG_IN_COOKIE = "hedgerow-login"

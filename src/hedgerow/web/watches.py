@@ -18,16 +18,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hedgerow.broker.port import Port
+from hedgerow.broker.systopics import COMMAND_TOPICS
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
-from hedgerow.mqtt.broker.port import Port
-from hedgerow.mqtt.broker.systopics import COMMAND_TOPICS
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
 from hedgerow.web.local import Scan
 from hedgerow.web.view import MAX_FILTER, MessageRow, WatchView
 
 if TYPE_CHECKING:
-    from hedgerow.net.server import Server
+    from hedgerow.node.server import Server
 
 MAX_WATCHES = 20
 MAX_WATCHES_OF_ONE = 5  # of one viewer, who may have as many tabs

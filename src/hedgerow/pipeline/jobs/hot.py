@@ -1,4 +1,4 @@
-"""Hot topics of the whole network: the brokers' algorithm (`fabric/hot`) on what was journalled.
+"""Hot topics of the whole network: the brokers' algorithm (`hot`) on what was journalled.
 
 Input: `broker`, `topic` and `received_at` of journal rows or of bronze. Output of `topic_counts`:
 
@@ -37,7 +37,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
 from hedgerow.errors import ConfigError
-from hedgerow.fabric.hot.window import MAX_PERIODS, MAX_TOPIC_LENGTH, MICROSECONDS
+from hedgerow.hot.window import MAX_PERIODS, MAX_TOPIC_LENGTH, MICROSECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -155,7 +155,7 @@ def _with_overall(rows: DataFrame) -> DataFrame:
 
 
 def _slot_counts(events: DataFrame, length: int, period: int, late_s: float) -> DataFrame:
-    """`events` of each slot. As in `fabric/hot/window.py` slots end at calculations and Y.time before them.
+    """`events` of each slot. As in `hot/window.py` slots end at calculations and Y.time before them.
 
     `slot_at` is the last microsecond before the slot's end: so a slot whose end is that of a window is in
     it, though Spark's windows are without their end, and with it the slot's events of that very moment.

@@ -1,5 +1,5 @@
-"""By which names the lab writes its journals (`lab/journals.py`, which says what is in them) and the report
-finds what they hold."""
+"""By which names the lab writes its journals (`hedgerow_workshop/lab/journals.py` says what is in them) and
+the report finds what they hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What became of every publication of the lab's runs, from their journals.
 
-A run of the lab leaves a journal (`hedgerow.lab.journals` has its rows): who is due what, what was published,
-what arrived. `deliveries` has a row for each publication and each subscriber that was due it or got it:
+A run of the lab leaves a journal (`hedgerow_workshop.lab.journals` has its rows): who is due what, what was
+published, what arrived. `deliveries` has a row for each publication and each subscriber that was due it or
+got it:
 
 | column | |
 | --- | --- |

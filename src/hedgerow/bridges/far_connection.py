@@ -1,0 +1,246 @@
+"""The connection of a bridge to its far broker, handled by this node's broker as one more connection.
+
+To what any dialled connection is (`broker/dialled.py`) this class adds what a bridge is: the names of
+topics on the other side (the section's topic lines), the subscriptions there, and its dealings with a foreign
+broker, which gives no ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
+from hedgerow.bridges.foreign import Foreign
+from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
+from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
+from hedgerow.broker.connection import State
+from hedgerow.broker.dialled import DialledConnection
+from hedgerow.broker.handle_connect import become_peer
+from hedgerow.broker.ids import Inbound
+from hedgerow.broker.routes import Route
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.ids import BRIDGE_PROPERTY, NODE_PROPERTY
+from hedgerow.mqtt.packets import (
+    MQTT_5,
+    NEVER_EXPIRES,
+    Connack,
+    Connect,
+    Publish,
+    Subscription,
+    Will,
+)
+from hedgerow.mqtt.reasons import FAILURE
+
+if TYPE_CHECKING:
+    from hedgerow.bridges.bridge import Bridge
+
+LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
+
+
+class FarConnection(DialledConnection):
+    __slots__ = ("bridge", "foreign", "has_identifiers", "may_be_told", "retains")
+
+    def __init__(self, bridge: Bridge, now: float, address: str) -> None:
+        section = bridge.section
+        super().__init__(
+            bridge.broker, now, address, "bridge", section.probe_interval_s, section.probe_misses
+        )
+        self.bridge = bridge
+        self.protocol_version = bridge.version
+        self.retains = section.bridge_outgoing_retain
+        self.foreign: Foreign | None = None  # where the far broker gives no ids
+        self.has_identifiers = False  # of subscriptions
+        self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
+        self.open()
+
+    # CONNECT and CONNACK
+
+    def connect_packet(self) -> Connect:
+        section, node_id = self.bridge.section, self.broker.node_id
+        limits = self.broker.limits
+        properties: Properties = {}
+        if self.protocol_version == MQTT_5:
+            properties = {
+                # Said, though we take more: Mosquitto (2.0.11) has only 20 in flight to who says nothing.
+                "receive_maximum": limits.receive_maximum,
+                "maximum_packet_size": limits.packet_bytes,
+                "user_property": ((NODE_PROPERTY, node_id), (BRIDGE_PROPERTY, section.name)),
+            }
+            if not section.cleansession:
+                age_s = int(section.queue_age_s)
+                properties["session_expiry_interval"] = age_s if 0 < age_s < NEVER_EXPIRES else NEVER_EXPIRES
+        will = None
+        if section.notifications and not section.notifications_local_only:
+            will = Will(section.notification_topic_on(node_id), b"0", 1, True)
+        password = section.remote_password
+        return Connect(
+            section.remote_clientid_on(node_id),
+            self.protocol_version,
+            section.cleansession,
+            section.keepalive_interval_s,
+            section.remote_username,
+            password.encode() if password is not None else None,
+            will,
+            properties,
+            is_bridge=section.try_private and self.protocol_version < MQTT_5,
+        )
+
+    def handle_accepted(self, packet: Connack) -> None:
+        if self.far_node == self.broker.node_id:
+            self.bridge.handle_self(self)
+            return
+        self._establish(packet)
+        self.subscribe()
+        self.bridge.handle_connected(self)
+
+    def handle_refused(self, reason_code: int, reason: str) -> None:
+        self.bridge.handle_refused(self, reason_code, reason)
+
+    def _establish(self, packet: Connack) -> None:
+        section = self.bridge.section
+        if self.protocol_version == MQTT_5:
+            become_peer(self)
+            if self.far_node is None:
+                self.short_path = FOREIGN_SHORT_PATH
+        else:
+            self.inbound = Inbound()
+            self.short_path = OTHER_SHORT_PATH
+        self.foreign = self.bridge.find_foreign(self.carries_ids) if self.far_node is None else None
+        self.retains = self.retains and bool(packet.properties.get("retain_available", 1))
+        available = packet.properties.get("subscription_identifier_available", 1)
+        self.has_identifiers = (
+            self.protocol_version == MQTT_5 and self.foreign is not None and bool(available)
+        )
+        self.bind(self.bridge.session, packet, section.bridge_max_packet_size)
+
+    def subscribe(self) -> None:
+        """What is to come in, and by the way what is no longer to."""
+        if self.foreign is not None:
+            # First, and with a word of ours behind it: the others stamp for us what comes from here on.
+            self.foreign.connected(self)
+            is_mqtt_5 = self.protocol_version == MQTT_5
+            control = Subscription(CONTROL_FILTER, 1, retain_as_published=is_mqtt_5)
+            self.subscribe_there([control], CONTROL_IDENTIFIER if self.has_identifiers else 0)
+            self.foreign.serve()
+        lines = self.bridge.section.topics
+        wanted = [self._subscription(line.remote_filter, line.qos) for line in lines if line.is_in]
+        filters = {each.topic_filter for each in wanted}
+        unwanted = [line.remote_filter for line in lines if line.remote_filter not in filters]
+        if unwanted and not self.is_first and self.bridge.section.bridge_attempt_unsubscribe:
+            self.unsubscribe_there(unwanted)
+        if wanted:
+            self.subscribe_there(wanted)
+
+    def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
+        answers = zip(answered, codes, strict=False)
+        refused = [each.topic_filter for each, code in answers if code >= FAILURE]
+        self.bridge.handle_subscribed(self, answered, refused)
+
+    def unsubscribe(self, kept: Collection[str] = ()) -> None:
+        """Nothing more is to come in but what is kept: the bridge is about to end."""
+        unwanted = [each for each in self.bridge.filters_there() if each not in kept]
+        if unwanted and self.is_connected:
+            self.unsubscribe_there(unwanted)
+
+    def _subscription(self, topic_filter: str, qos: int) -> Subscription:
+        if self.protocol_version < MQTT_5:
+            return Subscription(topic_filter, qos)
+        # A broker that gives ids may repeat what it retains, which is how missed changes are made up for.
+        # From others it would be new each time, so that only a new subscription gets it (§3.8.3.1).
+        retain_handling = 0 if self.far_node is not None else 1
+        return Subscription(topic_filter, qos, True, True, retain_handling)
+
+    # Topics and messages
+
+    def takes_run(self, messages: Sequence[Message]) -> bool:
+        return self.foreign is None or self.foreign.enter_run(messages)
+
+    def name_on_wire(self, topic: str) -> bytes | None:
+        if self.foreign is not None and not self.foreign.is_simple:
+            return None  # Each message has to be asked about.
+        name = self.bridge.name_there(topic)
+        return name.encode() if name is not None else None
+
+    def has_name_for(self, topic: str) -> bool:
+        return self.bridge.name_there(topic) is not None
+
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        if self.foreign is not None:
+            self.foreign.note_run(origin, epoch, sequences)
+
+    def name_here(self, topic: str) -> str | None:
+        name = self.bridge.name_here(topic)
+        if name is None or name.startswith(LOCAL_ONLY):
+            return None
+        if self.foreign is not None and is_control(name):
+            return None
+        username, session = self.bridge.section.local_username, self.bridge.session
+        if username is not None and not self.broker.access.may_write(username, session.client_id, name):
+            return None
+        return name
+
+    def encode_publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int = 0,
+        dup: bool = False,
+        may_alias: bool = True,
+    ) -> bytes | None:
+        """`HELD`: it counts as sent, and leaves later (`send_later`) if the far broker needs it."""
+        topic = self.bridge.name_there(message.topic)
+        if topic is None:
+            return None
+        retain = retain and self.retains
+        if self.carries_ids:
+            data = self._encode_identified(message, qos, retain, (), packet_id, dup, topic)
+        else:
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"", topic)
+        if not self.has_room_for(data):
+            return None
+        if self.foreign is not None:
+            return self.foreign.send(message, topic, data, qos, packet_id)
+        return data
+
+    def send_later(self, data: bytes, qos: int) -> None:
+        """A packet that was held, whose delivery is in flight since it was encoded."""
+        if qos == 2 and self.session is not None:
+            self.broker.durability.send_exactly_once(self, self.session, data)
+        else:
+            self.send(data)
+
+    def take_message(self, message: Message, route: Route, packet_id: int) -> None:
+        if self.foreign is not None:
+            self.foreign.receive_message(message, route, packet_id, self.may_be_told)
+        else:
+            super().take_message(message, route, packet_id)
+
+    def handle_control(self, packet: Publish) -> bool:
+        """What bridges at this broker tell each other."""
+        if self.foreign is None or not is_control(packet.topic):
+            return False
+        # Mosquitto sends it again for each other filter that matches, such as "#". A stamp that came twice
+        # would wait for the next message that is alike, and give it the id of the first.
+        identifiers = packet.properties.get("subscription_identifier", ())
+        if not self.has_identifiers or CONTROL_IDENTIFIER in identifiers:
+            self.foreign.receive_control(packet.topic, packet.payload)
+        return True
+
+    # The end
+
+    def leave(self, reason: str, is_for_good: bool) -> None:
+        if self.is_connected:
+            self.bridge.notify_there(b"0")
+            if self.foreign is not None:
+                self.publish_there(self.foreign.stamps.attendance.will)
+        super().leave(reason, is_for_good and not self.bridge.section.cleansession)
+
+    def end(self, reason: str, with_will: bool = True) -> None:
+        was_closed = self.state is State.CLOSED
+        super().end(reason, with_will)
+        if not was_closed:
+            self.bridge.handle_end(self, reason)

@@ -1,0 +1,158 @@
+"""The short paths of a bridge's connection: which packets need no codec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.broker.handle_publish import accept
+from hedgerow.broker.peers import (
+    MAX_ID_BYTES,
+    MAX_RUN,
+    RUN_WORK,
+    IdentifiedRun,
+    pass_on_run,
+    publish_identified,
+)
+from hedgerow.broker.runs import PUBLISH_AT_LEAST_ONCE, accept_run, most_in_a_row, read_run
+from hedgerow.broker.short_path import PUBLISH_AT_MOST_ONCE, SHORT_PATH, count_received
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.packets import PUBLISH
+
+if TYPE_CHECKING:
+    from hedgerow.bridges.far_connection import FarConnection
+    from hedgerow.broker.broker import Broker
+
+# What needs the codec comes the long way; acknowledgements are the same in all.
+OTHER_SHORT_PATH: dict[int, Any] = {
+    first: short for first, short in SHORT_PATH.items() if first >> 4 != PUBLISH
+}
+
+
+def publish_born(connection: FarConnection, data: bytes, position: int, body: int, stop: int) -> int:
+    """PUBLISH at QoS 0 from a broker that gives no ids, while this is the only bridge there, and all that
+    follow to the same topic."""
+    foreign = connection.foreign
+    if foreign is None or not foreign.is_simple:
+        return 0
+    found = publish_identified(connection, data, position, body, stop)
+    if found or stop - body < 3:
+        return found
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    if topic_end >= stop or data[topic_end]:
+        return 0
+    return publish_born_row(connection, data, position, body, stop, topic_end, topic_end + 1)
+
+
+def publish_born_row(
+    connection: FarConnection,
+    data: bytes,
+    position: int,
+    body: int,
+    stop: int,
+    topic_end: int,
+    payload_at: int,
+) -> int:
+    """PUBLISH packets at QoS 0 with one topic and the same properties, which end at `payload_at`."""
+    broker, foreign = connection.broker, connection.foreign
+    route = connection.route_for(data[body + 2 : topic_end])
+    if route is None or foreign is None or not foreign.is_simple:
+        return 0
+    payloads, largest, row_end = _read_row(connection, data, position, body, stop, data[body:payload_at])
+    ids = foreign.stamps.next_run(len(payloads), broker.now)
+    if ids is None:
+        return 0
+    _note_known(broker, *ids)
+    count_received(connection, len(payloads), row_end - position)
+    broker.work += RUN_WORK + len(payloads)
+    if connection.inbound is not None:
+        connection.inbound.published += len(payloads)
+    pass_on_run(connection, route, IdentifiedRun(*ids, payloads, largest + MAX_ID_BYTES))
+    return row_end
+
+
+def _note_known(broker: Broker, origin: str, epoch: int, sequences: range) -> None:
+    """What comes back by another link has been here."""
+    life = broker.duplicates.life(origin, epoch)
+    for sequence in sequences:
+        life.seen(sequence)
+
+
+def _read_row(
+    connection: FarConnection, data: bytes, position: int, body: int, stop: int, head: bytes
+) -> tuple[list[bytes], int, int]:
+    """Packets in a row whose bodies begin like this: their payloads, the largest's size, and the end."""
+    end, limit = len(data), connection.broker.limits.packet_bytes
+    payloads: list[bytes] = []
+    largest = 0
+    while True:
+        payloads.append(data[body + len(head) : stop])
+        largest = max(largest, stop - body - len(head))
+        position = stop
+        if len(payloads) >= MAX_RUN or end - position < 3 or data[position] != PUBLISH_AT_MOST_ONCE:
+            break
+        length = data[position + 1]
+        body = position + 2
+        if length >= 0x80:
+            if not 0 < data[position + 2] < 0x80:
+                break  # three bytes, or more than needed (MQTT-1.5.5-1)
+            length = length & 0x7F | data[position + 2] << 7
+            body += 1
+        stop = body + length
+        if stop > end or stop - position > limit or length < len(head) or not data.startswith(head, body):
+            break
+    return payloads, largest, position
+
+
+def publish_born_at_least_once(
+    connection: FarConnection, data: bytes, position: int, body: int, stop: int
+) -> int:
+    """The same at QoS 1, without DUP and RETAIN, and all that follow to the same topic."""
+    if stop - body < 5:
+        return 0
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    if topic_end + 3 > stop or data[topic_end + 2]:
+        return 0
+    return publish_born_run(connection, data, position, body, stop, topic_end, b"\0")
+
+
+def publish_born_run(
+    connection: FarConnection,
+    data: bytes,
+    position: int,
+    body: int,
+    stop: int,
+    topic_end: int,
+    properties: bytes,
+) -> int:
+    """PUBLISH packets at QoS 1 to one topic, which all have these properties, with their length."""
+    broker, foreign = connection.broker, connection.foreign
+    route = connection.route_for(data[body + 2 : topic_end])
+    if route is None or foreign is None or not foreign.is_simple:
+        return 0
+    most = most_in_a_row(connection, route)
+    name = data[body:topic_end]
+    packet_ids, payloads = read_run(connection, data, body, stop, name, properties, max(most, 1))
+    ids = foreign.stamps.next_run(len(packet_ids), broker.now) if packet_ids else None
+    if ids is None:
+        return 0
+    origin, epoch, sequences = ids
+    foreign.note_run(origin, epoch, sequences)
+    messages = [
+        Message(route.topic, data[start:after], 1, id=MessageId(origin, epoch, sequence))
+        for sequence, (start, after) in zip(sequences, payloads, strict=True)
+    ]
+    run_end = payloads[-1][1]
+    if most > 0:
+        _note_known(broker, *ids)
+        accept_run(connection, route, messages, packet_ids, run_end - position)
+    else:
+        broker.stats.packets_received += 1
+        broker.stats.publish_bytes_received += run_end - position
+        accept(connection, messages[0], route, int.from_bytes(packet_ids[0], "big"))
+    return run_end
+
+
+FOREIGN_SHORT_PATH = OTHER_SHORT_PATH | {
+    PUBLISH_AT_MOST_ONCE: publish_born,
+    PUBLISH_AT_LEAST_ONCE: publish_born_at_least_once,
+}

@@ -1,0 +1,631 @@
+"""One network connection to the broker: bytes in, bytes out, and what it negotiated.
+
+`receive_data` cuts a chunk into packets. Common ones take the short path (`short_path.py`), with no
+object per packet; the rest go through the codec to the handler that `HANDLERS` names. A packet that
+breaks a rule raises `ProtocolError` inside, and `refuse` is the one place that turns it into the
+reason code and the close.
+
+Output collects in `out` and is taken once per chunk. A connection whose reader is slow is
+*congested*: nothing more is handed to the transport, QoS 0 is dropped beyond `queue_bytes`, and
+QoS 1 and 2 wait in the session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, IntFlag
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.broker import handle_connect, handle_publish, handle_subscribe, renewals
+from hedgerow.broker.deliveries import (
+    BYTES_PER_WORK,
+    encode_properties,
+    encode_property_block,
+    note_dropped,
+    pump,
+)
+from hedgerow.broker.events import ClientDisconnected, ConnectionRefused, ProtocolBroken
+from hedgerow.broker.ids import Inbound, encode_id
+from hedgerow.broker.short_path import SHORT_PATH, Repeated, find_route, publish_again
+from hedgerow.errors import ProtocolError
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import (
+    AUTH,
+    CONNECT,
+    DISCONNECT,
+    MQTT_3_1_1,
+    MQTT_5,
+    MQTT_RENEWALS,
+    PINGREQ,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Connack,
+    Disconnect,
+    Packet,
+    Pingresp,
+    Pubcallback,
+)
+from hedgerow.mqtt.properties import with_length
+from hedgerow.mqtt.reasons import Reason, describe
+
+if TYPE_CHECKING:
+    from hedgerow.broker.broker import Broker
+    from hedgerow.broker.peers import Own
+    from hedgerow.broker.routes import Route
+    from hedgerow.broker.session import Session
+    from hedgerow.duplicates import Life
+
+# Work is counted in units of about a microsecond: see `Broker.begin_turn`.
+PACKET_WORK = 5
+MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
+MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+
+
+class Pause(IntFlag):
+    """Why nothing is read from a client for the time being."""
+
+    LOGIN = 1  # its password is being verified
+    POSTPONED = 2  # it is the others' turn
+    HELD = 4  # too many of its acknowledgements wait for a commit
+    UNREAD = 8  # it leaves too many of its answers unread
+
+
+class State(Enum):
+    NEW = "new"
+    LOGIN = "login"  # the shell is checking the password; nothing more is read
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+MUST_WAIT = Pause.LOGIN | Pause.POSTPONED  # What has come meanwhile is not looked at.
+
+
+def _handle_pingreq(connection: Connection, packet: Packet) -> None:
+    connection.send_packet(Pingresp())
+
+
+# Packet type → (handler, the state in which the packet is legal). A type that is not here may
+# only be sent by servers.
+HANDLERS = {
+    CONNECT: (handle_connect.handle_connect, State.NEW),
+    PUBLISH: (handle_publish.handle_publish, State.CONNECTED),
+    PUBACK: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    PUBREC: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    PUBREL: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    PUBCOMP: (handle_publish.handle_acknowledgement, State.CONNECTED),
+    SUBSCRIBE: (handle_subscribe.handle_subscribe, State.CONNECTED),
+    UNSUBSCRIBE: (handle_subscribe.handle_unsubscribe, State.CONNECTED),
+    PINGREQ: (_handle_pingreq, State.CONNECTED),
+    DISCONNECT: (handle_connect.handle_disconnect, State.CONNECTED),
+    AUTH: (handle_connect.handle_auth, State.CONNECTED),
+}
+
+
+class Connection:
+    __slots__ = (
+        "address",
+        "aliases_in",
+        "aliases_out",
+        "aliases_out_maximum",
+        "anonymous",
+        "backlog",
+        "broker",
+        "carries_ids",
+        "certificate_name",
+        "closing",
+        "congested",
+        "heard_at",
+        "held_acknowledgements",
+        "held_publications",
+        "inbound",
+        "is_bridge",
+        "keep_alive_s",
+        "leaving",
+        "link",
+        "lives",
+        "maximum_packet_size",
+        "opened_at",
+        "out",
+        "partial",
+        "paused",
+        "pauses",
+        "problem_information",
+        "protocol_version",
+        "pumping",
+        "received_before",
+        "repeated",
+        "resending",
+        "session",
+        "short_path",
+        "state",
+        "supporter",
+        "timer_at",
+        "topics",
+        "transport",
+        "unfinished",
+        "unread_answers",
+        "unread_bytes",
+        "wanted",
+    )
+
+    handlers = HANDLERS
+    opening_packet = CONNECT
+    opening_name = "CONNECT"
+
+    def __init__(
+        self,
+        broker: Broker,
+        now: float,
+        address: str,
+        anonymous: bool,
+        certificate_name: str | None,
+        transport: str,
+    ) -> None:
+        self.broker = broker
+        self.address = address
+        self.anonymous = anonymous
+        self.certificate_name = certificate_name
+        self.transport = transport
+        self.link: Any = None  # the shell's own
+        self.state = State.NEW
+        self.session: Session | None = None
+        self.protocol_version = 0
+        self.keep_alive_s = 0.0
+        self.opened_at = self.heard_at = now
+        self.timer_at: float | None = None  # when the broker next looks at this connection
+        self.maximum_packet_size = 0  # the client's; 0: none
+        self.problem_information = True
+        self.is_bridge = False
+        self.carries_ids = False  # another broker, which gives and takes the ids of messages
+        self.short_path = SHORT_PATH
+        self.inbound: Inbound | None = None  # of such a one
+        self.lives: dict[bytes, Life | Own] = {}  # by beginning of an id: whose messages came this way
+        self.aliases_in: dict[int, str] | None = None
+        self.aliases_out: dict[str, int] | None = None
+        self.aliases_out_maximum = 0
+        self.topics: dict[bytes, Route] | None = None  # topics that this client has shown it may publish
+        self.repeated: Repeated | None = None  # what a chunk may be the same as
+        self.partial: bytearray | None = None  # the beginning of a packet
+        self.wanted = 0  # how long `partial` must be before it is worth looking at
+        self.out: list[bytes] = []
+        self.unread_bytes = 0  # QoS 0 in `out`, while congested
+        self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
+        self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
+        self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
+        self.pumping = False  # the broker is to go on with the backlog or the queue
+        self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
+        self.held_acknowledgements = 0  # that wait for a commit
+        self.held_publications = 0  # those among them that finish a publication
+        self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
+        self.congested = False
+        self.pauses = Pause(0)
+        self.paused = False  # for the shell: whether there is any
+        self.closing = False
+        self.supporter = ""  # the broker that this client was told of by the last Connection Renew
+        self.leaving: renewals.Leaving | None = None  # it is being moved to another broker
+
+    @property
+    def is_connected(self) -> bool:
+        return self.state is State.CONNECTED
+
+    def connected_session(self) -> Session:
+        """The session, for who knows that there is one."""
+        if self.session is None:
+            raise RuntimeError("a connection without a session was asked for it")
+        return self.session
+
+    # Bytes in
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        broker = self.broker
+        broker.now = now
+        broker.stats.bytes_received += len(data)
+        self.heard_at = now
+        if self.repeated is not None and publish_again(self, self.repeated, data):
+            return
+        if self.state is State.CLOSED:
+            return  # The shell had read it before it heard of the close.
+        if self.partial is not None:
+            self.partial += data
+            if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
+                return
+            data = bytes(self.partial)
+            self.partial = None
+        elif self.pauses & MUST_WAIT:
+            self.partial = bytearray(data)
+            return
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        self.broker.begin_turn()
+        out_before = len(self.out)
+        try:
+            position = self._receive_packets(data)
+        except ProtocolError as error:
+            self.refuse(error)
+            return
+        if self.state is State.CLOSED:
+            return
+        if position < len(data):
+            self.partial = bytearray(data[position:])
+            self.repeated = None
+        if self.leaving is not None:
+            renewals.check_leaving(self)
+        if self.congested:
+            self.unread_answers += len(self.out) - out_before
+            if self.unread_answers > MAX_UNREAD_ANSWERS:
+                self.pause(Pause.UNREAD)
+
+    def _receive_packets(self, data: bytes) -> int:
+        """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
+        broker = self.broker
+        stats = broker.stats
+        max_bytes = broker.limits.packet_bytes
+        connected = self.state is State.CONNECTED
+        if not connected:
+            max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
+            if data and data[0] >> 4 != self.opening_packet:
+                raise ProtocolError(
+                    Reason.PROTOCOL_ERROR, f"the first packet is not {self.opening_name}", "MQTT-3.1.0-1"
+                )
+        position = 0
+        end = len(data)
+        self.wanted = 2
+        while end - position >= 2:
+            first = data[position]
+            length = data[position + 1]
+            if length < 0x80:
+                body = position + 2
+                stop = body + length
+            else:
+                header = codec.read_header(data, position)
+                if header is None:
+                    self.wanted = end - position + 1
+                    break
+                body, stop = header
+                if stop - position > max_bytes:
+                    raise ProtocolError(
+                        Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes", "MQTT-3.2.2-15"
+                    )
+            if stop > end:
+                self.wanted = stop - position
+                break
+            if broker.work > broker.turn_ends_at:
+                broker.postpone(self)
+                break
+            if connected:
+                short = self.short_path.get(first)
+                if short is not None:
+                    after = short(self, data, position, body, stop)
+                    if after:
+                        position = after
+                        continue
+            stats.packets_received += 1
+            broker.work += PACKET_WORK + (stop - body) // BYTES_PER_WORK
+            self._handle(first, data[body:stop])
+            position = stop
+            if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
+                break
+            if not connected:
+                connected = True
+                max_bytes = broker.limits.packet_bytes
+        return position
+
+    def _handle(self, first: int, body: bytes) -> None:
+        handler, legal_in = self.handlers.get(first >> 4, (None, None))
+        if handler is None:
+            reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
+            raise ProtocolError(reason_code, f"packet type {first >> 4} is not sent this way", "§2.1.2")
+        if legal_in is not self.state:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"a second {self.opening_name}", "MQTT-3.1.0-2")
+        if first >> 4 == CONNECT:
+            # A version that we do not know is told so in the words of 3.1.1, which all clients read.
+            claimed = codec.peek_version(body)
+            self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
+            if claimed == MQTT_RENEWALS and not self.broker.speaks_renewals:
+                raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
+        handler(self, codec.decode(first, body, self.protocol_version))
+
+    def go_on(self) -> None:
+        """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
+        if self.state is not State.CONNECTED:
+            return
+        self.resume(Pause.LOGIN | Pause.POSTPONED)
+        if self.unfinished is not None:
+            unfinished, self.unfinished = self.unfinished, None
+            self.broker.begin_turn()
+            try:
+                unfinished()
+            except ProtocolError as error:
+                self.refuse(error)
+        if self.partial is not None and not self.pauses & MUST_WAIT:
+            data = bytes(self.partial)
+            self.partial = None
+            self._receive(data)
+
+    # Bytes out
+
+    def send(self, data: bytes) -> None:
+        if not self.out:
+            self.broker.dirty.append(self)
+        self.out.append(data)
+
+    def send_packet(self, packet: Packet) -> None:
+        self.send(codec.encode(packet, self.protocol_version))
+        self.broker.stats.packets_sent += 1
+
+    def send_message(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> bool:
+        """Send at QoS 0, or drop it where the reader is too slow or takes no packet of that size."""
+        data = self.encode_publish(message, 0, retain, identifiers)
+        if data is None:
+            return False
+        return self.send_at_most_once(data, 1)
+
+    def send_at_most_once(self, data: bytes, count: int) -> bool:
+        """Send `count` QoS 0 packets, or drop them all. False when dropped."""
+        stats = self.broker.stats
+        if self.congested:
+            if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
+                stats.publish_dropped += count
+                note_dropped(self.broker, self.session, count)
+                return False
+            self.unread_bytes += len(data)
+        stats.publish_sent += count
+        stats.packets_sent += count
+        stats.publish_bytes_sent += len(data)
+        self.send(data)
+        return True
+
+    def encode_publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int = 0,
+        dup: bool = False,
+        may_alias: bool = True,
+    ) -> bytes | None:
+        """The PUBLISH as this client takes it; None when it is larger than that (MQTT-3.1.2-24).
+
+        `may_alias`: the packet leaves before any that is encoded after it.
+        """
+        topic = message.topic
+        if self.carries_ids:
+            data = self._encode_identified(message, qos, retain, identifiers, packet_id, dup)
+        elif self.protocol_version == MQTT_RENEWALS:
+            message_id = str(message.id or self.broker.identify_late(message))
+            packet = Pubcallback(topic, message.payload, qos, retain, dup, packet_id, (), message_id)
+            data = codec.encode(packet, MQTT_RENEWALS)
+        elif self.protocol_version < MQTT_5:
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"")
+        elif not message.properties and not identifiers and not self.aliases_out_maximum:
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"\0")
+        else:
+            own: Properties = {}
+            if identifiers:
+                own["subscription_identifier"] = identifiers
+            if self.aliases_out_maximum and may_alias:
+                topic = self._alias(topic, own)
+            properties = encode_properties(self.broker, message, own)
+            data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
+        if self.maximum_packet_size and len(data) > self.maximum_packet_size:
+            self.broker.stats.publish_dropped += 1
+            if topic and may_alias and self.aliases_out:
+                self.aliases_out.pop(topic, None)  # Set by this very packet: the client will not hear of it.
+            return None
+        return data
+
+    def _encode_identified(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int,
+        dup: bool,
+        topic: str | None = None,
+    ) -> bytes:
+        block = encode_id(self.broker, message)
+        if message.properties or identifiers:
+            own: Properties = {"subscription_identifier": identifiers} if identifiers else {}
+            block += encode_property_block(self.broker, message, own)
+        properties = with_length(block)
+        return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
+
+    @property
+    def compares_ages(self) -> bool:
+        """Is the other side a broker that keeps the newest of retained values, not the one that came last?"""
+        return self.carries_ids
+
+    def takes_run(self, messages: Sequence[Message]) -> bool:
+        """May these leave at QoS 1, now and together, each packet as all the others are?"""
+        return True
+
+    def name_on_wire(self, topic: str) -> bytes | None:
+        """What this peer calls a topic; None: it does not get it."""
+        return topic.encode()
+
+    def has_name_for(self, topic: str) -> bool:
+        """Can the topic be told to the other side at all?"""
+        return True
+
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        """A run of messages was sent. A broker that knows ids need not be reminded of them."""
+
+    def route_for(self, topic_bytes: bytes) -> Route | None:
+        """The route of a topic that may come this way; None: the long way says why not."""
+        route = self.topics.get(topic_bytes) if self.topics is not None else None
+        if route is None or route.stale:
+            route = find_route(self, topic_bytes)
+        return route
+
+    def _alias(self, topic: str, properties: Properties) -> str:
+        """First come, first served: a topic keeps its alias for as long as the connection lives.
+
+        A congested connection gets no new ones, since its packets may yet be dropped.
+        """
+        if self.aliases_out is None:
+            self.aliases_out = {}
+        alias = self.aliases_out.get(topic)
+        if alias is not None:
+            properties["topic_alias"] = alias
+            return ""
+        if len(self.aliases_out) < self.aliases_out_maximum and not self.congested:
+            alias = self.aliases_out[topic] = len(self.aliases_out) + 1
+            properties["topic_alias"] = alias
+        return topic
+
+    def take_output(self) -> bytes:
+        if self.congested and not self.closing:
+            return b""
+        data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
+        self.out.clear()
+        self.unread_bytes = 0
+        self.unread_answers = 0
+        self.broker.stats.bytes_sent += len(data)
+        return data
+
+    def set_congested(self, congested: bool, now: float) -> None:
+        """The transport's buffer filled up, or drained."""
+        self.broker.now = now
+        self.congested = congested
+        if congested or self.state is State.CLOSED:
+            return
+        if self.out:
+            self.broker.dirty.append(self)
+        if self.session is not None:
+            self.session.dropped = 0
+            pump(self)
+        self.resume(Pause.UNREAD)
+
+    def pause(self, reason: Pause) -> None:
+        """Ask the shell to read no more, until every reason is gone."""
+        self.pauses |= reason
+        if not self.paused:
+            self.paused = True
+            self.broker.dirty.append(self)
+
+    def resume(self, reason: Pause) -> None:
+        self.pauses &= ~reason
+        if self.paused and not self.pauses:
+            self.paused = False
+            self.broker.dirty.append(self)
+
+    def check_time(self) -> None:
+        """The time that was set for this connection has come."""
+        broker = self.broker
+        if self.state is State.NEW:
+            self.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif self.state is State.LOGIN:
+            self.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
+        elif self.leaving is not None:
+            renewals.check_leaving(self)
+        elif self.keep_alive_s:
+            if self.pauses & ~Pause.UNREAD:
+                self.heard_at = broker.now  # It is we who do not listen.
+            due = self.heard_at + self.keep_alive_s * 1.5
+            if due <= broker.now:
+                self.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
+            else:
+                broker.arm(due, self)
+
+    # The end
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Answer a peer's mistake with its reason code, and close. Nothing else is disturbed."""
+        broker = self.broker
+        if error.reason_code == Reason.SERVER_BUSY:  # It is we who cannot.
+            self.disconnect(error.reason_code, error.reason)
+            return
+        broker.stats.protocol_errors += 1
+        if self.state is State.CONNECTED and self.session is not None:
+            broker.events.append(
+                ProtocolBroken(self.address, self.session.client_id, error.reason_code, str(error))
+            )
+            self.disconnect(error.reason_code, error.reason)
+        else:
+            self.refuse_connect(error.reason_code, str(error))
+
+    def refuse_connect(
+        self,
+        reason_code: int,
+        reason: str,
+        client_id: str | None = None,
+        properties: Properties | None = None,
+    ) -> None:
+        self.broker.stats.connections_refused += 1
+        self.broker.events.append(ConnectionRefused(self.address, client_id, reason_code, reason))
+        # MQTT 3.1.1 answers only what its return codes can say, and never a malformed CONNECT
+        # (MQTT-3.1.4-1 there); without a readable version there is nobody to answer.
+        malformed = reason_code in (Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR, Reason.PACKET_TOO_LARGE)
+        if self.protocol_version == MQTT_5 or (self.protocol_version and not malformed):
+            answer = Connack(False, reason_code, self.problem(reason) | (properties or {}))
+            if self.has_room_for(codec.encode(answer, self.protocol_version)):
+                self.send_packet(answer)
+        self.end(f"refused: {reason}")
+
+    def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
+        """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
+        if self.state is State.CONNECTED and self.protocol_version == MQTT_5:
+            properties = self.problem(reason)
+            if server_reference is not None:
+                properties["server_reference"] = server_reference
+            self.send_packet(Disconnect(reason_code, properties))
+        self.end(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
+
+    def renew(self, code: int, address: str, topics: Sequence[str] = ()) -> bool:
+        """Tell the client to renew its connection at another broker; False where it cannot be told."""
+        return renewals.renew(self, code, address, topics)
+
+    def lost(self, now: float) -> None:
+        """The transport is gone."""
+        self.broker.now = now
+        self.end("connection lost")
+
+    def closed_by_client(self, with_will: bool) -> None:
+        self.end("by the client", with_will)
+
+    def end(self, reason: str, with_will: bool = True) -> None:
+        if self.state is State.CLOSED:
+            return
+        self.report_end(reason)
+        self.state = State.CLOSED
+        self.closing = True
+        self.partial = None
+        self.repeated = None
+        self.unfinished = None
+        self.backlog = None
+        self.resending = None
+        self.timer_at = None
+        self.topics = None
+        self.broker.dirty.append(self)
+        self.broker.detach(self, with_will)
+
+    def report_end(self, reason: str) -> None:
+        if self.session is not None:
+            self.broker.events.append(ClientDisconnected(self.address, self.session.client_id, reason))
+
+    def has_room_for(self, data: bytes) -> bool:
+        """Is the packet within the client's Maximum Packet Size (MQTT-3.1.2-24)?"""
+        return not self.maximum_packet_size or len(data) <= self.maximum_packet_size
+
+    def problem(self, reason: str) -> Properties:
+        """A reason string, unless it would exceed the client's Maximum Packet Size.
+
+        CONNACK and DISCONNECT may carry one whatever Request Problem Information says (§3.1.2.11.7).
+        """
+        if not reason or self.protocol_version != MQTT_5:
+            return {}
+        text = reason[:200]
+        if self.maximum_packet_size and len(text.encode()) + 20 > self.maximum_packet_size:
+            return {}
+        return {"reason_string": text}

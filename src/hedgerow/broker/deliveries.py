@@ -1,0 +1,292 @@
+"""Deliveries on their way out: from a session's queue, or its backlog, to the client that is connected.
+
+At QoS 1 and 2 a delivery waits in the session's outbox until the client's window and its reading allow it
+to leave. `pump` sends what may leave, a bounded piece at a time, so that a long queue delays nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.events import DeliveriesDropped
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import properties
+from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
+from hedgerow.mqtt.packets import PUBLISH
+
+if TYPE_CHECKING:
+    from hedgerow.broker.broker import Broker
+    from hedgerow.broker.connection import Connection
+    from hedgerow.broker.ids import Outbound
+    from hedgerow.broker.session import Session
+
+PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
+PURGE_S = 10.0  # How long what has expired may still take up room.
+# So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
+# queue that is only a little behind would fall further behind by it.
+WAITED_S = 2.0
+# Units of work: see `Broker.begin_turn`.
+BYTES_PER_WORK = 16  # encoded
+PUBLICATION_WORK = 2
+DELIVERY_WORK = 4
+
+
+def encode_properties(broker: Broker, message: Message, own: Properties) -> bytes:
+    return properties.with_length(encode_property_block(broker, message, own))
+
+
+def encode_property_block(broker: Broker, message: Message, own: Properties) -> bytes:
+    """The properties of a PUBLISH: what all recipients get is encoded once for all of them."""
+    interval = 0
+    if message.expires_at is not None:
+        interval = message.remaining_interval(broker.now)
+    encoded_for, encoded_interval, shared = broker.encoded_properties
+    if encoded_for is not message or encoded_interval != interval:
+        common = message.properties.copy()
+        if interval:
+            common["message_expiry_interval"] = interval
+        shared = properties.encode_body(common, PUBLISH)
+        broker.encoded_properties = (message, interval, shared)
+        broker.work += len(shared) // BYTES_PER_WORK
+    return shared + properties.encode_body(own, PUBLISH)
+
+
+def enqueue(broker: Broker, session: Session, delivery: Delivery) -> bool:
+    """False: there is no room for it."""
+    outbox = session.outbox
+    if outbox is None:
+        outbox = session.outbox = Outbox(broker.limits.in_flight)
+    connection = session.connection
+    if session.is_peer:
+        delivery.queued_at = broker.now
+    if session.ledger is not None:
+        session.ledger.published += 1
+    has_room = _has_room(broker, session, outbox, delivery)
+    if not (has_room or _make_room(broker, session, outbox, delivery)):
+        _drop(broker, session)
+        return False
+    may_start = (
+        connection is not None
+        and not connection.congested
+        and not connection.resending
+        and not outbox.queue
+        and not outbox.is_full
+    )
+    if may_start and connection is not None:
+        outbox.start(delivery)
+        broker.durability.store_delivery(session, delivery)
+        transmit(broker, connection, session, delivery)
+    else:
+        outbox.push(delivery)
+        broker.durability.store_delivery(session, delivery)
+    return True
+
+
+def send_counted(session: Session, message: Message, retain: bool) -> None:
+    """QoS 0 for a bridge, whose ledger says what became of it."""
+    ledger, connection = session.ledger, session.connection
+    assert ledger is not None
+    ledger.published += 1
+    if connection is None:
+        ledger.away += 1
+        return
+    data = connection.encode_publish(message, 0, retain, ())
+    if data is None:
+        _count_unsent(ledger, connection, message.topic)
+    elif connection.send_at_most_once(data, 1):
+        ledger.relayed += 1
+    else:
+        ledger.overflowed += 1
+
+
+def _count_unsent(ledger: Outbound, connection: Connection, topic: str) -> None:
+    if connection.has_name_for(topic):
+        ledger.too_large += 1
+    else:
+        ledger.refused += 1
+
+
+def _drop(broker: Broker, session: Session) -> None:
+    """There is no room for one delivery."""
+    if session.ledger is not None:
+        session.ledger.overflowed += 1
+    broker.stats.publish_dropped += 1
+    note_dropped(broker, session, 1)
+
+
+def _has_room(broker: Broker, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+    if session.queue_limits is not None:
+        return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
+    limits = broker.limits
+    return len(outbox.queue) < limits.queue_messages and outbox.bytes + delivery.size <= limits.queue_bytes
+
+
+def _has_expired(broker: Broker, message: Message) -> bool:
+    return message.expires_at is not None and message.expires_at <= broker.now
+
+
+def _make_room(broker: Broker, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+    """Let go of what has expired in a full queue, but not look for it at every message."""
+    if session.purged_at + PURGE_S <= broker.now:
+        session.purged_at = broker.now
+        for expired in outbox.drop(lambda message: _has_expired(broker, message)):
+            _expire(broker, session, expired)
+    limits = session.queue_limits
+    if limits is not None and limits.drops_oldest:
+        # One that has no room at all would push out everything for nothing.
+        if delivery.size + sum(each.size for each in outbox.in_flight.values()) > limits.bytes:
+            return False
+        while outbox.queue and not _has_room(broker, session, outbox, delivery):
+            _drop(broker, session)
+            broker.durability.finish_delivery(session, outbox.drop_oldest())
+    return _has_room(broker, session, outbox, delivery)
+
+
+def _expire(broker: Broker, session: Session, delivery: Delivery) -> None:
+    broker.stats.publish_expired += 1
+    if session.ledger is not None:
+        session.ledger.expired += 1
+    broker.durability.finish_delivery(session, delivery)
+
+
+def drop_aged(broker: Broker, session: Session, with_in_flight: bool = False) -> None:
+    """Let go of what has waited for longer than the session's own limit.
+
+    In flight too, where nobody is left to acknowledge it.
+    """
+    limits, outbox = session.queue_limits, session.outbox
+    if limits is None or not limits.age_s or outbox is None:
+        return
+    oldest_at = broker.now - limits.age_s
+    if with_in_flight:
+        for packet_id in [key for key, each in outbox.in_flight.items() if each.queued_at <= oldest_at]:
+            _expire(broker, session, outbox.finish(packet_id))
+    while outbox.queue and outbox.queue[0].queued_at <= oldest_at:
+        _expire(broker, session, outbox.drop_oldest())
+
+
+def keep_age(delivery: Delivery) -> None:
+    """It goes another way than the one that it waited for."""
+    message = delivery.message
+    message.first_at = message.first_at or delivery.queued_at
+
+
+def _note_wait(broker: Broker, delivery: Delivery) -> None:
+    """What has waited for another broker says since when."""
+    if delivery.queued_at < broker.now - WAITED_S:
+        keep_age(delivery)
+
+
+def transmit(
+    broker: Broker, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
+) -> int:
+    """Send a delivery that is in flight; how many bytes it took."""
+    data = connection.encode_publish(
+        delivery.message,
+        delivery.qos,
+        delivery.retain,
+        delivery.subscription_identifiers,
+        delivery.packet_id,
+        dup or delivery.is_again,
+        may_alias=not (delivery.qos == 2 and session.durable),  # held: others leave before it
+    )
+    if data is None:
+        # MQTT-3.1.2-25: too large for this client counts as sent and complete.
+        if session.ledger is not None:
+            _count_unsent(session.ledger, connection, delivery.message.topic)
+        if session.outbox is not None:
+            session.outbox.finish(delivery.packet_id)
+        broker.durability.finish_delivery(session, delivery)
+        return 0
+    stats = broker.stats
+    stats.publish_sent += 1
+    stats.packets_sent += 1
+    stats.publish_bytes_sent += len(data)
+    if delivery.qos == 2:
+        broker.durability.send_exactly_once(connection, session, data)
+    else:
+        connection.send(data)
+    return len(data)
+
+
+def pump(connection: Connection) -> None:
+    """Send what waits for this client, as far as its window and its reading allow."""
+    broker = connection.broker
+    session = connection.session
+    if session is None or not connection.is_connected or connection.pumping:
+        return
+    outbox = session.outbox
+    budget = PUMP_BYTES
+    if connection.resending and outbox is not None:
+        budget = _resend(broker, connection, session, outbox, budget)
+        if connection.resending and budget > 0:
+            return
+    while outbox is not None and outbox.queue and not connection.congested and budget > 0:
+        if _has_expired(broker, outbox.queue[0].message):
+            _expire(broker, session, outbox.drop_oldest())
+            continue
+        delivery = outbox.take()
+        if delivery is None:
+            return
+        broker.durability.store_delivery(session, delivery)
+        if session.is_peer:
+            _note_wait(broker, delivery)
+        budget -= transmit(broker, connection, session, delivery)
+    backlog = connection.backlog
+    while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
+        delivery = backlog.popleft()
+        message = delivery.message
+        if not broker.retained.holds(message):
+            continue  # The client has been sent the newer one, as any live message.
+        budget -= message.size
+        if delivery.qos:
+            broker.durability.store_separately()
+            enqueue(broker, session, delivery)
+            outbox = session.outbox
+        elif session.ledger is not None:
+            send_counted(session, message, True)
+        else:
+            connection.send_message(message, True, delivery.subscription_identifiers)
+    waits = backlog or connection.resending or (outbox and outbox.queue)
+    if not connection.congested and budget <= 0 and waits:
+        broker.pump_later(connection)
+
+
+def _resend(broker: Broker, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
+    """Send again what an earlier connection sent, within this one's window; what is left to spend."""
+    resending = connection.resending
+    while resending and not connection.congested and budget > 0:
+        if len(outbox.in_flight) - len(resending) >= outbox.window:
+            break  # MQTT-3.3.4-9
+        delivery = resending.popleft()
+        if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
+            if session.is_peer:
+                _note_wait(broker, delivery)
+            budget -= transmit(broker, connection, session, delivery, dup=True)
+    return budget
+
+
+def note_dropped(broker: Broker, session: Session | None, count: int) -> None:
+    if session is None:
+        return
+    if not session.dropped:
+        broker.events.append(DeliveriesDropped(session.client_id, len(session.outbox or ())))
+    session.dropped += count
+
+
+def drop_unreadable(broker: Broker, session: Session) -> None:
+    """What waits for a session that may no longer read it is not sent after all."""
+
+    def is_unreadable(message: Message) -> bool:
+        return not session.may_read(broker.access, message.topic)
+
+    if session.outbox is not None:
+        for delivery in session.outbox.drop(is_unreadable):
+            if session.ledger is not None:
+                session.ledger.refused += 1
+            broker.durability.finish_delivery(session, delivery)
+    connection = session.connection
+    if connection is not None and connection.backlog:
+        connection.backlog = deque(each for each in connection.backlog if not is_unreadable(each.message))

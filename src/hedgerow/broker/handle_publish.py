@@ -1,0 +1,362 @@
+"""PUBLISH and its four acknowledgements, at the broker (MQTT 5 §3.3 – §3.7, §4.3).
+
+`accept` is where every publication at QoS 1 or 2 arrives, by the short path or the long one: it
+answers for QoS 1 and 2, once the broker has stored what must survive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.deliveries import pump
+from hedgerow.broker.events import PublicationRefused
+from hedgerow.broker.ids import has_age, is_again, is_known, is_outdated
+from hedgerow.broker.journalling import is_refused
+from hedgerow.broker.mobility import handle_mobile_publish, is_reserved
+from hedgerow.broker.neighbours import CONTROL_PREFIX
+from hedgerow.broker.systopics import COMMAND_TOPICS
+from hedgerow.errors import ProtocolError
+from hedgerow.message import Message
+from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.ids import identify_from
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import (
+    MQTT_5,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+)
+from hedgerow.mqtt.reasons import FAILURE, Reason
+from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD
+from hedgerow.rates import is_loopback
+from hedgerow.topics import STATUS_PREFIX
+
+if TYPE_CHECKING:
+    from hedgerow.broker.broker import Broker
+    from hedgerow.broker.connection import Connection
+    from hedgerow.broker.routes import Route
+    from hedgerow.broker.session import Session
+
+# Mosquitto's bridges publish and leave as their will, retained, whether they are connected.
+_BRIDGE_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
+
+
+def may_publish(broker: Broker, session: Session, topic: str) -> bool:
+    if topic.startswith("$SYS/"):
+        if topic in COMMAND_TOPICS:
+            return _may_command(broker, session, topic)
+        if not _BRIDGE_STATE.fullmatch(topic):
+            return False  # The broker alone speaks there, except that bridges say whether they are up.
+    if topic.startswith(STATUS_PREFIX):
+        return session.is_neighbour  # Nodes alone tell of themselves.
+    if topic.startswith("$") and (session.is_neighbour or topic.startswith(CONTROL_PREFIX)):
+        return False  # Each broker's own.
+    if is_reserved(broker, topic):
+        return False
+    return broker.access.may_write(session.username, session.client_id, topic)
+
+
+def _may_command(broker: Broker, session: Session, topic: str) -> bool:
+    """A command makes this node connect to others, so it needs more than that nothing forbids it."""
+    if session.connection is None:
+        return False  # A will: who left it is not there to be asked, nor to hear what came of it.
+    if session.username in broker.administrators:
+        return True  # A session has a user name only if it was verified.
+    if broker.access.is_open:
+        return is_loopback(session.connection.address)
+    return broker.access.may_write(session.username, session.client_id, topic)
+
+
+def handle_publish(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Publish)
+    broker = connection.broker
+    broker.stats.publish_bytes_received += len(packet.payload) + len(packet.topic)
+    _resolve_alias(connection, packet)
+    properties = packet.properties
+    if "subscription_identifier" in properties:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
+    properties.pop("topic_alias", None)
+    if connection.connected_session().is_mobile:
+        handle_mobile_publish(connection, packet)
+        return
+    if packet.topic.startswith(CONTROL_PREFIX) and _is_control(connection, packet):
+        return
+    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
+    if connection.carries_ids:
+        identify_from(message, broker.now)
+    message.expire_from(broker.now)
+    is_again = packet.qos == 2 and packet.packet_id in (connection.connected_session().received or ())
+    # What was taken once is not refused when it comes again: the client would use its identifier for
+    # another message, and we would take that for the one that we know.
+    reason = None if is_again else _refusal(connection, message)
+    if reason is not None:
+        _refuse_publication(connection, message, packet.packet_id, *reason)
+        return
+    route = broker.find_route(packet.topic)
+    accept(connection, message, route, packet.packet_id)
+
+
+def _is_control(connection: Connection, packet: Publish) -> bool:
+    """From one federation to another: for no client, and worth no acknowledgement."""
+    broker = connection.broker
+    if packet.qos or not connection.connected_session().is_neighbour or broker.neighbourhood is None:
+        return False
+    broker.neighbourhood.receive_control(connection, packet.topic, packet.payload)
+    return True
+
+
+def _resolve_alias(connection: Connection, packet: Publish) -> None:
+    """§3.3.2.3.4: a topic with an alias sets it, an empty topic uses it."""
+    alias = packet.properties.get("topic_alias")
+    if alias is not None:
+        if not 0 < alias <= connection.broker.limits.topic_alias_maximum:
+            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}", "MQTT-3.3.2-9")
+        if connection.aliases_in is None:
+            connection.aliases_in = {}
+        if packet.topic:
+            connection.aliases_in[alias] = packet.topic
+        else:
+            packet.topic = connection.aliases_in.get(alias, "")
+    if not packet.topic:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "a topic alias that was never set", "§3.3.2.3.4")
+
+
+def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
+    if not may_publish(connection.broker, connection.connected_session(), message.topic):
+        return Reason.NOT_AUTHORIZED, "not authorized"
+    if message.topic in COMMAND_TOPICS:
+        refusal = _command_refusal(connection, message)
+        if refusal is not None:
+            return refusal
+    if message.retain and not connection.broker.retained.has_room_for(message):
+        return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
+    return None
+
+
+def _command_refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
+    if message.retain:
+        # It would be carried out again at every start, whatever was commanded since.
+        return Reason.IMPLEMENTATION_SPECIFIC_ERROR, "a command is not retained"
+    session = connection.connected_session()
+    response_topic = message.properties.get("response_topic")
+    # The ACL does not apply to the node, which answers: so it asks for whom it does.
+    if response_topic is not None and not may_publish(connection.broker, session, response_topic):
+        return Reason.NOT_AUTHORIZED, "not authorized to publish to the response topic"
+    return None
+
+
+def _refuse_publication(
+    connection: Connection, message: Message, packet_id: int, reason_code: int, reason: str
+) -> None:
+    """Not this one, but the connection stays: the reason code travels in the acknowledgement.
+
+    3.1 and 3.1.1 have no word for it: they acknowledge, and drop (MQTT-3.3.5-2 there).
+    """
+    broker = connection.broker
+    session = connection.connected_session()
+    broker.stats.publish_received += 1
+    broker.stats.publish_refused += 1
+    broker.events.append(PublicationRefused(connection.address, session.client_id, message.topic, reason))
+    version = connection.protocol_version
+    problem = connection.problem(reason) if connection.problem_information else {}
+    code = reason_code if version == MQTT_5 else 0
+    if message.qos == 1:
+        broker.durability.acknowledge(
+            connection, encode(Puback(packet_id, code, problem), version), must_wait=False
+        )
+    elif message.qos == 2:
+        broker.durability.acknowledge(
+            connection, encode(Pubrec(packet_id, code, problem), version), must_wait=False
+        )
+
+
+def accept(connection: Connection, message: Message, route: Route, packet_id: int) -> None:
+    """Take a publication, pass it on, and acknowledge it when what must survive is stored."""
+    broker = connection.broker
+    session = connection.connected_session()
+    broker.stats.publish_received += 1
+    qos = message.qos
+    if qos == 0:
+        _publish_once(connection, message, route)
+        return
+    # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
+    if (
+        connection.protocol_version == MQTT_5
+        and not session.is_bridge
+        and room_to_receive(connection, session) <= 0
+        and packet_id not in (session.received or ())
+    ):
+        raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
+    if route.is_journalled and is_refused(connection, len(message.payload)):
+        return
+    change_count = broker.durability.change_count
+    if qos == 1:
+        count = _publish_once(connection, message, route)
+        head = PUBACK_HEAD
+    else:
+        count = _accept_exactly_once(connection, session, message, route, packet_id)
+        head = PUBREC_HEAD
+    data = head + packet_id.to_bytes(2, "big")
+    if not count and connection.protocol_version == MQTT_5:
+        data = head[:1] + b"\x03" + data[2:] + b"\x10"  # No matching subscribers
+    broker.durability.acknowledge(connection, data, must_wait=broker.durability.change_count != change_count)
+
+
+def room_to_receive(connection: Connection, session: Session) -> int:
+    """How many more publications at QoS 1 and 2 the client may send before one is finished."""
+    unfinished = connection.held_publications + len(session.received or ()) - connection.received_before
+    limits = connection.broker.limits
+    most = limits.peer_receive_maximum if connection.carries_ids else limits.receive_maximum
+    return most - unfinished
+
+
+def _publish_once(connection: Connection, message: Message, route: Route) -> int:
+    """Pass it on, unless it came with the id of one that was here before; how many recipients it had."""
+    broker = connection.broker
+    inbound = connection.inbound
+    if inbound is not None:
+        inbound.published += 1
+        was_here = is_again(broker, message)
+        is_value = has_age(message)
+        is_old = is_value and is_outdated(broker, message)
+        if was_here or is_old or (is_value and is_known(broker, message)):
+            inbound.duplicates += was_here
+            inbound.outdated += not was_here
+            if is_value and not is_old:
+                broker.merge(message, route, connection.session)
+            # The first may not be stored yet, and whoever hears that this was taken forgets it.
+            broker.durability.change_count += broker.durability.is_behind
+            return 1
+    return broker.publish(message, route, connection.session)
+
+
+def _accept_exactly_once(
+    connection: Connection, session: Session, message: Message, route: Route, packet_id: int
+) -> int:
+    """§4.3.3, method of the receiver: the identifier is remembered until its PUBREL."""
+    if session.received is None:
+        session.received = set()
+    if packet_id in session.received:
+        # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
+        durability = connection.broker.durability
+        durability.change_count += session.durable or durability.is_behind
+        return 1
+    session.received.add(packet_id)
+    connection.broker.durability.store_received(session, packet_id, True)
+    return _publish_once(connection, message, route)
+
+
+# Acknowledgements: each takes (connection, packet identifier, reason code).
+
+
+def handle_puback(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
+    outbox = session.outbox
+    if outbox is not None:
+        _finish(connection, session, outbox.acknowledged(packet_id), reason_code)
+
+
+def _finish(connection: Connection, session: Session, delivery: Delivery | None, reason_code: int) -> None:
+    """A delivery is over: the window has room for another."""
+    if delivery is None:
+        return
+    if session.ledger is not None:
+        if reason_code >= FAILURE:
+            session.ledger.refused += 1
+        else:
+            session.ledger.relayed += 1
+    connection.broker.durability.finish_delivery(session, delivery)
+    if connection.resending or (session.outbox is not None and session.outbox.queue):
+        pump(connection)
+
+
+def finish_run(connection: Connection, packet_ids: list[int]) -> None:
+    """PUBACKs in a row that say success: as `handle_puback` for each, but the window is filled once."""
+    session = connection.connected_session()
+    outbox = session.outbox
+    if outbox is None:
+        return
+    finished = outbox.acknowledged_run(packet_ids)
+    if session.durable:
+        for delivery in finished:
+            connection.broker.durability.finish_delivery(session, delivery)
+    if session.ledger is not None:
+        session.ledger.relayed += len(finished)
+    if finished and (connection.resending or outbox.queue):
+        pump(connection)
+
+
+def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
+    broker = connection.broker
+    outbox = session.outbox
+    if reason_code >= FAILURE:
+        handle_pubcomp(connection, packet_id, reason_code)
+        return
+    delivery = outbox.received(packet_id) if outbox is not None else None
+    if delivery is None:
+        # Answered all the same, so that the client can let the identifier go (§4.3.3).
+        connection.send(release(packet_id, found=False, version=connection.protocol_version))
+        return
+    broker.durability.store_delivery(session, delivery)
+    broker.durability.send_exactly_once(connection, session, release(packet_id))
+
+
+def handle_pubrel(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
+    broker = connection.broker
+    if session.received is None or packet_id not in session.received:
+        # It may be that an earlier connection released it, and that is not stored yet.
+        found = connection.protocol_version < MQTT_5
+        broker.durability.acknowledge(connection, complete(packet_id, found), must_wait=session.durable)
+        return
+    session.received.remove(packet_id)
+    # The client may use the identifier again once it has the PUBCOMP: if we then remembered the old
+    # one after a crash, the new message would be taken for a duplicate and lost.
+    broker.durability.store_received(session, packet_id, False)
+    broker.durability.acknowledge(connection, complete(packet_id), must_wait=session.durable)
+
+
+def handle_pubcomp(connection: Connection, packet_id: int, reason_code: int) -> None:
+    session = connection.connected_session()
+    outbox = session.outbox
+    if outbox is not None:
+        if reason_code == Reason.PACKET_IDENTIFIER_NOT_FOUND:
+            reason_code = Reason.SUCCESS  # It was finished before the connection was lost.
+        _finish(connection, session, outbox.completed(packet_id), reason_code)
+
+
+def release(packet_id: int, found: bool = True, version: int = MQTT_5) -> bytes:
+    if found or version < MQTT_5:
+        return PUBREL_HEAD + packet_id.to_bytes(2, "big")
+    return encode(Pubrel(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND), MQTT_5)
+
+
+def complete(packet_id: int, found: bool = True) -> bytes:
+    if found:
+        return PUBCOMP_HEAD + packet_id.to_bytes(2, "big")
+    return encode(Pubcomp(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND), MQTT_5)
+
+
+ACKNOWLEDGEMENTS: dict[int, Callable[[Connection, int, int], None]] = {
+    PUBACK: handle_puback,
+    PUBREC: handle_pubrec,
+    PUBREL: handle_pubrel,
+    PUBCOMP: handle_pubcomp,
+}
+_ACKNOWLEDGEMENT_TYPES = {Puback: PUBACK, Pubrec: PUBREC, Pubrel: PUBREL, Pubcomp: PUBCOMP}
+
+
+def handle_acknowledgement(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp)
+    acknowledge = ACKNOWLEDGEMENTS[_ACKNOWLEDGEMENT_TYPES[type(packet)]]
+    acknowledge(connection, packet.packet_id, packet.reason_code)

@@ -1,0 +1,191 @@
+"""SUBSCRIBE and UNSUBSCRIBE at the broker (MQTT 5 §3.8 – §3.11)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.deliveries import pump
+from hedgerow.broker.mobility import pass_subscription, pass_unsubscription
+from hedgerow.broker.recent import send_recent
+from hedgerow.broker.routes import ALWAYS
+from hedgerow.errors import ProtocolError, TopicError
+from hedgerow.mqtt.codec import encode
+from hedgerow.mqtt.packets import (
+    MQTT_3_1,
+    Packet,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
+
+if TYPE_CHECKING:
+    from hedgerow.broker.broker import Broker
+    from hedgerow.broker.connection import Connection
+    from hedgerow.broker.session import Session
+
+LEVELS_PER_SUBSCRIPTION = 16
+
+
+def handle_subscribe(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Subscribe)
+    session = connection.connected_session()
+    identifiers = packet.properties.get("subscription_identifier")
+    identifier = identifiers[0] if identifiers else None
+    for wanted in packet.subscriptions:
+        group = _validate(wanted.topic_filter)
+        if group is not None and wanted.no_local:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription", "MQTT-3.8.3-4")
+    change_count = connection.broker.durability.change_count
+    _subscribe_all(connection, session, packet, identifier, [], change_count)
+
+
+def _subscribe_all(
+    connection: Connection,
+    session: Session,
+    packet: Subscribe,
+    identifier: int | None,
+    codes: list[int],
+    change_count: int,
+) -> None:
+    """Go on behind the filters that `codes` answers, for as long as the turn lasts."""
+    broker = connection.broker
+    # Each filter is answered and acted on as if it had come alone (MQTT-3.8.4-5).
+    for wanted in packet.subscriptions[len(codes) :]:
+        if broker.turn_is_over:
+            connection.unfinished = partial(
+                _subscribe_all, connection, session, packet, identifier, codes, change_count
+            )
+            broker.postpone(connection)
+            return
+        codes.append(_subscribe(connection, session, wanted, identifier))
+    if connection.protocol_version == MQTT_3_1:
+        # 3.1 has no failure code in SUBACK: it hears the QoS it asked for, and no messages.
+        codes = [wanted.qos for wanted in packet.subscriptions]
+    data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
+    _check_room(connection, data)
+    broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
+    if not connection.held_acknowledgements:
+        pump(connection)  # else when the SUBACK has left
+
+
+def _validate(topic_filter: str) -> str | None:
+    """The share name, if it has one. A filter that breaks the rules of §4.7 is a malformed packet."""
+    try:
+        group, rest = split_shared(topic_filter)
+        if rest.count("/") < MAX_LEVELS:
+            validate_filter(rest)
+    except TopicError as error:
+        raise ProtocolError(Reason.MALFORMED_PACKET, str(error)) from None
+    return group
+
+
+def _check_room(connection: Connection, data: bytes) -> None:
+    if not connection.has_room_for(data):
+        raise ProtocolError(Reason.PACKET_TOO_LARGE, "no room for the answer", "MQTT-3.1.2-24")
+
+
+def _subscribe(connection: Connection, session: Session, wanted: Subscription, identifier: int | None) -> int:
+    broker = connection.broker
+    group, topic_filter = split_shared(wanted.topic_filter)
+    if topic_filter.count("/") >= MAX_LEVELS:
+        return Reason.TOPIC_FILTER_INVALID
+    if session.is_mobile:
+        # It is sent what this broker writes to it. What others publish under such a name, retained before it
+        # came perhaps, would be taken for this broker's word.
+        return wanted.qos
+    if connection.is_bridge:
+        # What Mosquitto gives a bridge that cannot ask for it: nothing comes back to the broker that it
+        # came from, and what was retained here is retained there.
+        wanted.no_local = group is None
+        wanted.retain_as_published = True
+    # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
+    readable = broker.access.may_read(session.username, session.client_id, topic_filter)
+    if not is_wildcard(topic_filter) and not readable:
+        return Reason.NOT_AUTHORIZED
+    existed = wanted.topic_filter in (session.subscriptions or ())
+    if not _has_room(broker, session, wanted.topic_filter):
+        return Reason.QUOTA_EXCEEDED
+    record = SubscriptionRecord(wanted, identifier)
+    if pass_subscription(broker, session, record):
+        _hold_as_guest(broker, session, record)
+    else:
+        _hold(broker, session, record)
+    # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
+    if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
+        broker.queue_retained(connection, wanted, identifier)
+    if session.is_peer and not existed and group is None:
+        send_recent(broker, session, wanted)
+    return wanted.qos
+
+
+def _has_room(broker: Broker, session: Session, topic_filter: str) -> bool:
+    held = session.subscriptions or ()
+    # A deep filter counts for several: each level takes a node of the tree.
+    weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
+    return topic_filter in held or len(held) * weight < broker.limits.subscriptions
+
+
+def _hold(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+    if session.subscriptions is None:
+        session.subscriptions = {}
+    wanted = record.subscription
+    session.subscriptions[wanted.topic_filter] = record
+    # Behind a peer may be those who were subscribed all the time: it decides itself.
+    since = ALWAYS if session.is_peer else broker.now
+    broker.subscriptions.add(session, wanted, record.subscription_identifier, since)
+    broker.durability.store_subscription(session, wanted.topic_filter, record)
+
+
+def _hold_as_guest(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+    """The broker that keeps it stores it: brought back here by a restart, it would be this broker's own."""
+    topic_filter = record.subscription.topic_filter
+    if session.subscriptions is None:
+        session.subscriptions = {}
+    elif topic_filter in session.subscriptions:
+        broker.subscriptions.remove(session, topic_filter)
+        broker.durability.store_subscription(session, topic_filter, None)
+    session.subscriptions[topic_filter] = record
+
+
+def subscribe_for(broker: Broker, session: Session, record: SubscriptionRecord) -> bool:
+    """A client that another broker serves subscribes there. False: it has too many.
+
+    Rights are those that it has here, message by message. What is retained is for who serves it.
+    """
+    if not _has_room(broker, session, record.subscription.topic_filter):
+        return False
+    _hold(broker, session, record)
+    return True
+
+
+def unsubscribe_for(broker: Broker, session: Session, topic_filter: str) -> bool:
+    """False: it had no such subscription."""
+    if session.subscriptions is None or session.subscriptions.pop(topic_filter, None) is None:
+        return False
+    broker.subscriptions.remove(session, topic_filter)
+    broker.durability.store_subscription(session, topic_filter, None)
+    return True
+
+
+def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
+    assert isinstance(packet, Unsubscribe)
+    broker = connection.broker
+    session = connection.connected_session()
+    codes: list[int] = []
+    for topic_filter in packet.topic_filters:
+        _validate(topic_filter)
+    for topic_filter in packet.topic_filters:
+        # A guest may have subscribed where it was before.
+        is_passed_on = pass_unsubscription(broker, session, topic_filter)
+        existed = unsubscribe_for(broker, session, topic_filter) or is_passed_on
+        codes.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
+    data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)
+    _check_room(connection, data)
+    # It may be that an earlier connection unsubscribed, and that is not stored yet.
+    broker.durability.acknowledge(connection, data, must_wait=session.durable)

@@ -1,0 +1,77 @@
+"""Taking up a `Snapshot`: the broker as it was when it last committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.broker import session_end
+from hedgerow.broker.changes import SessionRecord, Snapshot
+from hedgerow.broker.mobility import KEPT_PREFIX
+from hedgerow.broker.session import Session
+from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
+
+if TYPE_CHECKING:
+    from hedgerow.broker.broker import Broker
+
+
+def restore(broker: Broker, snapshot: Snapshot) -> None:
+    sessions = {record.key: _restore_session(broker, record) for record in snapshot.sessions}
+    for key, record in snapshot.subscriptions:
+        session = sessions[key]
+        if session.subscriptions is None:
+            session.subscriptions = {}
+        session.subscriptions[record.subscription.topic_filter] = record
+        if not (session.is_bridge and session.client_id.startswith(KEPT_PREFIX)):
+            broker.subscriptions.add(session, record.subscription, record.subscription_identifier)
+    for key, packet_id in snapshot.received:
+        session = sessions[key]
+        if session.received is None:
+            session.received = set()
+        session.received.add(packet_id)
+    for key, delivery in snapshot.deliveries:
+        _restore_delivery(broker, sessions[key], delivery)
+    if snapshot.messages:
+        broker.durability.next_message_key = max(snapshot.messages) + 1
+    for message in snapshot.retained:
+        if message.payload:
+            broker.retained.set(message)
+        elif not broker.retained.tombstones.set(message, broker.now):
+            broker.durability.store_retained(message.topic, None)
+    broker.stored_bridges = snapshot.bridges
+    for page, bits in snapshot.seen:
+        broker.duplicates.restore(page, bits)
+
+
+def _restore_session(broker: Broker, record: SessionRecord) -> Session:
+    session = broker.create_session(record.client_id, record.username, record.key)
+    session.protocol_version = record.protocol_version
+    session.expiry_s = record.session_expiry_s
+    session.durable = True
+    # A client that was connected when the broker died has been away since then; when that was is
+    # not known, so its time begins now.
+    session.expires_at = record.expires_at
+    if session.expires_at is None:
+        session.expires_at = broker.now + record.session_expiry_s
+    session.will = record.will
+    session.is_peer = record.is_peer
+    session.is_bridge = record.is_bridge
+    session.is_far_bridge = record.is_far_bridge
+    if record.will is not None:
+        session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
+    session_end.arm(broker, session)
+    return session
+
+
+def _restore_delivery(broker: Broker, session: Session, delivery: Delivery) -> None:
+    if session.outbox is None:
+        session.outbox = Outbox(broker.limits.in_flight)
+    if session.is_peer:
+        delivery.queued_at = broker.now  # Since when is not stored.
+    references = broker.durability.references
+    references[delivery.key] = references.get(delivery.key, 0) + 1
+    if delivery.packet_id:
+        session.outbox.in_flight[delivery.packet_id] = delivery
+        session.outbox.bytes += delivery.size
+        session.outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1
+    else:
+        session.outbox.push(delivery)

@@ -1,0 +1,97 @@
+"""Retained messages at the broker: what a publication changes of them, and what a subscription gets of them.
+
+Another broker that subscribes is also told of what was deleted (`retained.py`), so that both come to the same
+values after a cut of up to `TOMBSTONE_S`, whatever was published on either side. To a foreign broker this is
+not told: it keeps what comes last, and a deletion of yesterday would take away what its own clients published
+today. It gets deletions as they are published; at QoS 1 and 2 also those that waited in the link's session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.ids import age_key, has_age, remove_mark
+from hedgerow.broker.retained import stamp
+from hedgerow.message import Message
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import Subscription
+
+if TYPE_CHECKING:
+    from hedgerow.broker.broker import Broker
+    from hedgerow.broker.connection import Connection
+    from hedgerow.broker.port import Port
+    from hedgerow.broker.routes import Route
+    from hedgerow.broker.session import Session
+
+
+def retain(broker: Broker, message: Message, route: Route, publisher: Session | Port | None) -> None:
+    """Keep a publication with RETAIN, or what it deletes, if it is the newest of its topic."""
+    retained = broker.retained
+    kept = retained.newest(message.topic, broker.now)
+    broker.identify(message)  # Which of two values of one moment is the newer goes by it, here as there.
+    if message.published_at is None:
+        message.published_at = stamp(broker.now, kept)
+    elif kept is not None and age_key(kept) >= age_key(message):
+        return  # A part of this node took it from elsewhere: it is passed on, and changes nothing.
+    if not message.payload:
+        remove_mark(message)
+        _delete(broker, message, leaves_tombstone=kept is not None or _concerns_brokers(route, publisher))
+    elif retained.set(message):
+        if message.expires_at is not None:
+            broker.purge_later(message.expires_at)
+        broker.durability.store_retained(message.topic, message)
+
+
+def may_have_forgotten(session: Session, message: Message) -> bool:
+    """Of what began at the other broker: a value may be of its former life, and go by age there (`is_again`).
+
+    One that is away is told of all that is retained when it comes back."""
+    connection = session.connection
+    is_told = session.is_link and connection is not None and connection.compares_ages
+    return is_told and has_age(message)
+
+
+def _concerns_brokers(route: Route, publisher: Session | Port | None) -> bool:
+    """Others may have a value of which nothing is known here."""
+    if publisher is not None and publisher.is_peer:
+        return True
+    return any(recipient.session.is_peer for recipient in route.recipients)
+
+
+def _delete(broker: Broker, deletion: Message, leaves_tombstone: bool) -> None:
+    """MQTT-3.3.1-6."""
+    retained, topic = broker.retained, deletion.topic
+    had_value = retained.remove(topic)
+    had_tombstone = retained.tombstones.remove(topic)
+    # What begins with $ speaks of one broker.
+    if leaves_tombstone and topic[0] != "$" and retained.tombstones.set(deletion, broker.now):
+        broker.durability.store_retained(topic, retained.tombstones.get(topic))
+        broker.purge_later(retained.tombstones.ends_at)
+    elif had_value or had_tombstone:
+        broker.durability.store_retained(topic, None)
+
+
+def queue_retained(
+    broker: Broker, connection: Connection, subscription: Subscription, identifier: int | None
+) -> None:
+    session = connection.session
+    retained, tombstones = broker.retained, broker.retained.tombstones
+    visited = retained.visited + tombstones.visited
+    messages = retained.match(subscription.topic_filter, broker.now)
+    if connection.compares_ages and subscription.retain_as_published:
+        messages += tombstones.match(subscription.topic_filter, broker.now)
+    broker.work += retained.visited + tombstones.visited - visited + len(messages)
+    if session is None or not messages:
+        return
+    if connection.backlog is None:
+        connection.backlog = deque()
+    identifiers = () if identifier is None else (identifier,)
+    # Subscribing again and again must not pile up more than there is to send.
+    most = max(broker.limits.queue_messages, len(retained) + len(tombstones))
+    room = max(0, most - len(connection.backlog))
+    for message in messages[:room]:
+        if session.may_read(broker.access, message.topic):
+            qos = min(message.qos, subscription.qos)
+            connection.backlog.append(Delivery(message, qos, True, identifiers))
+    broker.stats.publish_dropped += max(0, len(messages) - room)

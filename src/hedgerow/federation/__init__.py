@@ -1,0 +1,1 @@
+"""A node: machines of `mqtt` and `fabric` put together, without sockets."""

@@ -1,0 +1,35 @@
+"""What a federation reports to whoever keeps the log, beside what its overlay does."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNotOpen:
+    """Told once for each reason."""
+
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no link to {self.address}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class RightMissing:
+    """At the broker that a sidecar stands beside."""
+
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    user: str | None
+
+    def __str__(self) -> str:
+        who = f"the user {self.user}" if self.user is not None else "clients without a user name"
+        return (
+            f"the broker at {self.address} does not let us write and read hedgerow/#, so that no"
+            f" other federator can link to it: give {who} the right `topic readwrite hedgerow/#`"
+        )

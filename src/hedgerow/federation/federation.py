@@ -1,0 +1,369 @@
+"""A node's part in a federation: broker, overlay (who is a neighbour) and federator (who gets what).
+
+The overlay says to whom there should be links; the shell opens them, or a neighbour dials (`Link`s are
+connections of the broker, see `neighbour_connection.py`). To every neighbour the broker has a session
+(`neighbour_session.py`), and the federator decides which filters it is subscribed to: so that publications
+travel as the broker's own routing, with ids, queues and acknowledgements as between any two brokers.
+
+A link that is lost is taken from the federator at once, and others carry on. The session of the lost
+neighbour stays, and what is published waits in it (`absences.py`).
+
+What the machines have to say is done by `serve`, after whatever stirred them; `is_stirred` says that it is
+due. Events for the log, links to open and a deadline are the shell's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.broker import Broker
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.neighbours import ALREADY_LINKED, CONTROL_PREFIX, NEIGHBOUR_PREFIX
+from hedgerow.broker.session import Session
+from hedgerow.federation.absences import Absences
+from hedgerow.federation.events import LinkNotOpen, RightMissing
+from hedgerow.federation.interests.events import InterestEvent
+from hedgerow.federation.mesh.federator import Federator
+from hedgerow.federation.neighbour_connection import NeighbourConnection
+from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
+from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
+from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.link_proofs import LinkProofs
+from hedgerow.federation.overlay.overlay import Overlay
+from hedgerow.federation.overlay.wire import Peer
+from hedgerow.federation.state import StateTeller
+from hedgerow.federation.tunnel.tunnels import Tunnels
+from hedgerow.federation.tunnel_links import TunnelSet
+from hedgerow.mqtt.packets import Publish
+from hedgerow.mqtt.reasons import Reason
+
+if TYPE_CHECKING:
+    from hedgerow.federation.home import Home
+
+OVERLAY_TOPIC = CONTROL_PREFIX + "overlay"
+MESH_TOPIC = CONTROL_PREFIX + "mesh"
+HEALTHY_S = 1.0  # without a word: twice what probes take
+MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
+MAX_TOLD = 256  # addresses of which the log says why there is no link
+
+FederationEvent = OverlayEvent | LinkNotOpen | RightMissing | InterestEvent
+
+
+class Federation:
+    """`random` gives numbers from 0 to 1, `random_bytes` unpredictable ones. `addresses`: where others may
+    reach this node."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        addresses: Iterable[str],
+        now: float,
+        *,
+        random: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
+        key: bytes | None = None,
+        redundancy: int = 2,
+        settings: Settings | None = None,
+        keeping: Keeping | None = None,
+        announce_interval_s: float | None = None,
+    ) -> None:
+        self.broker = broker
+        self.keeping = keeping or Keeping()
+        self._key = key
+        self._random_bytes = random_bytes
+        self.home: Home | None = None  # where this node stands beside a broker that is not ours
+        me = Peer(broker.node_id, tuple(addresses))
+        epoch = broker.epoch
+        self.overlay = Overlay(
+            me, now, epoch=epoch, begun_at=broker.begun_at, random=random, key=key, settings=settings
+        )
+        self.proofs = LinkProofs(broker.node_id, key, self.overlay.take_sequence)
+        intervals = {} if announce_interval_s is None else {"announce_interval_s": announce_interval_s}
+        self.federator = Federator(
+            broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals
+        )
+        self.is_stirred = True
+        self._links: dict[str, Connection] = {}  # by node id: the one whose session is bound to it
+        self._ended: list[tuple[str, Connection]] = []
+        self._answered_at: dict[Connection, float] = {}  # accepted, and yet to say its first word
+        self._absences = Absences(broker, self.federator)
+        self._told: dict[str, str] = {}  # by address: why a link could not be opened
+        self._events: list[FederationEvent] = []
+        self._tunnel_sets: set[TunnelSet] = set()
+        self.ignored_frames: Counter[str] = Counter()  # of all tunnels that there ever were, by reason
+        self.state = StateTeller(self)
+        self.state.look(now)
+        broker.neighbourhood = self
+        for session in broker.sessions.values():
+            if session.is_neighbour:
+                node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
+                take_session(broker, node_id, self.keeping)
+                self._absences.gone(node_id, now)
+        broker.subscriptions.local.watch(self._note_interest)
+
+    def _note_interest(self, topic_filter: str, is_wanted: bool) -> None:
+        if is_wanted:
+            self.federator.subscribe(topic_filter, self.broker.now)
+        else:
+            self.federator.unsubscribe(topic_filter, self.broker.now)
+        self.state.look(self.broker.now)  # Of a node without neighbours nothing else would tell.
+        self.is_stirred = True
+
+    # Links that this node opens
+
+    def take_dials(self) -> list[Peer]:
+        """To whom a link is to be opened, at any of the addresses: `open`, or `dial_failed`."""
+        return self.overlay.take_connects()
+
+    def open(
+        self,
+        peer: Peer,
+        address: str,
+        now: float,
+        username: str | None = None,
+        password: bytes | None = None,
+    ) -> NeighbourConnection:
+        return NeighbourConnection(self, peer, address, now, username, password)
+
+    def dial_failed(self, peer: Peer, reason: str) -> None:
+        where = peer.addresses[0] if peer.addresses else peer.node_id
+        if reason not in (ALREADY_LINKED, self._told.get(where)):
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            self._told[where] = reason
+            self._events.append(LinkNotOpen(where, reason))
+        self.overlay.lost(peer, self.broker.now)
+        self.is_stirred = True
+
+    def dialled_again(self, peer: Peer, node_id: str, round_trip_s: float) -> None:
+        """The node at this address is linked to us already."""
+        self.overlay.connected(peer._replace(node_id=node_id), round_trip_s, self.broker.now)
+        self.is_stirred = True
+
+    def linked(self, connection: NeighbourConnection) -> None:
+        assert connection.far_node is not None
+        self._link(connection.far_node, connection, connection.peer.addresses, connection.round_trip_s)
+
+    def measured(self, connection: NeighbourConnection, round_trip_s: float) -> None:
+        node_id = connection.far_node
+        if node_id is None or self._links.get(node_id) is not connection:
+            return
+        if self.overlay.measured(node_id, round_trip_s):
+            self.state.look(self.broker.now)
+            self.is_stirred = True
+
+    def yields_to_accepted(self, node_id: str) -> bool:
+        """Both dialled: the link of the smaller id stays."""
+        link = self._links.get(node_id)
+        return (
+            link is not None and not isinstance(link, NeighbourConnection) and node_id < self.broker.node_id
+        )
+
+    def close(self, now: float) -> None:
+        """Neighbours are told that this node goes, while there are connections that carry tunnels to them."""
+        self.broker.now = now
+        for link in list(self._links.values()):
+            link.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
+
+    def is_linked(self, node_id: str) -> bool:
+        return node_id in self._links
+
+    # Tunnels, over connections to brokers that are not ours
+
+    def make_tunnels(self, *, is_federator: bool) -> Tunnels:
+        """For one such connection."""
+        tunnels = Tunnels(
+            self.broker.node_id, is_federator=is_federator, random_bytes=self._random_bytes, key=self._key
+        )
+        tunnels.ignored = self.ignored_frames
+        return tunnels
+
+    def draw_tunnel_id(self) -> int:
+        return int.from_bytes(self._random_bytes(8), "big")
+
+    def serve_tunnels(self, tunnels: TunnelSet, is_open: bool) -> None:
+        """Their deadlines are this one's, from now on or no longer."""
+        if is_open:
+            self._tunnel_sets.add(tunnels)
+        else:
+            self._tunnel_sets.discard(tunnels)
+        self.is_stirred = True
+
+    def refuse(self, node_id: str, reason: str) -> None:
+        self._events.append(PeerRefused(node_id, reason))
+        self.is_stirred = True
+
+    # Links that neighbours open (`Neighbourhood`)
+
+    def refusal(self, node_id: str, proof: str) -> str | None:
+        if node_id == self.broker.node_id:
+            return "this node has that name itself"
+        unproven = self.proofs.refusal(node_id, proof)
+        if unproven is not None:
+            self.refuse(node_id, unproven)
+            return unproven
+        link = self._links.get(node_id)
+        if isinstance(link, NeighbourConnection):
+            # It took that one, and did not know that it would dial the same node.
+            is_healthy = self.broker.now < link.heard_at + HEALTHY_S
+            return ALREADY_LINKED if is_healthy else None
+        sessions = self.neighbour_sessions()
+        if len(sessions) >= MAX_SESSIONS and node_id not in dict(sessions):
+            return f"{MAX_SESSIONS} nodes are neighbours, or were and may come back"
+        return None
+
+    def answer(self, node_id: str, proof: str) -> str:
+        return self.proofs.answer(node_id, proof)
+
+    def accepted(self, connection: Connection) -> None:
+        session = connection.connected_session()
+        node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
+        # No longer than it asks for: a dashboard that is closed has missed nothing.
+        keeping = replace(self.keeping, seconds=min(self.keeping.seconds, session.expiry_s))
+        take_session(self.broker, node_id, keeping)
+        self._answered_at[connection] = self.broker.now
+        self._link(node_id, connection, (), 0.0)
+
+    def ended(self, connection: Connection) -> None:
+        self._answered_at.pop(connection, None)
+        client_id = connection.connected_session().client_id
+        # Not now: it may be that another takes its place in this very moment.
+        self._ended.append((client_id.removeprefix(NEIGHBOUR_PREFIX), connection))
+        self.is_stirred = True
+
+    def receive_control(self, connection: Connection, topic: str, payload: bytes) -> None:
+        node_id = connection.connected_session().client_id.removeprefix(NEIGHBOUR_PREFIX)
+        now = self.broker.now
+        if self._links.get(node_id) is not connection:
+            return
+        answered_at = self._answered_at.pop(connection, None)
+        if answered_at is not None:
+            # Its first word is the answer to CONNACK.
+            self.overlay.connected(Peer(node_id, ()), now - answered_at, now)
+        if topic == OVERLAY_TOPIC:
+            self.overlay.receive(node_id, payload, now)
+            # At once: what it announces as our neighbour is right behind the word that it is one.
+            self._follow_overlay(now)
+            self.state.look(now)  # It may have told how far it is.
+        elif topic == MESH_TOPIC:
+            self.federator.receive(node_id, payload, now)
+        self.is_stirred = True
+
+    def take_session(self, node_id: str) -> Session:
+        """For a link that was dialled: the one that there was makes room."""
+        session = take_session(self.broker, node_id, self.keeping)
+        if session.connection is not None:
+            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "another link takes its place")
+        return session
+
+    def _link(
+        self, node_id: str, connection: Connection, addresses: tuple[str, ...], round_trip_s: float
+    ) -> None:
+        now = self.broker.now
+        self._links[node_id] = connection
+        self._absences.back(node_id, now)
+        for address in addresses:
+            self._told.pop(address, None)
+        self.overlay.connected(Peer(node_id, addresses), round_trip_s, now)
+        self.is_stirred = True
+
+    # What follows
+
+    def serve(self, now: float) -> None:
+        self.broker.now = now
+        while self.is_stirred:
+            self.is_stirred = False
+            self._take_ended(now)
+            self._follow_overlay(now)
+            changes = self.federator.take_changes()
+            for node_id, topic_filter, is_wanted in changes:
+                self._set_filter(node_id, topic_filter, is_wanted)
+            self._send(OVERLAY_TOPIC, self.overlay.take_packets())
+            packets = self.federator.take_packets()
+            self._send(MESH_TOPIC, packets)
+            if self.home is not None:
+                self._events += self.home.serve()
+            for node_id in self.overlay.take_disconnects():
+                link = self._links.get(node_id)
+                if link is not None:
+                    link.disconnect(Reason.SUCCESS, "no neighbour")
+            if changes or packets:
+                self.state.look(now)
+
+    def _follow_overlay(self, now: float) -> None:
+        for event in self.overlay.take_events():
+            self._events.append(event)
+            self.state.look(now)
+            if isinstance(event, NeighbourGained):
+                self.federator.add_neighbour(event.node_id, now)
+            elif isinstance(event, NeighbourLost):
+                self.federator.remove_neighbour(event.node_id, now)
+
+    def _take_ended(self, now: float) -> None:
+        ended, self._ended = self._ended, []
+        for node_id, connection in ended:
+            if self._links.get(node_id) is connection:
+                del self._links[node_id]
+                session = connection.connected_session()
+                waits = session.expiry_s > 0 and bool(session.subscriptions or len(session.outbox or ()))
+                if waits and node_id in self.overlay.links:
+                    self._absences.gone(node_id, now)
+                else:
+                    self._absences.left(node_id)
+                self.overlay.lost(Peer(node_id, ()), now)
+
+    def _set_filter(self, node_id: str, topic_filter: str, is_wanted: bool) -> None:
+        session = self.broker.sessions.get(NEIGHBOUR_PREFIX + node_id)
+        if session is None:
+            return
+        if is_wanted:
+            give(self.broker, session, topic_filter)
+        elif node_id in self._links:
+            take_back(self.broker, session, topic_filter)
+
+    def _send(self, topic: str, packets: list[tuple[str, bytes]]) -> None:
+        for node_id, payload in packets:
+            link = self._links.get(node_id)
+            if link is not None and link.is_connected:
+                link.send_packet(Publish(topic, payload))
+
+    # Time
+
+    @property
+    def deadline(self) -> float:
+        of_tunnels = min((each.tunnels.deadline for each in self._tunnel_sets), default=float("inf"))
+        of_home = self.home.deadline if self.home is not None else float("inf")
+        own = min(self.overlay.deadline, self.federator.deadline, self._absences.deadline)
+        return min(own, self.state.deadline, of_tunnels, of_home)
+
+    def handle_timer(self, now: float) -> None:
+        self.broker.now = now
+        self.overlay.handle_timer(now)
+        self.federator.handle_timer(now)
+        if self.home is not None:
+            self.home.handle_timer(now)
+        for tunnels in list(self._tunnel_sets):
+            tunnels.handle_timer(now)
+        if self.state.deadline <= now:
+            self.state.handle_timer(now)
+        self._absences.handle_timer(now)
+        self.is_stirred = True
+
+    # What people see
+
+    def neighbour_sessions(self) -> list[tuple[str, Session]]:
+        """Of every node that is a neighbour, or was one, by its id."""
+        sessions = [session for session in self.broker.sessions.values() if session.is_neighbour]
+        return [(session.client_id.removeprefix(NEIGHBOUR_PREFIX), session) for session in sessions]
+
+    @property
+    def not_reached(self) -> Mapping[str, str]:
+        """Addresses at which there should be a neighbour, and why there is no link to it."""
+        return self._told
+
+    def take_events(self) -> list[FederationEvent]:
+        events, self._events = self._events, []
+        return events

@@ -1,0 +1,111 @@
+"""What a sidecar tells people about its broker's clients: what it cannot know of them, and what helps."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
+
+MOSQUITTO_LINES = ("log_dest topic", "log_type subscribe", "log_type unsubscribe", "log_type notice")
+INSTEAD = f"announce filters by publishing them to {NEW_REGULAR_TOPIC}, or use --assume FILTER"
+
+
+@dataclass(slots=True)
+class SubscriptionRefused:
+    """The broker's SUBACK said no."""
+
+    level: ClassVar[int] = logging.WARNING
+    broker: str
+    user: str | None
+    topic_filter: str
+    reason: str
+
+    def __str__(self) -> str:
+        right = "$SYS/#" if self.topic_filter.startswith("$SYS/") else self.topic_filter
+        return (
+            f"the broker at {self.broker} does not let us subscribe to {self.topic_filter} ({self.reason}):"
+            f" give {_name(self.user)} the right `topic read {right}`, or {INSTEAD}"
+        )
+
+
+@dataclass(slots=True)
+class SystemTopicsSilent:
+    """Subscribed to, and nothing comes: Mosquitto's acl_file refuses no subscription, it withholds."""
+
+    level: ClassVar[int] = logging.WARNING
+    broker: str
+    user: str | None
+
+    def __str__(self) -> str:
+        return (
+            f"the broker at {self.broker} sends us nothing of $SYS/#, so that we do not know what its clients"
+            f" subscribe to: give {_name(self.user)} the right `topic read $SYS/#` if it is a Mosquitto with"
+            f" an acl_file; or {INSTEAD}"
+        )
+
+
+@dataclass(slots=True)
+class LogSilent:
+    level: ClassVar[int] = logging.WARNING
+    broker: str
+
+    def __str__(self) -> str:
+        return (
+            f"the broker at {self.broker} does not publish its log, so that we do not know what its clients"
+            f" subscribe to: add these lines to mosquitto.conf: {', '.join(MOSQUITTO_LINES)}; or {INSTEAD}"
+        )
+
+
+@dataclass(slots=True)
+class ConnectionsNotLogged:
+    level: ClassVar[int] = logging.WARNING
+    broker: str
+
+    def __str__(self) -> str:
+        return (
+            f"the broker at {self.broker} publishes who subscribes and not who leaves, so that filters stay"
+            " wanted for ever: add the line `log_type notice` to mosquitto.conf, and leave"
+            " connection_messages on"
+        )
+
+
+@dataclass(slots=True)
+class UnknownSubscriptions:
+    level: ClassVar[int] = logging.WARNING
+    broker: str
+    count: int
+
+    def __str__(self) -> str:
+        return (
+            f"the broker at {self.broker} has {self.count} subscriptions that we do not know, made before we"
+            " came or by its own bridges: what they want does not come from other brokers until their clients"
+            f" subscribe again; or {INSTEAD}"
+        )
+
+
+@dataclass(slots=True)
+class InterestsForgotten:
+    level: ClassVar[int] = logging.INFO
+    broker: str
+    clients: int
+
+    def __str__(self) -> str:
+        return (
+            f"the broker at {self.broker} was restarted, and {self.clients} clients have not come back to it"
+        )
+
+
+InterestEvent = (
+    SubscriptionRefused
+    | SystemTopicsSilent
+    | LogSilent
+    | ConnectionsNotLogged
+    | UnknownSubscriptions
+    | InterestsForgotten
+)
+
+
+def _name(user: str | None) -> str:
+    return f"the user {user}" if user is not None else "clients without a user name"

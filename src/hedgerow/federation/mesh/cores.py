@@ -1,0 +1,179 @@
+"""The cores that a node knows, and their lists of filters.
+
+A list is told once: announcements name its version, and carry what is new in it only if that is short. Who
+lacks a version asks a neighbour that named it; who is asked and waits for it too answers when it has come.
+
+There is room for so many cores and filters. Beyond, a neighbour that told of more than any other is not
+heard, and what it told of makes room for what others tell: whoever invents them pays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from hedgerow.federation.mesh import limits, wire
+from hedgerow.federation.mesh.core import Core
+from hedgerow.federation.mesh.meshes import Meshes
+from hedgerow.federation.mesh.neighbour import Neighbour
+from hedgerow.federation.mesh.outgoing import Outgoing
+from hedgerow.federation.mesh.stats import Stats
+from hedgerow.federation.mesh.wire import About, Changes, FilterList, Kind, Question
+
+
+class Cores:
+    def __init__(
+        self, own: Core, meshes: Meshes, neighbours: dict[str, Neighbour], out: Outgoing, stats: Stats
+    ) -> None:
+        self.by_id: dict[str, Core] = {}
+        """All but this node itself."""
+        self._own = own
+        self._meshes = meshes
+        self._neighbours = neighbours
+        self._out = out
+        self._stats = stats
+        # By who told of them first.
+        self._cores_by: Counter[str] = Counter()
+        self._filters_by: Counter[str] = Counter()
+
+    def find(self, core_id: str) -> Core | None:
+        """This node itself, too."""
+        return self._own if core_id == self._own.id else self.by_id.get(core_id)
+
+    def admit(self, core_id: str, neighbour: Neighbour, now: float) -> Core | None:
+        """The core, which may be new; None when there is no room for it."""
+        core = self.by_id.get(core_id)
+        if core is not None:
+            return core
+        if len(self.by_id) >= limits.MAX_CORES:
+            payer, _ = self._cores_by.most_common(1)[0]
+            if payer == neighbour.id:
+                return None
+            # The last of them: what was there before a flood is not part of it.
+            last = next(core for core in reversed(self.by_id.values()) if core.introduced_by == payer)
+            self._evict(last, now)
+        core = self.by_id[core_id] = Core(core_id, neighbour.id)
+        self._cores_by[neighbour.id] += 1
+        return core
+
+    def drop(self, core: Core, now: float) -> None:
+        del self.by_id[core.id]
+        self._cores_by[core.introduced_by] -= 1
+        self._filters_by[core.introduced_by] -= len(core.roster.filters)
+        for neighbour in self._neighbours.values():
+            self._meshes.end_membership(neighbour, core.id, now)
+        self._meshes.forget_core(core, now)
+
+    def _evict(self, core: Core, now: float) -> None:
+        self._stats.evicted += 1
+        self.drop(core, now)
+
+    # Lists of other cores
+
+    def follow(self, core: Core, neighbour: Neighbour, changes: Changes, now: float) -> None:
+        """An announcement told this of the list."""
+        if core.is_complete or changes.version != core.announced_version:
+            return
+        difference = core.roster.difference(changes)
+        if difference is None:
+            self._ask(core, neighbour, now)
+        else:
+            self._apply(core, changes.version, *difference, now)
+
+    def receive_list(self, neighbour: Neighbour, entry: FilterList, now: float) -> None:
+        core = self.by_id.get(entry.core)
+        if core is None or core.asked_of != neighbour.id or entry.version <= core.roster.version:
+            self._stats.ignored["not asked for"] += 1
+            return
+        if entry.is_first:
+            core.partial = set()
+        if core.partial is None or len(core.partial) + len(entry.filters) > limits.MAX_FILTERS:
+            core.partial = None
+            self._stats.ignored["incomplete list"] += 1
+            return
+        core.partial.update(entry.filters)
+        if not entry.is_last:
+            return
+        filters, core.partial, core.asked_of = core.partial, None, None
+        if len(filters) != entry.size:
+            self._stats.ignored["incomplete list"] += 1
+            return
+        known = core.roster.filters
+        self._apply(core, entry.version, filters - known, known - filters, now)
+        if not core.is_complete:
+            self._ask(core, neighbour, now)
+
+    def _apply(self, core: Core, version: int, new: set[str], gone: set[str], now: float) -> None:
+        payer = core.introduced_by
+        while self._filters_by.total() + len(new) - len(gone) > limits.MAX_FILTERS:
+            largest, _ = self._filters_by.most_common(1)[0] if self._filters_by else (payer, 0)
+            if largest == payer:
+                self._stats.ignored["too many filters"] += 1
+                return
+            theirs = [other for other in self.by_id.values() if other.introduced_by == largest]
+            self._evict(max(theirs, key=lambda other: len(other.roster.filters)), now)
+        self._filters_by[payer] += len(new) - len(gone)
+        core.roster.follow(version, new, gone)
+        for topic_filter in new:
+            self._meshes.add_core(topic_filter, core, now)
+        for topic_filter in gone:
+            self._meshes.remove_core(topic_filter, core, now)
+        self.answer_waiting(core)
+
+    def _ask(self, core: Core, neighbour: Neighbour, now: float) -> None:
+        if core.asked_of is not None and now < core.asked_at + limits.ASK_AGAIN_S:
+            return
+        core.asked_of, core.asked_at, core.partial = neighbour.id, now, None
+        self._out.put([neighbour.id], Kind.ASK, wire.encode_question(Question(About.LIST, core.id)))
+
+    # Lists for others
+
+    def answer(self, core: Core, neighbour: Neighbour) -> None:
+        if self._is_ready(core):
+            self._send([neighbour.id], core)
+        else:
+            core.wanted_by.add(neighbour.id)
+
+    def answer_waiting(self, core: Core) -> None:
+        if core.wanted_by and self._is_ready(core):
+            self._send(sorted(core.wanted_by), core)
+            core.wanted_by.clear()
+
+    def whole(self, core: Core) -> Changes:
+        """For one who may not have the list: all of it if it is short; otherwise they ask."""
+        version, filters = core.announced_version, core.roster.filters
+        if not self._is_ready(core):
+            return Changes(version, version, 0)
+        return _inline(Changes(version, 0, len(filters), tuple(sorted(filters))))
+
+    def own_changes(self) -> Changes:
+        """Of this node's list, for its next announcement. The version is the sequence with which it was first
+        announced, which grows over restarts."""
+        own, pending = self._own, self._own.pending
+        since, size = own.roster.version, len(own.roster.filters)
+        if since and not pending:
+            return Changes(since, since, size)
+        whole = _inline(Changes(own.sequence, 0, size, tuple(sorted(own.roster.filters))))
+        if not since or whole.since == 0:
+            return whole  # Who has no list yet, or has forgotten it, need not ask.
+        added, removed = tuple(sorted(pending.added)), tuple(sorted(pending.removed))
+        return _inline(Changes(own.sequence, since, size, added, removed))
+
+    def _is_ready(self, core: Core) -> bool:
+        return core.is_complete and not (core is self._own and core.pending)
+
+    def _send(self, neighbours: Iterable[str], core: Core) -> None:
+        rows = wire.parts(sorted(core.roster.filters), limits.PART_BYTES)
+        size = len(core.roster.filters)
+        for number, row in enumerate(rows):
+            is_last = number == len(rows) - 1
+            entry = FilterList(core.id, core.roster.version, number == 0, is_last, size, row)
+            self._out.put(neighbours, Kind.LIST, wire.encode_list(entry))
+
+
+def _inline(changes: Changes) -> Changes:
+    """As they are if they are short; otherwise the version alone."""
+    size = sum(map(len, changes.added)) + sum(map(len, changes.removed))
+    if size > limits.INLINE_BYTES:
+        return Changes(changes.version, changes.version, changes.size)
+    return changes

@@ -1,0 +1,398 @@
+"""The federator: which neighbour gets which filter, decided by each broker for itself.
+
+The protocol is that of Spohn (2021), §3 to §6, and `mesh.py` and `core.py` follow its text. A broker with
+subscribers announces itself as the core of their filters; announcements flood the neighbours; the smallest id
+remains; members tell their parents, up to the core. What the document leaves open is done like this:
+
+- Many filters: a core has one announcement for all of its filters, and its list of filters has a version.
+  Announcements name the version; what changed travels with one if it is short, and who lacks a list asks the
+  neighbour. Memberships are told in the same way. Filters that a wider one of the same broker covers are not
+  announced.
+- A lost neighbour: the other parents carry on at once. A member, or a node without any parent left, floods a
+  REPAIR that names the core and its last announcement; each node passes it on once for each announcement, and
+  the core answers with a fresh one. Where none comes for a moment, the core is lost too. A link that comes up
+  meanwhile carries the REPAIR as well, and one that comes up later the question whether there is a way again.
+- A lost core (that, or silence for its lifetime) is replaced by those who have subscribers, of whom the
+  smallest id remains. Until then its ways are still used.
+- A core that restarts goes on from the sequence that its neighbours tell it, should its epoch not be larger.
+
+What comes from a neighbour is ignored and counted if it cannot be true, and bounded by `limits.py` if it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+from hedgerow.federation.mesh import limits, wire
+from hedgerow.federation.mesh.core import NEVER, Core
+from hedgerow.federation.mesh.cores import Cores
+from hedgerow.federation.mesh.local_filters import LocalFilters
+from hedgerow.federation.mesh.memberships import Memberships
+from hedgerow.federation.mesh.meshes import Change, FilterState, Meshes
+from hedgerow.federation.mesh.neighbour import Neighbour
+from hedgerow.federation.mesh.outgoing import Outgoing
+from hedgerow.federation.mesh.stats import Stats
+from hedgerow.federation.mesh.wire import (
+    About,
+    Changes,
+    CoreAnnouncement,
+    FilterList,
+    Kind,
+    MembershipAnnouncement,
+    Question,
+    Repair,
+    WireError,
+)
+from hedgerow.topics import is_local, validate_filter
+
+
+class Federator:
+    """One node's. `random` gives numbers from 0 to 1; `epoch` grows with each start of the node."""
+
+    def __init__(
+        self,
+        node_id: str,
+        now: float,
+        *,
+        random: Callable[[], float],
+        redundancy: int = 2,
+        announce_interval_s: float = limits.ANNOUNCE_INTERVAL_S,
+        epoch: int = 0,
+    ) -> None:
+        if not 0 < len(node_id.encode()) <= limits.MAX_ID_BYTES:
+            raise ValueError(f"a node's id has 1 to {limits.MAX_ID_BYTES} bytes: {node_id!r}")
+        if redundancy < 1:
+            raise ValueError("a redundancy below 1 is no mesh")
+        if not 0 <= epoch <= limits.MAX_SEQUENCE >> limits.EPOCH_SHIFT + 1:
+            raise ValueError(f"no epoch: {epoch}")
+        self.node_id = node_id
+        self.redundancy = redundancy
+        self.stats = Stats()
+        self._interval_s = announce_interval_s
+        self._lifetime_s = min(announce_interval_s * limits.LIFETIME_INTERVALS, limits.MAX_LIFETIME_S)
+        self._random = random
+        self._own = Core(node_id, node_id)
+        # Not the same again, should an epoch be: others take the same number for the same announcement.
+        self._own.sequence = (epoch << limits.EPOCH_SHIFT) + int(random() * (1 << 24))
+        self._neighbours: dict[str, Neighbour] = {}
+        self._local = LocalFilters()
+        self._meshes = Meshes(self._own)
+        self._out = Outgoing(self.stats.sent)
+        self._cores = Cores(self._own, self._meshes, self._neighbours, self._out, self.stats)
+        self._memberships = Memberships(self._meshes, self._out, self.stats)
+        self._timers: list[tuple[float, str]] = []
+        self._announce_at = NEVER
+        self._announced_at = -NEVER
+        self._claim_at = NEVER
+
+    @property
+    def neighbours(self) -> list[str]:
+        return list(self._neighbours)
+
+    @property
+    def deadline(self) -> float:
+        """When `handle_timer` has something to do."""
+        first = self._timers[0][0] if self._timers else NEVER
+        return min(first, self._announce_at, self._claim_at, self._meshes.deadline)
+
+    def core_of(self, topic_filter: str) -> str | None:
+        core = self._core_of(topic_filter)
+        return None if core is None else core.id
+
+    def parents_of(self, topic_filter: str) -> list[str]:
+        core = self._core_of(topic_filter)
+        return [] if core is None else list(core.parents)
+
+    def distance_of(self, topic_filter: str) -> int | None:
+        core = self._core_of(topic_filter)
+        return None if core is None else core.distance
+
+    def is_member(self, topic_filter: str) -> bool:
+        mesh = self._meshes.by_filter.get(topic_filter)
+        return mesh is not None and mesh.core is not None and mesh.is_member(mesh.core)
+
+    def targets(self, topic: str, sender: str | None) -> list[str]:
+        """Whom a publication goes to that came from `sender`; None is a client of this broker."""
+        return self._meshes.targets(topic, sender)
+
+    def filters_of(self, neighbour_id: str) -> list[str]:
+        """What the neighbour is to get now."""
+        meshes = self._meshes.by_filter.values()
+        return [mesh.topic_filter for mesh in meshes if neighbour_id in mesh.receivers]
+
+    @property
+    def filter_count(self) -> int:
+        return len(self._meshes.by_filter)
+
+    def describe(self, most: int | None = None) -> list[FilterState]:
+        """Of at most so many filters: there may be very many, and this is asked again and again."""
+        return self._meshes.describe(most)
+
+    def take_changes(self) -> list[Change]:
+        """(neighbour, filter, whether it is to get it from now on); of a neighbour that is gone too."""
+        return self._meshes.take_changes()
+
+    def take_packets(self) -> list[tuple[str, bytes]]:
+        return self._out.take()
+
+    # What happens at this broker
+
+    def subscribe(self, topic_filter: str, now: float) -> None:
+        """The first local subscriber of it has come. Most topics that begin with $ are each broker's own."""
+        if not is_local(validate_filter(topic_filter)):
+            self._set_local(*self._local.add(topic_filter), now)
+
+    def unsubscribe(self, topic_filter: str, now: float) -> None:
+        """The last local subscriber of it has gone."""
+        self._set_local(*self._local.remove(topic_filter), now)
+
+    def _set_local(self, new: list[str], gone: list[str], now: float) -> None:
+        for topic_filter in new:
+            self._meshes.set_local(topic_filter, True, now)
+        for topic_filter in gone:
+            self._meshes.set_local(topic_filter, False, now)
+        self._finish(now)
+
+    # Neighbours
+
+    def add_neighbour(self, neighbour_id: str, now: float) -> None:
+        """A link is up: it is told of every core, as if their announcements had just come by."""
+        if neighbour_id == self.node_id:
+            raise ValueError(f"{neighbour_id!r} is this node itself")
+        if neighbour_id in self._neighbours:
+            self.remove_neighbour(neighbour_id, now)
+        self._neighbours[neighbour_id] = Neighbour(neighbour_id)
+        own = [self._own] if self._own.announced_version and self._own.roster.filters else []
+        for core in (*own, *self._cores.by_id.values()):
+            if not core.is_lost:
+                self._send_announcement([neighbour_id], core, self._cores.whole(core), now)
+            if core.suspected_until != NEVER:
+                # Or it would follow a core that everyone else gives up in a moment, for its lifetime.
+                self._send_repair([neighbour_id], core)
+        self._finish(now)
+
+    def remove_neighbour(self, neighbour_id: str, now: float) -> None:
+        """The link is closed, or silent for too long."""
+        neighbour = self._neighbours.pop(neighbour_id, None)
+        if neighbour is None:
+            return
+        self._out.forget(neighbour_id)
+        self._own.wanted_by.discard(neighbour_id)
+        for core_id in list(neighbour.memberships):
+            self._meshes.end_membership(neighbour, core_id, now)
+        for core in self._cores.by_id.values():
+            if core.lose(neighbour_id, self.redundancy):
+                self._parents_changed(core, now)
+                if core.members or (core.roster.filters and not core.has_way):
+                    self._ask_repair(core, None, now)
+        self._meshes.forget_neighbour(neighbour_id, now)
+        self._finish(now)
+
+    # What neighbours send
+
+    def receive(self, neighbour_id: str, payload: bytes, now: float) -> None:
+        neighbour = self._neighbours.get(neighbour_id)
+        if neighbour is None:
+            self._ignore("no neighbour")
+            return
+        try:
+            kind, entries = wire.decode(payload)
+        except WireError as error:
+            self._ignore(str(error))
+            return
+        self.stats.received[kind.name] += 1
+        for entry in entries:
+            if not neighbour.allowance.take(now):
+                self._ignore("too fast")
+                break
+            match entry:
+                case CoreAnnouncement():
+                    self._receive_core_announcement(neighbour, entry, now)
+                case MembershipAnnouncement():
+                    self._memberships.receive(neighbour, entry, now)
+                case Question():
+                    self._receive_question(neighbour, entry, now)
+                case FilterList():
+                    self._cores.receive_list(neighbour, entry, now)
+                case Repair():
+                    self._receive_repair(neighbour, entry, now)
+                case _:
+                    self._ignore("not from a client")
+        self._finish(now)
+
+    def _receive_core_announcement(self, neighbour: Neighbour, entry: CoreAnnouncement, now: float) -> None:
+        if entry.core == self.node_id:
+            self._hear_of_own(entry, now)
+            return
+        is_core_itself = entry.core == neighbour.id
+        if entry.distance >= limits.MAX_DISTANCE or (entry.distance == 0) != is_core_itself:
+            self._ignore("impossible distance")
+            return
+        if not 0 < entry.lifetime_s <= limits.MAX_LIFETIME_S:
+            self._ignore("impossible lifetime")
+            return
+        core = self._cores.admit(entry.core, neighbour, now)
+        if core is None or entry.sequence < core.sequence:
+            self._ignore("too many cores" if core is None else "outdated")
+            return
+        was_lost, parents = core.is_lost, list(core.parents)
+        is_fresh = core.hear(neighbour.id, entry.sequence, entry.distance, self.redundancy)
+        if is_fresh:
+            core.expires_at = now + entry.lifetime_s
+            core.settles_at = now + limits.SETTLE_S
+            core.announced_version = entry.changes.version
+            others = [other for other in self._neighbours if other != neighbour.id]
+            passed_on = entry._replace(distance=core.distance)
+            self._out.put(others, Kind.CORE_ANN, wire.encode_core_announcement(passed_on))
+            self._schedule(core)
+        elif core.is_lost:
+            # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
+            self._send_repair([neighbour.id], core)
+        self._cores.follow(core, neighbour, entry.changes, now)
+        if core.is_settled:
+            core.settle(self.redundancy)
+        if was_lost != core.is_lost or parents != core.parents:
+            self._parents_changed(core, now)
+        elif is_fresh:
+            self._meshes.dirty[core] = None  # Membership is "published for every new core announcement" (§4).
+
+    def _hear_of_own(self, entry: CoreAnnouncement, now: float) -> None:
+        """Of this node as a core: an echo, or news of an earlier life, from whose sequence this one goes
+        on."""
+        ahead = entry.sequence - self._own.sequence
+        if ahead > limits.MAX_SEQUENCE_JUMP:
+            self._ignore("impossible sequence")
+        elif ahead > 0:
+            self._own.sequence = entry.sequence
+            self._own.roster.version = 0
+            self._announce_early(now)
+
+    def _receive_question(self, neighbour: Neighbour, entry: Question, now: float) -> None:
+        core = self._cores.find(entry.core)
+        if core is None:
+            self._ignore("unknown core")
+        elif not neighbour.may_ask(entry, now):
+            self._ignore("asked too often")
+        elif entry.about == About.MEMBERSHIP:
+            self._memberships.tell_again(core, neighbour)
+        else:
+            self._cores.answer(core, neighbour)
+
+    def _receive_repair(self, neighbour: Neighbour, entry: Repair, now: float) -> None:
+        core = self._cores.find(entry.core)
+        if core is None or core.is_lost or entry.sequence > core.sequence:
+            self._ignore("unknown core")
+        elif entry.sequence < core.sequence:
+            pass  # The answer is on its way already; a second one would cross the link in vain (Theorem 1).
+        elif core is self._own:
+            self._announce_early(now)
+        else:
+            self._ask_repair(core, neighbour.id, now)
+
+    # Cores
+
+    def _ask_repair(self, core: Core, asked_by: str | None, now: float) -> None:
+        if core.repaired_sequence >= core.sequence or core.is_lost:
+            return
+        core.repaired_sequence = core.sequence
+        grace_s = limits.GRACE_S + limits.GRACE_PER_HOP_S * core.distance
+        core.suspected_until = now + (grace_s if self._neighbours else 0.0)
+        self._schedule(core)
+        others = [neighbour for neighbour in self._neighbours if neighbour != asked_by]
+        self._send_repair(others, core)
+
+    def _send_repair(self, to: Iterable[str], core: Core) -> None:
+        self._out.put(to, Kind.REPAIR, wire.encode_repair(Repair(core.id, core.sequence)))
+
+    def _parents_changed(self, core: Core, now: float) -> None:
+        self._meshes.refresh_core(core, now)
+        self._meshes.dirty[core] = None
+
+    # Announcements of this node
+
+    def _announce_early(self, now: float) -> None:
+        self._announce_at = min(self._announce_at, max(now, self._announced_at + limits.EARLY_S))
+
+    def _announce(self, now: float) -> None:
+        own = self._own
+        own.previous_sequence = own.sequence
+        own.sequence += 1
+        changes = self._cores.own_changes()
+        own.roster.version = own.announced_version = changes.version
+        own.pending.clear()
+        self._send_announcement(self._neighbours, own, changes, now)
+        self._cores.answer_waiting(own)
+        self.stats.announcements += 1
+        self._announced_at = now
+        jitter = 1 + limits.INTERVAL_JITTER * (self._random() - 1)
+        self._announce_at = now + self._interval_s * jitter if own.roster.filters else NEVER
+        own.settles_at = now + limits.SETTLE_S
+        self._schedule(own)
+
+    def _send_announcement(self, to: Iterable[str], core: Core, changes: Changes, now: float) -> None:
+        lifetime_s = self._lifetime_s if core is self._own else max(core.expires_at - now, 0.1)
+        entry = CoreAnnouncement(core.id, core.sequence, core.distance, lifetime_s, changes)
+        self._out.put(to, Kind.CORE_ANN, wire.encode_core_announcement(entry))
+
+    # Time
+
+    def handle_timer(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            at, core_id = heappop(self._timers)
+            core = self._cores.find(core_id)
+            if core is not None and core.timer_at == at:
+                core.timer_at = NEVER
+                self._handle_core_timer(core, now)
+        if self._claim_at <= now:
+            self._claim_at = NEVER
+            self._meshes.claim(now)
+        self._meshes.end_overlaps(now)
+        self._finish(now)
+
+    def _handle_core_timer(self, core: Core, now: float) -> None:
+        if core.expires_at <= now:
+            self._cores.drop(core, now)
+            return
+        if core.suspected_until <= now:
+            core.suspected_until = NEVER
+            core.is_lost = True
+            self._parents_changed(core, now)
+        if core.settles_at <= now:
+            core.settles_at = NEVER
+            self._settle(core, now)
+        self._schedule(core)
+
+    def _settle(self, core: Core, now: float) -> None:
+        """Everyone had time to pass on the last announcement, and to answer it."""
+        if core is not self._own:
+            parents = list(core.parents)
+            core.settle(self.redundancy)
+            if parents != core.parents:
+                self._parents_changed(core, now)
+            if not core.parents and core.roster.filters:
+                # Who passed on the last announcement was lost before it had become a parent.
+                self._ask_repair(core, None, now)
+        self._memberships.end_silent(core, self._neighbours.values(), now)
+
+    def _schedule(self, core: Core) -> None:
+        if core.due_at < core.timer_at:
+            core.timer_at = core.due_at
+            heappush(self._timers, (core.timer_at, core.id))
+
+    def _finish(self, now: float) -> None:
+        """What follows from an input, once all of it has been taken in."""
+        if self._own.pending:
+            self._announce_early(now)
+        if self._announce_at <= now:
+            self._announce(now)
+        self._memberships.tell_parents()
+        if self._meshes.unclaimed and self._claim_at == NEVER:
+            self._claim_at = now + self._random() * limits.CLAIM_WITHIN_S
+
+    def _core_of(self, topic_filter: str) -> Core | None:
+        mesh = self._meshes.by_filter.get(topic_filter)
+        return None if mesh is None else mesh.core
+
+    def _ignore(self, reason: str) -> None:
+        self.stats.ignored[reason] += 1

@@ -1,0 +1,48 @@
+"""What a node keeps of a neighbour: the meshes in which it is a child, and how much it asks for."""
+
+from __future__ import annotations
+
+from hedgerow.federation.mesh.limits import ASK_AGAIN_S, ENTRIES_BURST_S, ENTRIES_PER_S, MAX_CORES
+from hedgerow.federation.mesh.roster import Roster
+from hedgerow.federation.mesh.wire import Question
+from hedgerow.rates import Allowance
+
+
+class Membership:
+    """ "A mesh membership announcement also acts as a beacon to track the mesh children's current status"
+    (§4)."""
+
+    __slots__ = ("roster", "sequence")
+
+    def __init__(self) -> None:
+        self.sequence = -1
+        self.roster = Roster()
+
+
+class Neighbour:
+    __slots__ = ("_answered_at", "allowance", "filters", "id", "memberships")
+
+    def __init__(self, neighbour_id: str) -> None:
+        self.id = neighbour_id
+        self.memberships: dict[str, Membership] = {}
+        """Core → the meshes of it in which the neighbour is a child of this node."""
+        self.filters = 0
+        """In all of its memberships together."""
+        self.allowance = Allowance(ENTRIES_PER_S, ENTRIES_BURST_S)
+        self._answered_at: dict[Question, float] = {}
+
+    def membership(self, core_id: str) -> Membership | None:
+        """None beyond the bound."""
+        membership = self.memberships.get(core_id)
+        if membership is None and len(self.memberships) < MAX_CORES:
+            membership = self.memberships[core_id] = Membership()
+        return membership
+
+    def may_ask(self, question: Question, now: float) -> bool:
+        """A list may be megabytes, a question is a few bytes."""
+        if now < self._answered_at.get(question, 0.0) + ASK_AGAIN_S / 2:
+            return False
+        if len(self._answered_at) >= 2 * MAX_CORES:
+            self._answered_at.clear()
+        self._answered_at[question] = now
+        return True

@@ -1,0 +1,188 @@
+"""The connection to a neighbour that this node dialled.
+
+If a federated node answers, it is the link to that neighbour. If a broker answers that is not ours, a
+federator may stand beside it: then this connection carries a tunnel to that one (`carrier.py`), through which
+another of these is opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.connection import State
+from hedgerow.broker.dialled import DialledConnection
+from hedgerow.broker.handle_connect import become_peer
+from hedgerow.broker.neighbours import (
+    ALREADY_LINKED,
+    CONTROL_PREFIX,
+    NEIGHBOUR_PREFIX,
+    proof_of,
+    with_proof,
+)
+from hedgerow.federation.carrier import Carrier
+from hedgerow.federation.overlay.link_proofs import NO_PROOF
+from hedgerow.federation.overlay.wire import Peer
+from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
+from hedgerow.message import Properties
+from hedgerow.mqtt.ids import NODE_PROPERTY
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
+from hedgerow.topics import is_local
+
+if TYPE_CHECKING:
+    from hedgerow.federation.federation import Federation
+
+# Both ends are to know of a silent cut within two seconds: this end by its probes, the other, as a server
+# does, by a keep alive that has run out one and a half times (MQTT-3.1.2-22).
+KEEP_ALIVE_S = 1
+PROBE_INTERVAL_S = 0.5
+PROBE_MISSES = 3
+TUNNEL = "tunnel"  # the transport of a connection inside one
+
+
+class NeighbourConnection(DialledConnection):
+    __slots__ = (
+        "_packet_id",
+        "carrier",
+        "federation",
+        "opened_at",
+        "password",
+        "peer",
+        "proof",
+        "tunnel_id",
+        "tunnels",
+        "username",
+    )
+
+    def __init__(
+        self,
+        federation: Federation,
+        peer: Peer,
+        address: str,
+        now: float,
+        username: str | None = None,
+        password: bytes | None = None,
+        transport: str = "neighbour",
+    ) -> None:
+        broker = federation.broker
+        super().__init__(broker, now, address, transport, PROBE_INTERVAL_S, PROBE_MISSES)
+        self.federation = federation
+        self.peer = peer  # as the overlay asked for it
+        self.username = username
+        self.password = password
+        self.proof = federation.proofs.make()
+        self.opened_at = now
+        self.carrier: Carrier | None = None  # where a broker answered that is not ours
+        self.tunnels = federation.make_tunnels(is_federator=False)
+        self.tunnel_id = federation.draw_tunnel_id()
+        self.protocol_version = MQTT_5
+        self._packet_id = 0
+        self.open()
+
+    def connect_packet(self) -> Connect:
+        broker = self.broker
+        properties: Properties = {
+            "maximum_packet_size": broker.limits.packet_bytes,
+            "receive_maximum": broker.limits.peer_receive_maximum,
+            "session_expiry_interval": int(self.federation.keeping.seconds),
+            "user_property": with_proof(((NODE_PROPERTY, broker.node_id),), self.proof),
+        }
+        return Connect(
+            NEIGHBOUR_PREFIX + broker.node_id,
+            MQTT_5,
+            False,
+            KEEP_ALIVE_S,
+            self.username,
+            self.password,
+            # For the federator behind a tunnel; a broker of ours pays no heed to it.
+            Will(FEDERATOR_TOPIC, self.tunnels.encode_will(self.tunnel_id)),
+            properties,
+        )
+
+    @property
+    def round_trip_s(self) -> float:
+        return self.broker.now - self.opened_at
+
+    @property
+    def is_hurried(self) -> bool:
+        return self.carrier is not None or super().is_hurried
+
+    # CONNACK
+
+    def handle_accepted(self, packet: Connack) -> None:
+        if self.far_node is None:
+            self._carry(packet)
+        elif self.far_node == self.broker.node_id:
+            self.end("this node itself, or another of its name")
+        elif not self.federation.proofs.accepts(self.far_node, self.proof, proof_of(packet.properties)):
+            self.federation.refuse(self.far_node, NO_PROOF)
+            self.end(NO_PROOF)
+        elif self.federation.yields_to_accepted(self.far_node):
+            # Both dialled, and the other's link is the one to stay.
+            self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)
+            self.leave(ALREADY_LINKED, is_for_good=False)
+        else:
+            become_peer(self)
+            session = self.federation.take_session(self.far_node)
+            self.bind(session, packet)
+            self.broker.resume(self)
+            self.federation.linked(self)
+
+    def _carry(self, packet: Connack) -> None:
+        if self.transport == TUNNEL:
+            self.end("what is at the other end of the tunnel is no federated node")
+            return
+        self.state = State.CONNECTED
+        self.timer_at = None
+        self.short_path = {}  # Nothing that comes is for the broker's clients.
+        self.carrier = Carrier(self, self.tunnels)
+        self.probe.begin()
+        self.carrier.begin(packet)
+
+    def open_inside(self) -> NeighbourConnection:
+        """The tunnel is open: who answers in it is the neighbour."""
+        address = f"{self.address} (tunnel)"
+        return NeighbourConnection(self.federation, self.peer, address, self.broker.now, transport=TUNNEL)
+
+    def take_packet_id(self) -> int:
+        self._packet_id += 1  # A carrier has no session, and subscribes once.
+        return self._packet_id
+
+    def handle_refused(self, reason_code: int, reason: str) -> None:
+        if self.far_node is not None and self.federation.is_linked(self.far_node):
+            self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)
+            self.end(ALREADY_LINKED)
+        else:
+            self.end(f"refused: {reason}")
+
+    def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
+        """At a neighbour nothing is subscribed to; what it gets is decided there."""
+        if self.carrier is not None:
+            self.carrier.handle_subscribed(answered, codes)
+
+    def handle_round_trip(self, round_trip_s: float) -> None:
+        if self.carrier is None:  # which is beside the neighbour
+            self.federation.measured(self, round_trip_s)
+
+    # Messages
+
+    def handle_control(self, packet: Publish) -> bool:
+        if self.carrier is not None:
+            self.carrier.receive(packet)
+            return True
+        if not packet.topic.startswith(CONTROL_PREFIX):
+            return False
+        self.federation.receive_control(self, packet.topic, packet.payload)
+        return True
+
+    def name_here(self, topic: str) -> str | None:
+        return None if is_local(topic) else topic
+
+    # The end
+
+    def end(self, reason: str, with_will: bool = True) -> None:
+        was_unanswered = self.state is State.NEW
+        super().end(reason, with_will)
+        if was_unanswered and reason != ALREADY_LINKED:
+            self.federation.dial_failed(self.peer, reason)
+        if self.carrier is not None:
+            self.carrier.lost(reason)

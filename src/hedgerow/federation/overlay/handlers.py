@@ -1,0 +1,96 @@
+"""What each packet does. `nearer.py` and `shuffle.py` have theirs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hedgerow.federation.overlay import nearer, shuffle
+from hedgerow.federation.overlay.links import Link, Purpose, State
+from hedgerow.federation.overlay.passive import pick
+from hedgerow.federation.overlay.wire import Kind, Packet
+
+if TYPE_CHECKING:
+    from hedgerow.federation.overlay.overlay import Overlay
+
+
+def handle_join(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+    node_id = link.peer.node_id
+    is_new = link.state is not State.ACTIVE
+    if is_new:
+        overlay.make_room(link, now)
+        overlay.activate(link, now)
+    overlay.send(node_id, Packet(Kind.NEIGHBOUR_REPLY, 1))
+    if is_new:
+        nearer.tell_neighbours(overlay, link)  # Until the walks end it knows nobody but us.
+        for other in overlay.neighbours(besides=node_id):
+            walk = Packet(Kind.FORWARD_JOIN, overlay.settings.forward_walk, peers=(link.peer,))
+            overlay.send(other.peer.node_id, walk)
+
+
+def handle_forward_join(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+    (newcomer,) = packet.peers
+    known = overlay.links.get(newcomer.node_id)
+    if newcomer.node_id == overlay.me.node_id or (known is not None and known.state is State.ACTIVE):
+        return
+    steps = min(packet.value, overlay.settings.forward_walk)
+    if steps == overlay.settings.passive_walk:
+        overlay.remember([newcomer])
+    onward = overlay.neighbours(besides=link.peer.node_id)
+    if steps > 0 and onward:
+        overlay.send(pick(onward, overlay.random).peer.node_id, packet._replace(value=steps - 1))
+        return
+    # One more than it needs, for the newcomer's sake; to fill the view would leave no room for nearer ones.
+    has_place = len(overlay.neighbours()) <= overlay.settings.active_target
+    if not has_place or not overlay.want(newcomer, Purpose.NEIGHBOUR, now):
+        overlay.remember([newcomer])
+
+
+def handle_neighbour(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+    if link.state is not State.ACTIVE:
+        if packet.value == 1:
+            overlay.make_room(link, now)
+        elif overlay.room <= 0 and not link.is_static:
+            overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOUR_REPLY, 0))
+            return
+        overlay.activate(link, now)
+    overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOUR_REPLY, 1))
+
+
+def handle_neighbour_reply(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+    if link.state is State.ACTIVE:
+        return  # Both asked.
+    if packet.value != 1:
+        if link.state is State.ASKED:
+            link.state = State.IDLE
+            overlay.close(link, now)
+    elif link.state is State.ASKED and (overlay.room > 0 or link.is_static):
+        overlay.activate(link, now)
+    else:
+        overlay.send(link.peer.node_id, Packet(Kind.DISCONNECT))
+
+
+def handle_disconnect(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+    if link.state is State.ACTIVE:
+        overlay.drop(link, "it left", now)
+    else:
+        link.state = State.IDLE
+        overlay.close(link, now)
+    for peer in packet.peers:
+        overlay.want(peer, Purpose.NEIGHBOUR, now)
+
+
+NAMES_ITS_SENDER = {Kind.JOIN, Kind.NEIGHBOUR}
+FOR_NEIGHBOURS = {Kind.FORWARD_JOIN, Kind.SHUFFLE, Kind.SHUFFLE_REPLY, Kind.NEIGHBOURS, Kind.RELEASE}
+HANDLERS: dict[Kind, Callable[[Overlay, Link, Packet, float], None]] = {
+    Kind.JOIN: handle_join,
+    Kind.FORWARD_JOIN: handle_forward_join,
+    Kind.NEIGHBOUR: handle_neighbour,
+    Kind.NEIGHBOUR_REPLY: handle_neighbour_reply,
+    Kind.DISCONNECT: handle_disconnect,
+    Kind.SHUFFLE: shuffle.handle_shuffle,
+    Kind.SHUFFLE_REPLY: shuffle.handle_shuffle_reply,
+    Kind.NEIGHBOURS: nearer.handle_neighbours,
+    Kind.RELEASE: nearer.handle_release,
+    Kind.RELEASE_REPLY: nearer.handle_release_reply,
+}

@@ -1,0 +1,125 @@
+"""The `[journal]` table of a configuration: what a node records, where, and how much of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hedgerow.broker.limits import MIB
+from hedgerow.errors import ConfigError, TopicError
+from hedgerow.node.values import (
+    A_DURATION,
+    DURATION_UNITS,
+    TIB,
+    Key,
+    duration_within,
+    parse_number,
+    read_boolean,
+    read_directory_path,
+    read_text,
+    size_within,
+)
+from hedgerow.topics import split_shared, validate_filter
+
+MAX_FILTERS = 1_000  # Each is looked at when a topic is new.
+MAX_AGE_S = 10 * 365 * 86_400.0
+
+
+@dataclass(slots=True, frozen=True)
+class JournalConfig:
+    topics: tuple[str, ...] = ()
+    """The filters of what is recorded; none: the node has no journal."""
+    directory: Path = Path()
+    """Where it is, if there is one."""
+    max_bytes: int | None = None
+    max_age_s: float | None = None
+    drop_committed: bool = False
+
+    @property
+    def retains_all(self) -> bool:
+        return self.max_bytes is None and self.max_age_s is None and not self.drop_committed
+
+
+def make_journal(section: dict[str, Any], data: Path | None, where: Callable[[str], str]) -> JournalConfig:
+    """From the keys of the table, as they were read. `where` says where a key stood. Raises ConfigError."""
+    if section and "topics" not in section:
+        first = where(f"journal.{next(iter(section))}")
+        raise ConfigError(f"{first}: needs journal.topics too (--journal FILTER)")
+    if section and "directory" not in section:
+        if data is None:
+            raise ConfigError(
+                f"{where('journal.topics')}: where is the journal to be? Set journal.directory "
+                "(--journal-dir DIR), or data (--data DIR), and it is DIR/journal"
+            )
+        section = {**section, "directory": data / "journal"}
+    if "max_age" in section:
+        section = {**section, "max_age_s": section["max_age"]}
+        del section["max_age"]
+    return JournalConfig(**section)
+
+
+def read_filters(value: object, base: Path) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not 0 < len(values) <= MAX_FILTERS:
+        raise ConfigError(f"1 to {MAX_FILTERS:,} topic filters, not {len(values)}")
+    return tuple(dict.fromkeys(read_filter(read_text(each, base)) for each in values))
+
+
+def read_filter(text: str) -> str:
+    try:
+        if split_shared(text)[0] is not None:
+            raise ConfigError(f'"{text}": a journal has no shared subscriptions; name the filter alone')
+        return validate_filter(text)
+    except TopicError as error:
+        raise ConfigError(str(error)) from None
+
+
+def read_max_bytes(value: object, base: Path) -> int:
+    return size_within(value, MIB, 1024 * TIB)
+
+
+def read_max_age(value: object, base: Path) -> float | None:
+    age_s = parse_number(value, DURATION_UNITS, A_DURATION)
+    return None if age_s == float("inf") else duration_within(value, 1, MAX_AGE_S)
+
+
+JOURNAL_KEYS = (
+    Key(
+        "journal.topics",
+        "--journal",
+        "FILTER",
+        read_filters,
+        "record what is published to these topics; may be repeated",
+        repeated=True,
+    ),
+    Key(
+        "journal.directory",
+        "--journal-dir",
+        "DIR",
+        read_directory_path,
+        "keep the journal here, not in the directory journal of --data",
+    ),
+    Key(
+        "journal.max_bytes",
+        "--journal-max-bytes",
+        "SIZE",
+        read_max_bytes,
+        "remove the oldest of the journal beyond so many bytes",
+    ),
+    Key(
+        "journal.max_age",
+        "--journal-max-age",
+        "DURATION",
+        read_max_age,
+        "remove what the journal recorded longer ago",
+    ),
+    Key(
+        "journal.drop_committed",
+        "--journal-drop-committed",
+        "",
+        read_boolean,
+        "remove what every reader of the journal has taken",
+    ),
+)

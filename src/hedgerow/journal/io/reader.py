@@ -1,0 +1,156 @@
+"""`Reader`: reads a journal from any position, as Arrow record batches.
+
+It holds nothing but the directory's path: each call looks anew, so it may be made anywhere, sent to another
+process, and used beside the writer and beside other readers. It sees what is durable, and so never a
+message that a crash would take away. What cannot be read is passed over and told to `on_gap` with its
+positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hedgerow.journal.columns import COLUMNS, Piece, record_batches, schema
+from hedgerow.journal.io import files, scan
+from hedgerow.journal.io.frame import Frame
+from hedgerow.journal.io.scan import Gap
+from hedgerow.topics import validate_filter
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 32 * 1024 * 1024  # on the disk; a batch of one frame may have more, and never 2 GiB
+
+
+class Reader:
+    """The journal in `directory`. StoreError: there is none."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.journal_id = files.journal_id(directory)
+
+    @property
+    def first_position(self) -> int:
+        """The oldest that may be read. Equal to `end_position` where there is nothing."""
+        found = files.segments(self.directory)
+        return min(found[0].first_position, self.end_position) if found else self.end_position
+
+    @property
+    def end_position(self) -> int:
+        """Behind the newest that may be read."""
+        told = files.durable_position(self.directory)
+        if told is not None:
+            return told
+        end = 0
+        for segment in files.segments(self.directory)[-1:]:
+            end = segment.first_position
+            for _, _, frame in scan.frames(self.directory, end, None, _ignore):
+                end = frame.end_position
+        return end
+
+    def position_at(self, received_at: float) -> int:
+        """The first of what was received at this time or later; `end_position` if nothing was.
+
+        Where the clock was set back in between, the one in the newest segment that begins before that time.
+        """
+        at = round(received_at * 1e6)
+        end = self.end_position
+        start = self.first_position
+        for segment in reversed(files.segments(self.directory)):
+            first = _first_frame(segment)
+            if first is not None and first.earliest < at:
+                start = segment.first_position
+                break
+        for _, _, frame in scan.frames(self.directory, start, end, _ignore):
+            if frame.latest >= at:
+                for batch in self.batches(
+                    frame.first_position, frame.end_position, ("position", "received_at")
+                ):
+                    times = batch.column(1).cast("int64").to_numpy(zero_copy_only=False)
+                    return int(batch.column(0)[int((times >= at).argmax())].as_py())
+        return end
+
+    def batches(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        *,
+        topic_filters: Sequence[str] = (),
+        rows: int = BATCH_ROWS,
+        on_gap: Callable[[Gap], None] = lambda gap: None,
+    ) -> Iterator[Any]:
+        """`pyarrow.RecordBatch`es of the messages from `start` to before `end`, with at most `rows` each.
+
+        Without `payload` among the columns, payloads are neither read nor checked.
+        """
+        unknown = set(columns) - set(COLUMNS)
+        if unknown:
+            raise ValueError(
+                f"a journal has no columns {', '.join(sorted(unknown))}; it has {', '.join(COLUMNS)}"
+            )
+        filters = tuple(validate_filter(topic_filter) for topic_filter in topic_filters)
+        if start is None:
+            start = self.first_position
+        limit = self.end_position
+        end = limit if end is None else min(end, limit)
+        for pieces in _gather(self._pieces(start, end, "payload" in columns, on_gap), rows):
+            yield from _cut(pieces, start, end, columns, filters, rows)
+
+    def _pieces(
+        self, start: int, end: int, with_payloads: bool, on_gap: Callable[[Gap], None]
+    ) -> Iterator[Piece]:
+        for segment, file, frame in scan.frames(self.directory, start, end, on_gap):
+            meta = frame.read_meta(file)
+            payloads = frame.read_payloads(file) if with_payloads and meta is not None else memoryview(b"")
+            if meta is None or payloads is None:
+                part = "description" if meta is None else "payloads"
+                gap = scan.damage_in(segment, frame, part)
+                on_gap(gap._replace(start=max(start, gap.start), end=min(end, gap.end)))
+            else:
+                yield Piece(frame, meta, payloads)
+
+    @staticmethod
+    def schema(columns: Sequence[str] = COLUMNS) -> Any:
+        """The `pyarrow.Schema` of the batches."""
+        return schema(columns)
+
+
+def _gather(pieces: Iterator[Piece], rows: int) -> Iterator[list[Piece]]:
+    """As many as fit into a batch, at least one."""
+    gathered: list[Piece] = []
+    gathered_rows = gathered_bytes = 0
+    for piece in pieces:
+        gathered_rows += piece.frame.rows
+        size = len(piece.payloads) + piece.frame.string_bytes
+        gathered_bytes += size
+        if gathered and (gathered_rows > rows or gathered_bytes > BATCH_BYTES):
+            yield gathered
+            gathered, gathered_rows, gathered_bytes = [], piece.frame.rows, size
+        gathered.append(piece)
+    if gathered:
+        yield gathered
+
+
+def _cut(
+    pieces: list[Piece], start: int, end: int, columns: Sequence[str], filters: tuple[str, ...], rows: int
+) -> Iterator[Any]:
+    """The rows of the pieces that are asked for: the first and the last frame may hold others."""
+    before = max(0, start - pieces[0].frame.first_position)
+    after = max(0, pieces[-1].frame.end_position - end)
+    total = sum(piece.frame.rows for piece in pieces)
+    for batch in record_batches(pieces, columns, filters, before, total - after):
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, min(rows, batch.num_rows - at))
+
+
+def _first_frame(segment: files.Segment) -> Frame | None:
+    try:
+        with scan.opened(segment) as file:
+            return next((item for item in file.frames() if isinstance(item, Frame)), None)
+    except FileNotFoundError:
+        return None
+
+
+def _ignore(gap: Gap) -> None:
+    """Whoever reads the messages is told."""

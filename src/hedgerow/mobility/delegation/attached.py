@@ -1,0 +1,87 @@
+"""Who is at a fixed broker: clients of mobile brokers that came here, or are said to be on their way.
+
+A client is known by its id when it connects, so one id is one mobile broker's: whoever announces a client
+that another one has announced, or that is here, is not heeded. Otherwise a mobile broker could take the
+session of another one's client by naming it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from hedgerow.mobility.delegation import addresses
+from hedgerow.mobility.delegation.limits import MAX_EXPECTED
+
+
+class Attached:
+    def __init__(self) -> None:
+        self.expected: dict[str, str] = {}
+        """Client id → callback, of those on their way."""
+        self._callbacks: set[str] = set()
+        self._by_client_id: dict[str, str] = {}
+        self._by_owner: dict[str | None, set[str]] = {}
+        """None: those under a network address, which any mobile broker may have named."""
+
+    def __contains__(self, callback: object) -> bool:
+        return callback in self._callbacks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._callbacks)
+
+    def __len__(self) -> int:
+        return len(self._callbacks)
+
+    def of(self, broker_id: str) -> list[str]:
+        """The clients of this mobile broker, in order."""
+        return sorted(self._by_owner.get(broker_id, ()))
+
+    def may_be_of(self, broker_id: str) -> Set[str]:
+        """All who are here and may be its subscribers."""
+        own, others = self._by_owner.get(broker_id), self._by_owner.get(None)
+        return own | others if own and others else own or others or frozenset()
+
+    def callback_of(self, client_id: str) -> str | None:
+        return self._by_client_id.get(client_id) or self.expected.get(client_id)
+
+    def add(self, callback: str) -> None:
+        if callback in self._callbacks:
+            return
+        self._callbacks.add(callback)
+        owner, client_id = addresses.owner_of(callback), addresses.client_id_of(callback)
+        self._by_owner.setdefault(owner, set()).add(callback)
+        if client_id is not None:
+            self._by_client_id[client_id] = callback
+            self.expected.pop(client_id, None)
+
+    def discard(self, callback: str) -> None:
+        if callback not in self._callbacks:
+            return
+        self._callbacks.discard(callback)
+        owner, client_id = addresses.owner_of(callback), addresses.client_id_of(callback)
+        clients = self._by_owner[owner]
+        clients.discard(callback)
+        if not clients:
+            del self._by_owner[owner]
+        if client_id is not None and self._by_client_id.get(client_id) == callback:
+            del self._by_client_id[client_id]
+
+    def expect(self, callback: str) -> bool:
+        """It is on its way. False: its id is somebody else's, or too many are expected."""
+        client_id = addresses.client_id_of(callback)
+        if client_id is None or self.callback_of(client_id) not in (None, callback):
+            return False
+        if len(self.expected) >= MAX_EXPECTED and client_id not in self.expected:
+            return False
+        if callback not in self._callbacks:
+            self.expected[client_id] = callback
+        return True
+
+    def expect_no_more(self, callback: str) -> None:
+        client_id = addresses.client_id_of(callback) or ""
+        if self.expected.get(client_id) == callback:
+            del self.expected[client_id]
+
+    def expect_none_of(self, broker_id: str) -> None:
+        for callback in list(self.expected.values()):
+            if addresses.owner_of(callback) == broker_id:
+                self.expect_no_more(callback)

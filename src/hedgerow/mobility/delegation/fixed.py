@@ -1,0 +1,409 @@
+"""The fixed broker's side: it matches topics that mobile brokers have delegated, for several of them.
+
+For each topic filter of a mobile broker it holds either that broker's own callback, and sends it events to be
+matched there, or the callbacks of subscribers. Those whose client is attached here are delivered to; for all
+others one publication goes to the mobile broker, which need not match. What a mobile broker cannot be sent
+waits in its stream, within the limits; after `forget_after_s` it is forgotten. One that comes back without
+its memory is handed back its topics first, then what has waited.
+
+A mobile broker speaks for itself alone: the broker id in its topics is that of its connection (the shell says
+whose that is), the domain is ours, and a callback belongs to it, or is a network address whose client is here
+and nobody else's. Whatever breaks this is refused, counted and reported with the sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+
+from hedgerow.duplicates import DuplicateLog
+from hedgerow.message import Message
+from hedgerow.mobility.delegation import addresses, codec
+from hedgerow.mobility.delegation.attached import Attached
+from hedgerow.mobility.delegation.distributor import Distributor
+from hedgerow.mobility.delegation.events import (
+    CalledBack,
+    DelegationEvent,
+    Delivery,
+    Forgotten,
+    HandedBack,
+    Refused,
+    RenewTopics,
+    Stats,
+)
+from hedgerow.mobility.delegation.guests import NOT_ITS_OWN, Guests
+from hedgerow.mobility.delegation.limits import (
+    FORGET_AFTER_S,
+    MAX_ENTRIES,
+    MAX_MOBILE_BROKERS,
+    MAX_REGISTRIES,
+    TAKEOVER_AFTER_S,
+)
+from hedgerow.mobility.delegation.publications import (
+    ACTIONS,
+    FROM_MOBILE,
+    OF_GUESTS,
+    PLAN_PREFIX,
+    Body,
+    Event,
+    Filters,
+    GuestSubscription,
+    Hello,
+    Kind,
+    Nothing,
+    Registration,
+    Registrations,
+    Serving,
+    Unsubscription,
+)
+from hedgerow.mobility.delegation.registries import rows
+from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.mobility.delegation.topics_held import Mobile, Topics
+from hedgerow.topics import STATUS_PREFIX
+
+
+class FixedSide:
+    """`allows` says which mobile brokers may delegate here, `is_taken` whether a client id is that of a
+    client here that is no mobile broker's, `may_read` and `may_write` what a mobile broker may have of the
+    events of others, and publish for others. `epoch` as in `MobileSide`."""
+
+    def __init__(
+        self,
+        broker_id: str,
+        domain: str,
+        epoch: int,
+        allows: Callable[[str], bool],
+        seen: DuplicateLog | None = None,
+        forget_after_s: float = FORGET_AFTER_S,
+        takeover_after_s: float = TAKEOVER_AFTER_S,
+        is_taken: Callable[[str], bool] = lambda client_id: False,
+        may_read: Callable[[str, str], bool] = lambda mobile_id, topic: True,
+        may_write: Callable[[str, str], bool] = lambda mobile_id, topic: True,
+    ) -> None:
+        self.broker_id = addresses.validate_broker_id(broker_id)
+        self.domain = domain
+        self._epochs = count(epoch)
+        self.forget_after_s = forget_after_s
+        self.takeover_after_s = takeover_after_s
+        self.stats = Stats()
+        self.mobiles: dict[str, Mobile] = {}
+        self._spent_receipts = 0
+        """No receipt of a mobile broker that was forgotten is higher."""
+        self.attached = Attached()
+        self.seen = seen if seen is not None else DuplicateLog()
+        self._allows = allows
+        self._may_write = may_write
+        self._events: list[DelegationEvent] = []
+        self._topics = Topics(self._events)
+        self._distributor = Distributor(
+            self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read
+        )
+        self._guests = Guests(
+            self.mobiles,
+            self.attached,
+            self._distributor,
+            self._epochs,
+            is_taken,
+            self.stats,
+            self._events,
+        )
+
+    # Mobile brokers come and go
+
+    def link_up(self, mobile_id: str) -> None:
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None and mobile.has_left:
+            self._forget(mobile)
+            mobile = None
+        if mobile is None:
+            why = self._objection(mobile_id)
+            if why:
+                self.refuse(mobile_id, "", why)
+                return
+            stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats)
+            stream.receipts_before = self._spent_receipts
+            mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream)
+        mobile.gone_at = None
+        mobile.is_lost = False
+        mobile.stream.link_up()
+
+    def _objection(self, mobile_id: str) -> str | None:
+        try:
+            addresses.validate_broker_id(mobile_id)
+        except addresses.CallbackError as error:
+            return str(error)
+        if not self._allows(mobile_id):
+            return "it may not delegate here"
+        return "too many mobile brokers" if len(self.mobiles) >= MAX_MOBILE_BROKERS else None
+
+    def link_down(self, mobile_id: str, now: float) -> None:
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is None:
+            return
+        mobile.stream.link_down()
+        if mobile.gone_at is None:
+            mobile.gone_at = now
+        if mobile.has_left:
+            self._forget(mobile)
+
+    def next_deadline(self) -> float | None:
+        return min(
+            (
+                mobile.gone_at + (self.forget_after_s if mobile.is_lost else self.takeover_after_s)
+                for mobile in self.mobiles.values()
+                if mobile.gone_at is not None
+            ),
+            default=None,
+        )
+
+    def handle_timer(self, now: float) -> None:
+        for mobile in list(self.mobiles.values()):
+            if mobile.gone_at is None:
+                continue
+            if not mobile.is_lost and mobile.gone_at + self.takeover_after_s <= now:
+                mobile.is_lost = True
+                self._call_back(self.attached.of(mobile.broker_id))
+            if mobile.gone_at + self.forget_after_s <= now:
+                self._forget(mobile)
+                self._events.append(Forgotten(mobile.broker_id, "it did not come back"))
+
+    def _forget(self, mobile: Mobile) -> None:
+        self._topics.clear(mobile)
+        self.attached.expect_none_of(mobile.broker_id)
+        stream = mobile.stream
+        self._spent_receipts = max(self._spent_receipts, stream.receipts_before + stream.received)
+        del self.mobiles[mobile.broker_id]
+
+    # Events
+
+    def publish(self, message: Message, now: float) -> None:
+        """An event from elsewhere than a mobile broker: of a client here, or of another broker."""
+        self._distributor.publish(message, now)
+
+    def offer(self, mobile_id: str, topic_filter: str, message: Message, now: float) -> None:
+        """A retained message, for a topic filter that this mobile broker has registered newly. Who has had it
+        as an event drops it."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None and topic_filter in mobile.topics:
+            self._distributor.offer(mobile, message, now)
+
+    def make_up(self, mobile_id: str, message: Message, is_again: bool, now: float) -> None:
+        """An event from elsewhere that this mobile broker has missed; `is_again`: or perhaps it has not."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None:
+            self._distributor.make_up(mobile, Event(message, is_again=is_again), now)
+
+    def settle(self, mobile_id: str, number: int) -> None:
+        """The clients of one delivery with this receipt have got it, or have it handed back: `client_left`
+        comes before this."""
+        mobile = self.mobiles.get(mobile_id)
+        if mobile is not None:
+            mobile.stream.release(number)
+
+    # Clients that move
+
+    def callback_of(self, client_id: str) -> str | None:
+        """Of a client that is here, or on its way, as a guest of its mobile broker's."""
+        return self.attached.callback_of(client_id)
+
+    def client_attached(self, callback: str, now: float) -> None:
+        """A client of this name is connected here."""
+        self._guests.client_attached(callback, now)
+
+    def client_left(
+        self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float, is_again: bool = False
+    ) -> None:
+        """It is connected here no more; these messages, each with its QoS, it did not get. `is_again`: or it
+        did, in a life of this broker that is forgotten.
+
+        After `ClientMoved` it is for the messages alone.
+        """
+        self._guests.client_left(callback, undelivered, now, is_again)
+
+    def subscribe(self, wanted: GuestSubscription, now: float) -> bool:
+        """A client that is here asks for it: its mobile broker, who owns its subscriptions, is told. False:
+        nobody is."""
+        return self._guests.subscribe(wanted, now)
+
+    def unsubscribe(self, callback: str, topic_filter: str, now: float) -> bool:
+        return self._guests.unsubscribe(callback, topic_filter, now)
+
+    # What mobile brokers write
+
+    def receive_publication(self, sender: str, topic: str, payload: bytes, now: float) -> None:
+        """`sender` is the mobile broker whose connection brought it."""
+        mobile = self.mobiles.get(sender)
+        try:
+            domain, broker_id, action = codec.split_topic(topic)
+            if mobile is None:
+                raise codec.CodecError("it may not delegate here")
+            if domain != self.domain:
+                raise codec.CodecError("another domain")
+            if broker_id != sender:
+                raise codec.CodecError("in the name of another broker")
+            if action == ACTIONS[Kind.DEACTIVATE_NO] and not payload:
+                self._renew_topics(mobile)
+                return
+            kind, header, body = codec.decode(action, payload)
+            if kind not in FROM_MOBILE:
+                raise codec.CodecError(f"{kind.name} is for a fixed broker to write")
+        except codec.CodecError as error:
+            self.refuse(sender, topic, str(error))
+            return
+        if isinstance(body, Hello):
+            if mobile.stream.receive_hello(header, body, now):
+                self._hand_back(mobile, now)
+        elif mobile.stream.accept(kind, header):
+            self._handle(mobile, kind, body, topic, now)
+            mobile.stream.acknowledged(header)
+            if mobile.stream.is_overfull:
+                # It asks, and never says that it has got the answers.
+                self._forget(mobile)
+                self._events.append(Forgotten(sender, "it acknowledges nothing"))
+
+    def _handle(self, mobile: Mobile, kind: Kind, body: Body, topic: str, now: float) -> None:
+        match body:
+            case Event():
+                self._handle_event(mobile, body, topic, now)
+            case Registrations():
+                self._handle_delegate(mobile, body, topic, now)
+            case Filters():
+                self._give_back(mobile, body.topic_filters, now)
+            case Unsubscription(topic_filter, callback):
+                entries = mobile.topics.get(topic_filter, {})
+                left = {name: qos for name, qos in entries.items() if name != callback}
+                self._topics.set(mobile, topic_filter, left)
+            case Serving():
+                self._guests.handle_serving(mobile, body, topic, now)
+            case Nothing() if kind == Kind.DEACTIVATE_ALL:
+                self._give_back(mobile, mobile.delegated, now)
+            case Nothing() if kind == Kind.UNSUBSCRIPTION_ALL:
+                self._topics.clear(mobile)
+                self.attached.expect_none_of(mobile.broker_id)
+                mobile.has_left = True
+                self._events.append(Forgotten(mobile.broker_id, "it took its leave"))
+            case Nothing() if kind == Kind.DEACTIVATE_NO:
+                self._renew_topics(mobile)
+
+    def _handle_event(self, mobile: Mobile, event: Event, topic: str, now: float) -> None:
+        is_status = _is_status(mobile.broker_id, event.message.topic)
+        if event.message.topic[:1] == "$" and not is_status:
+            self.refuse(
+                mobile.broker_id, topic, "a plan comes from elsewhere: no mobile broker commands another"
+            )
+            return
+        unknown = self.stats.unknown_callbacks
+        # What its own clients have of it is between them and their broker.
+        is_public = event.is_handed_on or is_status or self._may_write(mobile.broker_id, event.message.topic)
+        if not is_public:
+            self.refuse(mobile.broker_id, topic, f"no right to publish to {event.message.topic!r}")
+        self._distributor.handle_event(mobile, event, is_public, now)
+        if self.stats.unknown_callbacks != unknown:
+            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+
+    def _handle_delegate(self, mobile: Mobile, body: Registrations, topic: str, now: float) -> None:
+        mobile.has_left = False  # It has come back before it was gone.
+        for registration in body.topics:
+            why = self._objection_to(mobile, registration)
+            if why:
+                self.refuse(mobile.broker_id, topic, why)
+                self._give_back(mobile, [registration.topic_filter], now)
+            else:
+                self._topics.set(mobile, registration.topic_filter, dict(registration.entries))
+
+    def _objection_to(self, mobile: Mobile, registration: Registration) -> str | None:
+        before = mobile.topics.get(registration.topic_filter)
+        if not _is_for(mobile, registration.topic_filter):
+            return "a plan that is not its own"
+        if before is None and len(mobile.topics) >= MAX_REGISTRIES:
+            return "too many topics"
+        if mobile.entries - len(before or ()) + len(registration.entries) > MAX_ENTRIES:
+            return "too many subscribers"
+        if not all(self._distributor.may_name(mobile, callback) for callback, _ in registration.entries):
+            return NOT_ITS_OWN
+        return None
+
+    def _give_back(self, mobile: Mobile, topic_filters: Iterable[str], now: float) -> None:
+        """From here on the mobile broker matches these, and here is what it had delegated."""
+        given: list[Registration] = []
+        called_back: dict[str, None] = {}
+        for topic_filter in topic_filters:
+            entries = mobile.topics.get(topic_filter, {})
+            before = tuple((name, qos) for name, qos in entries.items() if name != mobile.own)
+            given.append(Registration(topic_filter, before))
+            if guests := self.attached.may_be_of(mobile.broker_id):
+                called_back.update((name, None) for name, _ in before if name in guests)
+            if _is_for(mobile, topic_filter) and (entries or len(mobile.topics) < MAX_REGISTRIES):
+                self._topics.set(mobile, topic_filter, {mobile.own: 2})
+        for row in rows(given):
+            mobile.stream.put(Kind.RECOVERED, Registrations(row), now)
+        self._call_back(called_back)
+
+    def _call_back(self, callbacks: Iterable[str]) -> None:
+        self._events.extend(CalledBack(callback) for callback in callbacks)
+
+    def _hand_back(self, mobile: Mobile, now: float) -> None:
+        """One of the two knows nothing of the other: its topics first, then what has waited."""
+        left = mobile.stream.begin_anew()
+        delegated = mobile.delegated
+        self.attached.expect_none_of(mobile.broker_id)
+        self._give_back(mobile, delegated, now)
+        for topic_filter in list(mobile.topics):
+            if topic_filter not in delegated:
+                self._topics.set(mobile, topic_filter, {})
+        for record in left:
+            if isinstance(record.body, Event):
+                # "All" was said of what is delegated no longer: everything is matched there now.
+                is_to_match = record.body.is_to_match or record.body.is_all
+                is_again = record.body.is_again or record.is_sent
+                body = record.body._replace(is_to_match=is_to_match, is_all=False, is_again=is_again)
+                mobile.stream.put(Kind.NOTIFY, body, now)
+        for callback in self.attached.of(mobile.broker_id):
+            mobile.stream.put(Kind.SERVING, Serving(callback, True), now)
+        for record in left:
+            if record.kind in OF_GUESTS:
+                mobile.stream.put(record.kind, record.body, now)
+        if delegated:
+            self._events.append(HandedBack(mobile.broker_id, len(delegated)))
+
+    def _renew_topics(self, mobile: Mobile) -> None:
+        """Its own clients alone: who is allowed to delegate is not allowed to take those of others."""
+        self._events.append(RenewTopics(mobile.broker_id, tuple(self.attached.of(mobile.broker_id))))
+
+    def refuse(self, sender: str, topic: str, why: str) -> None:
+        self.stats.refused += 1
+        self._events.append(Refused(sender, topic, why))
+
+    # What comes out
+
+    def take_publications(self) -> list[tuple[str, Message]]:
+        """For each mobile broker, in order."""
+        return [
+            (mobile.broker_id, publication)
+            for mobile in self.mobiles.values()
+            for publication in mobile.stream.take_publications()
+        ]
+
+    def take_deliveries(self) -> list[Delivery]:
+        """For clients that are attached here."""
+        return self._distributor.take_deliveries()
+
+    def take_outside(self) -> list[Message]:
+        """Events that mobile brokers brought, each once: for subscribers that are no mobile broker's."""
+        return self._distributor.take_outside()
+
+    def take_events(self) -> list[DelegationEvent]:
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+
+def _is_for(mobile: Mobile, topic_filter: str) -> bool:
+    """The plan for one mobile broker is none of another one's business."""
+    return topic_filter[:1] != "$" or topic_filter == PLAN_PREFIX + mobile.broker_id
+
+
+def _is_status(broker_id: str, topic: str) -> bool:
+    """What the mobile broker tells of itself, which needs no right; and of nobody else."""
+    own = STATUS_PREFIX + broker_id
+    return topic == own or topic.startswith(f"{own}/")

@@ -1,0 +1,117 @@
+"""Guests of a fixed broker: clients of mobile brokers that are connected here, or are to come.
+
+A guest's subscriptions are its mobile broker's: what it asks for here is written to that one, as is when it
+comes and goes, and what it did not get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from hedgerow.message import Message
+from hedgerow.mobility.delegation import addresses
+from hedgerow.mobility.delegation.attached import Attached
+from hedgerow.mobility.delegation.distributor import Distributor
+from hedgerow.mobility.delegation.events import ClientMoved, DelegationEvent, Refused, Stats
+from hedgerow.mobility.delegation.publications import (
+    Body,
+    Event,
+    GuestSubscription,
+    Kind,
+    Serving,
+    Unsubscription,
+)
+from hedgerow.mobility.delegation.topics_held import Mobile
+from hedgerow.topics import split_shared
+
+NOT_ITS_OWN = "a callback that is not its own, nor of a client here"
+
+
+class Guests:
+    """`epochs`: for streams that start over; the rest as in `FixedSide`."""
+
+    def __init__(
+        self,
+        mobiles: Mapping[str, Mobile],
+        attached: Attached,
+        distributor: Distributor,
+        epochs: Iterator[int],
+        is_taken: Callable[[str], bool],
+        stats: Stats,
+        events: list[DelegationEvent],
+    ) -> None:
+        self._mobiles = mobiles
+        self._attached = attached
+        self._distributor = distributor
+        self._epochs = epochs
+        self._is_taken = is_taken
+        self._stats = stats
+        self._events = events
+
+    def client_attached(self, callback: str, now: float) -> None:
+        if callback in self._attached:
+            return
+        self._attached.add(callback)
+        owner = self._owner(callback)
+        if owner is not None:
+            self._tell(owner, Serving(callback, True), now)
+
+    def client_left(
+        self, callback: str, undelivered: Sequence[tuple[Message, int]], now: float, is_again: bool = False
+    ) -> None:
+        was_here = callback in self._attached
+        self._attached.discard(callback)
+        owner = self._owner(callback)
+        if owner is None:
+            return
+        if was_here:
+            self._tell(owner, Serving(callback, False), now)
+        for message, qos in undelivered:
+            handed_back = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
+            self._distributor.notify(owner, handed_back, now)
+
+    def subscribe(self, wanted: GuestSubscription, now: float) -> bool:
+        return self._pass_on(Kind.SUBSCRIPTION, wanted.callback, wanted.topic_filter, wanted, now)
+
+    def unsubscribe(self, callback: str, topic_filter: str, now: float) -> bool:
+        body = Unsubscription(topic_filter, callback)
+        return self._pass_on(Kind.UNSUBSCRIPTION, callback, topic_filter, body, now)
+
+    def _pass_on(self, kind: Kind, callback: str, topic_filter: str, body: Body, now: float) -> bool:
+        owner = self._owner(callback)
+        # The other side would not read on behind what it must refuse.
+        is_for_others = split_shared(topic_filter)[1][:1] != "$"
+        if owner is None or not is_for_others or callback not in self._attached or owner.stream.is_full:
+            self._stats.overflowed += 1
+            return False
+        owner.stream.put(kind, body, now)
+        return True
+
+    def _owner(self, callback: str) -> Mobile | None:
+        owner = self._mobiles.get(addresses.owner_of(callback) or "")
+        return owner if owner is not None and not owner.has_left else None
+
+    def _tell(self, mobile: Mobile, serving: Serving, now: float) -> None:
+        mobile.stream.put(Kind.SERVING, serving, now)
+        if mobile.stream.is_overfull and not mobile.stream.is_open:
+            # Clients came and went for a long time: when it is back, it is told who is here.
+            mobile.stream.start_over(next(self._epochs))
+
+    def handle_serving(self, mobile: Mobile, serving: Serving, topic: str, now: float) -> None:
+        callback, is_there = serving
+        if not self._distributor.may_name(mobile, callback):
+            self._stats.unknown_callbacks += 1
+            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+        elif not is_there:
+            client_id = addresses.client_id_of(callback) or ""
+            if self._is_taken(client_id) or not self._attached.expect(callback):
+                # Sent here all the same, it would take the session of the other.
+                self._stats.unknown_callbacks += 1
+                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
+                self._events.append(Refused(mobile.broker_id, topic, f"another {client_id!r} is here"))
+        else:
+            self._attached.expect_no_more(callback)
+            if callback in self._attached:
+                self._attached.discard(callback)
+                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
+                self._events.append(ClientMoved(callback, False))

@@ -1,0 +1,449 @@
+"""The mobile broker's side: it owns every subscription, and matches a topic itself or has it matched.
+
+The shell calls `link_up`, `link_down` for each connection to a fixed broker, gives in what it brings
+(`receive_publication`), and after each input takes out publications, deliveries and events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+from hedgerow.duplicates import DuplicateLog
+from hedgerow.message import Message
+from hedgerow.mobility.delegation import addresses, codec
+from hedgerow.mobility.delegation.events import (
+    Delegated,
+    DelegationEvent,
+    Delivery,
+    Introduced,
+    Left,
+    Recovered,
+    Refused,
+    Stats,
+    TakenOver,
+)
+from hedgerow.mobility.delegation.limits import (
+    ENTRIES_PER_DELEGATION,
+    MAX_FIXED_BROKERS,
+    MAX_REGISTRIES,
+    TAKEOVER_AFTER_S,
+)
+from hedgerow.mobility.delegation.notifier import Matched, Notifier
+from hedgerow.mobility.delegation.publications import (
+    FROM_FIXED,
+    Body,
+    Event,
+    Filters,
+    GuestSubscription,
+    Header,
+    Hello,
+    Kind,
+    Nothing,
+    Registration,
+    Registrations,
+    Serving,
+    Unsubscription,
+)
+from hedgerow.mobility.delegation.registries import Registry, rows
+from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.mobility.delegation.travellers import Travellers
+from hedgerow.mobility.delegation.uplink import Uplink
+from hedgerow.topics import validate_filter
+
+
+class MobileSide:
+    """`epoch` is larger than in any life before whose state is lost: Unix time does.
+
+    `adopts` is for a broker that stores nothing: what its former life has delegated it takes back as its own.
+    """
+
+    def __init__(
+        self,
+        broker_id: str,
+        domain: str,
+        epoch: int,
+        accepted: DuplicateLog | None = None,
+        takeover_after_s: float = TAKEOVER_AFTER_S,
+        adopts: bool = False,
+    ) -> None:
+        self.broker_id = addresses.validate_broker_id(broker_id)
+        self.domain = domain
+        self.takeover_after_s = takeover_after_s
+        self.adopts = adopts
+        self.stats = Stats()
+        self.notifier = Notifier(accepted if accepted is not None else DuplicateLog(), self.stats)
+        self.registries = self.notifier.registries
+        self.uplinks: dict[str, Uplink] = {}
+        self.current: Uplink | None = None
+        self._epochs = count(epoch)
+        self._events: list[DelegationEvent] = []
+        self._travellers = Travellers(self.notifier, self._events)
+
+    # Subscriptions, and which of them are delegated
+
+    def subscribe(self, callback: str, topic_filter: str, qos: int, now: float) -> None:
+        addresses.validate(callback)
+        registry = self.registries.get(validate_filter(topic_filter))
+        is_new = registry is None
+        if registry is None:
+            registry = self.registries.create(topic_filter)
+        self.registries.add(registry, callback, qos, self.notifier.published)
+        uplink = self.current
+        if uplink is None:
+            return
+        if is_new:
+            for known in self.uplinks.values():
+                known.outside.set(topic_filter, topic_filter, registry)
+            self._tell_own(uplink, [registry], now)
+        elif registry.is_delegated:
+            registrations = Registrations((registry.as_registration(),))
+            registry.delegations.append(uplink.stream.put(Kind.DELEGATE, registrations, now).number)
+        self._start_over_if_overfull(uplink)
+
+    def unsubscribe(self, callback: str, topic_filter: str, now: float) -> None:
+        registry = self.registries.get(topic_filter)
+        if registry is None or not self.registries.remove(registry, callback):
+            return
+        gone = Unsubscription(topic_filter, callback)
+        if not registry.entries:
+            for known in self.uplinks.values():
+                known.outside.remove(topic_filter, topic_filter)
+            if not registry.is_delegated:
+                gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
+        if self.current is not None and (registry.is_delegated or not registry.entries):
+            self.current.stream.put(Kind.UNSUBSCRIPTION_SINGLE, gone, now)
+            self._start_over_if_overfull(self.current)
+
+    def delegate(self, topic_filters: Iterable[str], now: float) -> list[str]:
+        """These went cold. Which of them are on their way now: none without a fixed broker to take them."""
+        uplink = self.current
+        if uplink is None or not uplink.stream.is_open or uplink.stream.is_overfull:
+            return []
+        chosen = [
+            registry.as_registration()
+            for topic_filter in dict.fromkeys(topic_filters)
+            if (registry := self.registries.get(topic_filter)) is not None and not registry.is_delegated
+        ]
+        for row in rows(chosen):
+            record = uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
+            for topic_filter, _ in row:
+                self.registries.deactivate(self.registries.by_filter[topic_filter], record.number)
+        return [topic_filter for topic_filter, _ in chosen]
+
+    def recover(self, topic_filters: Iterable[str] | None, now: float) -> list[str]:
+        """These went hot; None: all."""
+        chosen = self.registries.activate(topic_filters)
+        if self.current is not None:
+            for start in range(0, len(chosen), ENTRIES_PER_DELEGATION):
+                row = tuple(chosen[start : start + ENTRIES_PER_DELEGATION])
+                self.current.stream.put(Kind.RECOVER, Filters(row), now)
+        return chosen
+
+    def recover_all(self, now: float) -> None:
+        """As before a move, or to have back what an earlier life has delegated and forgotten."""
+        self.registries.activate()
+        if self.current is not None:
+            self.current.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now)
+
+    def renew_clients(self, now: float) -> None:
+        """This broker delegates nothing: its clients at the fixed one are to come and subscribe again."""
+        if self.current is not None:
+            self.current.stream.put(Kind.DEACTIVATE_NO, Nothing(), now)
+
+    def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
+        """These topics are matched here, from this number on."""
+        for row in rows([registry.as_own(self.broker_id) for registry in registries]):
+            uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
+
+    def _start_over_if_overfull(self, uplink: Uplink) -> None:
+        """A fixed broker that is away for long is told all anew, rather than every change meanwhile."""
+        if uplink.stream.is_overfull and not uplink.stream.is_open:
+            uplink.stream.start_over(next(self._epochs))
+
+    # Fixed brokers
+
+    def move_to(self, fixed_id: str, now: float) -> None:
+        """From now on this is the fixed broker; there may be a connection to it already, or later.
+
+        Clients that are at the last one are to be called back before.
+        """
+        old = self.current
+        if old is not None and old.fixed_id == fixed_id:
+            return
+        uplink = self.uplinks.pop(fixed_id, None)
+        if uplink is None:
+            uplink = self._new_uplink(fixed_id)
+        else:
+            # It was to be left, and has been told so or not: it is told all topics after that.
+            uplink.deactivated = uplink.farewell = None
+            self._tell_own(uplink, self.registries, now)
+            uplink.introduced = uplink.stream.number
+        self.current = self.uplinks[fixed_id] = uplink
+        self.registries.activate()
+        if old is None:
+            return
+        if not old.stream.is_open:
+            self._give_up(old, now)
+        old.deactivated = old.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now).number
+        if len(self.uplinks) > MAX_FIXED_BROKERS:
+            oldest = next(iter(self.uplinks.values()))
+            self._give_up(oldest, now)
+            self._drop(oldest)
+
+    def _new_uplink(self, fixed_id: str) -> Uplink:
+        stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats)
+        return Uplink(fixed_id, stream, addresses.of_broker(self.broker_id))
+
+    @property
+    def may_send_clients(self) -> bool:
+        """There is one fixed broker here: clients may be sent to it.
+
+        With two, an event that comes by one of them may come to the other later, and deliver to a client that
+        has changed places between. One that was lost and given up counts when it is here again.
+        """
+        is_open = [uplink for uplink in self.uplinks.values() if uplink.stream.is_open]
+        return is_open == [self.current]
+
+    @property
+    def may_delegate(self) -> bool:
+        return (
+            self.current is not None and self.current.stream.is_open and not self.current.stream.is_overfull
+        )
+
+    @property
+    def has_clients_away(self) -> bool:
+        """Is a client of this broker at a fixed one?"""
+        return bool(self.notifier.away)
+
+    def is_away(self, callback: str) -> bool:
+        return callback in self.notifier.away
+
+    def link_up(self, fixed_id: str) -> None:
+        uplink = self.uplinks.get(fixed_id)
+        if uplink is not None:
+            uplink.stream.link_up()
+
+    def link_down(self, fixed_id: str, now: float) -> None:
+        uplink = self.uplinks.get(fixed_id)
+        if uplink is not None:
+            uplink.stream.link_down()
+            if uplink.down_at is None:
+                uplink.down_at = now
+
+    def next_deadline(self) -> float | None:
+        waiting = [u.down_at for u in self.uplinks.values() if u.down_at is not None and not u.is_lost]
+        return min(waiting) + self.takeover_after_s if waiting else None
+
+    def handle_timer(self, now: float) -> None:
+        for uplink in list(self.uplinks.values()):
+            down_at = uplink.down_at
+            if down_at is not None and not uplink.is_lost and down_at + self.takeover_after_s <= now:
+                if uplink is self.current:
+                    self._take_over(uplink, now)
+                else:
+                    # It was lost before it could be left, and nobody dials it any more.
+                    self._give_up(uplink, now)
+
+    def _take_over(self, uplink: Uplink, now: float) -> None:
+        uplink.is_lost = True
+        topics = self.recover(None, now) if uplink is self.current else []
+        events = sum(self.notifier.settle(uplink, unsettled) for unsettled in uplink.unsettled.values())
+        self._events.append(TakenOver(uplink.fixed_id, len(topics), events))
+
+    def _give_up(self, uplink: Uplink, now: float) -> None:
+        """It is lost, and another is in its place."""
+        self._travellers.forget(uplink)
+        self._take_over(uplink, now)
+        self.notifier.reclaim(uplink)
+        self._write_elsewhere(uplink, now)
+        # All here have it, and the other fixed broker is told: nothing waits for one that may never be back.
+        uplink.unsettled.clear()
+
+    def _write_elsewhere(self, uplink: Uplink, now: float) -> None:
+        for message_id, unsettled in uplink.unsettled.items():
+            if self.current is not None and message_id not in self.current.unsettled:
+                self.notifier.write_again(self.current, unsettled, now)
+
+    def _drop(self, uplink: Uplink) -> None:
+        del self.uplinks[uplink.fixed_id]
+        self._travellers.forget(uplink)
+
+    # Events
+
+    @property
+    def generation(self) -> int:
+        """Grows with each change that makes what `matched` gave void."""
+        return self.registries.generation
+
+    def matched(self, here: Iterable[str], there: Mapping[str, int]) -> Matched:
+        """`here` are those that the broker notifies itself, `there` (callback → QoS) clients that are at a
+        fixed broker and have an active subscription. It is good for any event of that topic."""
+        return self.notifier.matched(here, there)
+
+    def publish(self, message: Message, matched: Matched, now: float) -> None:
+        """An event that was published here, and of which the broker has notified `matched.here`."""
+        self.notifier.publish(message, matched, self.current, now)
+
+    # Clients that move
+
+    def announce(self, callback: str, now: float) -> int:
+        """This client is to be sent to the fixed broker when `has_handled` says so of what is returned."""
+        if self.current is None:
+            raise ValueError("there is no fixed broker to send a client to")
+        return self._travellers.announce(callback, self.current, now)
+
+    def has_handled(self, number: int) -> bool:
+        """The fixed broker knows of that announcement, and nothing has changed it."""
+        return self._travellers.has_handled(number, self.current)
+
+    def client_attached(self, callback: str, now: float) -> None:
+        """It is connected here, wherever it was before, or was to go."""
+        self._travellers.client_attached(callback, now)
+
+    def hand_on(
+        self, callback: str, qos: int, undelivered: Sequence[Message], now: float, is_again: bool = False
+    ) -> None:
+        """These waited here for a client that is at the fixed broker now."""
+        self.notifier.hand_on(callback, qos, undelivered, now, is_again)
+
+    # What fixed brokers write
+
+    def receive_publication(self, fixed_id: str, topic: str, payload: bytes, now: float) -> None:
+        uplink = self.uplinks.get(fixed_id)
+        try:
+            domain, broker_id, action = codec.split_topic(topic)
+            if uplink is None or broker_id != fixed_id or domain != self.domain:
+                raise codec.CodecError("it is not from the fixed broker of this one")
+            kind, header, body = codec.decode(action, payload)
+            if kind not in FROM_FIXED:
+                raise codec.CodecError(f"{kind.name} is for a mobile broker to write")
+        except codec.CodecError as error:
+            self.stats.refused += 1
+            self._events.append(Refused(fixed_id, topic, str(error)))
+            return
+        if isinstance(body, Hello):
+            self._handle_hello(uplink, header, body, now)
+        elif uplink.stream.accept(kind, header):
+            for topic_filter in uplink.advance(header.acknowledged, self.registries):
+                self._events.append(Delegated(uplink.fixed_id, topic_filter))
+            self._handle(uplink, kind, header, body, now)
+            for record in uplink.stream.acknowledged(header):
+                uplink.forget(record, self.notifier.away)
+            self._advance(now)
+
+    def _handle(self, uplink: Uplink, kind: Kind, header: Header, body: Body, now: float) -> None:
+        match body:
+            case Event():
+                self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
+            case GuestSubscription():
+                self._travellers.handle_subscription(uplink, body)
+            case Unsubscription():
+                self._travellers.handle_unsubscription(uplink, body)
+            case Registrations():
+                for registration in body.topics:
+                    self._handle_recovered(uplink, registration, header.acknowledged, now)
+            case Serving():
+                self._travellers.handle_serving(uplink, body, header.acknowledged)
+
+    def _handle_hello(self, uplink: Uplink, header: Header, hello: Hello, now: float) -> None:
+        is_new = uplink.stream.receive_hello(header, hello, now)
+        if is_new is None:
+            return
+        uplink.down_at = None
+        if is_new:
+            self._introduce(uplink, now)
+        uplink.is_lost = False
+        self._advance(now)
+
+    def _introduce(self, uplink: Uplink, now: float) -> None:
+        """One of the two knows nothing of the other: all topics are told, all of them active."""
+        self.notifier.call_back(uplink)
+        if uplink is self.current:
+            self.registries.activate()
+        for unsettled in uplink.unsettled.values():
+            self.notifier.settle(uplink, unsettled)
+        self.notifier.reclaim(uplink)
+        if uplink is not self.current:
+            # It knows nothing of this broker: there is nothing to take leave from.
+            self._write_elsewhere(uplink, now)
+            self._drop(uplink)
+            return
+        uplink.stream.begin_anew()
+        uplink.know_nothing(self.registries)
+        self._tell_own(uplink, self.registries, now)
+        uplink.introduced = uplink.stream.number
+        before, uplink.unsettled = uplink.unsettled, {}
+        for unsettled in before.values():
+            self.notifier.write_again(uplink, unsettled, now)
+        self._travellers.announce_again(uplink, now)
+        self._events.append(Introduced(uplink.fixed_id))
+
+    def _handle_recovered(self, uplink: Uplink, registration: Registration, cause: int, now: float) -> None:
+        """`cause` is the number by which we asked for it, or of the delegation that is refused."""
+        topic_filter = registration.topic_filter
+        registry = self.registries.get(topic_filter)
+        uplink.take_back(topic_filter, registry)
+        if registry is None:
+            self._adopt(uplink, registration, now)
+            return
+        if cause in registry.delegations and uplink is self.current:
+            # What was written between it and the next attempt, nobody has matched.
+            later = [number for number in registry.delegations if number > cause]
+            if not later:
+                self.recover([topic_filter], now)
+            for unsettled in uplink.unsettled.values():
+                if cause < unsettled.record.number < min(later, default=uplink.stream.number + 1):
+                    self.notifier.settle(uplink, unsettled)
+        self._events.append(Recovered(uplink.fixed_id, topic_filter))
+
+    def _adopt(self, uplink: Uplink, registration: Registration, now: float) -> None:
+        """A topic that is unknown here: unsubscribed meanwhile, or delegated by a life that is forgotten."""
+        topic_filter, entries = registration
+        if self.adopts and len(self.registries.by_filter) < MAX_REGISTRIES:
+            own = addresses.of_broker(self.broker_id)
+            for callback, qos in entries:
+                if addresses.owner_of(callback) == self.broker_id and callback != own:
+                    self.subscribe(callback, topic_filter, qos, now)
+        elif entries:
+            gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
+            uplink.stream.put(Kind.UNSUBSCRIPTION_SINGLE, gone, now)
+
+    def _advance(self, now: float) -> None:
+        """Leave those that are to be left, once the new one knows all topics."""
+        current = self.current
+        if current is None or not current.has_handled(current.introduced):
+            return
+        for uplink in list(self.uplinks.values()):
+            if uplink is current:
+                continue
+            if uplink.has_handled(uplink.farewell):
+                self._drop(uplink)
+                self._events.append(Left(uplink.fixed_id))
+            elif uplink.farewell is None and uplink.has_handled(uplink.deactivated):
+                if uplink.stream.held:
+                    continue  # Clients wait for it there, and a fixed broker that is left gives nothing back.
+                uplink.farewell = uplink.stream.put(Kind.UNSUBSCRIPTION_ALL, Nothing(), now).number
+
+    # What comes out
+
+    def take_publications(self) -> list[tuple[str, Message]]:
+        """For each fixed broker, in order."""
+        return [
+            (uplink.fixed_id, publication)
+            for uplink in self.uplinks.values()
+            for publication in uplink.stream.take_publications()
+        ]
+
+    @property
+    def has_deliveries(self) -> bool:
+        return bool(self.notifier.deliveries)
+
+    def take_deliveries(self) -> list[Delivery]:
+        deliveries, self.notifier.deliveries = self.notifier.deliveries, []
+        return deliveries
+
+    def take_events(self) -> list[DelegationEvent]:
+        events = self._events[:]
+        self._events.clear()
+        return events

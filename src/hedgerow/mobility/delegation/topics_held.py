@@ -1,0 +1,105 @@
+"""The topics that mobile brokers have told a fixed broker, and what matches an event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from hedgerow.mobility.delegation import addresses
+from hedgerow.mobility.delegation.events import DelegationEvent, Registered, Unregistered
+from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.topics import TopicTree
+
+Key = tuple[str, str]
+"""Mobile broker and topic filter."""
+
+
+@dataclass(slots=True)
+class Mobile:
+    """What is known of one mobile broker."""
+
+    broker_id: str
+    stream: Stream
+    topics: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Topic filter → callback → QoS."""
+    entries: int = 0
+    gone_at: float | None = None
+    is_lost: bool = False
+    """It is away for so long that its clients were called back."""
+    has_left: bool = False
+    own: str = ""
+
+    def __post_init__(self) -> None:
+        self.own = addresses.of_broker(self.broker_id)
+
+    @property
+    def delegated(self) -> list[str]:
+        return [name for name, entries in self.topics.items() if self.own not in entries]
+
+
+@dataclass(slots=True)
+class Found:
+    """What one mobile broker has registered that matches an event."""
+
+    registries: list[dict[str, int]] = field(default_factory=list)
+    """Callback → QoS, of topics that it has delegated."""
+    is_to_match: bool = False
+    """It matches a topic of it on its own."""
+
+    def divide(self, names: Set[str]) -> tuple[dict[str, int], dict[str, int] | None]:
+        """The subscribers that are among these, and the others: None where it is shorter to say "all but the
+        former". Then it takes as long as these names are many, and not as the subscribers are."""
+        among = _highest([{name: each[name] for name in each.keys() & names} for each in self.registries])
+        if self.registries and 2 * len(among) <= max(map(len, self.registries)):
+            return among, None
+        others = {name: qos for name, qos in _highest(self.registries).items() if name not in among}
+        return among, others if len(others) < len(among) or not self.registries else None
+
+
+def _highest(registries: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Each subscriber once, at the highest QoS of its subscriptions."""
+    wanted = dict(registries[0]) if registries else {}
+    for entries in registries[1:]:
+        for name, qos in entries.items():
+            wanted[name] = max(qos, wanted.get(name, 0))
+    return wanted
+
+
+class Topics:
+    def __init__(self, events: list[DelegationEvent]) -> None:
+        self._tree: TopicTree[Key, dict[str, int]] = TopicTree()
+        self._events = events
+
+    def set(self, mobile: Mobile, topic_filter: str, entries: dict[str, int]) -> None:
+        """No entries: it is gone."""
+        before = mobile.topics.pop(topic_filter, None)
+        mobile.entries += len(entries) - len(before or ())
+        key = mobile.broker_id, topic_filter
+        if entries:
+            mobile.topics[topic_filter] = entries
+            self._tree.set(topic_filter, key, entries)
+            if before is None:
+                self._events.append(Registered(*key))
+        elif before is not None:
+            self._tree.remove(topic_filter, key)
+            self._events.append(Unregistered(*key))
+
+    def clear(self, mobile: Mobile) -> None:
+        for topic_filter in list(mobile.topics):
+            self.set(mobile, topic_filter, {})
+
+    def match(self, topic: str) -> dict[str, Found]:
+        """By mobile broker."""
+        found: dict[str, Found] = {}
+        for (mobile_id, _), entries in self._tree.match(topic):
+            each = found.get(mobile_id)
+            if each is None:
+                each = found[mobile_id] = Found()
+            own = f"@{mobile_id}"
+            if own not in entries:
+                each.registries.append(entries)
+            else:
+                each.is_to_match = True
+                if len(entries) > 1:
+                    each.registries.append({name: qos for name, qos in entries.items() if name != own})
+        return found

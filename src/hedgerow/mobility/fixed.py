@@ -1,0 +1,359 @@
+"""A fixed broker: it matches what mobile brokers have delegated, and serves their clients that come here.
+
+Mobile brokers connect as sessions of this broker (`Mobility`), and what they write on their links is for the
+`FixedSide` alone. What clients of this broker publish comes to it by a port, which is subscribed to what
+mobile brokers have registered and nothing else; what mobile brokers publish goes out by the same port.
+
+A *guest* is a client of a mobile broker that was sent here. Its session is this broker's, its subscriptions
+are not: the mobile broker owns them, and is told when a guest changes them here (`guests.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
+
+from hedgerow.broker.broker import Broker
+from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.mobility import MOBILE_PREFIX
+from hedgerow.broker.port import Port
+from hedgerow.broker.session import Session
+from hedgerow.message import Message
+from hedgerow.mobility.coordination import first_epoch, is_coordination
+from hedgerow.mobility.delegation.events import (
+    CalledBack,
+    ClientMoved,
+    DelegationEvent,
+    Delivery,
+    Forgotten,
+    Registered,
+    RenewTopics,
+    Unregistered,
+)
+from hedgerow.mobility.delegation.fixed import FixedSide
+from hedgerow.mobility.delegation.publications import GuestSubscription
+from hedgerow.mobility.events import MobileLinked, NodeEvent
+from hedgerow.mobility.guests import Guests
+from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
+from hedgerow.mobility.plain import is_plain
+from hedgerow.mobility.sessions import end_session, may_have_come
+from hedgerow.mqtt.extension import Renewal
+from hedgerow.mqtt.packets import Publish
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import split_shared
+
+
+class FixedNode:
+    """`allow`: the ids of those mobile brokers that may delegate here; None: whom the ACL lets."""
+
+    def __init__(
+        self, broker: Broker, domain: str, allow: frozenset[str] | None, takeover_after_s: float
+    ) -> None:
+        self.broker = broker
+        self.domain = domain
+        self._allow = allow
+        self.machine = FixedSide(
+            broker.node_id,
+            domain,
+            first_epoch(broker),
+            self._allows,
+            takeover_after_s=takeover_after_s,
+            is_taken=self._is_taken,
+            may_read=self._may_read,
+            may_write=self._may_write,
+        )
+        self._kept = KeptForMobiles(broker, self.machine)
+        self.guests = Guests(broker, self.machine, self._kept)
+        self.is_stirred = True
+        self._port = Port(broker, "mobile brokers", self.published)
+        self._filters: Counter[str] = Counter()
+        self._links: dict[str, Connection] = {}
+        self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
+        self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
+        self._homeward: list[str] = []  # guests who subscribed to what only their mobile broker can match
+        self._events: list[DelegationEvent | NodeEvent] = []
+        broker.mobility = self
+        broker.speaks_renewals = True
+
+    def _allows(self, mobile_id: str) -> bool:
+        return self._allow is None or mobile_id in self._allow
+
+    def _is_taken(self, client_id: str) -> bool:
+        """By a client of this broker's own, whose session would be the guest's."""
+        session = self.broker.sessions.get(client_id)
+        if session is None or self.guests.callback_of(session) is not None:
+            return False
+        return session.connection is not None or bool(session.subscriptions)
+
+    def _may_read(self, mobile_id: str, topic: str) -> bool:
+        """Who may delegate has no more rights than other users: its clients get what it may have."""
+        access = self.broker.access
+        if access.is_open or mobile_id not in self._users:
+            return True  # Of one that has not come back since this broker started, all is kept.
+        return access.may_read(self._users[mobile_id], MOBILE_PREFIX + mobile_id, topic)
+
+    def _may_write(self, mobile_id: str, topic: str) -> bool:
+        access, user = self.broker.access, self._users.get(mobile_id)
+        may_write = access.is_open or access.may_write(user, MOBILE_PREFIX + mobile_id, topic)
+        return may_write and not self.reserves(topic)
+
+    def reserves(self, topic: str) -> bool:
+        return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.mobiles))
+
+    # Links of mobile brokers (`Mobility`)
+
+    def refusal(self, broker_id: str, username: str | None) -> str | None:
+        topic = f"{self.domain}/{broker_id}/delegate"
+        may_write = self.broker.access.may_write(username, MOBILE_PREFIX + broker_id, topic)
+        if not self._allows(broker_id) or not may_write:
+            self.machine.refuse(broker_id, topic, "it may not delegate here")
+            self.is_stirred = True
+            return f"no right to delegate: {topic}"
+        return None
+
+    def accepted(self, connection: Connection, address: str) -> None:
+        mobile_id = _mobile_of(connection)
+        self._links[mobile_id] = connection
+        self._addresses[mobile_id] = address
+        self._users[mobile_id] = connection.connected_session().username
+        self.machine.link_up(mobile_id)
+        if mobile_id not in self.machine.mobiles:
+            connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
+            return
+        self._events.append(MobileLinked(mobile_id, address))
+        self.is_stirred = True
+
+    def ended(self, connection: Connection) -> None:
+        mobile_id = _mobile_of(connection)
+        if self._links.get(mobile_id) is connection:
+            del self._links[mobile_id]
+            self.machine.link_down(mobile_id, self.broker.now)
+            self._forget_if_gone(mobile_id)
+            self.is_stirred = True
+
+    def _forget_if_gone(self, mobile_id: str) -> None:
+        if mobile_id not in self.machine.mobiles:
+            self._addresses.pop(mobile_id, None)
+            self._users.pop(mobile_id, None)
+
+    def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
+        mobile_id = _mobile_of(connection)
+        self.machine.receive_publication(mobile_id, topic, payload, self.broker.now)
+        self._kept.note(stores=True, but=mobile_id)
+        if not topic.startswith(f"{self.domain}/"):
+            # It would be of no use, and say nothing, for as long as it is there.
+            connection.disconnect(Reason.NOT_AUTHORIZED, f"the domain of this broker is {self.domain}")
+        self.is_stirred = True
+
+    # Events
+
+    def published(self, message: Message) -> None:
+        """Here, by whomever, and mobile brokers have registered its topic."""
+        self.machine.publish(message, self.broker.now)
+        if self._kept.is_on and message.qos:
+            # Now: whoever published it hears that it was taken when this is stored.
+            self._deliver_all()
+            self._kept.note(stores=True)
+        self.is_stirred = True
+
+    def _deliver_all(self) -> None:
+        for delivery in self.machine.take_deliveries():
+            self._deliver(delivery)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        broker = self.broker
+        route = broker.find_route(delivery.message.topic)
+        broker.durability.store_separately()
+        for callback, qos in delivery.callbacks:
+            self.guests.deliver(callback, delivery, route, qos)
+        self.guests.settle_if_done(delivery)
+
+    def _publish_outside(self, message: Message) -> None:
+        if not self._port.is_duplicate(message):
+            self._port.publish(message)
+            if message.qos:
+                self.broker.durability.store_seen((message,))
+
+    # Guests (`Mobility`)
+
+    def expects(self, client_id: str) -> bool:
+        return self.machine.callback_of(client_id) is not None
+
+    def connected(self, connection: Connection) -> None:
+        session = connection.connected_session()
+        callback = self.machine.callback_of(session.client_id)
+        if callback is None:
+            return
+        self.guests.arrived(callback, session)
+        self.machine.client_attached(callback, self.broker.now)
+        self.is_stirred = True
+
+    def keeps(self, session: Session) -> bool:
+        return False
+
+    def discarded(self, session: Session) -> None:
+        callback = self.guests.callback_of(session)
+        if callback is not None:
+            self._leave(callback)
+            self.is_stirred = True
+
+    def _leave(self, callback: str) -> None:
+        undelivered = self.guests.leave(callback)
+        now = self.broker.now
+        self.machine.client_left(callback, [], now)
+        for is_again, deliveries in groupby(undelivered, may_have_come):
+            handed_back = [(delivery.message, delivery.qos) for delivery in deliveries]
+            self.machine.client_left(callback, handed_back, now, is_again)
+        self._kept.left(callback)
+
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
+        callback, wanted = self.guests.callback_of(session), record.subscription
+        if callback is None or _is_own(wanted.topic_filter):
+            return False
+        asked = GuestSubscription(
+            wanted.topic_filter,
+            callback,
+            wanted.qos,
+            wanted.no_local,
+            wanted.retain_as_published,
+            record.subscription_identifier,
+        )
+        self.machine.subscribe(asked, self.broker.now)
+        if not is_plain(record):
+            self._homeward.append(callback)  # when it has its SUBACK
+        self.is_stirred = True
+        return True
+
+    def unsubscribes(self, session: Session, topic_filter: str) -> bool:
+        callback = self.guests.callback_of(session)
+        if callback is None or _is_own(topic_filter):
+            return False
+        self.machine.unsubscribe(callback, topic_filter, self.broker.now)
+        self.is_stirred = True
+        return True
+
+    def _send_home(self, callback: str, code: Renewal) -> None:
+        session = self.guests.session_of(callback)
+        owner = self.guests.owner_of(callback)
+        address = self._addresses.get(owner, "")
+        if session is None or not address:
+            return
+        self.guests.called_back(callback)
+        if session.connection is not None:
+            session.connection.renew(code, address)
+
+    # Time, and what comes out
+
+    @property
+    def deadline(self) -> float:
+        due = self.machine.next_deadline()
+        return min(float("inf") if due is None else due, self.guests.deadline, self._kept.deadline)
+
+    def handle_timer(self, now: float) -> None:
+        self.broker.now = now
+        self.machine.handle_timer(now)
+        self.guests.handle_timer(now)
+        self._kept.handle_timer(now)
+        for callback in self.guests.take_lingering(now):
+            self._send_home(callback, Renewal.ACTIVE_TOPICS)
+        self.is_stirred = True
+
+    def serve(self, now: float) -> None:
+        self.broker.now = now
+        while self.is_stirred:
+            self.is_stirred = False
+            for message in self.machine.take_outside():
+                self._publish_outside(message)
+            # Before events: a guest that has left since takes with it what was for it here.
+            self._deliver_all()
+            for event in self.machine.take_events():
+                self._handle_event(event, now)
+            homeward, self._homeward = self._homeward, []
+            for callback in homeward:
+                self._send_home(callback, Renewal.ACTIVE_TOPICS)
+            self._kept.serve(now)
+            self._deliver_all()
+            # Each is for the link that there is now: a later one would take a HELLO of this for its own.
+            written = [(self._links.get(name), each) for name, each in self.machine.take_publications()]
+            if written:
+                # What they acknowledge is stored before they leave.
+                self.broker.durability.when_committed(partial(_write, written))
+
+    def _handle_event(self, event: DelegationEvent, now: float) -> None:
+        match event:
+            case Registered():
+                self._register(event.mobile_broker, event.topic_filter, now)
+                return  # Each subscription of each mobile broker is no news for the log.
+            case Unregistered():
+                self._kept.unregistered(event.mobile_broker, event.topic_filter)
+                self._unregister(event.topic_filter)
+                return
+            case Forgotten():
+                self._kept.forgotten(event.mobile_broker)
+                self._forget_if_gone(event.mobile_broker)
+            case CalledBack():
+                self._send_home(event.callback, Renewal.ACTIVE_TOPICS)
+            case RenewTopics():
+                for callback in event.callbacks:
+                    self._send_home(callback, Renewal.RENEW_TOPICS)
+            case ClientMoved(callback, False):
+                self._let_go(callback)
+        self._events.append(event)
+
+    def _register(self, mobile_id: str, topic_filter: str, now: float) -> None:
+        self._kept.registered(mobile_id, topic_filter)
+        self._filters[topic_filter] += 1
+        if self._filters[topic_filter] == 1:
+            self._port.subscribe(topic_filter, now)
+        for message in list(self.broker.retained.match(topic_filter, now)):
+            self.broker.identify_late(message)
+            self.machine.offer(mobile_id, topic_filter, message, now)
+        self._kept.note()
+
+    def _unregister(self, topic_filter: str) -> None:
+        self._filters[topic_filter] -= 1
+        if not self._filters[topic_filter]:
+            del self._filters[topic_filter]
+            self._port.unsubscribe(topic_filter)
+
+    def _let_go(self, callback: str) -> None:
+        """Its mobile broker says that it is there."""
+        session = self.guests.session_of(callback)
+        if session is None:
+            return
+        self._leave(callback)
+        session.will = None  # The client lives, and its mobile broker has it.
+        end_session(self.broker, session)
+
+    def take_events(self) -> list[DelegationEvent | NodeEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def close(self, now: float) -> None:
+        """Nothing to say: links and guests end as all connections of this broker do."""
+
+    def is_linked(self, mobile_id: str) -> bool:
+        return mobile_id in self._links
+
+    def describe(self) -> Iterator[tuple[str, int, int]]:
+        """Each mobile broker, how many topics it has registered here, and how many guests."""
+        for mobile_id, mobile in self.machine.mobiles.items():
+            yield mobile_id, len(mobile.topics), self.guests.count_of(mobile_id)
+
+
+def _write(publications: list[tuple[Connection | None, Message]]) -> None:
+    for link, publication in publications:
+        if link is not None and link.is_connected:
+            link.send_packet(Publish(publication.topic, publication.payload, 0, False))
+
+
+def _is_own(topic_filter: str) -> bool:
+    """What begins with $ is each broker's own."""
+    return split_shared(topic_filter)[1].startswith("$")
+
+
+def _mobile_of(connection: Connection) -> str:
+    return connection.connected_session().client_id.removeprefix(MOBILE_PREFIX)

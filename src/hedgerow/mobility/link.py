@@ -1,0 +1,99 @@
+"""The connection of a mobile broker to a fixed one, which the mobile one dials.
+
+It is an ordinary MQTT connection: the stream's publications (`mobility/delegation`) go both ways on it, under
+the topics that the document names. They are numbered, acknowledged and written again by the stream, so that
+QoS 0 is enough for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.connection import State
+from hedgerow.broker.dialled import DialledConnection
+from hedgerow.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
+from hedgerow.broker.session import Session
+from hedgerow.message import Message, Properties
+from hedgerow.mobility.sessions import find_own
+from hedgerow.mqtt.ids import NODE_PROPERTY
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription
+
+if TYPE_CHECKING:
+    from hedgerow.mobility.mobile import MobileNode
+
+# Both ends are to know of a silent cut within two seconds, as between neighbours of a federation.
+KEEP_ALIVE_S = 1
+PROBE_INTERVAL_S = 0.5
+PROBE_MISSES = 3
+
+FIXED_PREFIX = "hedgerow-fixed-"  # of the client id under which this broker knows the link's session
+
+
+class FixedLink(DialledConnection):
+    __slots__ = ("_node", "clients_at", "is_proved", "password", "url", "username")
+
+    def __init__(
+        self,
+        node: MobileNode,
+        url: str,
+        clients_at: str,
+        now: float,
+        username: str | None = None,
+        password: bytes | None = None,
+    ) -> None:
+        super().__init__(node.broker, now, url, "mobile", PROBE_INTERVAL_S, PROBE_MISSES)
+        self._node = node
+        self.url = url
+        self.clients_at = clients_at
+        self.is_proved = False
+        """The broker there has said HELLO."""
+        self.username = username
+        self.password = password
+        self.protocol_version = MQTT_5
+        self.short_path = {}  # All that comes is for this end.
+        self.open()
+
+    def connect_packet(self) -> Connect:
+        broker = self.broker
+        properties: Properties = {
+            "maximum_packet_size": broker.limits.packet_bytes,
+            "receive_maximum": broker.limits.peer_receive_maximum,
+            "user_property": ((NODE_PROPERTY, broker.node_id), (ADDRESS_PROPERTY, self.clients_at)),
+        }
+        client_id = MOBILE_PREFIX + broker.node_id
+        return Connect(client_id, MQTT_5, True, KEEP_ALIVE_S, self.username, self.password, None, properties)
+
+    def handle_accepted(self, packet: Connack) -> None:
+        if self.far_node is None:
+            self.end("the broker there is not one of ours, and supports no mobile brokers")
+        elif self.far_node == self.broker.node_id:
+            self.end("this node itself, or another of its name")
+        else:
+            self.bind(self._take_session(self.far_node), packet)
+            self.subscribe_there([Subscription(f"{self._node.domain}/{self.far_node}/#", 1)])
+            self._node.links.linked(self)
+
+    def _take_session(self, fixed_id: str) -> Session:
+        client_id = FIXED_PREFIX + fixed_id
+        session = find_own(self.broker, client_id) or self.broker.create_session(client_id, None)
+        session.is_bridge = True  # No client may take it.
+        return session
+
+    def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
+        """What is written to this broker comes whatever others may read."""
+
+    def handle_control(self, packet: Publish) -> bool:
+        self._node.links.receive(self, packet.topic, packet.payload)
+        return True
+
+    def name_here(self, topic: str) -> str | None:
+        return None
+
+    def write(self, publication: Message) -> None:
+        self.send_packet(Publish(publication.topic, publication.payload, 0, False))
+
+    def end(self, reason: str, with_will: bool = True) -> None:
+        was_open = self.state is not State.CLOSED
+        super().end(reason, with_will)
+        if was_open:
+            self._node.links.ended(self, reason)

@@ -1,0 +1,81 @@
+"""What a member may be set to, and the times by which members keep up with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hedgerow.multicast.frame import DATAGRAM_BYTES
+
+MIB = 1024 * 1024
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    payload_bytes: int = 256 * 1024
+    """The largest message, sent or received."""
+    datagram_bytes: int = DATAGRAM_BYTES
+    history_bytes: int = 64 * MIB
+    """What was published at QoS 1 and 2 is kept for repairs within this"""
+    history_s: float = 30.0
+    """and no longer than this."""
+    waiting_bytes: int = 16 * MIB
+    """What arrived behind a gap, and pieces of messages: of all senders together."""
+    retained_bytes: int = 16 * MIB
+    groups: int = 4_096
+    """Topics that wildcards may join. Each is a socket, and a group on the network's switches."""
+    new_topic_s: float = 0.5
+    """How long the messages of a new topic also go to the control group, for those still joining its own."""
+
+
+# How often members say that they are there, and ask for the topics that wildcards match. Whoever is not
+# heard for three times as long is gone.
+INTERVAL_S = 5.0
+GONE_AFTER_S = 3 * INTERVAL_S
+
+# A question to all is repeated, since nobody knows whether it was lost or nobody had an answer.
+ASK_AGAIN_S = (0.1, 0.4)
+
+# Who answers all waits for a random part of this, and not at all if another was first.
+ANSWER_WITHIN_S = 0.03
+
+# The end of a stream is told again, less and less often: the last message may be the lost one.
+HEARTBEAT_FIRST_S = 0.02
+
+# Whoever notices a gap waits for a random part of this: one of many asks, the others hear it. Fifty
+# receivers that all miss a frame ask about twice when a request takes 1 ms to be heard by all.
+REPAIR_WITHIN_S = 0.03
+REPAIR_AGAIN_S = 0.06
+REPAIR_TRIES = 9  # doubling, at most 1 s apart: six seconds in all
+REPAIR_SUPPRESSIONS = 2  # How often another's request counts as ours before we ask all the same.
+REPAIR_AT_MOST_S = 0.25  # The random wait grows by 1 ms a member, up to this.
+REPAIR_UNHEARD_S = 1.0  # Who is away is asked this often.
+REPAIR_SLACK_S = 2.0  # How long a request may take to be answered.
+REPAIR_PAUSE_S = 0.01  # A frame just sent again is not sent again at once: requests cross repairs.
+
+# A frame stays to be had for at least this long, and publishing waits rather than push it out: a receiver
+# that the system did not let run for 0.3 s has then time to ask for what it missed.
+HISTORY_AT_LEAST_S = 0.5
+
+# A bus that closes stays this long for those who still have to ask.
+LINGER_S = 0.4
+
+IDLE_TOPIC_S = 600.0  # A topic that was not published to for so long is announced no more.
+
+# Bounds on what others can make grow.
+MAX_OUTGOING = 16_384  # topics that a member publishes to: a gateway's are its clients' choice
+MAX_SENDERS = 4_096
+MAX_UNPROVEN = 256  # senders that have yet to show that they live
+MAX_UNPROVEN_BYTES = 64 * 1024  # of frames that wait for that, each
+MAX_STREAMS = 16_384
+MAX_ANSWERS = 16_384  # last values about to be sent
+ANSWERS_AT_ONCE = 64  # datagrams
+ANSWERS_PER_S = 3_000.0
+MAX_PUBLISHERS = 64  # of one topic, whose leaving is noticed at once
+MAX_INTERESTS = 64  # filters of one question: each makes everyone search
+INTERESTS_PER_S = 500.0
+MAX_PEERS = 256
+MAX_UNANSWERED = 3  # HELLOs to a peer that nobody named
+MAX_COPIES = 64  # peers that are sent copies
+MAX_REPAIRS = 256  # frames sent again for one request: a request of 100 bytes must not cost megabytes
+REPAIRS_PER_S = 20_000.0
+PROOFS_PER_S = 200.0

@@ -1,0 +1,445 @@
+"""A member: one participant in publish/subscribe by multicast.
+
+A machine: the application's calls, datagrams and `now` come in; datagrams, groups to be in, messages and
+the next deadline come out. `Publisher` and `Subscriber` are its two halves, `Discovery` and `Peers` know who
+and what there is, `Proofs` who is alive, the `Transmitter` makes datagrams. Here every frame that arrives is
+checked, opened if it is sealed, and handed to the one that its kind is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from hedgerow.message import Message
+from hedgerow.multicast import frame
+from hedgerow.multicast.discovery import Discovery
+from hedgerow.multicast.frame import (
+    HEADER_BYTES,
+    SEALED,
+    SENDER_BYTES,
+    TOPIC,
+    FrameError,
+    Header,
+    Kind,
+    parse_header,
+)
+from hedgerow.multicast.groups import CONTROL_TOPIC, topic_crc
+from hedgerow.multicast.incoming import Listening, Sender
+from hedgerow.multicast.keys import Keyring, SealError
+from hedgerow.multicast.limits import (
+    GONE_AFTER_S,
+    LINGER_S,
+    Limits,
+)
+from hedgerow.multicast.peers import PeerAddress, Peers
+from hedgerow.multicast.proofs import Datagram, Proofs
+from hedgerow.multicast.publisher import Publisher
+from hedgerow.multicast.random import Random
+from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.subscriber import Subscriber
+from hedgerow.multicast.timers import Timers
+from hedgerow.multicast.transmitter import Transmitter
+from hedgerow.multicast.values import LastValues
+
+__all__ = ["CONTROL_TOPIC", "Keyring", "Limits", "Member", "PeerAddress", "Random", "Stats"]
+
+MAX_CACHED_TOPICS = 16_384
+MAX_EVENTS = 16  # between two looks at them; each is a line for people
+
+
+class NotHeard(NamedTuple):
+    """Somebody is there whose frames cannot be taken, most likely because of a key."""
+
+    source: PeerAddress
+    reason: str
+
+
+class Received(NamedTuple):
+    """A frame that was found genuine."""
+
+    header: Header
+    body: bytes
+    sender: Sender
+    listening: Listening | None
+    """The topic of ours that it is about."""
+    source: PeerAddress | None
+    unicast: bool
+    now: float
+
+
+class Member:
+    def __init__(
+        self,
+        now: float,
+        random: Random,
+        *,
+        keys: Keyring | None = None,
+        limits: Limits | None = None,
+        hears_itself: bool = True,
+    ) -> None:
+        limits = limits or Limits()
+        self.sender = random.randbytes(SENDER_BYTES)
+        self.origin = self.sender.hex()
+        self.stats = Stats()
+        self._keys = keys
+        self._hears_itself = hears_itself
+        self._wanted: dict[str, bool] = {}
+        self._timers = Timers()
+        self._values = LastValues(limits.retained_bytes)
+        self._peers = Peers(random.randbytes(32), self._multicast_at)
+        self._transmitter = Transmitter(self.sender, self.stats, self._peers.find_copies)
+        self._transmitter.set_keys(keys)
+        self._publisher = Publisher(limits, self._transmitter, self._timers, self._values, self.stats)
+        self._subscriber = Subscriber(
+            limits, self._transmitter, self._timers, self._values, self.stats, random
+        )
+        self._discovery = Discovery(
+            limits,
+            self._transmitter,
+            self._timers,
+            self._values,
+            random,
+            self._publisher,
+            self._subscriber,
+            self._peers,
+        )
+        self._subscriber.on_value = self._discovery.heard_value
+        self._proofs = Proofs(self._transmitter, self._timers, random, self.stats)
+        self._published_at = float("-inf")
+        self._events: list[NotHeard] = []
+        self._discovery.start(now)
+
+    # The application's side
+
+    def check(self, message: Message) -> None:
+        """RefusedError for what cannot travel by multicast, TopicError for what is no topic name."""
+        self._publisher.check(message)
+
+    def publish(self, message: Message, now: float) -> None:
+        """Send a message with the next `flush`, or before; raises as `check` does."""
+        message_id = self._publisher.publish(message, now)
+        self._published_at = now
+        if self._publisher.new_topics:
+            self._discovery.announce_new(now)
+        if self._hears_itself and self._is_wanted(message.topic):
+            self._subscriber.messages.append(replace(message, id=message_id))
+            self.stats.delivered += 1
+
+    def _is_wanted(self, topic: str) -> bool:
+        wanted = self._wanted.get(topic)
+        if wanted is None:
+            if len(self._wanted) >= MAX_CACHED_TOPICS:
+                self._wanted.clear()
+            wanted = self._wanted[topic] = self._subscriber.wants(topic)
+        return wanted
+
+    def flush(self, now: float) -> None:
+        """Send what was gathered."""
+        self._publisher.flush(now)
+
+    @property
+    def ready_at(self) -> float:
+        """Publishing at QoS 1 and 2 should wait until then."""
+        return self._publisher.ready_at
+
+    def subscribe(self, topic_filter: str, now: float) -> None:
+        """Last values follow by `take_held`. Subscribing again to the same filter counts."""
+        self._subscriber.subscribe(topic_filter, now)
+        self._wanted.clear()
+        for value in self._values.match(topic_filter):
+            self._subscriber.hold_again(value)
+        self._discovery.subscribed(topic_filter, now)
+
+    def unsubscribe(self, topic_filter: str, now: float) -> None:
+        self._subscriber.unsubscribe(topic_filter)
+        self._wanted.clear()
+
+    def hold(self, message: Message, now: float) -> None:
+        """A last value to answer with that is not sent now.
+        Raises as `check` does."""
+        self._publisher.check(message)
+        self._values.set(message, message.published_at or 0.0)
+
+    def add_peer(self, address: PeerAddress, now: float, sender: bytes | None = None) -> None:
+        """Somebody whose multicast may not reach us, nor ours them.
+
+        With its `sender` id it was found, not named by the user: it has time to be heard by itself before it
+        is greeted. Otherwise fifty members that find each other would greet each other all at once.
+        """
+        is_new = self._peers.add(address, now, is_configured=sender is None, sender=sender)
+        if is_new and sender is None:
+            self._greet(address)
+
+    def _greet(self, address: PeerAddress) -> None:
+        hello = self._peers.hello_to(address, list(self._subscriber.filters))
+        if hello is not None:
+            self._discovery.send_hello(address, hello)
+
+    def _multicast_at(self, sender_id: bytes) -> float:
+        return self._subscriber.multicast_at(sender_id)
+
+    def set_datagram_bytes(self, size: int) -> None:
+        """The largest datagram, where the network has changed."""
+        self._publisher.set_datagram_bytes(size)
+        self._discovery.set_datagram_bytes(size)
+
+    def set_keys(self, keys: Keyring | None) -> None:
+        self._keys = keys
+        self._transmitter.set_keys(keys)
+
+    def linger_until(self, now: float) -> float:
+        """Until then others may ask for what was published last, or for a proof of who did."""
+        asked_for = self._publisher.sent_at
+        if self._keys is not None:
+            asked_for = max(asked_for, self._published_at)
+        return asked_for + LINGER_S
+
+    def leave(self, now: float) -> None:
+        self.flush(now)
+        self._transmitter.send_to_all(Kind.LEAVE)
+
+    # What comes out
+
+    def pause(self, is_paused: bool) -> None:
+        """Whether the application takes nothing at present: the shell reads no topic's socket then, and what
+        comes by other ways is not taken in either."""
+        self._subscriber.is_paused = is_paused
+
+    def take_messages(self) -> list[Message]:
+        """Live messages, in order; `retain` as published."""
+        messages, self._subscriber.messages = self._subscriber.messages, []
+        return messages
+
+    def take_held(self) -> list[Message]:
+        """Last values for new subscriptions; and, with no payload, that there is none any more."""
+        held, self._subscriber.held = self._subscriber.held, []
+        return held
+
+    def take_events(self) -> list[NotHeard]:
+        events, self._events = self._events, []
+        return events
+
+    def take_memberships(self) -> list[tuple[str, bool]]:
+        """Topics whose groups to join (True) and to leave (False), in order."""
+        memberships, self._subscriber.memberships = self._subscriber.memberships, []
+        return memberships
+
+    def take_publishing(self) -> list[tuple[str, bool]]:
+        """Topics that we begin (True) and cease (False) to publish to."""
+        publishing, self._publisher.publishing = self._publisher.publishing, []
+        return publishing
+
+    def take_to_groups(self) -> list[tuple[str, bytes]]:
+        """(topic, datagram) to send to the topic's group."""
+        to_groups, self._transmitter.to_groups = self._transmitter.to_groups, []
+        return to_groups
+
+    def take_to_peers(self) -> list[tuple[PeerAddress, bytes]]:
+        to_peers, self._transmitter.to_peers = self._transmitter.to_peers, []
+        return to_peers
+
+    @property
+    def deadline(self) -> float:
+        return self._timers.deadline
+
+    def handle_timer(self, now: float) -> None:
+        self._timers.run(now)
+        self._see_to_copies()
+
+    def _see_to_copies(self) -> None:
+        if self._peers.has_changed:
+            self._peers.has_changed = False
+            self._publisher.forget_copies()
+
+    # The network's side
+
+    def receive_datagram(
+        self,
+        data: bytes,
+        now: float,
+        topic: str | None = None,
+        source: PeerAddress | None = None,
+        unicast: bool = False,
+    ) -> None:
+        """`topic`: of the group to which it came; None for the control group, and for ourselves alone."""
+        self.stats.datagrams_received += 1
+        try:
+            self._receive(data, now, topic, source, unicast)
+        except SealError as problem:
+            self.stats.forged += 1
+            self._note_not_heard(source, str(problem))
+        except FrameError:
+            self.stats.malformed += 1
+
+    def _receive(
+        self, data: bytes, now: float, topic: str | None, source: PeerAddress | None, unicast: bool
+    ) -> None:
+        header = parse_header(data)
+        sender_id = header.sender
+        if sender_id == self.sender:
+            return
+        listening = None
+        if topic is not None:
+            listening = self._subscriber.listening.get(topic)
+            if listening is None:
+                return  # Left meanwhile.
+            if header.crc != listening.crc:
+                self.stats.other_topic += 1
+                return
+        sender = self._subscriber.senders.get(sender_id)
+        if self._keys is None:
+            if header.flags & SEALED:
+                self.stats.sealed += 1
+                self._note_not_heard(source, "it sends sealed, and there is no key here")
+                return
+            body = data[HEADER_BYTES:]
+            if sender is None:
+                sender = self._subscriber.meet(sender_id, now)
+        else:
+            if not header.flags & SEALED:
+                self.stats.clear += 1
+                self._note_not_heard(source, "it sends without a key")
+                return
+            counter, body = self._keys.open(sender_id, data)
+            if sender is None:
+                self._receive_unproven(header, body, counter, Datagram(data, topic, source, unicast), now)
+                return
+            # Messages and streams are told apart by numbers of their own.
+            is_new = header.kind in _NUMBERED or sender.window.accepts(counter)
+            if counter <= sender.stale or not is_new:
+                self.stats.replayed += 1
+                return
+            if header.kind == Kind.PRESENCE and counter > sender.presence_counter:
+                sender.stale, sender.presence_counter = sender.presence_counter, counter
+        if sender.heard_at < now - GONE_AFTER_S:
+            self._discovery.reached_another(now)  # One of us was away, and may have missed the last values.
+        sender.heard_at = now
+        if not unicast:
+            sender.multicast_at = now
+        if source is not None and source != sender.address and header.kind not in _NUMBERED:
+            sender.address = source
+            self._peers.add(source, now, sender=sender_id)
+        if header.flags & TOPIC:
+            listening, body = self._find_listening(header, body, now)
+            if listening is None:
+                return
+        if header.kind == _DATA:
+            if listening is None:
+                raise FrameError("data of no topic")
+            if self._subscriber.is_paused and topic is None:
+                self.stats.dropped += 1  # It will be missed, and asked for, when there is room again.
+                return
+            _, _, flags, _, _, stream_sequence, message_sequence = header
+            self._subscriber.receive_data(
+                sender, listening, flags, stream_sequence, message_sequence, body, now
+            )
+            return
+        handle = _HANDLERS.get(header.kind)
+        if handle is not None:
+            handle(self, Received(header, body, sender, listening, source, unicast, now))
+
+    def _receive_unproven(
+        self, header: Header, body: bytes, counter: int, datagram: Datagram, now: float
+    ) -> None:
+        waited = self._proofs.hold(header, body, counter, datagram, now)
+        if waited is None:
+            return
+        self._subscriber.meet(header.sender, now).stale = header.message_sequence
+        for data, topic, source, unicast in waited:
+            try:
+                self._receive(data, now, topic, source, unicast)
+            except FrameError:
+                self.stats.malformed += 1
+
+    def _find_listening(self, header: Header, body: bytes, now: float) -> tuple[Listening | None, bytes]:
+        """Whether the topic that a frame carries is one of ours. A wildcard may not have known it yet."""
+        topic, body = frame.parse_topic(body)
+        if topic_crc(topic) != header.crc:
+            raise FrameError("the CRC is of another topic")
+        listening = self._subscriber.listening.get(topic)
+        if listening is None and topic[:1] != "$" and self._subscriber.wants(topic):
+            listening = self._subscriber.listen(topic, now)
+        return listening, body
+
+    def _note_not_heard(self, source: PeerAddress | None, reason: str) -> None:
+        if source is not None and len(self._events) < MAX_EVENTS:
+            self._events.append(NotHeard(source, reason))
+
+    # By kind
+
+    def _receive_heartbeat(self, received: Received) -> None:
+        header, body, sender, listening, _, _, now = received
+        if listening is not None:
+            oldest = frame.parse_heartbeat(body)
+            self._subscriber.receive_heartbeat(sender, listening, header.stream_sequence, oldest, now)
+
+    def _receive_gone(self, received: Received) -> None:
+        if received.listening is not None:
+            gone = frame.parse_gone(received.body)
+            self._subscriber.receive_gone(received.sender, received.listening, gone, received.now)
+
+    def _receive_repair(self, received: Received) -> None:
+        repair = frame.parse_repair(received.body)
+        if repair.sender == self.sender:
+            self._publisher.receive_repair(repair, received.header.crc, received.sender.id, received.now)
+        elif not received.unicast:  # What the others do not hear does not speak for them.
+            self._subscriber.hear_repair(repair, received.header.crc, received.now)
+
+    def _receive_topics(self, received: Received) -> None:
+        topics = frame.parse_names(received.body, are_filters=False)
+        self._discovery.receive_topics(received.sender, topics, received.now)
+
+    def _receive_interest(self, received: Received) -> None:
+        self._discovery.receive_interest(frame.parse_interest(received.body), received.now)
+
+    def _receive_hello(self, received: Received) -> None:
+        _, body, sender, _, source, _, now = received
+        if source is None:
+            return
+        is_new = self._peers.receive_hello(source, sender.id, frame.parse_hello(body), now)
+        self._transmitter.send_to_peer(source, Kind.WELCOME, self._peers.cookie_for(source))
+        if is_new:
+            self._see_to_copies()
+            self._discovery.reached_another(now)
+            if self._peers.needs_copies(source, now):
+                self._greet(source)  # What is deaf in one direction is as a rule deaf in both.
+
+    def _receive_welcome(self, received: Received) -> None:
+        source = received.source
+        cookie = frame.parse_welcome(received.body)
+        if source is not None and self._peers.receive_welcome(
+            source, received.sender.id, cookie, received.now
+        ):
+            self._greet(source)
+
+    def _receive_challenge(self, received: Received) -> None:
+        challenge = frame.parse_challenge(received.body)
+        self._proofs.answer(challenge, received.sender.id, received.now)
+
+    def _receive_leave(self, received: Received) -> None:
+        self._subscriber.receive_leave(received.sender, received.now)
+        self._discovery.receive_leave(received.sender)
+        if received.sender.address is not None:
+            self._peers.remove(received.sender.address)
+            self._see_to_copies()
+
+
+_NUMBERED = frozenset((Kind.DATA, Kind.HEARTBEAT, Kind.GONE))
+
+_DATA = int(Kind.DATA)
+
+# DATA, of which there are the most, goes without a `Received`. That a PRESENCE was heard is all that it says,
+# and a PROOF is news only of one that is not believed yet.
+_HANDLERS: dict[int, Callable[[Member, Received], None]] = {
+    Kind.HEARTBEAT: Member._receive_heartbeat,
+    Kind.REPAIR: Member._receive_repair,
+    Kind.GONE: Member._receive_gone,
+    Kind.TOPICS: Member._receive_topics,
+    Kind.INTEREST: Member._receive_interest,
+    Kind.HELLO: Member._receive_hello,
+    Kind.WELCOME: Member._receive_welcome,
+    Kind.CHALLENGE: Member._receive_challenge,
+    Kind.LEAVE: Member._receive_leave,
+}

@@ -1,0 +1,180 @@
+"""The sender's half: what one member publishes to one topic, and what it can still send again.
+
+Messages of one turn are gathered and leave in one datagram, as many as fit. What must arrive (QoS 1 and
+2, and every message in pieces, since all of them have to arrive) is numbered: the frames of a topic are a
+*stream*, numbered from 1, kept in the history until it is full or they are old.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from hedgerow.multicast.frame import DATAGRAM_BYTES
+from hedgerow.multicast.groups import topic_crc
+from hedgerow.multicast.limits import HISTORY_AT_LEAST_S
+from hedgerow.multicast.peers import PeerAddress
+
+
+class Sent:
+    """A frame of a stream."""
+
+    __slots__ = ("body", "flags", "message_sequence", "sent_again_at", "sent_at", "sequence")
+
+    def __init__(self, sequence: int, flags: int, message_sequence: int, body: bytes, now: float) -> None:
+        self.sequence = sequence
+        self.flags = flags
+        self.message_sequence = message_sequence
+        self.body = body
+        self.sent_at = now
+        self.sent_again_at = float("-inf")
+
+
+class Outgoing:
+    """One topic that this member publishes to."""
+
+    __slots__ = (
+        "announced_at",
+        "copy_to",
+        "crc",
+        "gathered",
+        "gathered_bytes",
+        "gathered_flags",
+        "gathered_sequence",
+        "heartbeat_at",
+        "heartbeat_s",
+        "history",
+        "is_announced",
+        "new_until",
+        "room",
+        "sequence",
+        "topic",
+        "used_at",
+    )
+
+    def __init__(self, topic: str, room: int, sequence: int, new_until: float, now: float) -> None:
+        self.topic = topic
+        self.crc = topic_crc(topic)
+        self.room = room
+        """The largest body of a frame of this topic."""
+        self.new_until = new_until
+        self.is_announced = False
+        """We publish to it, and not only answer with its last value."""
+        self.announced_at = float("-inf")
+        self.used_at = now
+        self.sequence = sequence
+        """Of the last frame of the stream."""
+        self.history: deque[Sent] = deque()
+        self.heartbeat_s = 0.0
+        self.heartbeat_at = float("inf")
+        self.copy_to: tuple[PeerAddress, ...] | None = None
+        """The peers that get copies; None: to be found again."""
+        # Payloads that wait for the end of the turn: consecutive ids, the same flags.
+        self.gathered: list[bytes] = []
+        self.gathered_bytes = 0
+        self.gathered_flags = 0
+        self.gathered_sequence = 0
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence that can still be had; one more than the last when none can."""
+        return self.history[0].sequence if self.history else self.sequence + 1
+
+    def find(self, first: int, count: int) -> list[Sent]:
+        """The frames of this range that are in the history, which has no gaps."""
+        if not self.history:
+            return []
+        start = max(first - self.history[0].sequence, 0)
+        stop = min(first + count - self.history[0].sequence, len(self.history))
+        return [self.history[index] for index in range(start, stop)]
+
+
+class _Kept(NamedTuple):
+    outgoing: Outgoing
+    size: int
+    sent_at: float
+
+
+class History:
+    """Bounds the histories of all topics together: the oldest frame goes first, whosever it is."""
+
+    def __init__(self, max_bytes: int, max_age_s: float) -> None:
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._kept: deque[_Kept] = deque()
+
+    def add(self, outgoing: Outgoing, frame: Sent, now: float) -> None:
+        outgoing.history.append(frame)
+        size = len(frame.body) + 200  # about what the objects take
+        self._kept.append(_Kept(outgoing, size, now))
+        self.bytes += size
+        self.trim(now)
+
+    @property
+    def ready_at(self) -> float:
+        """When another frame like the last pushes out none that is too young."""
+        kept = self._kept
+        if not kept or self.bytes + kept[-1].size <= self._max_bytes:
+            return 0.0
+        return kept[0].sent_at + HISTORY_AT_LEAST_S
+
+    def trim(self, now: float) -> None:
+        kept = self._kept
+        while kept and (self.bytes > self._max_bytes or kept[0].sent_at < now - self._max_age_s):
+            outgoing, size, _ = kept.popleft()
+            outgoing.history.popleft()
+            self.bytes -= size
+
+
+class Pace:
+    """How fast streams may be sent: faster while little is missed, slower when much is.
+
+    UDP has nothing that would stop a sender that is faster than its receivers, and repairing what they
+    could not take makes it worse. But a receiver on a bad link misses a share at any pace, and slowing down
+    for it would only make everyone wait: what counts is how much of what was sent has to be sent again. A
+    larger frame counts as so many of `DATAGRAM_BYTES`.
+    """
+
+    MIN_PER_S = 500.0
+    FIRST_PER_S = 20_000.0
+    MAX_PER_S = 100_000.0
+    BURST_S = 0.01
+    STEP_S = 0.1
+    MAX_SHARE = 0.25  # Beyond it, slower. Fifty receivers that each miss 0.5 % come near it.
+    BURST_FRAMES = 32  # So many at once were missed by a receiver that could not keep up,
+    PAUSE_S = 0.03  # which then gets time to.
+
+    def __init__(self) -> None:
+        self.per_s = self.FIRST_PER_S
+        self._next_at = 0.0  # when the last frame would have left at exactly this pace
+        self._step_ends_at = 0.0
+        self._sent = 0
+        self._sent_again = 0
+        self._may_pause_at = 0.0
+
+    @property
+    def ready_at(self) -> float:
+        return self._next_at - self.BURST_S
+
+    def sent(self, now: float, size: int) -> None:
+        self._next_at = max(self._next_at, now) + max(1.0, size / DATAGRAM_BYTES) / self.per_s
+        self._sent += 1
+        if now >= self._step_ends_at:
+            self._step(now)
+
+    def sent_again(self, frames: int, now: float) -> None:
+        self._sent_again += frames
+        # What is missed goes first. Without a pause, what follows a gap piles up at the receiver, which gives
+        # the gap up when it can keep no more. Not without end: whoever asks all the time must not silence us.
+        if frames >= self.BURST_FRAMES and now >= self._may_pause_at:
+            self._next_at = max(self._next_at, now + self.BURST_S + self.PAUSE_S)
+            self._may_pause_at = now + 2 * self.PAUSE_S
+
+    def _step(self, now: float) -> None:
+        if self._sent_again > self.MAX_SHARE * self._sent:
+            self.per_s = max(self.per_s * 0.7, self.MIN_PER_S)
+        else:
+            self.per_s = min(self.per_s * 1.1, self.MAX_PER_S)
+        self._sent = self._sent_again = 0
+        self._step_ends_at = now + self.STEP_S

@@ -1,0 +1,133 @@
+"""The events of the last hour, in words that people look for: joined, lost, healed, delegated, refused.
+
+Whatever is written to the event log comes here too, at whichever level the log is. Each kind has its own
+room, so that a peer that is refused all the time pushes out neither the loss of a neighbour nor its return.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import merge
+from typing import TYPE_CHECKING
+
+from hedgerow.bridges import events as bridges
+from hedgerow.broker import events as broker
+from hedgerow.federation import events as node
+from hedgerow.federation.interests import events as interests
+from hedgerow.federation.overlay import events as overlay
+from hedgerow.mobility import events as mobility
+from hedgerow.mobility.delegation import events as delegation
+
+if TYPE_CHECKING:
+    from hedgerow.node.eventlog import Event
+
+KEPT_S = 3_600.0
+MAX_OF_KIND = 200
+MAX_LOST = 1_000  # names of whom it is remembered that they were lost
+MAX_TEXT = 300
+
+KINDS: dict[type, str] = {
+    overlay.NeighbourGained: "joined",
+    overlay.NeighbourLost: "lost",
+    overlay.PeerRefused: "refused",
+    bridges.BridgeUp: "joined",
+    bridges.BridgeDown: "lost",
+    bridges.BridgeNotUp: "lost",
+    delegation.Introduced: "joined",
+    delegation.Delegated: "delegated",
+    delegation.Recovered: "recovered",
+    delegation.HandedBack: "recovered",
+    delegation.TakenOver: "lost",
+    delegation.Refused: "refused",
+    broker.ClientConnected: "connected",
+    broker.ClientDisconnected: "disconnected",
+    broker.ConnectionRefused: "refused",
+    broker.ProtocolBroken: "refused",
+    broker.PublicationRefused: "refused",
+    broker.DeliveriesDropped: "dropped",
+    node.LinkNotOpen: "lost",
+}
+OTHER = "other"
+# What is about nodes and the links between them. The texts of all others may have names, addresses and topics
+# of clients, which are for the node's administrators alone.
+OF_NODES = frozenset(
+    {
+        overlay.NeighbourGained,
+        overlay.NeighbourLost,
+        overlay.PeerRefused,
+        bridges.BridgeUp,
+        bridges.BridgeDown,
+        bridges.BridgeClosed,
+        bridges.BridgeNotUp,
+        bridges.QueueTaken,
+        delegation.Introduced,
+        delegation.Delegated,  # A topic that is hot, which the status tells as well.
+        delegation.Recovered,
+        delegation.TakenOver,
+        delegation.Left,
+        delegation.HandedBack,
+        delegation.RenewTopics,
+        delegation.Forgotten,
+        mobility.FixedLinked,
+        mobility.FixedNotLinked,
+        mobility.MobileLinked,
+        interests.SystemTopicsSilent,
+        interests.LogSilent,
+        interests.ConnectionsNotLogged,
+        interests.UnknownSubscriptions,
+        interests.InterestsForgotten,
+        node.LinkNotOpen,
+        node.RightMissing,
+    }
+)
+
+# What a link is known by: so that its return is told as such.
+NAMES = ("node_id", "fixed_broker", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    number: int
+    """Events are numbered from 1 in the order in which they happened."""
+    at: float
+    kind: str
+    text: str
+
+
+class History:
+    def __init__(self) -> None:
+        self._last = 0
+        self._events: dict[tuple[str, bool], deque[Past]] = {}  # by kind, and whether they are of nodes
+        self._lost: set[str] = set()
+
+    def add(self, event: Event, now: float) -> None:
+        self._last += 1
+        kind = self._heal(KINDS.get(type(event), OTHER), event)
+        past = Past(self._last, now, kind, str(event)[:MAX_TEXT])
+        key = (kind, type(event) in OF_NODES)
+        self._events.setdefault(key, deque(maxlen=MAX_OF_KIND)).append(past)
+
+    def newest(self, now: float, limit: int, *, with_clients: bool = True) -> list[Past]:
+        """The newest first."""
+        for events in self._events.values():
+            while events and events[0].at < now - KEPT_S:
+                events.popleft()
+        wanted = (
+            reversed(each) for (_, is_of_nodes), each in self._events.items() if with_clients or is_of_nodes
+        )
+        in_order = merge(*wanted, key=lambda each: -each.number)
+        return [past for past, _ in zip(in_order, range(limit), strict=False)]
+
+    def _heal(self, kind: str, event: Event) -> str:
+        name = next((str(getattr(event, each)) for each in NAMES if hasattr(event, each)), "")
+        if not name or kind not in ("joined", "lost"):
+            return kind
+        if kind == "lost":
+            if len(self._lost) < MAX_LOST:
+                self._lost.add(name)
+            return kind
+        if name in self._lost:
+            self._lost.discard(name)
+            return "healed"
+        return kind

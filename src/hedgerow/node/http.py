@@ -1,0 +1,260 @@
+"""The HTTP port: two tables of paths, to read and to act, each with a function from `Request` to `Response`.
+
+HTTP itself is h11's. A connection carries one request, must be over within `MAX_CONNECTION_S`, and may send
+`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`. Handlers run on the event loop and must
+not block; one that has to wait returns an awaitable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+from urllib.parse import parse_qsl
+
+import h11
+
+from hedgerow.node.addresses import is_own_name
+from hedgerow.node.authority import host_and_port
+from hedgerow.rates import site_of
+
+if TYPE_CHECKING:
+    from hedgerow.node.listener import Listener
+    from hedgerow.node.server import Server
+
+logger = logging.getLogger(__name__)
+
+MAX_HEAD_BYTES = 16 * 1024
+MAX_FORM_BYTES = 64 * 1024
+MAX_FIELDS = 100
+MAX_CONNECTION_S = 10.0
+
+READING = ("GET", "HEAD")
+ACTING = ("POST",)
+ELSEWHERE = ""
+"""In the table of what is read: who answers for all paths that are in neither table. No path is empty."""
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+
+@dataclass(slots=True, frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case; the last one counts where a header is repeated."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+    """What POST brought."""
+    address: str = ""
+    """The peer's."""
+    is_tls: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Response:
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Response | Awaitable[Response]]
+
+
+class FormError(Exception):
+    def __init__(self, status: HTTPStatus) -> None:
+        self.status = status
+
+
+def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(f"{status.value} {status.phrase}\n".encode(), status=status, headers=headers or {})
+
+
+def respond(
+    routes: Mapping[str, Handler], actions: Mapping[str, Handler], request: Request
+) -> Response | Awaitable[Response]:
+    """`routes` are for GET and HEAD, `actions` for POST."""
+    tables = {**dict.fromkeys(READING, routes), **dict.fromkeys(ACTING, actions)}
+    handler = tables.get(request.method, {}).get(request.path)
+    if handler is None:
+        allowed = [method for method, table in tables.items() if request.path in table]
+        known = allowed or (READING if request.method not in tables else ())
+        if known:
+            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ", ".join(known)})
+        handler = routes.get(ELSEWHERE) if request.method in READING else None
+        if handler is None:
+            return refusal(HTTPStatus.NOT_FOUND)
+    try:
+        return handler(request)
+    except Exception:
+        logger.exception("the handler of %s failed", request.path)
+        return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+class HttpLink(asyncio.Protocol):
+    __slots__ = (
+        "_address",
+        "_deadline",
+        "_form",
+        "_head",
+        "_http",
+        "_is_tls",
+        "_server",
+        "_site",
+        "_task",
+        "transport",
+    )
+
+    def __init__(self, server: Server, listener: Listener, address: str) -> None:
+        self._server = server
+        self._address = address
+        self._site = site_of(address)
+        self._is_tls = listener.scheme == "https"
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._head: h11.Request | None = None
+        self._form = bytearray()
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._server.sockets.opened(self._site)
+        self._server.sockets.http_links.add(self)
+        self._deadline = asyncio.get_running_loop().call_later(MAX_CONNECTION_S, self.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._task is not None:
+            return  # One request: what comes behind it is not read.
+        self._http.receive_data(data)
+        try:
+            self._read_events()
+        except h11.RemoteProtocolError as error:
+            self._send(refusal(HTTPStatus(error.error_status_hint)), with_body=True)
+        except FormError as error:
+            self._send(refusal(error.status), with_body=True)
+
+    def _read_events(self) -> None:
+        while True:
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                self._head = event
+                if not self._takes_form(event):
+                    self._answer(_request(event, b"", self._address, self._is_tls))
+                    return
+                if self._http.they_are_waiting_for_100_continue:
+                    go_on = h11.InformationalResponse(status_code=100, headers=[])
+                    self.transport.write(self._http.send(go_on) or b"")
+            elif isinstance(event, h11.Data):
+                self._form += event.data
+                if len(self._form) > MAX_FORM_BYTES:
+                    raise FormError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            elif isinstance(event, h11.EndOfMessage) and self._head is not None:
+                self._answer(_request(self._head, bytes(self._form), self._address, self._is_tls))
+                return
+            else:
+                return
+
+    def _takes_form(self, head: h11.Request) -> bool:
+        path, _, _ = head.target.decode("latin-1").partition("?")
+        return head.method.decode("latin-1") in ACTING and path in self._server.actions
+
+    def _answer(self, request: Request) -> None:
+        with_body = request.method != "HEAD"
+        answer = respond(self._server.routes, self._server.actions, request)
+        if isinstance(answer, Response):
+            self._send(answer, with_body)
+        else:
+            waiting = self._wait(answer, request, with_body)
+            self._task = asyncio.get_running_loop().create_task(waiting)
+
+    async def _wait(self, answer: Awaitable[Response], request: Request, with_body: bool) -> None:
+        try:
+            response = await answer
+        except Exception:
+            logger.exception("the handler of %s failed", request.path)
+            response = refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+        if not self.transport.is_closing():
+            self._send(response, with_body)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was asked so far: browsers open connections that they may need."""
+        return self._head is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._finish()
+        self._server.sockets.closed(self._site)
+
+    def _send(self, response: Response, with_body: bool) -> None:
+        headers = {
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Connection": "close",
+            **response.headers,
+        }
+        status = HTTPStatus(response.status)
+        head = h11.Response(status_code=status, reason=status.phrase.encode(), headers=list(headers.items()))
+        self.transport.write(self._http.send(head) or b"")
+        if with_body:
+            self.transport.write(response.body)
+        self._finish()
+        self._server.sockets.linger(self.transport, self._site)
+
+    def _finish(self) -> None:
+        self._deadline.cancel()
+        self._server.sockets.http_links.discard(self)
+
+
+def _request(head: h11.Request, body: bytes, address: str, is_tls: bool) -> Request:
+    path, _, query = head.target.decode("latin-1").partition("?")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    if body and headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        raise FormError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    method = head.method.decode("latin-1")
+    return Request(method, path, headers, _fields(query), _fields(body.decode("latin-1")), address, is_tls)
+
+
+def _fields(text: str) -> dict[str, str]:
+    """The last one counts where a field is repeated."""
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"))
+    except ValueError:
+        raise FormError(HTTPStatus.BAD_REQUEST) from None
+
+
+def for_programs(handler: Handler) -> Handler:
+    """What programs read without a log-in, by whatever name they know this machine.
+
+    It is not for pages of other sites: the names of neighbours and bridges, and what flows between them, are
+    not for someone who made a browser ask by a name of his own that leads here (DNS rebinding). A browser
+    says which languages its user reads, whatever a page wants; Prometheus, curl or a load balancer do not. So
+    a browser is answered by the names that the dashboard without users answers to, and others by any.
+    """
+
+    def handle(request: Request) -> Response | Awaitable[Response]:
+        host, _ = host_and_port(request.headers.get("host", ""))
+        if "accept-language" in request.headers and not is_own_name(host):
+            text = "A browser is answered here by an IP address, localhost or this host's name alone.\n"
+            return Response(text.encode(), status=HTTPStatus.MISDIRECTED_REQUEST)
+        return handler(request)
+
+    return handle
+
+
+def health(server: Server) -> Handler:
+    """200 while the node does its work, 503 while it cannot keep what it is given."""
+
+    def handle(request: Request) -> Response:
+        problem = server.problem
+        body = {"status": problem or "ok", "node": server.node_id, "clients": server.broker.client_count}
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+        return Response(json.dumps(body).encode() + b"\n", "application/json", status)
+
+    return handle

@@ -1,0 +1,164 @@
+"""One accepted connection: bytes between a transport and its `Connection` machine, nothing more.
+
+A `Link` reads chunks into the machine and writes what the machine has to say, once per flush. It has
+no task, timer or buffer of its own, because an idle node is ten thousand of these.
+
+A link that the machine closes becomes a `Lingering` one. Closing a socket that still has unread
+input makes the kernel send a reset, and a reset can overtake the CONNACK or DISCONNECT that says why
+the connection ends. So the sending side is shut, what still arrives is thrown away, and the socket
+closes when the peer closes it or when `LINGER_S` is over, whichever comes first; a peer that never
+reads cannot hold it longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from hedgerow.broker.connection import Connection
+    from hedgerow.node.listener import Listener
+    from hedgerow.node.server import Server
+
+# What a transport buffers before the machine is told to hold back and queue (and count, and drop)
+# within its own limits. Each slow reader costs this much beside its queue.
+WRITE_HIGH_WATER = 128 * 1024
+WRITE_LOW_WATER = 32 * 1024
+
+LINGER_S = 2.0
+
+# uvloop reads 256,000 bytes at once, and when that much was there it reads the same socket again, up
+# to 32 times, before it looks at another: a publisher that is never done kept others waiting for
+# 85 ms. A link that filled its read therefore rests until the others had their turn, after 1 ms.
+FULL_READ = 200_000
+
+
+class Link(asyncio.Protocol):
+    """MQTT straight over TCP or TLS."""
+
+    __slots__ = ("address", "connection", "listener", "paused", "resting", "server", "transport")
+
+    connection: Connection
+    transport: asyncio.Transport
+
+    def __init__(self, server: Server, listener: Listener, address: str) -> None:
+        self.server = server
+        self.listener = listener
+        self.address = address
+        self.paused = False
+        self.resting = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such
+        self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
+        server, listener = self.server, self.listener
+        server.sockets.opened()
+        self.connection = server.broker.open(
+            server.clock(),
+            self.address,
+            listener.anonymous,
+            certificate_name(transport) if listener.use_identity_as_username else None,
+            listener.scheme,
+        )
+        self.connection.link = self
+        server.flush()
+
+    def data_received(self, data: bytes) -> None:
+        server = self.server
+        self.connection.receive_data(data, server.clock())
+        server.flush()
+        if len(data) >= FULL_READ:
+            self.rest()
+
+    def rest(self) -> None:
+        """Read no more in this turn of the loop."""
+        if not self.paused and not self.resting:
+            self.resting = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self.go_on)
+
+    def go_on(self) -> None:
+        """Read again, unless the machine wishes otherwise."""
+        self.resting = False
+        if not self.paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def transmit(self) -> None:
+        """Write what the machine has to say and follow its wishes; called for each dirty connection."""
+        connection = self.connection
+        data = connection.take_output()
+        if data:
+            self.transport.write(data)
+        if connection.closing or connection.paused is not self.paused:
+            self.follow(connection)
+
+    def follow(self, connection: Connection) -> None:
+        """Close, or stop or go on reading, as the machine wishes."""
+        if connection.closing:
+            self.close()
+        elif connection.paused is not self.paused:
+            self.paused = connection.paused
+            if self.paused:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.connection.set_congested(True, self.server.clock())
+
+    def resume_writing(self) -> None:
+        server = self.server
+        self.connection.set_congested(False, server.clock())
+        server.flush()
+
+    def close(self) -> None:
+        """End the link for the machine now, and for the peer when it has read its last bytes."""
+        self.detach()
+        self.server.sockets.linger(self.transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.detach()
+        self.server.sockets.closed()
+        self.server.flush()
+
+    def detach(self) -> None:
+        self.connection.link = None
+        self.connection.lost(self.server.clock())
+
+
+class Lingering(asyncio.Protocol):
+    """What is left of a link that was closed from this side: waits for the peer, discards its input."""
+
+    __slots__ = ("http_site", "server", "transport")
+
+    def __init__(self, server: Server, transport: asyncio.Transport, http_site: str | None) -> None:
+        self.server = server
+        self.transport = transport
+        self.http_site = http_site
+
+    def start(self) -> None:
+        transport = self.transport
+        transport.set_protocol(self)
+        if transport.is_closing():
+            return
+        try:
+            transport.resume_reading()
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()  # TLS: sends close_notify and discards input until the peer's
+        except (OSError, RuntimeError):  # reset by the peer in this very moment; uvloop has its own words
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.server.sockets.lingering.pop(self, None)
+        self.server.sockets.closed(self.http_site)
+
+
+def certificate_name(transport: asyncio.BaseTransport) -> str | None:
+    """The common name of the client certificate that the handshake verified, if there was one."""
+    certificate = transport.get_extra_info("peercert")
+    if not certificate:
+        return None
+    names = [value for part in certificate["subject"] for key, value in part if key == "commonName"]
+    return names[-1] if names else None

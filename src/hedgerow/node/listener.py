@@ -1,0 +1,220 @@
+"""Listening sockets: which addresses a host means, and accepting within bounds.
+
+Connections are accepted here rather than by the event loop's own server, because three things must
+happen before anything is spent on a connection, a TLS handshake above all: the count of sockets and
+the rate of its address are checked, and a process that runs out of file descriptors goes on serving
+whom it has (uvloop's server would close its listening socket for good).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hedgerow.errors import ConfigError, reason_of
+from hedgerow.node.authority import authority
+from hedgerow.node.events import TransportFailed
+from hedgerow.node.link import LINGER_S
+from hedgerow.node.values import Address
+from hedgerow.rates import is_loopback, site_of
+
+if TYPE_CHECKING:
+    import ssl
+
+    from hedgerow.node.server import Server
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 4_096  # the kernel takes min(this, net.core.somaxconn)
+ACCEPTS_PER_TURN = 16  # a flood of connections must not starve the connected
+EXHAUSTED_RETRY_S = 0.5
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+TCP_KEEP_ALIVE = {"TCP_KEEPIDLE": 120, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
+SAME_PORT_ATTEMPTS = 16  # port 0 on two address families: until both have the same one
+
+# Where a host means several addresses, those beyond the first may be missing: IPv6, as a rule.
+NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
+
+Factory = Callable[["Listener", str], asyncio.Protocol]
+
+
+def bind(
+    address: Address, key: str, open_socket: Callable[[str, int], socket.socket] | None = None
+) -> list[socket.socket]:
+    """Listening sockets on every host that `address` means, all with one port.
+
+    TCP, unless `open_socket` makes others. Raises ConfigError, naming the address and the
+    configuration's `key`.
+    """
+    open_socket = open_socket or _listen
+    hosts = address.bind_hosts if len(address.bind_hosts) > 1 else _resolve(address, key)
+    host = address.host
+    for _ in range(SAME_PORT_ATTEMPTS):
+        sockets: list[socket.socket] = []
+        try:
+            for host in hosts:
+                port = sockets[0].getsockname()[1] if sockets else address.port
+                try:
+                    sockets.append(open_socket(host, port))
+                except OSError as error:
+                    if error.errno not in NO_SUCH_ADDRESS or not sockets:
+                        raise
+            return sockets
+        except OSError as error:
+            for bound in sockets:
+                bound.close()
+            in_use = error.errno == errno.EADDRINUSE
+            if in_use and address.port == 0 and sockets:
+                continue  # the system's choice for one family is taken in the other
+            where = authority(host, address.port)
+            why = reason_of(error)
+            if in_use:
+                why = f"the port is in use; --{key} HOST:PORT takes another, --{key} off none"
+            raise ConfigError(f"{key}: cannot listen on {where}: {why}") from None
+    raise ConfigError(f"{key}: no port is free on all of {', '.join(hosts)}")
+
+
+def _resolve(address: Address, key: str) -> tuple[str, ...]:
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{key}: cannot listen on {address}: {reason_of(error)}") from None
+    return tuple(dict.fromkeys(str(resolved[0]) for _, _, _, _, resolved in found))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named: asyncio sets TCP_NODELAY only on sockets that say they are TCP.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keep_alive(listening)  # Accepted sockets inherit it.
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # By name, since a link-local address carries its interface: fe80::1%eth0.
+        _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
+        listening.bind(resolved)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """End the connection of a peer that has vanished, and had asked for no MQTT keep-alive."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in TCP_KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Listener:
+    """The sockets of one configured address, and what holds for the connections that they accept."""
+
+    def __init__(
+        self,
+        server: Server,
+        scheme: str,
+        sockets: list[socket.socket],
+        factory: Factory,
+        *,
+        anonymous: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
+        use_identity_as_username: bool = False,
+    ) -> None:
+        self.server = server
+        self.scheme = scheme
+        self.sockets = sockets
+        self.anonymous = anonymous
+        self.use_identity_as_username = use_identity_as_username
+        self.loopback = all(is_loopback(each.getsockname()[0]) for each in sockets)
+        self._factory = factory
+        self._ssl_context = ssl_context
+        self.opening: dict[asyncio.Task[None], str] = {}  # and who is at the other end: see `site_of`
+        self._loop = asyncio.get_running_loop()
+        self._exhausted = False
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"{self.scheme}://{authority(*each.getsockname()[:2])}" for each in self.sockets]
+
+    def start(self) -> None:
+        for listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    async def stop(self) -> None:
+        """Accept no more, and give up the handshakes that are under way."""
+        sockets, self.sockets = self.sockets, []
+        for listening in sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        if self.opening:
+            await asyncio.sleep(0)  # one that has not begun yet could not close its socket
+        for task in self.opening:
+            task.cancel()
+        await asyncio.gather(*self.opening, return_exceptions=True)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._accept_failed(listening, error)
+                return
+            self._exhausted = False
+            if not self.server.sockets.admit(peer[0], self.scheme):
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._open(accepted, peer[0]))
+            self.opening[task] = site_of(peer[0])
+            task.add_done_callback(self.opening.pop)
+
+    def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
+        if error.errno not in EXHAUSTED:
+            logger.warning("accept failed on %s: %s", self.scheme, error)  # an error of that one connection
+            return
+        # The listening socket stays readable: without a pause the loop would spin on it.
+        if not self._exhausted:
+            logger.error("no new connections for now: %s; those that are open are served", error.strerror)
+        self._exhausted = True
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(EXHAUSTED_RETRY_S, self._listen_again, listening)
+
+    def _listen_again(self, listening: socket.socket) -> None:
+        if listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    async def _open(self, accepted: socket.socket, address: str) -> None:
+        """Hand the socket to the event loop; with TLS, when the handshake is done."""
+        server = self.server
+        tls: dict[str, Any] = {}
+        if self._ssl_context is not None:
+            tls = {
+                "ssl": self._ssl_context,
+                "ssl_handshake_timeout": server.limits.connect_timeout_s,
+                "ssl_shutdown_timeout": LINGER_S,
+            }
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._factory(self, address), accepted, **tls)
+        except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors too
+            failed = TransportFailed(address, self.scheme, _describe(error))
+            server.event_log.write(failed, server.clock())
+
+
+def _describe(error: OSError) -> str:
+    """ssl.SSLError says more than a log line needs; OpenSSL's own words are `reason`."""
+    reason = getattr(error, "reason", None)
+    if not reason:
+        return error.strerror or str(error) or "the peer hung up"
+    verification = getattr(error, "verify_message", None)
+    text = reason.replace("_", " ").lower()
+    return f"{text}: {verification}" if verification else text

@@ -1,0 +1,267 @@
+"""Users and their passwords, in files that Mosquitto reads and writes too.
+
+A line is `USER:$7$ITERATIONS$SALT$HASH`, with PBKDF2-HMAC-SHA512 over the password, or, from older
+Mosquittos, `USER:$6$SALT$HASH`, with one SHA-512 over password and salt. Both are read; `$7$` is
+written. Lines that begin with `#` are comments.
+
+`Passwords.verify` may be called from several threads. What a wrong login costs says nothing about
+the users: hashes are compared in constant time, and a name that is not in the file is checked against
+the entry of a user who is, always the same one for that name. A right login is remembered, so that a
+thousand clients that reconnect at once cost a hash each only the first time; the memory holds neither
+names nor passwords but their HMAC under a random key that never leaves the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hedgerow.errors import ConfigError
+from hedgerow.node.values import read_utf8
+
+ITERATIONS = 210_000  # OWASP's figure for PBKDF2-HMAC-SHA512 (2023); Mosquitto 2.0 writes 101
+MAX_ITERATIONS = 10_000_000  # a mistyped count must not occupy a thread for minutes at each login
+SALT_BYTES = 12  # Mosquitto 2.0 refuses salts of any other length
+HASH_BYTES = 64
+MAX_NAME_BYTES = 65_535  # §1.5.4: no longer name or password fits into CONNECT
+MAX_REMEMBERED = 10_000  # bounds the memory of right logins at about 2 MiB
+
+
+@dataclass(slots=True, frozen=True)
+class _Entry:
+    iterations: int  # 0: `$6$`, one plain SHA-512
+    salt: bytes
+    hash: bytes
+
+    @classmethod
+    def make(cls, password: bytes, iterations: int) -> _Entry:
+        salt = secrets.token_bytes(SALT_BYTES)
+        return cls(iterations, salt, _hash(password, salt, iterations))
+
+    @classmethod
+    def parse(cls, text: str) -> _Entry:
+        """Raises ConfigError that says which part is wrong."""
+        match text.split("$"):
+            case ["", "6", salt, digest]:
+                count = "0"
+            case ["", "7", count, salt, digest]:
+                if not (count.isascii() and count.isdecimal() and 0 < int(count) <= MAX_ITERATIONS):
+                    raise ConfigError(f'"{count}" iterations: not a number from 1 to {MAX_ITERATIONS}')
+            case ["", kind, *_] if kind not in ("6", "7"):
+                raise ConfigError(f'"${kind}$" is a kind of hash that is not known; $6$ and $7$ are')
+            case _:
+                raise ConfigError("the password is not hashed: not $7$ITERATIONS$SALT$HASH or $6$SALT$HASH")
+        entry = cls(int(count), _decode(salt, "salt"), _decode(digest, "hash"))
+        if len(entry.hash) != HASH_BYTES:
+            raise ConfigError(f"the hash has {len(entry.hash)} bytes, not {HASH_BYTES}")
+        return entry
+
+    def __str__(self) -> str:
+        return f"$7${self.iterations}${b64encode(self.salt).decode()}${b64encode(self.hash).decode()}"
+
+
+def _hash(password: bytes, salt: bytes, iterations: int) -> bytes:
+    if not iterations:
+        return hashlib.sha512(password + salt).digest()
+    return hashlib.pbkdf2_hmac("sha512", password, salt, iterations, HASH_BYTES)
+
+
+def _decode(text: str, what: str) -> bytes:
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:
+        data = b""
+    if not data:
+        raise ConfigError(f'the {what} "{text}" is not base64')
+    return data
+
+
+class Passwords:
+    """The users of one password file. Does not change once loaded: load anew to see a changed file."""
+
+    def __init__(self, entries: dict[str, _Entry]) -> None:
+        self._entries = entries
+        self._key = secrets.token_bytes(32)
+        self._stand_ins = list(entries.values()) or [_Entry.make(b"", ITERATIONS)]
+        self._remembered: dict[bytes, None] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, path: Path) -> Passwords:
+        """Raises ConfigError that names the file, the line and the reason."""
+        return cls(_parse(read_utf8(path), path))
+
+    def __contains__(self, username: str) -> bool:
+        return username in self._entries
+
+    def entry_of(self, username: str) -> str | None:
+        """The user's hash as the file has it, by which a changed password is noticed."""
+        entry = self._entries.get(username)
+        return None if entry is None else str(entry)
+
+    def verify(self, username: str, password: bytes | None) -> bool:
+        if password is None:
+            return False
+        name = username.encode(errors="surrogatepass")
+        mark = self._mark(len(name).to_bytes(4, "big") + name + password)
+        with self._lock:
+            if mark in self._remembered:
+                return True
+        entry = self._entries.get(username)
+        compared = entry or self._stand_in(name)
+        same = hmac.compare_digest(_hash(password, compared.salt, compared.iterations), compared.hash)
+        if entry is None or not same:
+            return False
+        with self._lock:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[mark] = None
+        return True
+
+    def _mark(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, "sha256")
+
+    def _stand_in(self, name: bytes) -> _Entry:
+        # Chosen by the name, since files mix $6$, Mosquitto's 101 iterations and ours: an unknown name
+        # that took a different time at each try would tell itself apart from a known one.
+        return self._stand_ins[int.from_bytes(self._mark(name)[:8], "big") % len(self._stand_ins)]
+
+
+def set_password(
+    path: Path, username: str, password: bytes, *, create: bool = False, iterations: int = ITERATIONS
+) -> bool:
+    """Give `username` this password; True when the user is new. `create`: in a file that must not exist."""
+    _validate_username(username)
+    if not password:
+        raise ConfigError("an empty password")
+    if len(password) > MAX_NAME_BYTES:
+        raise ConfigError(f"a password of {len(password)} bytes; at most {MAX_NAME_BYTES} fit into CONNECT")
+    if b"\0" in password:
+        raise ConfigError("a password that contains U+0000, at which Mosquitto would end it")
+    if not 0 < iterations <= MAX_ITERATIONS:
+        raise ConfigError(f"{iterations} iterations: not a number from 1 to {MAX_ITERATIONS}")
+    entry = f"{username}:{_Entry.make(password, iterations)}"
+    with _locked_directory(path):
+        if create:
+            if path.exists():
+                raise ConfigError(f"{path}: exists already; without -c the user is added to it")
+            _replace(path, [entry])
+            return True
+        lines, line = _find(path, username)
+        if line is None:
+            lines.append(entry)
+        else:
+            lines[line] = entry
+        _replace(path, lines)
+        return line is None
+
+
+def delete_user(path: Path, username: str) -> None:
+    with _locked_directory(path):
+        lines, line = _find(path, username)
+        if line is None:
+            raise ConfigError(f'{path}: no user "{username}"')
+        del lines[line]
+        _replace(path, lines)
+
+
+def _validate_username(username: str) -> None:
+    if not username or username != username.strip():
+        raise ConfigError(f'the username "{username}" is empty, or begins or ends with a blank')
+    if username.startswith("#"):
+        raise ConfigError(f'the username "{username}" begins with "#": its line would be a comment')
+    if ":" in username:
+        raise ConfigError(f'the username "{username}" contains ":", which ends the name in the file')
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in username):
+        raise ConfigError(f"the username {username!r} contains a control character")
+    if len(username.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
+        raise ConfigError(f"a username of more than {MAX_NAME_BYTES} bytes")
+
+
+def _users(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    """(line from 0, username, hash) of each user, with names used twice refused."""
+    seen: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n")):
+        if line.startswith("#") or not line.strip():
+            continue
+        username, colon, entry = line.partition(":")
+        username = username.strip()
+        if not colon or not username:
+            raise ConfigError(f"{path}:{number + 1}: not USER:HASH")
+        if username in seen:
+            raise ConfigError(f'{path}:{number + 1}: "{username}" is in line {seen[username] + 1} already')
+        seen[username] = number
+        yield number, username, entry.strip()
+
+
+def _parse(text: str, path: Path) -> dict[str, _Entry]:
+    entries: dict[str, _Entry] = {}
+    for number, username, entry in _users(text, path):
+        try:
+            entries[username] = _Entry.parse(entry)
+        except ConfigError as error:
+            raise ConfigError(f'{path}:{number + 1}: "{username}": {error}') from None
+    return entries
+
+
+def _find(path: Path, username: str) -> tuple[list[str], int | None]:
+    """The file's lines, and where among them the user's is. A damaged file is refused, not rewritten."""
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file; -c creates it")
+    text = read_utf8(path)
+    _parse(text, path)
+    numbers = {name: number for number, name, _ in _users(text, path)}
+    return text.removesuffix("\n").split("\n") if text else [], numbers.get(username)
+
+
+@contextmanager
+def _locked_directory(path: Path) -> Iterator[None]:
+    """Two changes at once happen one after the other, so that neither is lost."""
+    try:
+        directory = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ConfigError(f"{path.parent}: {error.strerror}") from None
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+        with suppress(OSError):  # some file systems cannot; the file itself is safe
+            os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _replace(path: Path, lines: list[str]) -> None:
+    """Put the new file in the old one's place in one step: whoever reads sees the old or the new whole."""
+    target = path.resolve()  # a symbolic link stays one
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            if target.exists():
+                _keep_owner(target.stat(), file.fileno())
+            file.write("".join(f"{line}\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _keep_owner(old: os.stat_result, descriptor: int) -> None:
+    """The broker that reads the file may run as another user than the one who changes it."""
+    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(descriptor, old.st_uid, old.st_gid)
+    # Someone set 0640 on purpose, for the broker's group; 0644 is what a umask leaves behind.
+    if stat.S_IMODE(old.st_mode) == 0o640:
+        os.fchmod(descriptor, 0o640)

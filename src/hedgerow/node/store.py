@@ -1,0 +1,301 @@
+"""The durable store: one SQLite file that holds what the broker must not forget.
+
+Guarantees. When `commit` returns, the changes written before it survive `kill -9` and power loss;
+when it raises, none of them is there and the same changes may be written again. A directory serves
+one node at a time. A file that is damaged, not ours or of a newer format is refused, and since it is
+read whole through a read-only connection before anything else, a refused file is never changed. One of
+an older format is taken up, and from then on has this one.
+
+How. The write-ahead log is synced at each commit (WAL, synchronous FULL), so a commit costs one
+fsync however many rows it holds. `write` runs the statements on the event loop's thread, where they
+stay in SQLite's page cache, and `commit`, which does the I/O, runs in a helper thread without the
+interpreter's lock. Nothing touches the connection between the two. A new file is built under
+another name and renamed, so that a store exists whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from hedgerow.broker.changes import Changes, Snapshot
+from hedgerow.errors import ProtocolError, StoreError
+from hedgerow.node import store_rows
+
+FILE_NAME = "hedgerow.db"
+LOCK_NAME = "hedgerow.lock"
+APPLICATION_ID = 0x48454447  # "HEDG": how SQLite and `file` tell our files from other programs'.
+FORMAT = store_rows.FORMAT
+
+# A reader of the file, such as the sqlite3 shell, may hold it for a moment while we open it.
+_BUSY_TIMEOUT_S = 2.0
+# Pages kept for the rows that the next batches delete; a backlog larger than this is read back.
+_CACHE_KIB = 8 * 1024
+# Only a batch beyond this goes to the disk from `write`, on the loop's thread: 64 MiB of pages.
+_SPILL_PAGES = 16 * 1024
+# 4 MiB of log between checkpoints. 16 MiB saves no time: a log that is written over in place syncs
+# faster than one that grows.
+_CHECKPOINT_PAGES = 1000
+_LOG_BYTES = 16 * 1024 * 1024  # What a log that one large batch has grown is cut back to.
+
+
+class Store:
+    """An open store. `write` and `commit` come in turn; see the module's text for their threads."""
+
+    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+        self.path = path
+        self.epoch = 0
+        self._lock = lock
+        self._connection = connection
+        self._snapshot: Snapshot | None = snapshot
+
+    @classmethod
+    def open(cls, directory: Path) -> Store:
+        """The store in `directory`, made when there is none. StoreError says why it is refused."""
+        if sqlite3.sqlite_version_info < (3, 37):
+            raise StoreError(f"the store needs SQLite 3.37; this Python has {sqlite3.sqlite_version}")
+        path = directory / FILE_NAME
+        try:
+            lock = _lock_directory(directory)
+        except OSError as error:
+            raise StoreError(f"cannot use {directory} as the data directory: {error}") from error
+        try:
+            if not path.exists():
+                _create(path)
+            snapshot, loose = _inspect(path)
+            store = cls(path, lock, _connect(path), snapshot)
+        except BaseException:
+            os.close(lock)
+            raise
+        try:
+            store._begin_epoch(loose)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _begin_epoch(self, loose: Changes) -> None:
+        """The next life of this node begins, durably, before anyone can hear of it."""
+        with self._failing_whole():
+            self._connection.execute("BEGIN IMMEDIATE")
+            (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
+            for older in range(found_format, FORMAT):
+                self._connection.execute(store_rows.UPGRADES[older])
+                self._connection.execute(f"PRAGMA user_version = {older + 1}")
+            store_rows.remove(self._connection, loose)
+            self._connection.execute("UPDATE node SET epoch = epoch + 1")
+            (self.epoch,) = self._connection.execute("SELECT epoch FROM node").fetchone()
+        self.commit()
+
+    def node_id(self, default: str, chosen: str | None = None) -> str:
+        """The lasting name of this node; what is returned is kept for the starts to come.
+
+        `chosen` is what the user asks for, and wins; without it the kept name stays, and only a
+        new store takes `default`. A changed name is safe for message ids, because the epoch
+        belongs to the store and grows on through it: no (origin, epoch, sequence) comes twice.
+        """
+        with self._failing_whole():
+            (kept,) = self._connection.execute("SELECT id FROM node").fetchone()
+            node_id: str = chosen or kept or default
+            if node_id != kept:
+                self._connection.execute("UPDATE node SET id = ?", (node_id,))
+        return node_id
+
+    def load(self) -> Snapshot:
+        """What was stored when the store was opened, handed over once."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is None:
+            raise RuntimeError("the store has been loaded already")
+        return snapshot
+
+    def write(self, changes: Changes) -> None:
+        """Put `changes` into a transaction that `commit` will end. StoreError: nothing was written."""
+        if self._connection.in_transaction:
+            raise RuntimeError("the last changes are not committed yet")
+        with self._failing_whole():
+            self._connection.execute("BEGIN IMMEDIATE")
+            store_rows.put(self._connection, changes)
+            store_rows.remove(self._connection, changes)
+
+    def commit(self) -> None:
+        """Make what was written durable. StoreError: nothing was; the same changes may be written again."""
+        try:
+            with self._failing_whole():
+                self._connection.execute("COMMIT")
+        except StoreError:
+            # On a full disk the log cannot grow, and only a commit would have checkpointed it.
+            # After a checkpoint the next try writes over the log's old frames and needs no room.
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
+            raise
+
+    def close(self) -> None:
+        """Leave the directory to others. What was not committed is dropped."""
+        if self._lock < 0:
+            return
+        self._connection.close()
+        os.close(self._lock)
+        self._lock = -1
+
+    @contextmanager
+    def _failing_whole(self) -> Iterator[None]:
+        """Whatever goes wrong inside ends the transaction; what SQLite reports becomes StoreError."""
+        try:
+            yield
+        except BaseException as error:
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"cannot write to {self.path}: {error}") from error
+            raise
+
+
+def _lock_directory(directory: Path) -> int:
+    """Make the directory and take it for this process; the descriptor returned holds the lock.
+
+    SQLite's own lock is not enough: POSIX drops it as soon as the same process closes any other
+    descriptor of the file, and it would let a second store of this process in.
+    """
+    if not directory.exists():
+        directory.mkdir(mode=0o700, parents=True)
+        _sync_directory(directory.parent)
+    lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise StoreError(
+            f"{directory} is in use by another process (pid {holder or 'unknown'}); "
+            "stop it, or give this node a data directory of its own"
+        ) from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _create(path: Path) -> None:
+    """A new, empty store, whole from the first moment at which it bears its name."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        # SQLite would replay that log into the new file.
+        raise StoreError(
+            f"{path} is missing, but its log {log.name} is there; restore it, or move {log} away"
+        )
+    unfinished = path.with_name(path.name + ".new")
+    try:
+        for leftover in unfinished, unfinished.with_name(unfinished.name + "-journal"):
+            leftover.unlink(missing_ok=True)
+        # Messages are nobody's to read but the node's; SQLite gives its log the mode of the file.
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+            connection.executescript(f"BEGIN; {store_rows.SCHEMA}")
+            # Counted from the time of creation: a node that lost its disk and kept its name does
+            # not repeat the epochs, hence the message ids, of its former lives.
+            connection.execute("INSERT INTO node VALUES ('', ?)", (int(time.time()),))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA journal_mode = WAL")
+        unfinished.replace(path)
+        _sync_directory(path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot create {path}: {error}") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        # First, so that the log's index stays in memory and other programs stay out.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"{path}: SQLite cannot keep a write-ahead log on this file system")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_spill = {_SPILL_PAGES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        connection.execute("PRAGMA secure_delete = OFF")  # Debian's SQLite overwrites what it deletes.
+    except sqlite3.Error as error:
+        connection.close()
+        raise _refusal(path, error) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _inspect(path: Path) -> tuple[Snapshot, Changes]:
+    """Read all that is stored without changing a byte, or raise the StoreError that says what is wrong."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, _BUSY_TIMEOUT_S, isolation_level=None, uri=True)) as connection:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            if application_id != APPLICATION_ID:
+                raise StoreError(
+                    f"{path} is not a Hedgerow store and was left as it is; "
+                    "move it away, or give another data directory"
+                )
+            (found_format,) = connection.execute("PRAGMA user_version").fetchone()
+            if found_format > FORMAT:
+                raise StoreError(
+                    f"{path} has format {found_format}, written by a newer Hedgerow, and was left as it is; "
+                    f"this one reads format {FORMAT}: run the newer one, or give another data directory"
+                )
+            if found_format != FORMAT and found_format not in store_rows.UPGRADES:
+                raise _damaged(path, f"format {found_format} is none that this program reads")
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise _damaged(path, verdict.splitlines()[-1])  # The lines before it are a heading.
+            if connection.execute("SELECT count(*) FROM node").fetchone() != (1,):
+                raise _damaged(path, "the node's epoch is missing")
+            return store_rows.read(connection, found_format)
+    except sqlite3.Error as error:
+        raise _refusal(path, error) from error
+    except (ProtocolError, ValueError, struct.error) as error:
+        raise _damaged(path, str(error)) from error
+
+
+# What SQLite's result code says about the file, for the codes that do not mean damage.
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: "is in use by another process; stop it, or give another data directory",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that it is a file and who may read and write it",
+    sqlite3.SQLITE_FULL: "cannot be opened: the disk is full",
+    sqlite3.SQLITE_IOERR: "cannot be read; check the disk",
+    sqlite3.SQLITE_NOTADB: "is not a Hedgerow store, or its beginning is damaged, and was left as it is; "
+    "restore it from a backup, or move it away to begin with an empty store",
+    sqlite3.SQLITE_PERM: "cannot be opened; check who may read and write it",
+    sqlite3.SQLITE_READONLY: "cannot be written; check who may write it and its directory",
+}
+
+
+def _refusal(path: Path, error: sqlite3.Error) -> StoreError:
+    # The low byte is the primary code; errors that Python's module raises itself have none.
+    advice = _UNAVAILABLE.get(getattr(error, "sqlite_errorcode", -1) & 0xFF)
+    return StoreError(f"{path} {advice} ({error})") if advice else _damaged(path, str(error))
+
+
+def _damaged(path: Path, detail: str) -> StoreError:
+    return StoreError(
+        f"{path} is damaged ({detail}) and was left as it is; restore it from a backup, "
+        f"or move it away together with {path.name}-wal to begin with an empty store"
+    )

@@ -1,0 +1,280 @@
+"""The exchange: what a broker does with the packets of UDP sensors and their subscribers.
+
+A publisher's packet is forwarded, byte for byte, to every subscriber of its topic, and becomes a `Message`
+under the MQTT topic that the table has for its number. A `Message` of such a topic becomes a packet to the
+same subscribers.
+
+The protocol knows no names and no answers, and the source address of a datagram may be forged. So
+everything that a stranger can make grow is bounded and goes away by itself: a subscription ends when it is
+not renewed, each address has only so many of them and may send only so many packets a second. Packets go
+to the address that a subscription came from and nowhere else; the header chooses the port there, not the
+host. The broker's own socket is never a subscriber, because it would forward to itself for ever.
+
+Nothing here costs time in proportion to all subscriptions: a packet costs as much as its topic has
+subscribers. `receive_datagram` never raises on what was received.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from hedgerow.message import Message
+from hedgerow.rates import RatePerAddress, site_of
+from hedgerow.sensors.packet import (
+    HEADER_BYTES,
+    MAX_DATAGRAM_BYTES,
+    PUBLISHER,
+    SUBSCRIBER,
+    Malformed,
+    build,
+    parse,
+)
+
+MAX_SUBSCRIPTIONS = 4_096  # forged sources could make very many; those that are renewed are never pushed out
+MAX_SUBSCRIPTIONS_PER_ADDRESS = 256  # what one forged packet to each of them could aim at one victim
+# An 8-byte subscription with a forged source brings its victim this many bytes, once. Larger values are
+# forwarded but not kept.
+MAX_LAST_VALUE_BYTES = 1_472  # what one Ethernet frame takes
+MAX_HEADERS = 1_024  # 65,535 ports make as many headers of one topic
+
+BURST_S = 10  # what an address may use up at once, in seconds of its rate
+
+SocketAddress = tuple[Any, ...]
+"""As sockets have it: host, port, and for IPv6 flow and scope."""
+Destination = tuple[int, SocketAddress]
+"""Which of the node's sockets it is reached by, and where."""
+
+
+@dataclass(slots=True)
+class SensorStats:
+    received: int = 0
+    published: int = 0
+    """Publishers' packets that were taken."""
+    forwarded: int = 0
+    """Packets to subscribers, whether they came from a sensor or from the broker."""
+    malformed: int = 0
+    unknown_topic: int = 0
+    limited: int = 0
+    """Packets beyond the rate of their address."""
+    refused: int = 0
+    """Subscriptions beyond a bound or to the broker itself, and what an access rule forbids."""
+    expired: int = 0
+    too_large: int = 0
+    """Messages of the broker that fit no datagram."""
+    unsent: int = 0
+    """Packets that the system did not take: no room, no route."""
+
+
+@dataclass(slots=True)
+class SensorPacketDropped:
+    level: ClassVar[int] = logging.WARNING
+    lines_a_minute: ClassVar[int] = 3
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"sensor packet from {self.address} dropped: {self.reason}"
+
+
+class _Topic:
+    __slots__ = ("destinations", "last_packet", "name", "number", "readable", "subscribers", "writable")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.readable = True
+        self.writable = True
+        self.subscribers: dict[Destination, None] = {}
+        self.destinations: tuple[Destination, ...] | None = ()  # None: to be made from `subscribers`
+        self.last_packet: bytes | None = None
+
+
+class Exchange:
+    """`topics` is the table: number → MQTT topic. `port` is the broker's own, for the packets it makes.
+
+    `is_own(host, port)` says whether a subscriber there would be this broker itself.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[int, str],
+        port: int,
+        is_own: Callable[[str, int], bool],
+        *,
+        subscription_expiry_s: float = 600.0,
+        keeps_last_value: bool = True,
+        packets_per_s: float = 0.0,
+        spares_loopback: bool = False,
+    ) -> None:
+        self.stats = SensorStats()
+        self._topics = {number: _Topic(number, name) for number, name in topics.items()}
+        self._by_name = {topic.name: topic for topic in self._topics.values()}
+        self._port = port
+        self._is_own = is_own
+        self._expiry_s = subscription_expiry_s
+        self._keeps_last_value = keeps_last_value
+        self._packets_per_s = packets_per_s
+        self._rate = RatePerAddress(packets_per_s, BURST_S * packets_per_s, spares_loopback)
+        # In the order of their last renewal, which is that of their end.
+        self._expires_at: dict[tuple[_Topic, Destination], float] = {}
+        self._per_site: dict[str, int] = {}
+        self._publishers_headers: dict[bytes, _Topic] = {}
+        self._datagrams: list[tuple[bytes, tuple[Destination, ...]]] = []
+        self._messages: list[Message] = []
+        self._events: list[SensorPacketDropped] = []
+
+    @property
+    def topic_names(self) -> Collection[str]:
+        return self._by_name.keys()
+
+    @property
+    def subscription_count(self) -> int:
+        return len(self._expires_at)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `handle_timer` has something to do."""
+        return next(iter(self._expires_at.values()), None)
+
+    def permit(self, may_read: Callable[[str], bool], may_write: Callable[[str], bool]) -> None:
+        """Access rules, by MQTT topic: what subscribers get and publishers may send from now on."""
+        self._publishers_headers.clear()
+        for topic in self._topics.values():
+            topic.readable, topic.writable = may_read(topic.name), may_write(topic.name)
+
+    # In
+
+    def receive_datagram(self, data: bytes, via: int, source: SocketAddress, now: float) -> None:
+        """A packet that came to the socket numbered `via`."""
+        self.stats.received += 1
+        address = source[0]
+        if not self._rate.allows(address, now):
+            self.stats.limited += 1
+            self._drop(address, f"more than {self._packets_per_s:g} packets a second")
+            return
+        topic = self._publishers_headers.get(data[:HEADER_BYTES])
+        if topic is None:
+            topic = self._receive_new(data, via, source, now)
+            if topic is None:
+                return
+        self.stats.published += 1
+        self._messages.append(Message(topic.name, data[HEADER_BYTES:]))
+        self._forward(topic, data)
+
+    def _receive_new(self, data: bytes, via: int, source: SocketAddress, now: float) -> _Topic | None:
+        """A subscription, or a header seen for the first time: its topic, if a publisher may use it."""
+        address = source[0]
+        packet = parse(data)
+        if isinstance(packet, Malformed):
+            self.stats.malformed += 1
+            self._drop(address, packet.reason)
+            return None
+        topic = self._topics.get(packet.topic)
+        if topic is None:
+            self.stats.unknown_topic += 1
+            number = f"{packet.topic:02}"
+            self._drop(address, f"topic {number} is not in the table; --sensor-topic {number}=TOPIC adds it")
+        elif packet.role == SUBSCRIBER:
+            self._subscribe(topic, packet.port, via, source, now)
+        elif not topic.writable:
+            self._refuse(address, f"an access rule forbids to publish on {topic.name}")
+        else:
+            if len(self._publishers_headers) >= MAX_HEADERS:
+                self._publishers_headers.clear()
+            self._publishers_headers[data[:HEADER_BYTES]] = topic
+            return topic
+        return None
+
+    def send_message(self, message: Message) -> None:
+        """A message of the broker: to the subscribers of its topic, if the table has it."""
+        topic = self._by_name.get(message.topic)
+        if topic is None:
+            return
+        packet = build(self._port, PUBLISHER, topic.number, message.payload)
+        if len(packet) > MAX_DATAGRAM_BYTES:
+            self.stats.too_large += 1
+            return
+        self._forward(topic, packet)
+        if message.retain and not message.payload:
+            topic.last_packet = None  # MQTT's way to say that there is no last value any more
+
+    def handle_timer(self, now: float) -> None:
+        expired = []
+        for subscription, expires_at in self._expires_at.items():
+            if expires_at > now:
+                break
+            expired.append(subscription)
+        for topic, destination in expired:
+            del self._expires_at[topic, destination]
+            del topic.subscribers[destination]
+            topic.destinations = None
+            site = site_of(destination[1][0])
+            self._per_site[site] -= 1
+            if not self._per_site[site]:
+                del self._per_site[site]
+        self.stats.expired += len(expired)
+
+    # Out
+
+    def take_datagrams(self) -> list[tuple[bytes, tuple[Destination, ...]]]:
+        """What to send, and where to."""
+        taken, self._datagrams = self._datagrams, []
+        return taken
+
+    def take_messages(self) -> list[Message]:
+        """What sensors published, for the broker."""
+        taken, self._messages = self._messages, []
+        return taken
+
+    def take_events(self) -> list[SensorPacketDropped]:
+        taken, self._events = self._events, []
+        return taken
+
+    # Inside
+
+    def _forward(self, topic: _Topic, packet: bytes) -> None:
+        if self._keeps_last_value:
+            topic.last_packet = packet if len(packet) <= MAX_LAST_VALUE_BYTES else None
+        destinations = topic.destinations
+        if destinations is None:
+            destinations = topic.destinations = tuple(topic.subscribers)
+        if destinations and topic.readable:
+            self.stats.forwarded += len(destinations)
+            self._datagrams.append((packet, destinations))
+
+    def _subscribe(self, topic: _Topic, port: int, via: int, source: SocketAddress, now: float) -> None:
+        address = source[0]
+        destination = (via, (address, port, *source[2:]))
+        subscription = (topic, destination)
+        if self._expires_at.pop(subscription, None) is not None:
+            # No last value again: repeating a forged packet must not repeat the answer.
+            self._expires_at[subscription] = now + self._expiry_s
+            return
+        site = site_of(address)
+        count = self._per_site.get(site, 0)
+        if not topic.readable:
+            self._refuse(address, f"an access rule forbids to subscribe to {topic.name}")
+        elif count >= MAX_SUBSCRIPTIONS_PER_ADDRESS:
+            self._refuse(address, f"it has {count} subscriptions already")
+        elif len(self._expires_at) >= MAX_SUBSCRIPTIONS:
+            self._refuse(address, f"there are {MAX_SUBSCRIPTIONS} subscriptions already")
+        elif self._is_own(address, port):
+            self._refuse(address, f"port {port:05} is this broker's own")
+        else:
+            self._per_site[site] = count + 1
+            self._expires_at[subscription] = now + self._expiry_s
+            topic.subscribers[destination] = None
+            topic.destinations = None
+            if topic.last_packet is not None:
+                self.stats.forwarded += 1
+                self._datagrams.append((topic.last_packet, (destination,)))
+
+    def _refuse(self, address: str, reason: str) -> None:
+        self.stats.refused += 1
+        self._drop(address, reason)
+
+    def _drop(self, address: str, reason: str) -> None:
+        self._events.append(SensorPacketDropped(address, reason))

@@ -1,0 +1,159 @@
+"""The UDP sockets of a node, between sensors, their subscribers and the broker.
+
+Each turn of the loop reads a bounded number of datagrams from a socket, gives them to the `Exchange`,
+sends what it has to send, and publishes what sensors said through a port of the broker. A datagram that the
+system does not take is counted, not queued: the next reading is worth more than an old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from hedgerow.broker.access import Access
+from hedgerow.broker.port import Port
+from hedgerow.message import Message
+from hedgerow.node import udp
+from hedgerow.node.addresses import is_of_this_machine
+from hedgerow.node.authority import authority
+from hedgerow.node.listener import bind
+from hedgerow.sensors.exchange import Destination, Exchange
+from hedgerow.sensors.packet import MAX_DATAGRAM_BYTES
+
+if TYPE_CHECKING:
+    from hedgerow.node.server import Server
+
+SENDS_PER_TURN = 1_024  # some 4 ms: one datagram may go to thousands of subscribers
+DEFAULT_PACKETS_PER_S = 1_000
+
+
+class Sensors:
+    """Every UDP address of one node. Made with its sockets bound; `start` needs the server's broker."""
+
+    exchange: Exchange
+
+    def __init__(self, server: Server) -> None:
+        """Raises ConfigError."""
+        self._server = server
+        self._sockets: list[socket.socket] = []
+        try:
+            for address in server.config.udp:
+                self._sockets += bind(address, "udp", _open_socket)
+        except BaseException:
+            self._close_sockets()
+            raise
+        self._ports = {int(each.getsockname()[1]) for each in self._sockets}
+        self._port: Port | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"udp://{authority(*each.getsockname()[:2])}" for each in self._sockets]
+
+    def start(self) -> None:
+        server, options = self._server, self._server.config.sensors
+        self._loop = asyncio.get_running_loop()
+        self.exchange = Exchange(
+            options.topics,
+            self._sockets[0].getsockname()[1],
+            self._is_own,
+            subscription_expiry_s=options.subscription_expiry_s,
+            keeps_last_value=options.last_value,
+            packets_per_s=DEFAULT_PACKETS_PER_S if options.rate is None else options.rate,
+            # As with connections: the default spares this machine's own processes.
+            spares_loopback=options.rate is None,
+        )
+        self.set_access(server.broker.access)
+        self._port = Port(server.broker, "sensors", self._deliver)
+        now = server.clock()
+        for name in self.exchange.topic_names:
+            self._port.subscribe(name, now)
+        for via, each in enumerate(self._sockets):
+            self._loop.add_reader(each.fileno(), self._read, via)
+
+    def set_access(self, access: Access) -> None:
+        """A sensor is a client without a name: what the ACL grants to those holds for it."""
+        self.exchange.permit(
+            lambda topic: access.may_read(None, "", topic), lambda topic: access.may_write(None, "", topic)
+        )
+
+    def stop(self) -> None:
+        if self._port is not None:
+            self._port.close()
+            for each in self._sockets:
+                self._loop.remove_reader(each.fileno())
+        if self._timer is not None:
+            self._timer.cancel()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for each in self._sockets:
+            each.close()
+        self._sockets = []
+
+    def _is_own(self, host: str, port: int) -> bool:
+        return port in self._ports and is_of_this_machine(host)
+
+    def _read(self, via: int) -> None:
+        server, exchange = self._server, self.exchange
+        receive, handle = self._sockets[via].recvfrom, exchange.receive_datagram
+        now = server.clock()
+        stats = exchange.stats
+        enough = stats.forwarded + SENDS_PER_TURN
+        for data, source in udp.read_turn(receive, MAX_DATAGRAM_BYTES):
+            handle(data, via, source, now)
+            if stats.forwarded > enough:
+                break
+        self._send(exchange.take_datagrams())
+        assert self._port is not None
+        publish = self._port.publish
+        for message in exchange.take_messages():
+            publish(message, now)
+        for event in exchange.take_events():
+            server.event_log.write(event, now)
+        if self._timer is None:
+            self._set_timer()
+        server.flush()
+
+    def _deliver(self, message: Message) -> None:
+        """The broker has a message of a topic in the table."""
+        self.exchange.send_message(message)
+        self._send(self.exchange.take_datagrams())
+
+    def _send(self, datagrams: list[tuple[bytes, tuple[Destination, ...]]]) -> None:
+        send = [each.sendto for each in self._sockets]
+        for packet, destinations in datagrams:
+            for via, address in destinations:
+                try:
+                    send[via](packet, address)
+                except OSError:  # no room, no route, too large for that family: one subscriber's loss
+                    self.exchange.stats.unsent += 1
+
+    def _set_timer(self) -> None:
+        deadline = self.exchange.deadline
+        if deadline is not None:
+            self._timer = self._loop.call_later(max(deadline - self._server.clock(), 0), self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        # Renewals that came while the process did not run are heard before anyone's time is over.
+        for via in range(len(self._sockets)):
+            self._read(via)
+        self.exchange.handle_timer(self._server.clock())
+        self._timer = None
+        self._set_timer()
+
+
+def _open_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = udp.open_socket(family)
+    try:
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # By name, since a link-local address carries its interface: fe80::1%eth0.
+        _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
+        opened.bind(resolved)
+    except BaseException:
+        opened.close()
+        raise
+    return opened

@@ -1,0 +1,206 @@
+"""The plan as a whole: its words, its order, ghosts, cut pairs, and the document's own timeline."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hedgerow.agent.plan import Ghosts, Link, Plan, Topology, parse_topology, plan, target_links
+from tests.agent.checks import Pair, groups
+
+FIVE = ["b1", "b2", "b3", "b4", "b5"]
+STAR, LINE, RING = Topology("star"), Topology("line"), Topology("ring")
+ALL = ["star", "line", "tree 2", "tree 3", "ring", "redundant 1", "redundant 2", "redundant 3"]
+
+
+def pairs(text: str) -> set[Pair]:
+    """ "12 35" → {("b1", "b2"), ("b3", "b5")}"""
+    return {(f"b{pair[0]}", f"b{pair[1]}") for pair in text.split()}
+
+
+def target(topology: str, alive: str = "12345", cut: str = "", existing: str = "") -> str:
+    found = target_links(
+        parse_topology(topology), FIVE, [f"b{n}" for n in alive], pairs(cut), pairs(existing)
+    )
+    return " ".join(sorted((a + b).replace("b", "") for a, b in found))
+
+
+@pytest.mark.parametrize(
+    ("topology", "alive", "cut", "links"),
+    [
+        ("star", "12345", "", "15 25 35 45"),
+        ("star", "124", "", "14 24"),
+        ("star", "3", "", ""),
+        ("star", "", "", ""),
+        ("star", "12345", "15", "14 25 35 45"),
+        ("star", "12345", "15 14 25", "13 24 35 45"),
+        ("star", "1234", "14 24 13 23", "12 34"),
+        ("line", "12345", "", "12 23 34 45"),
+        ("line", "1345", "", "13 34 45"),
+        ("line", "12345", "23", "12 24 34 45"),
+        ("line", "1234", "34", "12 23 24"),
+        ("line", "123", "23", "12 13"),
+        ("line", "1345", "34 35", "13 14 45"),
+        ("tree 2", "12345", "", "13 24 35 45"),
+        ("tree 2", "12345", "12 13 24 34 45", "14 15 23 25"),
+        ("tree 3", "12345", "", "14 25 35 45"),
+        ("ring", "12345", "", "12 15 23 34 45"),
+        ("ring", "1245", "", "12 15 24 45"),
+        ("ring", "125", "", "12 15 25"),
+        ("ring", "25", "", "25"),
+        ("ring", "1", "", ""),
+        ("ring", "1234", "12", "13 14 23 24"),
+        ("redundant 1", "12345", "", "12 15 23 34"),
+        ("redundant 2", "12345", "", "12 15 23 34 45"),
+        ("redundant 3", "1234", "", "12 13 14 23 24 34"),
+        ("redundant 4", "125", "", "12 15 25"),
+    ],
+)
+def test_from_nothing(topology: str, alive: str, cut: str, links: str) -> None:
+    assert target(topology, alive, cut) == links
+
+
+@pytest.mark.parametrize(
+    ("topology", "alive", "existing", "links"),
+    [
+        ("tree 2", "12345", "13 35 25 24", "13 24 25 35"),
+        ("tree 3", "1234", "13 35 23 34", "13 23 34"),
+        ("ring", "12345", "13 35 25 24 14", "13 14 24 25 35"),
+        ("ring", "1245", "13 35 25 24 14", "14 15 24 25"),
+        ("redundant 2", "12345", "13 35 25 24 14", "13 14 24 25 35"),
+        ("redundant 2", "1245", "12 23 34 45 15", "12 15 24 45"),
+    ],
+)
+def test_what_exists_and_serves_is_kept(topology: str, alive: str, existing: str, links: str) -> None:
+    assert target(topology, alive, existing=existing) == links
+
+
+def test_a_plan_in_words() -> None:
+    found = plan(LINE, FIVE, FIVE, existing=pairs("12 24 45"))
+    assert found == Plan((Link("b2", "b3"), Link("b3", "b4")), (Link("b2", "b4"),))
+    assert str(found) == "create b2 – b3\ncreate b3 – b4\ndelete b2 – b4"
+    assert str(Plan()) == "nothing to do"
+
+
+def test_more_paths_than_brokers_are_as_many_as_there_can_be() -> None:
+    brokers = list("abcd")
+    made = [plan(Topology("redundant", count), brokers, brokers) for count in (3, 10**12)]
+    assert made[0] == made[1]
+    assert len(made[0].create) == 6
+
+
+def test_pairs_may_come_either_way_round_and_order_is_that_of_the_list() -> None:
+    brokers = ["zebra", "ant", "mole"]
+    existing = [("mole", "ant"), ("ant", "zebra")]
+    found = plan(STAR, brokers, brokers, existing=existing)
+    assert found == Plan((Link("zebra", "mole"),), (Link("zebra", "ant"),))
+    assert plan(STAR, brokers, brokers, [("mole", "zebra")], existing) == Plan()
+
+
+def test_what_connects_parts_comes_first() -> None:
+    """1, 2 and 3 are connected: one link to the new hub brings all of them, then 4 is alone."""
+    found = plan(STAR, FIVE, FIVE, existing=pairs("12 13"))
+    assert [f"{link}" for link in found.create] == ["b1 – b5", "b4 – b5", "b2 – b5", "b3 – b5"]
+
+
+@pytest.mark.parametrize(
+    ("ghosts", "delete"),
+    [(Ghosts.KEEP, "35"), (Ghosts.DELETE, "12 13 23 35")],
+)
+def test_ghosts(ghosts: Ghosts, delete: str) -> None:
+    """Broker 1 is dead and 2 and 3 cannot reach each other; 3 – 5 is merely no part of a line."""
+    found = plan(LINE, FIVE, ["b2", "b3", "b4", "b5"], pairs("23"), pairs("12 13 23 24 34 45 35"), ghosts)
+    assert found.create == ()
+    assert found.delete == tuple(Link(*pair) for pair in sorted(pairs(delete)))
+
+
+def test_a_ghost_whose_broker_returns_is_a_bridge_again() -> None:
+    found = plan(STAR, FIVE, FIVE, existing=pairs("15 25 35 34 45"), ghosts=Ghosts.KEEP)
+    assert found == Plan((), (Link("b3", "b4"),))
+
+
+def test_bridges_of_strangers_are_left_alone() -> None:
+    existing = [("b1", "cloud"), ("cloud", "b2"), ("b1", "b1"), *pairs("12")]
+    assert plan(STAR, FIVE[:2], FIVE[:2], [("b1", "cloud")], existing) == Plan()
+
+
+def test_the_timeline_of_the_document() -> None:
+    """5, 4 and 3 go, then come back, 5 first: how many bridges are made and taken away at each stage."""
+    existing: set[Pair] = set(pairs("15 25 35 45"))
+    counts = []
+    for alive in ("1234", "123", "12", "125", "1235", "12345"):
+        found = plan(STAR, FIVE, [f"b{n}" for n in alive], existing=existing, ghosts=Ghosts.KEEP)
+        existing = existing.union(found.create).difference(found.delete)
+        counts.append((len(found.create), len(found.delete)))
+    # Ghosts to 5 and 4 wait for them: when 5 comes back nothing has to be made, 1 – 2 goes.
+    assert counts == [(3, 0), (2, 0), (1, 0), (0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "topology"),
+    [
+        ("star", Topology("star")),
+        ("tree", Topology("tree", 3)),
+        (" tree  2 ", Topology("tree", 2)),
+        ("redundant", Topology("redundant", 2)),
+        ("redundant 5", Topology("redundant", 5)),
+    ],
+)
+def test_topologies_as_people_write_them(text: str, topology: Topology) -> None:
+    assert parse_topology(text) == topology
+    assert parse_topology(str(topology)) == topology
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'' is no topology: there are star, line, tree, ring, redundant"),
+        ("mesh", "'mesh' is no topology"),
+        ("star 3", "star does not take '3'"),
+        ("tree 1", "tree: degree is a number from 2 on, not '1'"),
+        ("tree x", "tree: degree is a number from 2 on, not 'x'"),
+        ("redundant 0", "redundant: paths is a number from 1 on, not '0'"),
+        ("redundant 2 3", "redundant does not take '3'"),
+    ],
+)
+def test_what_is_no_topology(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_topology(text)
+
+
+links_of_five = st.sets(st.sampled_from(sorted(pairs("12 13 14 15 23 24 25 34 35 45"))))
+
+
+@given(
+    st.sampled_from(ALL),
+    st.sets(st.sampled_from(FIVE)),
+    links_of_five,
+    links_of_five,
+    st.sampled_from(Ghosts),
+)
+def test_at_every_step_connected_if_it_can_be(
+    text: str, alive: set[str], cut: set[Pair], existing: set[Pair], ghosts: Ghosts
+) -> None:
+    topology = parse_topology(text)
+    found = plan(topology, FIVE, alive, cut, existing, ghosts)
+    living = {(a, b) for a, b in pairs("12 13 14 15 23 24 25 34 35 45") if a in alive and b in alive}
+    possible = groups(alive, living - cut)
+
+    def parts(links: set[Pair]) -> list[frozenset[str]]:
+        return groups(alive, (links & living) - cut)
+
+    assert not set(found.create) & existing
+    assert set(found.delete) <= existing
+    now = set(existing)
+    for link in found.create:
+        before = len(parts(now))
+        now.add(link)
+        assert len(parts(now)) < before or parts(now) == possible
+    for link in found.delete:
+        now.remove(link)
+        assert parts(now) == possible
+    assert parts(now) == possible
+    assert plan(topology, FIVE, alive, cut, now, ghosts) == Plan(), (
+        "a plan that was done leaves nothing to do"
+    )

@@ -1,0 +1,64 @@
+"""A `Mobility` that a test sets answers for, and which remembers what it was told."""
+
+from __future__ import annotations
+
+from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.session import Session
+
+
+class FakeMobility:
+    def __init__(self) -> None:
+        self.refuses: str | None = None
+        self.expected: set[str] = set()
+        self.kept: set[str] = set()
+        self.reserved: set[str] = set()
+        self.guests: set[str] = set()
+        self.told: list[tuple[object, ...]] = []
+
+    def take(self) -> list[tuple[object, ...]]:
+        told, self.told = self.told, []
+        return told
+
+    def refusal(self, broker_id: str, username: str | None) -> str | None:
+        self.told.append(("asked", broker_id, username))
+        return self.refuses
+
+    def accepted(self, connection: Connection, address: str) -> None:
+        self.told.append(("accepted", connection.connected_session().client_id, address))
+
+    def ended(self, connection: Connection) -> None:
+        self.told.append(("ended", connection.connected_session().client_id))
+
+    def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
+        self.told.append(("received", connection.connected_session().client_id, topic, payload))
+
+    def reserves(self, topic: str) -> bool:
+        return topic in self.reserved
+
+    def expects(self, client_id: str) -> bool:
+        return client_id in self.expected
+
+    def connected(self, connection: Connection) -> None:
+        session = connection.connected_session()
+        assert session.connection is connection
+        self.told.append(("connected", session.client_id))
+
+    def keeps(self, session: Session) -> bool:
+        return session.client_id in self.kept
+
+    def discarded(self, session: Session) -> None:
+        self.told.append(("discarded", session.client_id, tuple(session.subscriptions or ())))
+
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
+        subscription = record.subscription
+        if session.client_id not in self.guests:
+            return False
+        self.told.append(("subscribed", session.client_id, subscription.topic_filter, subscription.qos))
+        return True
+
+    def unsubscribes(self, session: Session, topic_filter: str) -> bool:
+        if session.client_id not in self.guests:
+            return False
+        self.told.append(("unsubscribed", session.client_id, topic_filter))
+        return True

@@ -1,0 +1,332 @@
+"""A broker machine with clients around it, a clock that a test moves, and a store made of dicts.
+
+    world = World()
+    alice = world.connect("alice")
+    alice.send(Subscribe(1, [Subscription("a/#", 1)]))
+    assert alice.take() == [Suback(1, [1])]
+
+After every input the world does what the shell does: hands each client the bytes meant for it, commits
+what is to be stored (unless `commit` is off) and lets the broker go on with what is due now.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+from hedgerow.broker.access import Access
+from hedgerow.broker.broker import Broker
+from hedgerow.broker.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.limits import Limits
+from hedgerow.duplicates import PageKey
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import (
+    MQTT_5,
+    Connack,
+    Connect,
+    Packet,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+)
+from tests.packets import PacketReader, read_packet, read_packets
+
+START = 1_000.0
+KEPT = 3_600  # a Session Expiry Interval that outlasts every test
+
+Kind = TypeVar("Kind", bound=Packet)
+
+
+class FakeStore:
+    """What a store would hold: every committed batch applied to plain dicts."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, SessionRecord] = {}
+        self.subscriptions: dict[tuple[int, str], SubscriptionRecord] = {}
+        self.messages: dict[int, Message] = {}
+        self.deliveries: dict[tuple[int, int], Delivery] = {}
+        self.received: dict[tuple[int, int], bool] = {}
+        self.retained: dict[str, Message] = {}
+        self.bridges: dict[str, str] = {}
+        self.seen: dict[PageKey, bytes] = {}
+
+    def write(self, changes: Changes) -> None:
+        """Apply a batch."""
+        for page, bits in changes.seen.items():
+            self.seen.pop(page, None)
+            if bits is not None:
+                self.seen[page] = bytes(bits)
+        for changed, stored in self._tables(changes):
+            for key, value in changed.items():
+                if value is None or value is False:
+                    stored.pop(key, None)
+                else:
+                    stored[key] = value
+        for key, record in changes.sessions.items():
+            if record is None:
+                for table in self.subscriptions, self.deliveries, self.received:
+                    for place in [place for place in table if place[0] == key]:
+                        del table[place]  # type: ignore[arg-type]
+
+    def _tables(self, changes: Changes) -> list[tuple[dict[Any, Any], dict[Any, Any]]]:
+        return [
+            (changes.sessions, self.sessions),
+            (changes.subscriptions, self.subscriptions),
+            (changes.messages, self.messages),
+            (changes.deliveries, self.deliveries),
+            (changes.received, self.received),
+            (changes.retained, self.retained),
+            (changes.bridges, self.bridges),
+        ]
+
+    @property
+    def is_empty(self) -> bool:
+        return not any((self.sessions, self.subscriptions, self.messages, self.deliveries, self.received))
+
+    def snapshot(self) -> Snapshot:
+        deliveries = []
+        for (session_key, message_key), delivery in sorted(
+            self.deliveries.items(), key=lambda item: item[0][1]
+        ):
+            delivery = copy.copy(delivery)
+            delivery.message = self.messages[message_key]
+            delivery.group = None  # not stored
+            deliveries.append((session_key, delivery))
+        return Snapshot(
+            [copy.copy(record) for record in self.sessions.values()],
+            [(key, copy.copy(record)) for (key, _), record in self.subscriptions.items()],
+            dict(self.messages),
+            deliveries,
+            list(self.received),
+            list(self.retained.values()),
+            dict(self.bridges),
+            list(self.seen.items()),
+        )
+
+
+class World:
+    """A broker, its clients, its store and the time."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        access: Access | None = None,
+        *,
+        durable: bool = False,
+        verifies_passwords: bool = False,
+        sys_interval_s: float = 0.0,
+        speaks_renewals: bool = False,
+    ) -> None:
+        self.now = START
+        self.epoch = 1
+        self.commits = True  # off: batches wait for `commit`
+        self.store = FakeStore()
+        self._taken: Changes | None = None
+        self._options = {
+            "limits": limits,
+            "access": access,
+            "durable": durable,
+            "verifies_passwords": verifies_passwords,
+            "sys_interval_s": sys_interval_s,
+        }
+        self._speaks_renewals = speaks_renewals
+        self.broker = self._start()
+
+    def _start(self) -> Broker:
+        broker = Broker("node", self.epoch, self.now, snapshot=self.store.snapshot(), **self._options)  # type: ignore[arg-type]
+        broker.speaks_renewals = self._speaks_renewals
+        return broker
+
+    def crash(self, after_s: float = 0.0) -> None:
+        """The broker's memory is gone, with every connection; it starts again from what was committed."""
+        self.now += after_s
+        self.epoch += 1
+        self._taken = None
+        self.broker = self._start()
+        self.settle()
+
+    def open(
+        self, address: str = "192.0.2.1:40000", anonymous: bool = True, certificate_name: str | None = None
+    ) -> Client:
+        connection = self.broker.open(self.now, address, anonymous, certificate_name)
+        client = Client(self, connection)
+        connection.link = client
+        self.settle()
+        return client
+
+    def connect(
+        self,
+        client_id: str,
+        version: int = MQTT_5,
+        properties: Properties | None = None,
+        *,
+        kept: bool = False,
+        **fields: Any,
+    ) -> Client:
+        """A client that is connected; `kept`: its session outlives the connection, and is resumed."""
+        properties = dict(properties or {})  # type: ignore[assignment]
+        assert properties is not None
+        if kept:
+            fields.setdefault("clean_start", False)
+            if version == MQTT_5:
+                properties.setdefault("session_expiry_interval", KEPT)
+        client = self.open()
+        client.send(Connect(client_id, version, properties=properties, **fields))
+        client.connack = client.take_first(Connack)
+        assert client.connack.reason_code == 0, client.connack
+        return client
+
+    def settle(self) -> None:
+        """What the shell does after each input, until nothing is left to do at this moment."""
+        broker = self.broker
+        busy = True
+        while busy:
+            busy = False
+            for connection in broker.take_dirty():
+                busy = True
+                if connection.link is not None:
+                    connection.link.transmit()
+            if self.commits and self.commit():
+                busy = True
+            if broker.deadline <= self.now:
+                broker.handle_timer(self.now)
+                busy = True
+
+    def take_changes(self) -> bool:
+        """The store begins to write; False when there is nothing, or a batch is being written."""
+        if self._taken is None:
+            self._taken = self.broker.take_changes()
+            if self._taken is not None:
+                # Rows are written when a batch is taken: the broker goes on to change its deliveries.
+                deliveries = self._taken.deliveries
+                self._taken.deliveries = {place: copy.copy(each) for place, each in deliveries.items()}
+        return self._taken is not None
+
+    def commit(self) -> bool:
+        """Write what is to be stored, and say so; False when there was nothing."""
+        if not self.take_changes():
+            return False
+        changes, self._taken = self._taken, None
+        assert changes is not None
+        self.store.write(changes)
+        self.broker.changes_committed(self.now)
+        return True
+
+    def write_taken(self) -> None:
+        """The batch under way reaches the store, and the broker does not hear of it."""
+        if self._taken is not None:
+            self.store.write(self._taken)
+
+    def advance(self, seconds: float) -> None:
+        """Let the time pass, stopping at every deadline on the way."""
+        end = self.now + seconds
+        while self.broker.deadline <= end:
+            self.now = max(self.now, self.broker.deadline)
+            self.settle()
+        self.now = end
+        self.settle()
+
+
+class Client:
+    """The far side of one connection."""
+
+    def __init__(self, world: World, connection: Connection) -> None:
+        self.world = world
+        self.connection = connection
+        self.version = 0
+        self.connack = Connack()
+        self.closed = False
+        self._received = PacketReader()
+
+    def send(self, *packets: Packet) -> None:
+        """Send packets, in one chunk."""
+        for packet in packets:
+            if isinstance(packet, Connect):
+                self.version = packet.protocol_version
+        self.send_bytes(b"".join(codec.encode(packet, self.version) for packet in packets))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.connection.receive_data(data, self.world.now)
+        self.world.settle()
+
+    def send_later(self, *packets: Packet) -> None:
+        """Send packets, and leave it to the test when the world goes on."""
+        data = b"".join(codec.encode(packet, self.version) for packet in packets)
+        self.connection.receive_data(data, self.world.now)
+
+    def transmit(self) -> None:
+        """What a transport does for a dirty connection."""
+        self._received.feed(self.connection.take_output())
+        if self.connection.closing and not self.closed:
+            self.closed = True
+            self.connection.link = None
+            self.connection.lost(self.world.now)
+
+    def lose(self) -> None:
+        """The network goes away without a word."""
+        self.closed = True
+        self.connection.link = None
+        self.connection.lost(self.world.now)
+        self.world.settle()
+
+    def set_congested(self, congested: bool) -> None:
+        """The transport's buffer is full, or has drained."""
+        self.connection.set_congested(congested, self.world.now)
+        self.world.settle()
+
+    @property
+    def has_bytes(self) -> bool:
+        return bool(self._received.pending)
+
+    def take_bytes(self) -> bytes:
+        return self._received.take_bytes()
+
+    def take(self) -> list[Packet]:
+        """The packets that came since the last call."""
+        return read_packets(self.take_bytes(), self.version)
+
+    def take_packet(self) -> Packet:
+        """The first packet that came since the last call; others are left to be taken."""
+        return read_packet(self.take_raw_packet(), self.version)
+
+    def take_raw_packet(self) -> bytes:
+        data = self._received.take_raw()
+        assert data is not None, f"half a packet came: {self._received.pending!r}"
+        return data
+
+    def take_first(self, kind: type[Kind]) -> Kind:
+        """The first packet that came since the last call, of this kind; others are left to be taken."""
+        packet = self.take_packet()
+        assert isinstance(packet, kind), packet
+        return packet
+
+    def take_one(self, kind: type[Kind]) -> Kind:
+        """The one packet that came since the last call, of this kind."""
+        packets = self.take()
+        assert len(packets) == 1, packets
+        assert isinstance(packets[0], kind), packets
+        return packets[0]
+
+    def take_payloads(self) -> list[bytes]:
+        """The payloads of what came since the last call, which was nothing but PUBLISH."""
+        packets = self.take()
+        assert all(isinstance(packet, Publish) for packet in packets), packets
+        return [packet.payload for packet in packets if isinstance(packet, Publish)]
+
+    def subscribe(
+        self, topic_filter: str, qos: int = 0, identifier: int | None = None, **options: Any
+    ) -> None:
+        """Subscribe, and see it granted. Retained messages are left to be taken."""
+        properties: Properties = {} if identifier is None else {"subscription_identifier": (identifier,)}
+        self.send(Subscribe(1, [Subscription(topic_filter, qos, **options)], properties))
+        granted = self.take_first(Suback)
+        assert granted.reason_codes == [qos], granted
+
+    def publish(
+        self, topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 0, **fields: Any
+    ) -> None:
+        self.send(Publish(topic, payload, qos, packet_id=packet_id or (1 if qos else 0), **fields))

@@ -1,0 +1,309 @@
+"""Subscriptions that are delegated, clients that are away: who gets a topic, and who is told of what."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from hedgerow.broker.access import Access, Acl
+from hedgerow.broker.port import Port
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Session
+from hedgerow.broker.withheld import watch
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Unsubscribe
+from tests.broker.harness import Client, World
+from tests.broker.test_peers import connect_peer
+from tests.broker.test_port import RecordingPort
+
+QOS = pytest.mark.parametrize("qos", [0, 1, 2])
+
+
+def withheld(world: World, topic: str) -> dict[str, bool]:
+    """Client id → is it active, for those whom the route leaves out."""
+    route = world.broker.find_route(topic)
+    return {each.recipient.session.client_id: each.is_active for each in route.withheld}
+
+
+def subscribed(world: World, client_id: str, *filters: str, qos: int = 1) -> Client:
+    client = world.connect(client_id, kept=True)
+    for topic_filter in filters:
+        client.subscribe(topic_filter, qos)
+    return client
+
+
+# Who is left out
+
+
+@QOS
+def test_whose_filter_is_delegated_gets_nothing_from_here(qos: int) -> None:
+    world = World()
+    client = subscribed(world, "client", "a/+")
+    publisher = world.connect("publisher")
+    publisher.publish("a/b", b"before", qos)
+    world.broker.subscriptions.withhold("a/+", True)
+    publisher.publish("a/b", b"delegated", qos, 2 * bool(qos))
+    assert withheld(world, "a/b") == {"client": False}
+    world.broker.subscriptions.withhold("a/+", False)
+    publisher.publish("a/b", b"after", qos, 3 * bool(qos))
+    assert withheld(world, "a/b") == {}
+    assert [packet.payload for packet in client.take() if isinstance(packet, Publish)] == [
+        b"before",
+        b"after",
+    ]
+
+
+def test_one_subscription_that_is_not_delegated_is_enough() -> None:
+    world = World()
+    client = world.connect("client")
+    client.subscribe("a/b", 0, identifier=1)
+    client.subscribe("a/+", 1, identifier=2)
+    world.broker.subscriptions.withhold("a/+", True)
+    assert withheld(world, "a/b") == {}
+    world.connect("publisher").publish("a/b", b"x", 1)
+    packet = client.take_one(Publish)
+    assert packet.qos == 1
+    assert set(packet.properties["subscription_identifier"]) == {1, 2}
+    assert withheld(world, "a/c") == {"client": False}
+
+
+def test_a_delegated_filter_says_nothing_of_others_that_match() -> None:
+    world = World()
+    here, delegated = subscribed(world, "here", "a/#"), subscribed(world, "delegated", "a/+")
+    world.broker.subscriptions.withhold("a/+", True)
+    world.connect("publisher").publish("a/b", b"x")
+    assert here.take_payloads() == [b"x"]
+    assert delegated.take() == []
+
+
+@QOS
+def test_who_is_away_gets_nothing_from_here(qos: int) -> None:
+    world = World()
+    client = subscribed(world, "client", "a/+", "b")
+    publisher = world.connect("publisher")
+    publisher.publish("b", b"before", qos)
+    world.broker.set_away(world.broker.sessions["client"], True)
+    world.broker.subscriptions.withhold("a/+", True)
+    publisher.publish("b", b"away", qos, 2 * bool(qos))
+    assert withheld(world, "b") == {"client": True}
+    assert withheld(world, "a/b") == {"client": False}
+    world.broker.set_away(world.broker.sessions["client"], False)
+    publisher.publish("b", b"after", qos, 3 * bool(qos))
+    assert [packet.payload for packet in client.take() if isinstance(packet, Publish)] == [
+        b"before",
+        b"after",
+    ]
+
+
+@pytest.mark.parametrize(("version", "none"), [(MQTT_5, 0x10), (MQTT_3_1_1, 0)])
+def test_a_publication_that_is_withheld_has_subscribers(version: int, none: int) -> None:
+    world = World()
+    subscribed(world, "client", "a")
+    world.broker.subscriptions.withhold("a", True)
+    publisher = world.connect("publisher", version)
+    publisher.publish("a", b"x", 1)
+    assert publisher.take() == [Puback(1, 0)]
+    publisher.publish("a", b"x", 2, 2)
+    assert publisher.take() == [Pubrec(2, 0)]
+    publisher.publish("b", b"x", 1, 3)
+    assert publisher.take() == [Puback(3, none)]
+
+
+def test_links_to_other_brokers_and_shared_subscriptions_are_not_withheld() -> None:
+    world = World()
+    peer = connect_peer(world)
+    peer.subscribe("a", 1)
+    member = world.connect("member")
+    member.subscribe("$share/g/a", 1)
+    world.broker.set_away(world.broker.sessions["member"], True)
+    world.broker.subscriptions.withhold("a", True)
+    assert withheld(world, "a") == {}
+    world.connect("publisher").publish("a", b"x", 1)
+    assert peer.take_one(Publish).payload == b"x"
+    assert member.take_one(Publish).payload == b"x"
+
+
+def test_who_may_not_read_a_topic_is_not_withheld_from_it_either() -> None:
+    world = World(access=Access(Acl.parse("topic read a/+\ntopic deny a/secret\n", "acl")))
+    subscribed(world, "client", "a/+")
+    world.broker.subscriptions.withhold("a/+", True)
+    assert withheld(world, "a/open") == {"client": False}
+    assert withheld(world, "a/secret") == {}
+
+
+def test_a_session_that_comes_back_as_a_client_may_be_withheld() -> None:
+    world = World(durable=True)
+    peer = connect_peer(world, kept=True)
+    peer.subscribe("a", 1)
+    world.crash()
+    world.broker.subscriptions.withhold("a", True)
+    assert withheld(world, "a") == {}
+    world.connect("bridge of far", kept=True, properties={"maximum_packet_size": 1_000})
+    assert withheld(world, "a") == {"bridge of far": False}
+
+
+# What is delivered to them all the same
+
+
+def test_a_delivery_to_one_who_is_withheld_is_as_its_subscriptions_say() -> None:
+    world = World()
+    client = world.connect("client")
+    client.subscribe("a/+", 1, identifier=1, retain_as_published=True)
+    client.subscribe("a/#", 0, identifier=2)
+    other = subscribed(world, "other", "a/#")
+    for topic_filter in ("a/+", "a/#"):
+        world.broker.subscriptions.withhold(topic_filter, True)
+    route = world.broker.find_route("a/b")
+    assert not route.recipients
+    message = Message("a/b", b"x", 2, retain=True, id=MessageId("m", 1, 1))
+    delivery = world.broker.deliver_to(world.broker.sessions["client"], message, route, 2)
+    world.settle()
+    assert delivery is not None
+    packet = client.take_one(Publish)
+    assert (packet.qos, packet.retain, packet.packet_id) == (1, True, delivery.packet_id)
+    assert set(packet.properties["subscription_identifier"]) == {1, 2}
+    assert other.take() == []
+    client.send(Puback(packet.packet_id))
+    assert not world.broker.sessions["client"].outbox.in_flight  # type: ignore[union-attr]
+
+
+def test_a_delivery_is_at_the_lowest_qos_of_all_that_are_asked() -> None:
+    world = World()
+    client = subscribed(world, "client", "a", qos=2)
+    route = world.broker.find_route("a")
+    for published, asked in ((2, 1), (1, 2), (0, 2), (2, 0)):
+        world.broker.deliver_to(world.broker.sessions["client"], Message("a", b"x", published), route, asked)
+        world.settle()
+        assert client.take_one(Publish).qos == min(published, asked)
+
+
+def test_the_rest_are_those_who_are_never_withheld() -> None:
+    world = World()
+    client = subscribed(world, "client", "a")
+    peer = connect_peer(world)
+    peer.subscribe("a", 1)
+    home = connect_peer(world, "m")
+    home.subscribe("a", 1)
+    member = world.connect("member")
+    member.subscribe("$share/g/a", 1)
+    ports = [RecordingPort(world, "a", name=name) for name in ("one", "two")]
+    message = Message("a", b"x", 1, id=MessageId("m", 1, 1))
+    world.broker.deliver_to_rest(message, world.broker.find_route("a"), ports[0])
+    world.settle()
+    assert peer.take_one(Publish).payload == b"x"
+    assert member.take_one(Publish).payload == b"x"
+    assert [port.payloads for port in ports] == [[], [b"x"]]
+    assert client.take() == []
+    assert home.take() == []  # It began there.
+
+
+# Who published
+
+
+class LearningPort(Port):
+    """One that asks who published, and who else gets it."""
+
+    def __init__(self, world: World, topic_filter: str) -> None:
+        self.learnt: list[tuple[bytes, str, int]] = []
+        super().__init__(world.broker, "learning", lambda message: None)
+        self.subscribe(topic_filter, world.now)
+
+    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+        name = publisher.client_id if isinstance(publisher, Session) else publisher.name if publisher else ""
+        self.learnt.append((message.payload, name, len(route.recipients)))
+
+
+@QOS
+def test_a_port_learns_who_published_and_where_it_goes(qos: int) -> None:
+    world = World()
+    subscribed(world, "client", "a")
+    port = LearningPort(world, "#")
+    world.connect("publisher").publish("a", b"1", qos)
+    Port(world.broker, "other", lambda message: None).publish(Message("a", b"2", qos), world.now)
+    connect_peer(world).publish("b", b"3", qos)
+    assert port.learnt == [(b"1", "publisher", 1), (b"2", "other", 1), (b"3", "bridge of far", 0)]
+
+
+# Who is told of subscriptions
+
+
+class Watching:
+    """What a watcher makes of what it is told."""
+
+    def __init__(self) -> None:
+        self.clients: dict[tuple[str, str], int] = {}
+        self.others: Counter[str] = Counter()
+
+    def __call__(self, session: Session | None, topic_filter: str, qos: int | None) -> None:
+        if session is None:
+            self.others[topic_filter] += 1 if qos is not None else -1
+            assert self.others[topic_filter] >= 0
+            self.others = +self.others
+        elif qos is None:
+            del self.clients[session.client_id, topic_filter]
+        else:
+            self.clients[session.client_id, topic_filter] = qos
+
+
+def test_subscriptions_of_clients_are_told_with_each_change() -> None:
+    world = World()
+    watching = Watching()
+    watch(world.broker, watching)
+    client = subscribed(world, "client", "a", "b")
+    assert watching.clients == {("client", "a"): 1, ("client", "b"): 1}
+    client.subscribe("a", 2)
+    assert watching.clients == {("client", "a"): 2, ("client", "b"): 1}
+    client.send(Unsubscribe(1, ["b", "c"]))
+    assert watching.clients == {("client", "a"): 2}
+    world.connect("client", clean_start=True)
+    assert watching.clients == {}
+    assert not watching.others
+
+
+def test_all_others_are_told_without_a_session() -> None:
+    world = World()
+    watching = Watching()
+    watch(world.broker, watching)
+    peer = connect_peer(world)
+    peer.subscribe("a")
+    peer.subscribe("a")
+    port = RecordingPort(world, "a", "a", "b")
+    members = [world.connect(name) for name in ("one", "two")]
+    for member in members:
+        member.subscribe("$share/g/a")
+        member.subscribe("$share/g/a")
+    assert watching.others == {"a": 4, "b": 1}
+    members[0].lose()
+    port.close()
+    assert watching.others == {"a": 2}
+    peer.lose()
+    members[1].send(Unsubscribe(1, ["$share/g/a"]))
+    assert not watching.others
+    assert watching.clients == {}
+
+
+def test_who_begins_to_watch_is_told_of_what_there_is() -> None:
+    world = World(durable=True)
+    subscribed(world, "client", "a", "$share/g/a").lose()
+    world.crash()
+    connect_peer(world).subscribe("b")
+    RecordingPort(world, "a")
+    watching = Watching()
+    watch(world.broker, watching)
+    assert watching.clients == {("client", "a"): 1}
+    assert watching.others == {"a": 2, "b": 1}
+
+
+def test_a_session_that_comes_back_as_a_broker_is_no_client_any_more() -> None:
+    world = World()
+    watching = Watching()
+    watch(world.broker, watching)
+    subscribed(world, "bridge of far", "a").lose()
+    assert watching.clients == {("bridge of far", "a"): 1}
+    peer = connect_peer(world, kept=True)
+    assert (watching.clients, watching.others) == ({}, {"a": 1})
+    world.broker.subscriptions.withhold("a", True)
+    assert withheld(world, "a") == {}
+    peer.send(Unsubscribe(1, ["a"]))
+    assert not watching.others

@@ -1,0 +1,290 @@
+"""What a neighbour must not be able to do: it is ignored and counted, or bounded, and the rest goes on."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hedgerow.federation.mesh import limits, wire
+from hedgerow.federation.mesh.federator import Federator
+from hedgerow.federation.mesh.wire import (
+    About,
+    Changes,
+    CoreAnnouncement,
+    FilterList,
+    Kind,
+    MembershipAnnouncement,
+    Question,
+    Repair,
+    encode_packet,
+)
+from tests.federation.mesh.network import Network, grid
+
+NOTHING = Changes(1, 0, 0)
+
+
+def federator(*neighbours: str) -> Federator:
+    made = Federator("5", 0.0, random=lambda: 0.5)
+    for neighbour in neighbours:
+        made.add_neighbour(neighbour, 0.0)
+    return made
+
+
+def announcement(
+    core: str, sequence: int = 1, distance: int = 1, lifetime_s: float = 15.0, changes: Changes = NOTHING
+) -> bytes:
+    return wire.encode_core_announcement(CoreAnnouncement(core, sequence, distance, lifetime_s, changes))
+
+
+def whole(*filters: str, version: int = 1) -> Changes:
+    return Changes(version, 0, len(filters), filters)
+
+
+def core_ann(*entries: bytes) -> bytes:
+    return encode_packet(Kind.CORE_ANN, entries)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "malformed"),
+        (b"\x01", "malformed"),
+        (b"\x09\x01", "version"),
+        (b"\x01\x09", "kind"),
+        (core_ann(announcement("c", distance=0)), "impossible distance"),  # It is not c itself.
+        (core_ann(announcement("n", distance=3)), "impossible distance"),  # It is n itself.
+        (core_ann(announcement("c", distance=limits.MAX_DISTANCE)), "impossible distance"),
+        (core_ann(announcement("c", lifetime_s=1e9)), "impossible lifetime"),
+        (core_ann(announcement("5", sequence=1 << 60)), "impossible sequence"),
+        (core_ann(announcement("c", changes=whole("$SYS/#"))), "local topic"),
+        (encode_packet(Kind.REPAIR, [wire.encode_repair(Repair("nobody", 1))]), "unknown core"),
+        (encode_packet(Kind.ASK, [wire.encode_question(Question(About.LIST, "nobody"))]), "unknown core"),
+        (
+            encode_packet(Kind.LIST, [wire.encode_list(FilterList("c", 1, True, True, 0, ()))]),
+            "not asked for",
+        ),
+        (
+            encode_packet(Kind.NEW_REGULAR_TOPIC, [wire.encode_regular_topic(wire.RegularTopic("a", True))]),
+            "not from a client",
+        ),
+    ],
+)
+def test_ignored_and_counted(payload: bytes, reason: str) -> None:
+    machine = federator("n", "m")
+    machine.receive("n", payload, 1.0)
+    assert machine.stats.ignored == {reason: 1}
+    assert machine.take_packets() == []
+    assert machine.take_changes() == []
+
+
+def test_a_stranger_is_not_heard() -> None:
+    machine = federator("n")
+    machine.receive("stranger", core_ann(announcement("stranger", distance=0, changes=whole("t"))), 1.0)
+    assert machine.stats.ignored == {"no neighbour": 1}
+    assert machine.core_of("t") is None
+
+
+def test_an_outdated_announcement_changes_nothing() -> None:
+    machine = federator("n", "m")
+    machine.receive("n", core_ann(announcement("c", 5, 1, changes=whole("t"))), 1.0)
+    machine.take_packets()
+    machine.receive("m", core_ann(announcement("c", 4, 1, changes=whole("u"))), 1.0)
+    assert machine.stats.ignored == {"outdated": 1}
+    assert machine.parents_of("t") == ["n"]
+    assert machine.core_of("u") is None
+    assert machine.take_packets() == []
+
+
+def test_invented_cores_push_out_none_of_another_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CORES", 100)
+    machine = federator("good", "bad")
+    machine.receive("bad", core_ann(*(announcement(f"x{number}") for number in range(150))), 1.0)
+    assert machine.stats.ignored == {"too many cores": 50}
+    good = [announcement(f"g{number}", changes=whole(f"t{number}")) for number in range(40)]
+    machine.receive("good", core_ann(*good), 1.0)
+    assert all(machine.core_of(f"t{number}") == f"g{number}" for number in range(40))
+    assert machine.stats.evicted == 40
+    machine.receive("bad", core_ann(*(announcement(f"y{number}") for number in range(150))), 1.0)
+    assert all(machine.core_of(f"t{number}") == f"g{number}" for number in range(40))
+    assert len(machine._cores.by_id) == 100
+
+
+def test_a_flood_pushes_out_itself_before_what_came_by_the_same_neighbour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CORES", 100)
+    machine = federator("bad", "other")
+    machine.receive("bad", core_ann(announcement("true", changes=whole("t"))), 1.0)
+    machine.receive("bad", core_ann(*(announcement(f"x{number}") for number in range(150))), 1.0)
+    machine.receive("other", core_ann(*(announcement(f"y{number}") for number in range(30))), 1.0)
+    assert machine.stats.evicted == 30
+    assert machine.core_of("t") == "true"
+
+
+def test_invented_filters_push_out_none_of_another_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_FILTERS", 1_000)
+    machine = federator("good", "bad")
+    for core in range(20):
+        invented = whole(*(f"{core}/{number}" for number in range(100)))
+        machine.receive("bad", core_ann(announcement(f"x{core}", changes=invented)), 1.0)
+    assert machine.stats.ignored == {"too many filters": 10}
+    wanted = [f"t{number}" for number in range(300)]
+    machine.receive("good", core_ann(announcement("g", changes=whole(*wanted))), 1.0)
+    assert all(machine.core_of(name) == "g" for name in wanted)
+    assert len(machine._meshes.by_filter) <= 1_000
+    too_many = whole(*(f"u{number}" for number in range(1_500)), version=2)
+    machine.receive("good", core_ann(announcement("g", 2, changes=too_many)), 1.0)
+    assert len(machine._meshes.by_filter) <= 1_000
+
+
+def test_invented_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_MEMBERSHIPS", 1_000)
+    machine = federator("bad")
+    for core in range(20):
+        invented = whole(*(f"{core}/{number}" for number in range(100)))
+        entry = wire.encode_membership(MembershipAnnouncement(f"x{core}", 1, invented))
+        machine.receive("bad", encode_packet(Kind.MESH_MEMB_ANN, [entry]), 1.0)
+    assert machine.stats.ignored == {"too many filters": 10}
+    assert len(machine._meshes.by_filter) == 1_000
+    machine.remove_neighbour("bad", 2.0)
+    assert not machine._meshes.by_filter
+
+
+def test_a_neighbour_that_sends_too_fast_is_not_heard_for_a_while() -> None:
+    machine = federator("bad", "good")
+    packet = core_ann(*[announcement("c")] * 5_000)
+    for _ in range(20):
+        machine.receive("bad", packet, 1.0)
+    assert machine.stats.ignored["too fast"] > 0
+    machine.receive("good", core_ann(announcement("good", distance=0, changes=whole("t"))), 1.0)
+    assert machine.core_of("t") == "good"
+    machine.receive("bad", core_ann(announcement("d", changes=whole("u"))), 5.0)
+    assert machine.core_of("u") == "d"
+
+
+def test_a_short_question_is_not_answered_with_the_long_list_again_and_again() -> None:
+    machine = federator("bad")
+    for number in range(2_000):
+        machine.subscribe(f"some/topic/{number}", 0.0)
+    machine.handle_timer(1.0)
+    machine.take_packets()
+    question = encode_packet(Kind.ASK, [wire.encode_question(Question(About.LIST, "5"))])
+    for _ in range(100):
+        machine.receive("bad", question, 1.0)
+    assert sum(len(payload) for _, payload in machine.take_packets()) < 60_000
+    assert machine.stats.ignored == {"asked too often": 99}
+
+
+def test_repairs_do_not_make_a_core_announce_all_the_time() -> None:
+    machine = federator("bad", "good")
+    machine.subscribe("t", 0.0)
+    before = machine.stats.announcements
+    for step in range(1_000):
+        now = 1.0 + step / 1_000
+        repair = wire.encode_repair(Repair("5", machine._own.sequence))
+        machine.receive("bad", encode_packet(Kind.REPAIR, [repair]), now)
+        if machine.deadline <= now:
+            machine.handle_timer(now)
+    assert machine.stats.announcements - before <= 1 / limits.EARLY_S + 1
+
+
+def test_a_forged_core_is_forgotten_and_the_true_one_heard_again() -> None:
+    """A member that lies can stand in another's way for as long as it lies, not longer."""
+    network = Network(grid(3, 3))
+    network.subscribe("2", "t")
+    network.run(1)
+    network.inject("4", "7", core_ann(announcement("2", 1 << 40, 2, changes=whole("x", version=1 << 40))))
+    network.run(30)
+    assert network.cores("t") == {"2"}
+    assert network.cores("x") == {None}
+    for publisher in network.nodes:
+        assert "2" in network.publish(publisher, "t")
+
+
+def test_the_federation_goes_on_beside_a_neighbour_that_does_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Node 8 of the grid, and a liar that is its neighbour: what it invents floods everyone, and fills tables
+    in which what was there before it, or is told by others, has its place."""
+    monkeypatch.setattr(limits, "MAX_CORES", 100)
+    monkeypatch.setattr(limits, "MAX_FILTERS", 1_000)
+    monkeypatch.setattr(limits, "MAX_MEMBERSHIPS", 1_000)
+    network = Network([*grid(3, 3), ("8", "liar")])
+    for node in ("2", "7"):
+        network.subscribe(node, "t")
+    network.run(2)
+    names = (f"x{number}" for number in count())
+    for _ in range(20):
+        cores = list(islice(names, 30))
+        invented = whole(*(f"{core}/{number}" for core in cores for number in range(20)))
+        for payload in (
+            b"\x02\x01" + announcement("7"),
+            b"\x01\x01\xff\xff",
+            core_ann(announcement("2", distance=0, sequence=1 << 50, changes=whole("u"))),
+            core_ann(announcement("liar", distance=5)),
+            core_ann(*(announcement(core, changes=whole(f"{core}/#")) for core in cores)),
+            core_ann(announcement("liar", int(network.now * 1_000), 0, changes=invented)),
+            encode_packet(
+                Kind.MESH_MEMB_ANN,
+                [wire.encode_membership(MembershipAnnouncement(core, 1, invented)) for core in cores],
+            ),
+        ):
+            network.inject("liar", "8", payload)
+        network.run(0.5)
+        for publisher in network.nodes:
+            assert {"2", "7"} <= set(network.publish(publisher, "t"))
+    ignored = network.nodes["8"].stats.ignored
+    assert ignored["version"] == ignored["malformed"] == 20
+    assert ignored["impossible distance"] == 40
+    assert ignored["too many cores"] > 0
+    assert ignored["too many filters"] > 0
+    for federator in network.nodes.values():
+        assert len(federator._cores.by_id) <= 100
+        assert len(federator._meshes.by_filter) <= 2_000
+    network.subscribe("0", "new")
+    network.run(1)
+    assert "0" in network.publish("6", "new")
+    network.cut("8", "liar")
+    network.run(20)
+    assert network.cores("t") - {None} == {"2"}
+    assert all(len(network.nodes[str(node)]._meshes.by_filter) == 2 for node in range(9))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32))
+def test_noise_from_one_neighbour_leaves_the_others_alone(seed: int) -> None:
+    """Packets of the protocol with random numbers and names, and damaged ones, between the true ones."""
+    random = Random(seed)
+    network = Network(grid(3, 3), seed=seed)
+    network.subscribe("2", "t")
+    network.subscribe("7", "t")
+    network.join("0", "8")
+    for _ in range(60):
+        network.run(random.uniform(0, 0.2))
+        core = random.choice(["x", "y", "8", "31"])
+        filters = random.sample(["u", "v/#", "w/+"], random.randint(0, 3))
+        version, since, size = (random.choice([0, 1, 2, 3, 1 << 40]) for _ in range(3))
+        changes = Changes(version, since, size, tuple(filters))
+        sequence = random.choice([0, 1, 2, 5, 1 << 33, 1 << 61])
+        entries = [
+            (Kind.CORE_ANN, announcement(core, sequence, random.choice([0, 1, 7]), changes=changes)),
+            (Kind.MESH_MEMB_ANN, wire.encode_membership(MembershipAnnouncement(core, sequence, changes))),
+            (Kind.REPAIR, wire.encode_repair(Repair(random.choice([core, "2"]), sequence))),
+            (
+                Kind.ASK,
+                wire.encode_question(Question(random.choice(list(About)), random.choice([core, "2"]))),
+            ),
+            (Kind.LIST, wire.encode_list(FilterList(core, sequence, True, True, 1, tuple(filters)))),
+        ]
+        kind, entry = random.choice(entries)
+        payload = bytearray(encode_packet(kind, [entry]))
+        if random.random() < 0.3:
+            payload[random.randrange(len(payload))] ^= 1 << random.randrange(8)
+        network.inject("8", "0", bytes(payload))
+    network.run(2)
+    for publisher in network.nodes:
+        assert {"2", "7"} <= set(network.publish(publisher, "t"))

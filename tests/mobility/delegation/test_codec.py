@@ -1,0 +1,196 @@
+"""Topics and payloads between the brokers: round trips, and nothing but CodecError for the rest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hedgerow.message import Message, MessageId, Properties
+from hedgerow.mobility.delegation import addresses, codec
+from hedgerow.mobility.delegation.addresses import CallbackError
+from hedgerow.mobility.delegation.codec import CodecError
+from hedgerow.mobility.delegation.publications import (
+    ACTIONS,
+    Body,
+    Event,
+    Filters,
+    GuestSubscription,
+    Header,
+    Hello,
+    Kind,
+    Nothing,
+    Registration,
+    Registrations,
+    Serving,
+    Unsubscription,
+)
+
+HEADER = Header(7, 5, 3, 12, 9, 8)
+
+names = st.one_of(
+    st.text(max_size=20).map(lambda client: addresses.of_client(client, "m1")),
+    st.sampled_from(["@m1", "192.0.2.7:1883", "[2001:db8::7]:8883"]),
+)
+levels = st.integers(0, 2)
+filters = st.sampled_from(["a", "a/+", "#", "field/1/#"])
+registrations = st.builds(
+    Registration, filters, st.dictionaries(names, levels, max_size=9).map(lambda found: tuple(found.items()))
+)
+numbers = st.integers(0, 2**32 - 1)
+messages = st.builds(
+    Message,
+    st.sampled_from(["a", "field/1"]),
+    st.binary(max_size=20),
+    levels,
+    st.booleans(),
+    st.sampled_from([Properties(), Properties(content_type="text/plain", user_property=(("a", "b"),))]),
+    st.builds(MessageId, st.sampled_from(["m1", "a/b"]), numbers, numbers),
+)
+pairs = st.dictionaries(names, levels, max_size=5).map(lambda found: tuple(found.items()))
+events = st.builds(
+    Event,
+    messages,
+    pairs,
+    st.lists(names, unique=True, max_size=5).map(tuple),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+guest_filters = filters | filters.map("$share/name/{}".format)
+lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
+BODIES: dict[Kind, st.SearchStrategy[Body]] = {
+    Kind.HELLO: st.builds(Hello, numbers, st.integers(0, 2**64 - 1)),
+    Kind.DELEGATE: lists,
+    Kind.RECOVERED: lists,
+    Kind.RECOVER: st.builds(Filters, st.lists(filters, max_size=5).map(tuple)),
+    Kind.UNSUBSCRIPTION_SINGLE: st.builds(Unsubscription, filters, names),
+    Kind.SERVING: st.builds(Serving, names, st.booleans()),
+    Kind.EVENT: events,
+    Kind.NOTIFY: events,
+    Kind.SUBSCRIPTION: st.builds(
+        GuestSubscription,
+        guest_filters,
+        names,
+        st.integers(0, 2),
+        st.booleans(),
+        st.booleans(),
+        st.none() | st.integers(1, 268_435_455),
+    ),
+    Kind.UNSUBSCRIPTION: st.builds(Unsubscription, guest_filters, names),
+}
+written = st.sampled_from(Kind).flatmap(
+    lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(Nothing())))
+)
+
+
+@given(written)
+def test_bytes_and_back(item: tuple[Kind, Body]) -> None:
+    kind, body = item
+    assert codec.decode(ACTIONS[kind], codec.encode(kind, HEADER, body)) == (kind, HEADER, body)
+
+
+@settings(max_examples=300)
+@given(written, st.data())
+def test_damaged_bytes_are_refused_or_something_else(item: tuple[Kind, Body], data: st.DataObject) -> None:
+    kind, body = item
+    payload = bytearray(codec.encode(kind, HEADER, body))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(payload)))
+    try:
+        codec.decode(ACTIONS[kind], bytes(payload[:cut]))
+    except CodecError:
+        return
+
+
+def test_a_long_list_of_callbacks() -> None:
+    """More than a text of MQTT holds."""
+    entries = tuple((addresses.of_client(f"client-{index:05}", "m1"), 1) for index in range(6_000))
+    body = Registrations((Registration("a", entries),))
+    assert codec.decode("delegate", codec.encode(Kind.DELEGATE, HEADER, body)) == (
+        Kind.DELEGATE,
+        HEADER,
+        body,
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("dit.upm.es/rmb1/delegate", ("dit.upm.es", "rmb1", "delegate")),
+        ("dit.upm.es/fbroker1/recover", ("dit.upm.es", "fbroker1", "recover")),
+        ("f/y/rmb1/delegate/unsubscription/single", ("f/y", "rmb1", "delegate/unsubscription/single")),
+        ("farm_x/rmb1/delegate/unsubscription/all", ("farm_x", "rmb1", "delegate/unsubscription/all")),
+        ("farm_x/rmb1/delegate/deactivate/all", ("farm_x", "rmb1", "delegate/deactivate/all")),
+        ("farm_x/rmb1/delegate/deactivate/no", ("farm_x", "rmb1", "delegate/deactivate/no")),
+    ],
+)  # fmt: skip
+def test_the_documents_topics(topic: str, expected: tuple[str, str, str]) -> None:
+    assert codec.split_topic(topic) == expected
+    domain, broker_id, action = expected
+    assert any(codec.topic_of(domain, broker_id, kind) == topic for kind in Kind if ACTIONS[kind] == action)
+
+
+@pytest.mark.parametrize("topic", ["", "delegate", "rmb1/delegate", "/rmb1/delegate", "a//delegate", "a/b/c"])
+def test_other_topics_are_none_of_ours(topic: str) -> None:
+    with pytest.raises(CodecError):
+        codec.split_topic(topic)
+
+
+def test_a_payload_of_another_action_is_refused() -> None:
+    payload = codec.encode(Kind.UNSUBSCRIPTION_ALL, HEADER, Nothing())
+    with pytest.raises(CodecError, match="UNSUBSCRIPTION_ALL on the topic of 'delegate'"):
+        codec.decode("delegate", payload)
+
+
+def test_a_filter_that_does_not_fit_its_list_is_refused() -> None:
+    first = Registrations((Registration("a", (("x@m1", 1),)),))
+    other = Registrations((Registration("a", (("y@m1", 1),)),))
+    payload = codec.encode(Kind.DELEGATE, HEADER, first)
+    mixed = payload.replace(b"{x@m1}", b"{y@m1}")
+    assert len(mixed) == len(payload)
+    assert mixed != codec.encode(Kind.DELEGATE, HEADER, other)
+    with pytest.raises(CodecError, match="differ"):
+        codec.decode("delegate", mixed)
+
+
+@pytest.mark.parametrize("topic_filter", ["$SYS/#", "$hedgerow/plan", "$share/g/t"])
+def test_a_brokers_own_topics_are_not_delegated(topic_filter: str) -> None:
+    payload = codec.encode(Kind.DELEGATE, HEADER, Registrations((Registration(topic_filter, ()),)))
+    with pytest.raises(CodecError, match="not for others"):
+        codec.decode("delegate", payload)
+
+
+@pytest.mark.parametrize("client_id", ["a", "", 'quo"te', "{brace}", "at@sign", "sl/ash", "ü", "per%cent"])
+def test_a_clients_callback(client_id: str) -> None:
+    callback = addresses.of_client(client_id, "m1")
+    assert addresses.validate(callback) == callback
+    assert addresses.owner_of(callback) == "m1"
+    assert (addresses.client_id_of(callback) or "") == client_id
+    assert addresses.decode_list(addresses.encode_list([callback, "@m2"])) == (callback, "@m2")
+
+
+def test_the_documents_list_of_callbacks() -> None:
+    assert addresses.encode_list(["192.0.2.7:1883", "b@m1"]) == '{192.0.2.7:1883"b@m1}'
+    assert addresses.decode_list("{}") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "a", "a@", "a@m/1", "a@m#", "%61@m1", "a b@m1", "192.0.2.7", "192.0.2.7:0", "192.0.2.7:65536",
+        "192.0.2.7:+1", "192.0.2.7:٣", "host:1883", "2001:db8::7:1883", "[192.0.2.7]:1883", "[::1:1883",
+        "1.2.3:1", 'a"b@m1', "{@m1", "@m1\n", "a" * 2_000 + "@m1",
+    ],
+)  # fmt: skip
+def test_what_is_no_callback(text: str) -> None:
+    with pytest.raises(CallbackError):
+        addresses.validate(text)
+
+
+@pytest.mark.parametrize("text", ["", "{", "}", "a@m1", "{a@m1", 'a@m1"b@m1', '{a@m1""b@m1}', "{{a@m1}}"])
+def test_what_is_no_list(text: str) -> None:
+    with pytest.raises(CallbackError):
+        addresses.decode_list(text)

@@ -1,0 +1,97 @@
+"""A stream: each publication once and in order, over any number of connections."""
+
+from __future__ import annotations
+
+from hedgerow.message import Message
+from hedgerow.mobility.delegation import codec
+from hedgerow.mobility.delegation.events import Stats
+from hedgerow.mobility.delegation.publications import Hello, Kind, Serving
+from hedgerow.mobility.delegation.stream import Stream
+
+
+def receive(stream: Stream, publications: list[Message]) -> list[str]:
+    """The callbacks in what is accepted: they tell which it was."""
+    accepted = []
+    for publication in publications:
+        _, _, action = codec.split_topic(publication.topic)
+        kind, header, body = codec.decode(action, publication.payload)
+        if isinstance(body, Hello):
+            if stream.receive_hello(header, body, 0.0):
+                stream.begin_anew()
+        elif stream.accept(kind, header):
+            stream.acknowledged(header)
+            if isinstance(body, Serving):
+                accepted.append(body.callback)
+    return accepted
+
+
+def connect(first: Stream, second: Stream) -> list[str]:
+    """What the second accepts of what was missing."""
+    first.link_up()
+    second.link_up()
+    hello, other = first.take_publications(), second.take_publications()
+    receive(first, other)
+    return receive(second, hello + first.take_publications())
+
+
+def put(stream: Stream, callback: str) -> None:
+    stream.put(Kind.SERVING, Serving(callback, True), 0.0)
+
+
+def test_what_a_cut_link_lost_is_sent_again() -> None:
+    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    connect(first, second)
+    for callback in ("1@a", "2@a", "3@a"):
+        put(first, callback)
+    assert receive(second, first.take_publications()[:1]) == ["1@a"]
+    assert connect(first, second) == ["2@a", "3@a"]
+    receive(first, second.take_publications())
+    assert not first.records
+
+
+def test_what_a_gap_follows_is_not_taken() -> None:
+    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    connect(first, second)
+    put(first, "1@a")
+    put(first, "2@a")
+    sent = first.take_publications()
+    assert receive(second, sent[1:]) == []
+    assert receive(second, sent + sent) == ["1@a", "2@a"]
+
+
+def test_what_was_written_for_a_forgotten_stream_does_not_count_in_the_next() -> None:
+    """Its number may be the very next one there."""
+    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    connect(first, second)
+    put(first, "old@a")
+    late = first.take_publications()
+    second = Stream("d", "b", 2, Stats())
+    connect(first, second)
+    put(first, "new@a")
+    assert receive(second, late + first.take_publications()) == ["new@a"]
+
+
+def test_nothing_is_acknowledged_before_what_was_written_for_it_is_here() -> None:
+    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    connect(first, second)
+    put(first, "question@a")
+    receive(second, first.take_publications())
+    put(second, "answer@b")
+    second.take_publications()  # Lost.
+    first.link_up()
+    second.link_up()
+    receive(first, second.take_publications())  # HELLO, which says that the question was received.
+    assert [record.number for record in first.records] == [1]
+    receive(second, first.take_publications())
+    assert receive(first, second.take_publications()) == ["answer@b"]
+    assert not first.records
+
+
+def test_an_old_hello_is_ignored() -> None:
+    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    first.link_up()
+    old = first.take_publications()
+    connect(first, second)
+    second.link_up()
+    receive(second, old)
+    assert not second.is_open

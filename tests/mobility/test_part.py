@@ -1,0 +1,234 @@
+"""Mobile and fixed brokers of this process, over real sockets: how links come to be, move and end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hedgerow.errors import ConfigError
+from hedgerow.mobility import part as shell
+from hedgerow.mobility.config import MobilityConfig
+from hedgerow.mobility.links import UNLISTED
+from hedgerow.mobility.mobile import MobileNode
+from hedgerow.mobility.settings import MobileSettings
+from hedgerow.node.broker_urls import BrokerUrl
+from hedgerow.node.config import Tls
+from hedgerow.node.dialling import dial
+from hedgerow.node.http import Request
+from hedgerow.node.lookups import Lookups
+from hedgerow.node.metrics import metrics
+from hedgerow.node.passwords import set_password
+from hedgerow.node.server import Server
+from hedgerow.node.values import Address
+from tests.node.certificates import Authority
+from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.waiting import PATIENCE_S, until
+
+FIXED = MobilityConfig(role="fixed", domain="farm")
+EVERYWHERE = (Address("0.0.0.0", 0),)
+
+
+def url_of(server: Server, scheme: str = "mqtt", **more: Any) -> BrokerUrl:
+    return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts", **more)
+
+
+def supported_by(*servers: Server, **more: Any) -> MobilityConfig:
+    return MobilityConfig(role="mobile", domain="farm", fixed=tuple(map(url_of, servers)), **more)
+
+
+async def linked(mobile: Server, fixed_id: str) -> None:
+    def is_linked() -> bool:
+        assert mobile.mobility is not None
+        assert isinstance(mobile.mobility.node, MobileNode)
+        current = mobile.mobility.node.machine.current
+        return current is not None and current.fixed_id == fixed_id and current.stream.is_open
+
+    await until(is_linked, f"a link to {fixed_id}")
+
+
+async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        away = BrokerUrl("127.0.0.1", nobody.getsockname()[1])
+        async with running(id="tower", mobility=FIXED) as tower:
+            mobility = MobilityConfig(role="mobile", domain="farm", fixed=(away, url_of(tower)))
+            async with running(id="tractor", mobility=mobility) as tractor:
+                await linked(tractor, "tower")
+                assert f"no link to the fixed broker at {away}: connection refused" in caplog.text
+                assert tractor.broker.supporter == f"127.0.0.1:{port_of(tower)}"
+                assert tractor.broker.speaks_renewals
+                assert tower.broker.speaks_renewals
+            await until(lambda: not tower.broker.connections, "the end of the link")
+
+
+async def test_the_link_comes_back_when_the_fixed_broker_does() -> None:
+    async with running(id="tower", mobility=FIXED) as tower:
+        at = (Address("127.0.0.1", port_of(tower)),)
+        mobility = supported_by(tower)
+        async with running(id="tractor", mobility=mobility) as tractor:
+            await linked(tractor, "tower")
+            await tower.stop()
+            async with running(id="tower", mobility=FIXED, mqtt=at):
+                await linked(tractor, "tower")
+
+
+@pytest.mark.parametrize(
+    ("listens", "told", "where"),
+    [
+        (LOOPBACK, "", "127.0.0.1:{port}"),
+        (EVERYWHERE, "", "127.0.0.1:{port}"),
+        (EVERYWHERE, "farm.example:1883", "farm.example:1883"),
+        ((), "", "no address"),
+    ],
+    ids=["one address", "everywhere", "as told", "nowhere"],
+)
+async def test_the_fixed_broker_is_told_where_clients_reach_the_mobile_one(
+    listens: tuple[Address, ...], told: str, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with running(id="tower", mobility=FIXED) as tower:
+        mobility = supported_by(tower, settings=MobileSettings((), address=told))
+        async with running(id="tractor", mobility=mobility, mqtt=listens) as tractor:
+            await linked(tractor, "tower")
+            where = where.format(port=port_of(tractor) if listens else 0)
+            assert f"tractor, whose clients are at {where}, is linked" in caplog.text
+
+
+async def test_the_file_of_fixed_brokers_is_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed = tmp_path / "fixed"
+    async with running(id="a", mobility=FIXED) as a, running(id="b", mobility=FIXED) as b:
+        listed.write_text(f"{url_of(a)}\n")
+        mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
+        async with running(id="tractor", mobility=mobility) as tractor:
+            await linked(tractor, "a")
+            listed.write_text(f"# a is left\n{url_of(b)}\n")
+            tractor.reload()
+            await linked(tractor, "b")
+            await until(lambda: not a.broker.connections, "a to be left")
+            listed.write_text("ws://nowhere\n")
+            tractor.reload()
+            assert "nothing reloaded: " in caplog.text
+            await linked(tractor, "b")
+
+
+async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might be answered at any time, even when it is listed again: then there were two links to it."""
+    hanging, ended = asyncio.Event(), asyncio.Event()
+
+    async def dial_or_hang(lookups: Lookups, host: str, open_to: Callable[[str], Awaitable[None]]) -> None:
+        if host != "far.example":
+            await dial(lookups, host, open_to)
+            return
+        hanging.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(shell, "dial", dial_or_hang)
+    listed = tmp_path / "fixed"
+    listed.write_text("mqtt://far.example\n")
+    mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
+    async with (
+        running(id="tower", mobility=FIXED) as tower,
+        running(id="tractor", mobility=mobility) as tractor,
+    ):
+        await until(hanging.is_set, "an attempt that hangs")
+        listed.write_text(f"{url_of(tower)}\n")
+        tractor.reload()
+        await linked(tractor, "tower")
+        assert ended.is_set()
+        assert f"no link to the fixed broker at mqtt://far.example:1883: {UNLISTED}" in caplog.text
+
+
+async def test_user_and_password_are_those_of_the_url(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    passwords = tmp_path / "passwords"
+    set_password(passwords, "mob", b"secret", create=True, iterations=1_000)
+    async with running(id="tower", mobility=FIXED, passwords=passwords, anonymous=False) as tower:
+        async with running(id="stranger", mobility=supported_by(tower)):
+            await until(
+                lambda: f"no link to the fixed broker at {url_of(tower)}: " in caplog.text, "a refusal"
+            )
+        known = url_of(tower, username="mob", password="secret")
+        mobility = MobilityConfig(role="mobile", domain="farm", fixed=(known,))
+        async with running(id="tractor", mobility=mobility) as tractor:
+            await linked(tractor, "tower")
+        assert "secret" not in caplog.text
+
+
+async def test_only_those_who_may_are_supported(caplog: pytest.LogCaptureFixture) -> None:
+    choosy = MobilityConfig(role="fixed", domain="farm", allow=frozenset({"tractor"}))
+    async with running(id="tower", mobility=choosy) as tower, running(id="plain") as plain:
+        async with running(id="drone", mobility=supported_by(tower)):
+            await until(lambda: "no right to delegate" in caplog.text, "the refusal")
+        async with running(id="drone", mobility=supported_by(plain)):
+            refusal = f"no link to the fixed broker at {url_of(plain)}: "
+            await until(lambda: refusal in caplog.text, "the refusal of who is no fixed broker")
+        async with running(id="tractor", mobility=supported_by(tower)) as tractor:
+            await linked(tractor, "tower")
+
+
+async def test_over_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority(tmp_path)
+    tls = Tls(*authority.issue("tower"))
+    async with running(id="tower", mqtts=LOOPBACK, tls=tls, mobility=FIXED) as tower:
+        url = url_of(tower, "mqtts")
+        distrusting = MobilityConfig(role="mobile", domain="farm", fixed=(url,))
+        async with running(id="tractor", mobility=distrusting):
+            untrusted = f"no link to the fixed broker at {url}: the server's certificate is not trusted"
+            await until(lambda: untrusted in caplog.text, "the distrust")
+        trusting = MobilityConfig(role="mobile", domain="farm", fixed=(url,), cafile=authority.certificate)
+        async with running(id="tractor", mobility=trusting) as tractor:
+            await linked(tractor, "tower")
+
+
+async def test_clients_are_sent_to_the_relay_and_pass_through_it() -> None:
+    async with running(id="tower", mobility=FIXED) as tower:
+        mobility = supported_by(tower, relay=Address("127.0.0.1", 0))
+        async with running(id="tractor", mobility=mobility) as tractor:
+            await linked(tractor, "tower")
+            assert tractor.mobility is not None
+            relay = tractor.mobility.relay
+            assert relay is not None
+            assert tractor.broker.supporter == relay.address
+            async with connected(int(relay.address.rpartition(":")[2]), "guest"):
+                assert "guest" in tower.broker.sessions
+                assert "guest" not in tractor.broker.sessions
+                seen = metrics(tractor)(Request("GET", "/metrics", {})).body.decode()
+                assert "hedgerow_mobility_relayed_connections 1.0" in seen
+                assert "hedgerow_mobility_delegated_filters 0.0" in seen
+                assert "hedgerow_mobility_refused_total 0.0" in seen
+                async with asyncio.timeout(PATIENCE_S):
+                    await tractor.stop()
+                assert not tractor.open_sockets
+
+
+async def test_it_stops_while_it_dials() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)  # The kernel answers, and nobody says CONNACK.
+        url = BrokerUrl("127.0.0.1", silent.getsockname()[1])
+        mobility = MobilityConfig(role="mobile", domain="farm", fixed=(url,))
+        async with running(id="tractor", mobility=mobility) as tractor:
+            await until(lambda: tractor.open_sockets == 1, "the link to be opened")
+        assert not tractor.open_sockets
+
+
+async def test_a_relay_that_cannot_listen_leaves_nothing_behind() -> None:
+    async with running() as taken:
+        at = Address("127.0.0.1", port_of(taken))
+        mobility = supported_by(taken, relay=at)
+        with pytest.raises(ConfigError, match="relay: cannot listen on .* the port is in use"):
+            async with running(id="tractor", mobility=mobility):
+                pass

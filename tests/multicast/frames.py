@@ -1,0 +1,148 @@
+"""Whole frames for tests: written from values, read back by kind, and hypothesis strategies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.packets import MQTT_5, PUBLISH
+from hedgerow.multicast import frame
+from hedgerow.multicast.frame import Challenge, Gone, Header, Hello, Interest, Kind, Repair
+from hedgerow.multicast.groups import topic_crc
+from tests.mqtt.strategies import property_sets
+
+SENDER = bytes.fromhex("0102030405060708")
+ORIGIN = SENDER.hex()
+
+
+class Frame(NamedTuple):
+    header: Header
+    topic: str | None
+    body: Any
+
+
+_PARSERS: dict[Kind, Callable[[bytes], Any]] = {
+    Kind.HEARTBEAT: frame.parse_heartbeat,
+    Kind.REPAIR: frame.parse_repair,
+    Kind.GONE: frame.parse_gone,
+    Kind.TOPICS: lambda body: frame.parse_names(body, are_filters=False),
+    Kind.INTEREST: frame.parse_interest,
+    Kind.PRESENCE: bytes,
+    Kind.HELLO: frame.parse_hello,
+    Kind.WELCOME: frame.parse_welcome,
+    Kind.CHALLENGE: frame.parse_challenge,
+    Kind.PROOF: frame.parse_challenge,
+    Kind.LEAVE: bytes,
+}
+
+PACKERS: dict[Kind, Callable[[Any], bytes]] = {
+    Kind.HEARTBEAT: frame.pack_heartbeat,
+    Kind.REPAIR: frame.pack_repair,
+    Kind.GONE: frame.pack_gone,
+    Kind.TOPICS: frame.pack_names,
+    Kind.INTEREST: frame.pack_interest,
+    Kind.PRESENCE: bytes,
+    Kind.HELLO: frame.pack_hello,
+    Kind.WELCOME: bytes,
+    Kind.CHALLENGE: frame.pack_challenge,
+    Kind.PROOF: frame.pack_challenge,
+    Kind.LEAVE: bytes,
+}
+
+
+def read(data: bytes, topic: str = "t") -> Frame:
+    """A frame in clear. `topic` is that of the group, for frames that do not say theirs."""
+    header = frame.parse_header(data)
+    rest = data[frame.HEADER_BYTES :]
+    said = None
+    if header.flags & frame.TOPIC:
+        said, rest = frame.parse_topic(rest)
+    return Frame(header, said, _read_body(header, said or topic, rest))
+
+
+def _read_body(header: Header, topic: str, body: bytes) -> Any:
+    if header.kind != Kind.DATA:
+        return _PARSERS[Kind(header.kind)](body)
+    if header.flags & frame.AGE:
+        _, body = frame.parse_age(body)
+    if header.flags & frame.FRAGMENT:
+        return frame.parse_fragment(body)
+    if header.flags & frame.BATCH:
+        return frame.parse_batch(body)
+    message_id = MessageId(header.sender.hex(), 0, header.message_sequence)
+    return frame.parse_content(topic, header.flags, message_id, body)
+
+
+def write(
+    kind: int,
+    body: bytes = b"",
+    *,
+    topic: str = "t",
+    flags: int = 0,
+    sender: bytes = SENDER,
+    stream_sequence: int = 0,
+    message_sequence: int = 0,
+    crc: int | None = None,
+) -> bytes:
+    """A frame in clear; the topic is in it if `flags` say so."""
+    header = frame.pack_header(
+        kind, flags, topic_crc(topic) if crc is None else crc, sender, stream_sequence, message_sequence
+    )
+    return header + (frame.pack_topic(topic) if flags & frame.TOPIC else b"") + body
+
+
+def write_message(message: Message, published_at: float | None = None, **header: Any) -> bytes:
+    flags, content = frame.pack_content(message, ORIGIN, published_at)
+    header["flags"] = header.get("flags", 0) | flags
+    return write(Kind.DATA, content, topic=message.topic, **header)
+
+
+_texts = st.text(st.characters(codec="utf-8", exclude_characters="\0+#"), min_size=1, max_size=20)
+names = _texts
+filters = st.one_of(_texts, st.just("#"), st.just("+"), _texts.map(lambda text: f"+/{text}/#"))
+eights = st.binary(min_size=8, max_size=8)
+u64 = st.integers(0, 2**64 - 1)
+sequences = st.integers(0, frame.MAX_SEQUENCE)
+origins = _texts.filter(lambda text: len(text.encode()) <= frame.MAX_ORIGIN_BYTES)
+
+message_properties = property_sets(PUBLISH, MQTT_5).map(
+    lambda found: {
+        name: value for name, value in found.items() if name not in ("topic_alias", "subscription_identifier")
+    }
+)
+messages = st.builds(
+    Message,
+    names,
+    st.binary(max_size=200),
+    st.integers(0, 2),
+    st.booleans(),
+    message_properties,
+    st.builds(MessageId, origins, sequences, sequences),
+)
+times = st.none() | st.integers(0, frame.MAX_MICROSECONDS).map(lambda microseconds: microseconds / 1e6)
+
+bodies: dict[Kind, st.SearchStrategy[Any]] = {
+    Kind.HEARTBEAT: u64,
+    Kind.REPAIR: st.builds(
+        Repair,
+        eights,
+        st.integers(0, frame.ANY_AGE),
+        st.lists(
+            st.tuples(st.integers(1, 2**64 - 1), st.integers(1, 65_535)),
+            min_size=1,
+            max_size=frame.MAX_RANGES,
+        ),
+    ),
+    Kind.GONE: st.builds(Gone, eights, u64),
+    Kind.TOPICS: st.lists(names, max_size=5),
+    Kind.INTEREST: st.builds(Interest, st.booleans(), st.lists(filters, max_size=5)),
+    Kind.PRESENCE: st.just(b""),
+    Kind.HELLO: st.builds(Hello, eights, st.booleans(), st.lists(filters, max_size=5)),
+    Kind.WELCOME: eights,
+    Kind.CHALLENGE: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
+    Kind.PROOF: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
+    Kind.LEAVE: st.just(b""),
+}

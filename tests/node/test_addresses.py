@@ -1,0 +1,46 @@
+"""What is of this machine, and where others reach it."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import ip_address
+
+import ifaddr
+import pytest
+
+from hedgerow.node.addresses import is_of_this_machine, own_addresses, reached_addresses
+
+
+@pytest.mark.parametrize(("host", "is_ours"), [("127.0.0.53", True), ("::1", True), ("192.0.2.1", False)])
+def test_which_addresses_are_of_this_machine(host: str, is_ours: bool) -> None:
+    assert is_of_this_machine(host) is is_ours
+
+
+def test_those_of_interfaces_are() -> None:
+    for address in own_addresses(4):
+        assert is_of_this_machine(str(address))
+
+
+@pytest.mark.parametrize("name", ["localhost", "barn.example", "x" * 64, ""])
+def test_no_name_server_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody would wait for its answer."""
+    asked: list[int] = []
+    find = socket.getaddrinfo
+
+    def look_up(host: str, port: int, **options: int) -> object:
+        asked.append(options["flags"])
+        return find(host, port, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert not is_of_this_machine(name)
+    assert all(flags & socket.AI_NUMERICHOST for flags in asked)
+
+
+def test_where_a_listener_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [ifaddr.IP(text, 8, "eth0") for text in ("127.0.0.1", "192.0.2.7", "169.254.1.1")]
+    addresses += [ifaddr.IP((text, 0, 2), 64, "eth0") for text in ("::1", "2001:db8::7", "fe80::7")]
+    monkeypatch.setattr(ifaddr, "get_adapters", lambda: [ifaddr.Adapter("eth0", "eth0", addresses)])
+    assert reached_addresses("192.0.2.9") == [ip_address("192.0.2.9")]
+    assert list(map(str, reached_addresses("0.0.0.0"))) == ["127.0.0.1", "192.0.2.7", "169.254.1.1"]
+    assert list(map(str, reached_addresses("::"))) == ["::1", "2001:db8::7"]
+    assert reached_addresses("fe80::7") == []

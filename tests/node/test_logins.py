@@ -1,0 +1,107 @@
+"""Logins wait in turn, address by address."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from hedgerow.node import logins
+from hedgerow.node.logins import Logins
+from tests.waiting import until
+
+
+class SlowPasswords:
+    """Verifies only when told to, and notes in which order it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may_answer = threading.Event()
+
+    def verify(self, username: str, password: bytes | None) -> bool:
+        self.asked.append(username)
+        assert self.may_answer.wait(10)
+        return password == b"right"
+
+
+class Recorder:
+    """The part of a server that `Logins` needs."""
+
+    def __init__(self) -> None:
+        self.finished: list[tuple[str, bool]] = []
+        self.broker = SimpleNamespace(finish_login=self._finish_login)
+
+    def _finish_login(self, login: Any, accepted: bool, now: float) -> None:
+        self.finished.append((login.username, accepted))
+
+    def clock(self) -> float:
+        return 0.0
+
+    def flush(self) -> None:
+        pass
+
+
+def login(address: str, username: str, password: bytes = b"right", link: object = True) -> Any:
+    connection = SimpleNamespace(address=address, link=link)
+    return SimpleNamespace(connection=connection, username=username, password=password)
+
+
+async def test_a_flood_from_one_address_delays_no_other() -> None:
+    server, passwords = Recorder(), SlowPasswords()
+    waiting = Logins(server, passwords)  # type: ignore[arg-type]
+    try:
+        for n in range(50):
+            waiting.add(login("192.0.2.66", f"flood-{n}", b"wrong"))
+        waiting.add(login("192.0.2.1", "ada"))
+        passwords.may_answer.set()
+        await until(lambda: len(server.finished) == 51, "every login to finish")
+    finally:
+        waiting.close()
+    assert passwords.asked.index("ada") <= logins.WORKERS + 1
+    assert ("ada", True) in server.finished
+    assert ("flood-49", False) in server.finished
+
+
+async def test_who_has_hung_up_costs_no_check() -> None:
+    server, passwords = Recorder(), SlowPasswords()
+    passwords.may_answer.set()
+    waiting = Logins(server, passwords)  # type: ignore[arg-type]
+    try:
+        waiting.add(login("192.0.2.1", "gone", link=None))
+        waiting.add(login("192.0.2.1", "here"))
+        await until(lambda: bool(server.finished), "the login to finish")
+    finally:
+        waiting.close()
+    assert passwords.asked == ["here"]
+
+
+async def test_a_reload_during_a_check_has_it_repeated() -> None:
+    server, old, new = Recorder(), SlowPasswords(), SlowPasswords()
+    waiting = Logins(server, old)  # type: ignore[arg-type]
+    try:
+        waiting.add(login("192.0.2.1", "ada"))
+        await until(lambda: bool(old.asked), "the check to begin")
+        waiting.passwords = new  # type: ignore[assignment]
+        old.may_answer.set()
+        await until(lambda: bool(new.asked), "the second check")
+        assert not server.finished
+        new.may_answer.set()
+        await until(lambda: bool(server.finished), "the login to finish")
+    finally:
+        waiting.close()
+    assert server.finished == [("ada", True)]
+
+
+async def test_closing_leaves_no_thread() -> None:
+    server, passwords = Recorder(), SlowPasswords()
+    waiting = Logins(server, passwords)  # type: ignore[arg-type]
+    for n in range(10):
+        waiting.add(login("192.0.2.1", str(n)))
+    waiting.close()
+    passwords.may_answer.set()
+    await asyncio.sleep(0)
+    await until(
+        lambda: not any(thread.name.startswith("hedgerow-login") for thread in threading.enumerate()),
+        "the threads to end",
+    )

@@ -1,0 +1,600 @@
+"""The store's promises: what is committed survives, what is refused is untouched, one node at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from hedgerow.broker.changes import Changes, SessionRecord
+from hedgerow.errors import StoreError
+from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import MQTT_5
+from hedgerow.node.store import APPLICATION_ID, FILE_NAME, FORMAT, LOCK_NAME, Store
+
+WINDOW = 40  # Batches whose messages are kept: batch n removes the message of batch n - WINDOW.
+PAYLOAD_BYTES = 500
+
+
+def batch(number: int) -> Changes:
+    """One message to the one session, and the end of an old one, so that rows come and go."""
+    changes = Changes(sessions={1: SessionRecord(1, "barn", None, MQTT_5, 60.0, None)})
+    message = Message("field", number.to_bytes(4) * (PAYLOAD_BYTES // 4), 1, id=MessageId("node", 1, number))
+    changes.messages[number] = message
+    changes.deliveries[1, number] = Delivery(message, 1, key=number)
+    if number > WINDOW:
+        changes.messages[number - WINDOW] = None
+        changes.deliveries[1, number - WINDOW] = None
+    return changes
+
+
+def commit(store: Store, *numbers: int) -> None:
+    for number in numbers:
+        store.write(batch(number))
+        store.commit()
+
+
+def last_batch(directory: Path) -> int:
+    """The number of the last batch stored, after checking that all before it are there and whole."""
+    with closing(Store.open(directory)) as store:
+        snapshot = store.load()
+    keys = sorted(snapshot.messages)
+    last = keys[-1] if keys else 0
+    assert keys == list(range(max(1, last - WINDOW + 1), last + 1))
+    assert [delivery.key for _, delivery in snapshot.deliveries] == keys
+    for key, message in snapshot.messages.items():
+        assert message == batch(key).messages[key]
+    return last
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """Everything in the directory but the lock and SQLite's index of the log, which holds no data."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in directory.iterdir()
+        if path.stat().st_size and path.name not in (LOCK_NAME, f"{FILE_NAME}-shm")
+    }
+
+
+def copy_of_running(directory: Path, copy: Path) -> None:
+    """The files as a power cut would leave them now: the log is not checkpointed."""
+    copy.mkdir()
+    for suffix in "", "-wal":
+        # Another process reads: in ours, closing the file would drop SQLite's lock on it.
+        subprocess.run(["cp", f"{directory / FILE_NAME}{suffix}", copy], check=True)
+
+
+# A child finds what we find, installed or not.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def run_python(source: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *map(str, arguments)],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+# Identity
+
+
+def test_the_epoch_grows_by_one_with_each_opening(tmp_path: Path) -> None:
+    epochs = []
+    for _ in range(3):
+        with closing(Store.open(tmp_path)) as store:
+            epochs.append(store.epoch)
+    assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
+
+
+def test_a_new_store_does_not_repeat_the_epochs_of_a_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
+    with closing(Store.open(tmp_path / "lost")) as store:
+        lost = store.epoch
+    monkeypatch.setattr("time.time", lambda: 1_700_000_600.0)
+    with closing(Store.open(tmp_path / "new")) as store:
+        assert store.epoch > lost
+
+
+def test_the_first_node_id_is_kept_until_the_user_chooses_another(tmp_path: Path) -> None:
+    calls = [("first", None), ("second", None), ("third", "barn"), ("fourth", None), ("fifth", "shed")]
+    ids = []
+    for default, chosen in calls:
+        with closing(Store.open(tmp_path)) as store:
+            ids.append(store.node_id(default, chosen))
+    assert ids == ["first", "first", "barn", "barn", "shed"]
+
+
+# One node at a time
+
+
+def test_a_second_opener_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    with (
+        closing(Store.open(tmp_path)) as store,
+        pytest.raises(StoreError, match=rf"in use by another process \(pid {os.getpid()}\)"),
+    ):
+        Store.open(tmp_path)
+    with closing(Store.open(tmp_path)) as again:
+        assert again.epoch == store.epoch + 1
+
+
+def test_another_process_is_refused_until_the_holder_is_killed(tmp_path: Path) -> None:
+    source = (
+        "import sys, pathlib; from hedgerow.node.store import Store\n"
+        "store = Store.open(pathlib.Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+    )
+    with run_python(source, tmp_path) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match=rf"pid {holder.pid}"):
+            Store.open(tmp_path)
+        holder.kill()
+    Store.open(tmp_path).close()
+
+
+def test_other_programs_stay_out_while_the_store_is_open(tmp_path: Path) -> None:
+    source = (
+        "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1], 0)\n"
+        "try: connection.execute('DELETE FROM messages')\n"
+        "except sqlite3.OperationalError as error: print(error)"
+    )
+    with closing(Store.open(tmp_path)) as store:
+        commit(store, 1)
+        with run_python(source, tmp_path / FILE_NAME) as intruder:
+            assert intruder.communicate()[0] == "database is locked\n"
+
+
+def test_a_file_that_another_program_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hedgerow.node.store._BUSY_TIMEOUT_S", 0.0)
+    Store.open(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="in use by another process"):
+            Store.open(tmp_path)
+        other.execute("ROLLBACK")
+    Store.open(tmp_path).close()
+
+
+# What cannot be used is refused, and left as it is
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """The directory of a store with rows on many pages."""
+    directory = tmp_path / "data"
+    with closing(Store.open(directory)) as store:
+        commit(store, *range(1, WINDOW + 1))
+    return directory
+
+
+def assert_refused(directory: Path, reason: str) -> None:
+    before = digests(directory)
+    with pytest.raises(StoreError, match=reason) as refusal:
+        Store.open(directory)
+    assert str(directory / FILE_NAME) in str(refusal.value)
+    assert digests(directory) == before
+    with pytest.raises(StoreError, match=reason):
+        Store.open(directory)  # The lock was given back, and the answer is the same.
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a database", os.urandom(20_000)], ids=["empty", "text", "noise"]
+)
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    assert_refused(tmp_path, "is not a Hedgerow store")
+    assert (tmp_path / FILE_NAME).read_bytes() == content
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_the_database_of_another_program_is_refused(tmp_path: Path, journal_mode: str) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode = {journal_mode}")
+        other.execute("CREATE TABLE photos (id)")
+    assert_refused(tmp_path, "is not a Hedgerow store")
+
+
+def test_a_newer_format_is_refused(filled: Path) -> None:
+    with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as newer:
+        newer.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    assert_refused(filled, f"has format {FORMAT + 1}, written by a newer Hedgerow")
+
+
+def test_a_newer_format_that_stands_only_in_the_log_is_refused(filled: Path, tmp_path: Path) -> None:
+    """Closing a refused file must not move its log into it."""
+    with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as newer:
+        newer.execute(f"PRAGMA user_version = {FORMAT + 1}")
+        copy_of_running(filled, tmp_path / "copy")
+    assert f"{FILE_NAME}-wal" in digests(tmp_path / "copy")
+    assert_refused(tmp_path / "copy", "written by a newer Hedgerow")
+
+
+@pytest.fixture
+def older(filled: Path) -> Path:
+    """The same store as format 2, which had no bridges, no duplicate log and no times of what waits."""
+    with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE bridges")
+        connection.execute("DROP TABLE seen")
+        connection.execute("ALTER TABLE messages DROP COLUMN published_at")
+        connection.execute("PRAGMA user_version = 2")
+    return filled
+
+
+def test_an_older_format_is_taken_up_with_all_that_it_holds(older: Path) -> None:
+    assert last_batch(older) == WINDOW
+    with closing(Store.open(older)) as store:
+        assert store.load().bridges == {}
+        pages = {("barn", 1, 0): bytearray(b"\x01" * 256), ("barn", 1, 1): bytearray(b"\x02" * 256)}
+        store.write(Changes(bridges={"north": "connection north"}, seen=dict(pages)))
+        store.commit()
+        store.write(Changes(seen={("barn", 1, 1): None}))
+        store.commit()
+    with closing(Store.open(older)) as store:
+        loaded = store.load()
+        assert loaded.bridges == {"north": "connection north"}
+        assert loaded.seen == [(("barn", 1, 0), b"\x01" * 256)]
+    with closing(sqlite3.connect(older / FILE_NAME)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+
+
+def test_what_belongs_to_nothing_in_an_older_format_is_removed(older: Path) -> None:
+    with closing(sqlite3.connect(older / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM deliveries WHERE message_key <= 3")
+    with closing(Store.open(older)) as store:
+        assert min(store.load().messages) == 4
+    with closing(sqlite3.connect(older / FILE_NAME)) as connection:
+        assert connection.execute("SELECT min(key) FROM messages").fetchone() == (4,)
+
+
+def test_a_damaged_file_of_an_older_format_is_left_as_it_is(older: Path) -> None:
+    overwrite(older / FILE_NAME, 2 * 4096, b"\xff" * 4096)
+    assert_refused(older, "is damaged")
+
+
+def test_a_format_of_our_own_that_never_was_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    assert_refused(tmp_path, "is damaged")
+
+
+@pytest.mark.parametrize("page", range(1, 11))
+def test_a_damaged_page_is_refused(filled: Path, page: int) -> None:
+    """The pages after the schema are the roots of the tables."""
+    overwrite(filled / FILE_NAME, page * 4096, b"\xff" * 4096)
+    assert_refused(filled, "is damaged")
+
+
+def test_a_truncated_file_is_refused(filled: Path) -> None:
+    os.truncate(filled / FILE_NAME, 5 * 4096)
+    assert_refused(filled, "is damaged")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE messages SET properties = x'ff' WHERE key = 7",
+        "UPDATE messages SET topic = CAST(x'ff' AS TEXT) WHERE key = 7",
+        "UPDATE deliveries SET flags = 255 WHERE message_key = 7",
+        "UPDATE deliveries SET subscription_identifiers = x'01' WHERE message_key = 7",
+        "DELETE FROM node",
+        "DROP TABLE received",
+        "DROP TABLE bridges",
+    ],
+)
+def test_rows_that_cannot_be_understood_are_refused(filled: Path, statement: str) -> None:
+    with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute(statement)
+    assert_refused(filled, "is damaged")
+
+
+def test_no_damage_causes_anything_but_a_refusal(filled: Path, tmp_path: Path) -> None:
+    """Noise inside a payload goes unseen, since SQLite keeps no checksums; but nothing else escapes."""
+    seed = random.randrange(2**32)
+    generator = random.Random(seed)
+    size = (filled / FILE_NAME).stat().st_size
+    for attempt in range(60):
+        copy = tmp_path / f"copy-{attempt}"
+        shutil.copytree(filled, copy)
+        for _ in range(generator.randint(1, 20)):
+            overwrite(
+                copy / FILE_NAME, generator.randrange(size), generator.randbytes(generator.randint(1, 9))
+            )
+        before = digests(copy)
+        try:
+            Store.open(copy).close()
+        except StoreError:
+            assert digests(copy) == before, f"seed {seed}, attempt {attempt}"
+
+
+def test_a_log_without_its_file_is_refused(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "data")) as store:
+        commit(store, 1)
+        copy_of_running(tmp_path / "data", tmp_path / "copy")
+    (tmp_path / "copy" / FILE_NAME).unlink()
+    assert_refused(tmp_path / "copy", "is missing, but its log")
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for directory in tmp_path / "file", tmp_path / "file" / "data":
+        with pytest.raises(StoreError, match=r"cannot use .* as the data directory"):
+            Store.open(directory)
+
+
+def test_an_old_sqlite_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    with pytest.raises(StoreError, match=r"needs SQLite 3\.37"):
+        Store.open(tmp_path)
+
+
+# Making a store
+
+
+def test_a_making_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / f"{FILE_NAME}.new").write_bytes(b"half")
+    (tmp_path / f"{FILE_NAME}.new-journal").write_bytes(b"half")
+    Store.open(tmp_path).close()
+    assert not list(tmp_path.glob("*.new*"))
+    assert last_batch(tmp_path) == 0
+
+
+def test_the_directory_may_have_any_name_and_is_for_the_owner_only(tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "100% #1? ä"
+    with closing(Store.open(directory)) as store:
+        commit(store, 1)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {FILE_NAME, f"{FILE_NAME}-wal", LOCK_NAME} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    assert last_batch(directory) == 1
+
+
+# Writing
+
+
+def test_the_commit_may_run_in_another_thread(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path)) as store:
+        store.write(batch(1))
+        thread = threading.Thread(target=store.commit)
+        thread.start()
+        thread.join()
+    assert last_batch(tmp_path) == 1
+
+
+def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path)) as store:
+        commit(store, 1)
+        store.write(batch(2))
+    assert last_batch(tmp_path) == 1
+
+
+def test_misuse_is_an_error_at_once(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path)) as store:
+        store.load()
+        with pytest.raises(RuntimeError, match="loaded already"):
+            store.load()
+        store.write(batch(1))
+        with pytest.raises(RuntimeError, match="not committed yet"):
+            store.write(batch(2))
+        store.commit()
+        store.close()  # A second time does nothing.
+    assert last_batch(tmp_path) == 1
+
+
+def test_changes_that_cannot_be_stored_leave_nothing_behind(tmp_path: Path) -> None:
+    impossible = batch(2)
+    impossible.retained["z"] = Message("z", b"", properties={"topic_alias": 1 << 20})
+    with closing(Store.open(tmp_path)) as store:
+        commit(store, 1)
+        with pytest.raises(ValueError):
+            store.write(impossible)
+        with pytest.raises(StoreError, match="cannot commit"):
+            store.commit()
+        commit(store, 2)
+    assert last_batch(tmp_path) == 2
+
+
+def test_each_commit_is_synced(tmp_path: Path) -> None:
+    """No test can cut the power; 2 is FULL, the mode in which SQLite syncs the log at every commit."""
+    with closing(Store.open(tmp_path)) as store:
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+# Disks that fail
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Writes beyond `size` bytes of any file fail, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_failed_commit_can_be_tried_again(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path)) as store:
+        commit(store, 1)
+        with file_size_limit(10_000):
+            for _ in range(3):
+                store.write(batch(2))
+                with pytest.raises(StoreError, match=rf"cannot write to {tmp_path / FILE_NAME}: "):
+                    store.commit()
+        commit(store, 2, 3)
+    assert last_batch(tmp_path) == 3
+
+
+def test_a_failed_write_of_a_large_batch_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit into the page cache goes to the log before the commit, and may fail there."""
+    monkeypatch.setattr("hedgerow.node.store._SPILL_PAGES", 20)
+    monkeypatch.setattr("hedgerow.node.store._CACHE_KIB", 64)
+    large = batch(2)
+    message = Message("large", bytes(500_000), 1)
+    large.messages[3] = message
+    large.deliveries[1, 3] = Delivery(message, 1, key=3)
+    with closing(Store.open(tmp_path)) as store:
+        commit(store, 1)
+        with file_size_limit(200_000), pytest.raises(StoreError, match="cannot write to"):
+            store.write(large)
+        store.write(large)
+        store.commit()
+    with closing(Store.open(tmp_path)) as store:
+        assert list(store.load().messages) == [1, 2, 3]
+
+
+def test_a_store_that_cannot_be_made_leaves_no_half_of_it(tmp_path: Path) -> None:
+    with file_size_limit(10_000), pytest.raises(StoreError, match="cannot create"):
+        Store.open(tmp_path)
+    assert not (tmp_path / FILE_NAME).exists()
+    Store.open(tmp_path).close()
+
+
+FULL_DISK = """
+import sys, pathlib
+from tests.node.test_store import Store, batch, commit, last_batch
+from hedgerow.errors import StoreError
+directory = pathlib.Path(sys.argv[1])
+store = Store.open(directory)
+commit(store, 1)
+ballast = (directory / "ballast").open("wb", buffering=0)
+try:
+    while True:
+        ballast.write(bytes(4096))
+except OSError:
+    pass
+done, failed = 1, 0
+while failed < 5 and done < 3000:
+    store.write(batch(done + 1))
+    try:
+        store.commit()
+        done += 1
+        failed = 0
+    except StoreError as error:
+        failed += 1
+        reason = str(error)
+print("full:", reason)
+(directory / "ballast").unlink()
+ballast.close()
+commit(store, *range(done + 1, done + 200))
+store.close()
+assert last_batch(directory) == done + 199
+print("recovered")
+"""
+
+
+def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
+    """A file system of 4 MiB, filled to the last byte, in a mount namespace that ends with its process."""
+    enter = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=4m none {tmp_path}"
+    if shutil.which("unshare") is None or subprocess.call([*enter, mount], stderr=subprocess.DEVNULL):
+        pytest.skip("mount namespaces are not permitted here")
+    result = subprocess.run(
+        [*enter, f'{mount} && exec "$0" -c "$@"', sys.executable, FULL_DISK, str(tmp_path)],
+        check=False,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    refused, recovered = result.stdout.splitlines()
+    assert refused == f"full: cannot write to {tmp_path / FILE_NAME}: database or disk is full"
+    assert recovered == "recovered"
+
+
+def test_a_failed_commit_makes_room_in_the_log(tmp_path: Path) -> None:
+    """Small commits go on where the log cannot grow, because it is written from its start again."""
+    with closing(Store.open(tmp_path)) as store:
+        commit(store, *range(1, 21))
+        failures = 0
+        with file_size_limit((tmp_path / f"{FILE_NAME}-wal").stat().st_size):
+            for number in range(21, 121):
+                store.write(batch(number))
+                try:
+                    store.commit()
+                except StoreError:
+                    failures += 1
+                    commit(store, number)
+    assert failures > 0
+    assert last_batch(tmp_path) == 120
+
+
+# Sudden ends
+
+WRITER = """
+import sys, pathlib
+from tests.node.test_store import Store, batch
+store = Store.open(pathlib.Path(sys.argv[1]))
+for number in range(int(sys.argv[2]), 1_000_000):
+    store.write(batch(number))
+    store.commit()
+    print(number, flush=True)
+"""
+
+
+def test_what_was_committed_survives_kill(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    generator = random.Random(seed)
+    last = 0
+    for _ in range(8):
+        with run_python(WRITER, tmp_path, last + 1) as writer:
+            assert writer.stdout is not None
+            reported = last
+            for _ in range(generator.randint(1, 300)):
+                reported = int(writer.stdout.readline())
+            writer.send_signal(signal.SIGKILL)
+            reported = max([reported, *map(int, writer.stdout.read().splitlines())])
+        last = last_batch(tmp_path)
+        assert reported <= last <= reported + 1, f"seed {seed}"
+
+
+def test_a_torn_log_keeps_what_was_committed_before(tmp_path: Path) -> None:
+    """A log that ends anywhere, or in noise, opens with the batches that it still holds whole."""
+    seed = random.randrange(2**32)
+    generator = random.Random(seed)
+    log = f"{FILE_NAME}-wal"
+    sizes = []
+    with closing(Store.open(tmp_path / "data")) as store:
+        for number in range(1, 31):
+            commit(store, number)
+            sizes.append((tmp_path / "data" / log).stat().st_size)
+        copy_of_running(tmp_path / "data", tmp_path / "torn")
+    for attempt in range(25):
+        copy = tmp_path / f"copy-{attempt}"
+        shutil.copytree(tmp_path / "torn", copy)
+        size = generator.randrange(sizes[0], sizes[-1] + 1)
+        os.truncate(copy / log, size)
+        if attempt % 2:
+            overwrite(copy / log, size, generator.randbytes(5000))
+        whole = sum(end <= size for end in sizes)
+        assert last_batch(copy) == whole, f"seed {seed}, attempt {attempt}"
+        assert last_batch(copy) == whole

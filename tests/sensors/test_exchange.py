@@ -1,0 +1,344 @@
+"""Who gets a sensor's packet, and what strangers cannot do with the exchange."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from hedgerow.message import Message
+from hedgerow.sensors import exchange as exchange_module
+from hedgerow.sensors.exchange import (
+    MAX_HEADERS,
+    MAX_LAST_VALUE_BYTES,
+    MAX_SUBSCRIPTIONS,
+    MAX_SUBSCRIPTIONS_PER_ADDRESS,
+    Exchange,
+)
+from hedgerow.sensors.packet import MAX_PAYLOAD_BYTES
+
+TOPICS = {1: "farm/temperature", 2: "farm/wind", 3: "farm/humidity"}
+LAPTOP, MOBILE, SENSOR = "192.0.2.1", "192.0.2.2", "192.0.2.9"
+BROKER = "192.0.2.100"
+EXPIRY_S = 600.0
+
+
+class World:
+    """An exchange with a clock, and what it sent: (address, port) → packets."""
+
+    def __init__(self, **options: float) -> None:
+        self.exchange = Exchange(
+            TOPICS,
+            12345,
+            lambda host, port: (host, port) == (BROKER, 12345),
+            **options,  # type: ignore[arg-type]
+        )
+        self.now = 1_000.0
+
+    @property
+    def stats(self) -> exchange_module.SensorStats:
+        return self.exchange.stats
+
+    def receive(self, data: bytes, host: str = SENSOR, port: int = 40_000) -> None:
+        self.exchange.receive_datagram(data, 0, (host, port), self.now)
+
+    def sent(self) -> list[tuple[str, int, bytes]]:
+        return [
+            (address[0], address[1], data)
+            for data, destinations in self.exchange.take_datagrams()
+            for _, address in destinations
+        ]
+
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.exchange.take_events()]
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        self.exchange.handle_timer(self.now)
+
+
+def test_the_nine_steps() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    world.receive(b"12349002", MOBILE)
+    world.receive(b"1234510121.5")
+    assert world.sent() == [(LAPTOP, 12346, b"1234510121.5")]
+    world.receive(b"123451024 m/s")
+    assert world.sent() == [(MOBILE, 12349, b"123451024 m/s")]
+    world.receive(b"12346003", LAPTOP)
+    world.receive(b"1234510361%")
+    assert world.sent() == [(LAPTOP, 12346, b"1234510361%")]
+    assert world.exchange.take_messages() == [
+        Message("farm/temperature", b"21.5"),
+        Message("farm/wind", b"4 m/s"),
+        Message("farm/humidity", b"61%"),
+    ]
+    assert (world.stats.received, world.stats.published, world.stats.forwarded) == (6, 3, 3)
+
+
+def test_a_message_of_the_broker_becomes_a_packet_with_its_port() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    world.exchange.send_message(Message("farm/temperature", b"19"))
+    world.exchange.send_message(Message("farm/wind", b"nobody subscribed"))
+    world.exchange.send_message(Message("elsewhere", b"not in the table"))
+    assert world.sent() == [(LAPTOP, 12346, b"1234510119")]
+    assert world.exchange.take_messages() == []  # it came from the broker and does not go back
+
+
+def test_two_sensors_and_two_subscribers_of_one_host() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    world.receive(b"12347001", LAPTOP)
+    world.receive(b"12345101a", "192.0.2.10")
+    world.receive(b"12345101b", "192.0.2.11")
+    assert sorted(world.sent()) == [
+        (LAPTOP, port, b"12345101" + payload) for port in (12346, 12347) for payload in (b"a", b"b")
+    ]
+
+
+def test_packets_are_forwarded_byte_for_byte() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    strange = b"00777101\x00\xff12345101"  # a port that is not the broker's: forwarded as it came
+    world.receive(strange)
+    assert world.sent() == [(LAPTOP, 12346, strange)]
+
+
+def test_an_answer_goes_by_the_socket_and_scope_that_the_subscription_came_by() -> None:
+    world = World()
+    world.exchange.receive_datagram(b"12346001", 3, ("fe80::1%eth0", 5, 0, 2), world.now)
+    world.receive(b"12345101x")
+    assert world.exchange.take_datagrams() == [(b"12345101x", ((3, ("fe80::1%eth0", 12346, 0, 2)),))]
+
+
+def test_the_payload_of_a_subscription_is_ignored() -> None:
+    world = World()
+    world.receive(b"12346001 please", LAPTOP)
+    assert (world.sent(), world.exchange.take_messages(), world.exchange.subscription_count) == ([], [], 1)
+
+
+# The last value
+
+
+def test_a_new_subscriber_gets_the_last_value_whoever_sent_it() -> None:
+    world = World()
+    world.receive(b"12345101old")
+    world.receive(b"12345101new")
+    world.exchange.send_message(Message("farm/wind", b"5"))
+    world.receive(b"12346001", LAPTOP)
+    world.receive(b"12346002", LAPTOP)
+    world.receive(b"12346003", LAPTOP)
+    assert world.sent() == [(LAPTOP, 12346, b"12345101new"), (LAPTOP, 12346, b"123451025")]
+
+
+def test_repeating_a_subscription_does_not_repeat_the_answer() -> None:
+    world = World()
+    world.receive(b"12345101x")
+    for _ in range(100):
+        world.receive(b"12346001", LAPTOP)
+    assert len(world.sent()) == 1
+
+
+def test_no_large_answer_to_a_small_packet() -> None:
+    world = World()
+    world.receive(b"12345101" + b"x" * MAX_LAST_VALUE_BYTES)
+    world.receive(b"12346001", LAPTOP)
+    assert world.sent() == []
+
+
+def test_an_empty_retained_message_clears_the_last_value() -> None:
+    world = World()
+    world.exchange.send_message(Message("farm/wind", b"5", retain=True))
+    world.exchange.send_message(Message("farm/wind", b"", retain=True))
+    world.receive(b"12346002", LAPTOP)
+    assert world.sent() == []
+
+
+def test_the_last_value_can_be_switched_off() -> None:
+    world = World(keeps_last_value=False)
+    world.receive(b"12345101x")
+    world.receive(b"12346001", LAPTOP)
+    assert world.sent() == []
+
+
+# Expiry
+
+
+def test_a_subscription_ends_unless_it_is_renewed() -> None:
+    world = World(subscription_expiry_s=EXPIRY_S)
+    assert world.exchange.deadline is None
+    world.receive(b"12346001", LAPTOP)
+    world.advance(EXPIRY_S / 2)
+    world.receive(b"12349001", MOBILE)
+    assert world.exchange.deadline == 1_000 + EXPIRY_S
+    world.receive(b"12346001", LAPTOP)  # renewed: now the mobile's is the next to end
+    world.advance(EXPIRY_S - 1)
+    world.receive(b"12346001", LAPTOP)
+    world.advance(1)
+    world.receive(b"12345101x")
+    assert world.sent() == [(LAPTOP, 12346, b"12345101x")]
+    assert world.stats.expired == 1
+    world.advance(EXPIRY_S)
+    assert (world.exchange.subscription_count, world.exchange.deadline, world.stats.expired) == (0, None, 2)
+    assert not world.exchange._per_site  # whoever has gone is forgotten altogether
+    world.receive(b"12345101y")
+    assert world.sent() == []
+
+
+# Bad input
+
+UNKNOWN = "topic 77 is not in the table; --sensor-topic 77=TOPIC adds it"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "counter"),
+    [
+        (b"short", "5 bytes are shorter than the header of 8", "malformed"),
+        (b"1234x101", "port '1234x' is not five digits", "malformed"),
+        (b"00000001", "port 00000 is not from 00001 to 65535", "malformed"),
+        (b"70000001", "port 70000 is not from 00001 to 65535", "malformed"),
+        (b"12345177x", UNKNOWN, "unknown_topic"),
+        (b"12346077", UNKNOWN, "unknown_topic"),
+    ],
+)
+def test_bad_packets_are_dropped_counted_and_told(data: bytes, reason: str, counter: str) -> None:
+    world = World()
+    world.receive(data)
+    assert world.reasons() == [reason]
+    assert getattr(world.stats, counter) == 1
+    assert (world.sent(), world.exchange.take_messages(), world.exchange.subscription_count) == ([], [], 0)
+
+
+def test_a_subscriber_that_is_the_broker_itself_is_refused() -> None:
+    world = World()
+    world.receive(b"12345001", BROKER)
+    assert world.reasons() == ["port 12345 is this broker's own"]
+    world.receive(b"12345001", LAPTOP)  # another host may use that number
+    world.receive(b"12346001", BROKER)  # and this host may have subscribers
+    world.receive(b"12345101x")
+    assert sorted(world.sent()) == [(LAPTOP, 12345, b"12345101x"), (BROKER, 12346, b"12345101x")]
+    assert world.stats.refused == 1
+
+
+def test_what_two_brokers_pass_to_each_other_is_bounded_by_the_rate() -> None:
+    here, there = World(packets_per_s=10), World(packets_per_s=10)
+    here.receive(b"12345001", MOBILE)  # forged: each is made a subscriber of the other
+    there.receive(b"12345001", LAPTOP)
+    here.receive(b"12345101x")
+    hops = 0
+    while packets := here.sent():
+        for _, _, data in packets:
+            there.receive(data, LAPTOP)
+        for _, _, data in there.sent():
+            here.receive(data, MOBILE)
+        here.now = there.now = here.now + 0.001
+        hops += 1
+        assert hops < 1_000
+    assert here.stats.limited + there.stats.limited == 1
+
+
+def test_one_address_has_so_many_subscriptions() -> None:
+    world = World()
+    for port in range(1, MAX_SUBSCRIPTIONS_PER_ADDRESS + 2):
+        world.receive(b"%05d001" % port, LAPTOP)
+    assert world.exchange.subscription_count == MAX_SUBSCRIPTIONS_PER_ADDRESS
+    assert world.reasons() == [f"it has {MAX_SUBSCRIPTIONS_PER_ADDRESS} subscriptions already"]
+    world.receive(b"12349001", MOBILE)
+    assert world.exchange.subscription_count == MAX_SUBSCRIPTIONS_PER_ADDRESS + 1
+    world.advance(EXPIRY_S)
+    world.receive(b"12346001", LAPTOP)  # what has ended makes room
+    assert world.exchange.subscription_count == 1
+
+
+def test_an_ipv6_site_counts_as_one_address() -> None:
+    world = World()
+    for n in range(MAX_SUBSCRIPTIONS_PER_ADDRESS + 1):
+        world.exchange.receive_datagram(b"12346001", 0, (f"2001:db8::{n:x}", 5, 0, 0), world.now)
+    assert world.exchange.subscription_count == MAX_SUBSCRIPTIONS_PER_ADDRESS
+
+
+def test_all_together_have_so_many_subscriptions_and_a_renewal_is_never_refused() -> None:
+    world = World()
+    for n in range(MAX_SUBSCRIPTIONS + 10):
+        world.receive(b"12346001", f"10.0.{n >> 8}.{n & 255}")
+    assert (world.exchange.subscription_count, world.stats.refused) == (MAX_SUBSCRIPTIONS, 10)
+    world.advance(EXPIRY_S - 1)
+    world.receive(b"12346001", "10.0.0.0")
+    world.advance(1)
+    assert world.exchange.subscription_count == 1
+
+
+def test_an_address_may_send_only_so_many_packets() -> None:
+    world = World(packets_per_s=2)
+    for _ in range(30):
+        world.receive(b"12345101x")
+    assert (world.stats.published, world.stats.limited) == (20, 10)  # a burst of ten seconds' worth
+    assert world.reasons()[0] == "more than 2 packets a second"
+    world.receive(b"12345101x", MOBILE)
+    assert world.stats.published == 21
+    world.advance(1)
+    for _ in range(5):
+        world.receive(b"12345101x")
+    assert world.stats.published == 23
+
+
+def test_a_message_that_fits_no_datagram_is_dropped_and_counted() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    world.exchange.send_message(Message("farm/temperature", b"x" * (MAX_PAYLOAD_BYTES + 1)))
+    assert (world.sent(), world.stats.too_large) == ([], 1)
+    world.exchange.send_message(Message("farm/temperature", b"x" * MAX_PAYLOAD_BYTES))
+    assert len(world.sent()) == 1
+
+
+def test_access_rules_hold_and_may_change() -> None:
+    world = World()
+    world.receive(b"12346001", LAPTOP)
+    world.receive(b"12345101x")
+    assert len(world.sent()) == 1
+    world.exchange.permit(lambda topic: topic == "farm/wind", lambda topic: topic == "farm/humidity")
+    world.receive(b"12345101x")
+    world.receive(b"12346003", LAPTOP)
+    assert world.reasons() == [
+        "an access rule forbids to publish on farm/temperature",
+        "an access rule forbids to subscribe to farm/humidity",
+    ]
+    world.exchange.send_message(Message("farm/temperature", b"secret now"))
+    assert world.sent() == []  # the laptop subscribed before the rule came
+    world.receive(b"12345103x")
+    assert world.stats.published == 2
+
+
+def test_memory_stays_flat_under_a_flood_of_everything() -> None:
+    world = World(packets_per_s=10)
+
+    def flood() -> None:
+        for n in range(20_000):
+            host = f"10.{n >> 14 & 255}.{n >> 6 & 255}.{n & 63}"
+            world.receive(b"%05d%d%02d" % (n % 65_535 + 1, n % 2, n % 4), host)
+            world.receive(b"garbage %d" % n, host)
+            world.exchange.take_datagrams()
+            world.exchange.take_messages()
+            world.exchange.take_events()
+
+    flood()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        flood()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 2_000_000
+    assert world.exchange.subscription_count <= MAX_SUBSCRIPTIONS
+
+
+def test_headers_of_many_ports_are_remembered_within_a_bound() -> None:
+    """Eight bytes that pass are not looked at again; a publisher can write any port into them."""
+    world = World()
+    count = 3 * MAX_HEADERS
+    for number in range(count):
+        world.receive(b"%05d101x" % (1 + number), host=f"10.0.{number // 200}.{number % 200}")
+        assert len(world.exchange._publishers_headers) <= MAX_HEADERS
+    assert world.stats.published == count

@@ -1,0 +1,71 @@
+"""Records of runs that never were, with what the tests want to read from them."""
+
+from __future__ import annotations
+
+from hedgerow_workshop.lab.morales.record import Arrival, FarmArrival, FarmRecord, Outage, Record, Spec
+from hedgerow_workshop.lab.morales.setting import DELAYS_S, NAIVE, TOPICS, Algorithm, Uplink
+
+BEGAN_AT = 1_000.0
+INTERVAL_S = 0.01
+NEAR_S = 0.001
+
+
+def make_run(uplink: Uplink, traffic: str, algorithm: Algorithm, beyond: int, count: int = 100) -> Record:
+    """Of every hundred publications so many go to the fixed broker; twenty before them are the warm-up, and
+    take a second."""
+    warm_up = 20
+    record = Record(Spec(uplink, traffic, algorithm), warm_up)
+    for number in range(warm_up + count):
+        sent_at = BEGAN_AT + number * INTERVAL_S
+        far_s = 2 * DELAYS_S[uplink] if (number - warm_up) % 100 < beyond else 0.0
+        record.topics.append(TOPICS[number % len(TOPICS)])
+        record.sent.append(sent_at)
+        record.arrived.append(Arrival(number, sent_at + (1.0 if number < warm_up else NEAR_S + far_s)))
+    return record
+
+
+def make_trio(uplink: Uplink, traffic: str, beyond: dict[float, int]) -> list[Record]:
+    """`beyond`: of the hot-topic algorithm, by its window. The naïve one has 80 % there with one half, 20 %
+    with the other."""
+    hot = [make_run(uplink, traffic, Algorithm(window_s), share) for window_s, share in beyond.items()]
+    halves = zip(NAIVE, (80, 20), strict=True)
+    return hot + [make_run(uplink, traffic, algorithm, share) for algorithm, share in halves]
+
+
+def make_records() -> list[Record]:
+    records: list[Record] = []
+    for uplink in Uplink:
+        records += make_trio(uplink, "random", {2.0: 50})
+        records += make_trio(uplink, "biased10", {2.0: 45})
+        records += make_trio(uplink, "biased90", {2.0: 6})
+    records += make_trio(Uplink.LTE, "burst-short", {0.1: 30, 1.0: 20})
+    records += make_trio(Uplink.LTE, "burst-long", {20.0: 49})
+    records += make_trio(Uplink.WIMAX, "burst-short", {0.1: 25})
+    records += make_trio(Uplink.WIMAX, "burst-long", {20.0: 46})
+    return records
+
+
+def make_farm() -> FarmRecord:
+    """The field is out of coverage from 2 s to 5 s: what is published meanwhile waits for irrigation, and the
+    datagrams are not heard. The sprayer comes at 6 s."""
+    farm = FarmRecord()
+    times = [BEGAN_AT + number / 10 for number in range(100)]
+    farm.sent = {"soil": times, "weather": list(times)}
+    farm.datagrams = {"temperature": list(times)}
+    began_at, ended_at = BEGAN_AT + 1.95, BEGAN_AT + 5.05
+    farm.outages = [Outage("field", began_at, ended_at, ended_at + 1.01)]
+    farm.since = {"office": BEGAN_AT, "irrigation": BEGAN_AT, "sprayer": BEGAN_AT + 6}
+    farm.arrived = {"office": [], "irrigation": [], "sprayer": []}
+    for publisher in ("soil", "weather", "temperature"):
+        for number, at in enumerate(times):
+            is_out = began_at <= at <= ended_at
+            if publisher == "temperature" and is_out:
+                continue
+            farm.arrived["office"].append(FarmArrival(publisher, number, at + 0.05))
+            farm.arrived["irrigation"].append(
+                FarmArrival(publisher, number, ended_at + 1 if is_out else at + 0.01)
+            )
+            if at >= BEGAN_AT + 6:
+                farm.arrived["sprayer"].append(FarmArrival(publisher, number, at + 0.08))
+    farm.ended_at = BEGAN_AT + 11
+    return farm

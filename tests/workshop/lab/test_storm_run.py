@@ -1,0 +1,66 @@
+"""A little storm between real nodes, with subscribers of every kind, whole and failing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.storm import measure, run
+from hedgerow_workshop.lab.storm.record import Fault, Kind, Record
+from hedgerow_workshop.lab.storm.run import Run
+from hedgerow_workshop.lab.storm.settings import FAST, STORM
+
+LITTLE = replace(FAST, subscribers=12, seconds=3.2, killed_s=0.5, cut_s=1.5)
+MOVING = (Kind.EXTENSION, Kind.PAHO_5, Kind.GMQTT_5)
+
+
+async def perform(fault: Fault, directory: Path) -> Record:
+    record = await Run(LITTLE, fault, list(Kind), directory).perform()
+    assert len(record.tallies) == 12
+    assert len(record.sent[STORM]) == 32
+    assert sum(map(len, record.sent.values())) == 320
+    assert record.tracebacks == []
+    return record
+
+
+async def test_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    record = await perform(Fault.NONE, tmp_path)
+    assert list(measure.incidents(record)) == []
+    assert len(record.flips) >= 4
+    for kind in Kind:
+        counts = measure.count(record, kind)
+        assert counts is not None
+        assert counts.expected > 0
+        assert (counts.moves > 0) is (kind in MOVING)
+    assert set(record.busy) == {
+        "this process",
+        "broker fixed",
+        "broker mobile",
+        *(f"{kind} subscribers" for kind in Kind),
+    }
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("fault", "happened"), [(Fault.KILLED, ["killed", "started"]), (Fault.CUT, ["cut", "restored"])]
+)
+async def test_nothing_is_lost_when_something_fails(
+    fault: Fault, happened: list[str], tmp_path: Path
+) -> None:
+    record = await perform(fault, tmp_path)
+    assert [what for _, what in record.happened] == happened
+    for kind in Kind:
+        counts = measure.count(record, kind)
+        assert counts is not None
+        assert counts.lost == 0
+
+
+async def test_a_node_without_a_fixed_one_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "LINK_S", 0.3)
+    storm = Run(LITTLE, Fault.NONE, [Kind.EXTENSION], tmp_path)
+    storm._fixed.options = ()  # It supports nobody.
+    with pytest.raises(LabError, match="^broker mobile: no link to the fixed node within 0.3 s: "):
+        await storm.perform()

@@ -1,0 +1,172 @@
+"""`hedgerow bench monitoring`: what it costs our broker to count hot topics.
+
+Two of our brokers, one with `--hot-topics` and one without, are measured side by side: the row `qos0-1to1` of
+`hedgerow bench broker`, where a message costs least, and what so many topics take that each has one message.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hedgerow_workshop.bench import BenchError
+from hedgerow_workshop.bench.broker import Shape, load
+from hedgerow_workshop.bench.loader import Load
+from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child
+from hedgerow_workshop.bench.report import Better, Request, Result, Row, machine, progress
+from hedgerow_workshop.bench.rounds import FULL, QUICK, Bench, Plan
+
+SPEED_ROW, PROCESSOR_ROW, MEMORY_ROW = ROW_NAMES = ("monitoring", "monitoring-processor", "memory-topics")
+AT_LEAST = 0.95  # of the messages a second without monitoring
+AT_MOST_MIB = 64.0  # more than without monitoring
+
+TOPICS = 1_000_000
+QUICK_TOPICS = 100_000
+TOPIC_PREFIX = "bench/memory/"
+CHUNK = 1_000  # topics under way: nothing is dropped
+TICK_S = 0.01  # the least processor time that is told
+_SETTLE_S = 0.3
+_RECEIVE_BYTES = 262_144
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A broker with monitoring, and the same without."""
+
+    monitoring: Broker
+    plain: Broker
+
+    @property
+    def brokers(self) -> tuple[Broker, Broker]:
+        return self.monitoring, self.plain
+
+
+def pair_of(broker: Broker, *arguments: str) -> Pair:
+    def command(port: int, directory: Path) -> list[str]:
+        return [*broker.command(port, directory), *arguments]
+
+    return Pair(replace(broker, name="monitoring", command=command), replace(broker, name="plain"))
+
+
+PAIR = pair_of(BROKERS[OURS], "--hot-topics")
+
+
+class SideBySide(Bench):
+    def is_ours(self, contender: Broker) -> bool:
+        return True
+
+
+def run(request: Request) -> Result:
+    request.check(ROW_NAMES, (PAIR.plain.name,))
+    # The difference that is asked about is smaller than that between two rounds: many, and short ones.
+    plan = replace(QUICK, rounds=15) if request.quick else replace(FULL, rounds=51, round_s=0.3)
+    return measure(PAIR, plan, QUICK_TOPICS if request.quick else TOPICS, request.only)
+
+
+def measure(pair: Pair, plan: Plan, topics: int, only: Sequence[str] = ()) -> Result:
+    """All rows, or those named in `only`."""
+    stages = [
+        stage for stage in (ROW_NAMES[:2], ROW_NAMES[2:]) if not only or not set(stage).isdisjoint(only)
+    ]
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory, progress(len(stages)) as shown:
+        bench = SideBySide(plan, pair.monitoring, Path(directory), shown)
+        for stage in stages:
+            shown.begin(", ".join(stage), (plan.rounds + 1) * len(pair.brokers))
+            rows += [memory(bench, pair, topics)] if MEMORY_ROW in stage else speed(bench, pair)
+    about: dict[str, object] = {
+        "versions": {OURS: pair.plain.version()},
+        "machine": machine(),
+        "busy": bench.busy,
+        "notes": bench.notes,
+    }
+    wanted = [row for row in rows if not only or row.name in only]
+    return Result(pair.monitoring.name, [pair.plain.name], wanted, about)
+
+
+def speed(bench: Bench, pair: Pair) -> list[Row]:
+    """Messages a second, and by second of the broker's processor time: that is what others disturb least."""
+
+    def prepare(broker: Broker, stack: ExitStack) -> tuple[Child, Load]:
+        child = stack.enter_context(bench.running(broker))
+        loaded = load(child, Shape())
+        stack.callback(loaded.close)
+        loaded.run(bench.plan.warm_up_s)
+        return child, loaded
+
+    def measure_round(broker: Broker, subject: tuple[Child, Load]) -> tuple[float, float, int]:
+        child, loaded = subject
+        before = child.processor_s()
+        measured = loaded.run(bench.plan.round_s)
+        processor_s = child.processor_s() - before
+        bench.saw(SPEED_ROW, broker, loader=measured.busy, broker=processor_s / measured.seconds)
+        return measured.messages / measured.seconds, processor_s, measured.messages
+
+    rounds = bench.interleave(bench.plan.rounds, pair.brokers, prepare, measure_round)
+    rates = {broker.name: statistics.median(rate for rate, _, _ in taken) for broker, taken in rounds.items()}
+    by_processor = {
+        broker.name: sum(messages for _, _, messages in taken)
+        / max(sum(took for _, took, _ in taken), TICK_S)
+        for broker, taken in rounds.items()
+    }
+    rows = [
+        _row(SPEED_ROW, "msg/s", "higher", pair, rates),
+        _row(PROCESSOR_ROW, "msg/s", "higher", pair, by_processor),
+    ]
+    for row in rows:
+        ratio = row.ratio[pair.plain.name]
+        if ratio < AT_LEAST:
+            bench.note(f"{row.name}: {ratio:.3f}× is less than the {AT_LEAST:g}× that we promise")
+    return rows
+
+
+def memory(bench: Bench, pair: Pair, topics: int) -> Row:
+    """By how much a broker grows."""
+
+    def measure_one(broker: Broker, _: None) -> float:
+        with bench.running(broker) as child:
+            time.sleep(_SETTLE_S)
+            before = child.resident_bytes()
+            publish_topics(child, topics)
+            return (child.resident_bytes() - before) / _MIB
+
+    values = bench.interleave(1, pair.brokers, lambda broker, stack: None, measure_one)
+    figures = {broker.name: statistics.median(found) for broker, found in values.items()}
+    row = _row(MEMORY_ROW, "MiB", "lower", pair, figures)
+    more = row.ours - row.peers[pair.plain.name]
+    bench.note(f"{MEMORY_ROW}: {topics:,} topics, {more:.1f} MiB more with monitoring")
+    if more > AT_MOST_MIB:
+        bench.note(f"{MEMORY_ROW}: that is more than the {AT_MOST_MIB:g} MiB that we promise")
+    return row
+
+
+def publish_topics(child: Child, topics: int) -> None:
+    """One message to each of so many topics, all of which a subscriber gets."""
+    dialect = child.dialect
+    with ExitStack() as stack:
+        subscriber = stack.enter_context(dialect.connect(child.port, "subscriber"))
+        dialect.subscribe(subscriber, [TOPIC_PREFIX + "#"])
+        publisher = stack.enter_context(dialect.connect(child.port, "publisher"))
+        for start in range(0, topics, CHUNK):
+            names = [f"{TOPIC_PREFIX}{n:07}" for n in range(start, min(start + CHUNK, topics))]
+            publisher.sendall(b"".join(map(dialect.publish, names)))
+            missing = len(names) * len(dialect.delivery(names[0]))
+            while missing > 0:
+                try:
+                    data = subscriber.recv(_RECEIVE_BYTES)
+                except TimeoutError:
+                    raise BenchError(f"{missing} bytes of {len(names)} messages did not arrive") from None
+                if not data:
+                    raise BenchError("closed the connection of the subscriber")
+                missing -= len(data)
+
+
+def _row(name: str, unit: str, better: Better, pair: Pair, figures: dict[str, float]) -> Row:
+    plain = {pair.plain.name: figures[pair.plain.name]}
+    return Row(name, unit, better, figures[pair.monitoring.name], plain)

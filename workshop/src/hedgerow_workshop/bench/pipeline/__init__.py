@@ -1,0 +1,203 @@
+"""`hedgerow bench pipeline`: from the fabric into Spark, beside Spark's own Parquet source and beside the
+obvious alternative.
+
+| row | |
+| --- | --- |
+| `ingest` | rows/s from a journal into bronze, beside the same rows from Parquet files |
+| `hot` | rows/s through the windowed hot topics, likewise |
+| `linear` | what 4 million rows cost beside 4 times what 1 million cost; 2 million are told in a note |
+| `journal-cost` | the share of its throughput (QoS 0, 1 → 1) that a broker keeps with its journal on |
+| `freshness` | s from publish to a row in bronze, 95th percentile, at 5,000 messages/s |
+| `flood` | rows/s from a flood at the broker into a table, beside a paho subscriber that writes Parquet |
+| `stall` | acknowledged messages that are missing after the reader stood still for 10 s, beside the same |
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hedgerow_workshop.bench import journal_cost
+from hedgerow_workshop.bench.pipeline import alternative, live, throughput
+from hedgerow_workshop.bench.pipeline.recording import record
+from hedgerow_workshop.bench.report import Progress, Request, Result, Row, machine, progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OURS, SPARK = "hedgerow", "spark-parquet"
+AT_LEAST = 0.5  # of the rows a second from Parquet files
+AT_MOST_FRESHNESS_S = 2.0
+LINEAR_WITHIN = 0.15
+
+
+@dataclass(frozen=True)
+class Plan:
+    rows: int
+    """Of the smallest recording."""
+    rounds: int
+    rate: float
+    seconds: float
+    """Of traffic, where it is live."""
+    flood: int
+    stall_s: float
+
+
+FULL = Plan(rows=1_000_000, rounds=5, rate=5_000, seconds=30, flood=1_000_000, stall_s=10)
+QUICK = Plan(rows=100_000, rounds=1, rate=1_000, seconds=4, flood=50_000, stall_s=1)
+
+
+class Pipeline:
+    def __init__(self, plan: Plan, spark: SparkSession, directory: Path, shown: Progress) -> None:
+        self.plan = plan
+        self.notes: list[str] = []
+        self.has_alternative = True
+        self._spark = spark
+        self._directory = directory
+        self._shown = shown
+        self._count = 0
+
+    def next_directory(self) -> Path:
+        self._count += 1
+        place = self._directory / str(self._count)
+        place.mkdir()
+        return place
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self._shown.note(text)
+
+    def race(self, name: str) -> Row:
+        """Both sources in turn, so that a slow minute falls on both; medians."""
+        recording = record(self.next_directory() / "recording", self.plan.rows)
+        took: dict[str, list[float]] = {source: [] for source in throughput.SOURCES}
+        for number in range(self.plan.rounds + 1):
+            for source, values in took.items():
+                self._shown.step(f"{name} from {source}, round {number}")
+                value = throughput.seconds(self._spark, name, source, recording)
+                if number or not self.plan.rounds:  # In the first the JVM compiles.
+                    values.append(value)
+        rates = {source: recording.rows / statistics.median(values) for source, values in took.items()}
+        if rates[OURS] < AT_LEAST * rates[SPARK]:
+            self.note(
+                f"{name}: {rates[OURS] / rates[SPARK]:.3f}× is less than the {AT_LEAST:g}× that we promise"
+            )
+        return Row(name, "rows/s", "higher", rates[OURS], {SPARK: rates[SPARK]})
+
+    def linear(self) -> Row:
+        recordings = [
+            record(self.next_directory() / "recording", times * self.plan.rows) for times in (1, 2, 4)
+        ]
+        took: list[list[float]] = [[] for _ in recordings]
+        throughput.seconds(self._spark, "ingest", OURS, recordings[0])
+        for number in range(self.plan.rounds):
+            for values, recording in zip(took, recordings, strict=True):
+                self._shown.step(f"{recording.rows:,} rows, round {number + 1}")
+                values.append(throughput.seconds(self._spark, "ingest", OURS, recording))
+        once, twice, four_times = (statistics.median(values) for values in took)
+        shares = {2: twice / (2 * once), 4: four_times / (4 * once)}
+        self.note(
+            f"linear: {once:.2f} s, {twice:.2f} s and {four_times:.2f} s; of proportional: "
+            + ", ".join(f"{share:.3f} for {times} times the rows" for times, share in shares.items())
+        )
+        worst = max(abs(share - 1) for share in shares.values())
+        if worst > LINEAR_WITHIN:
+            self.note(
+                f"linear: {worst:.0%} from proportional is more than the {LINEAR_WITHIN:.0%} that we promise"
+            )
+        return Row("linear", "× proportional", "lower", shares[4])
+
+    def journal_cost(self) -> Row:
+        costs = [journal_cost.measure() for _ in range(self.plan.rounds)]
+        share = statistics.median(cost.share for cost in costs)
+        processor = statistics.median(cost.processor for cost in costs)
+        recorded = min(cost.recorded for cost in costs)
+        self.note(f"journal-cost: by processor time {processor:.2f} kept; at least {recorded:.1%} recorded")
+        if share < journal_cost.AT_LEAST:
+            self.note(f"journal-cost: {share:.3f} is less than the {journal_cost.AT_LEAST:g} that we promise")
+        return Row(journal_cost.ROW, "share kept", "higher", share)
+
+    def freshness(self) -> Row:
+        self._shown.step(f"{self.plan.rate:g} messages a second for {self.plan.seconds:g} s")
+        place = self.next_directory()
+        ages = sorted(live.freshness(self._spark, place, self.plan.rate, self.plan.seconds))
+        p95 = ages[int(0.95 * (len(ages) - 1))]
+        self.note(
+            f"freshness: {len(ages):,} rows, median {statistics.median(ages):.2f} s, p95 {p95:.2f} s, "
+            f"at most {ages[-1]:.2f} s"
+        )
+        if p95 > AT_MOST_FRESHNESS_S:
+            self.note(f"freshness: that is more than the {AT_MOST_FRESHNESS_S:g} s that we promise")
+        return Row("freshness", "s", "lower", p95)
+
+    def flood(self) -> Row:
+        ours = live.flood(self._spark, self.next_directory(), self.plan.flood)
+        peers = {}
+        if self.has_alternative:
+            rate, came = alternative.flood(self.next_directory(), self.plan.flood)
+            peers[alternative.NAME] = rate
+            self.note(
+                f"flood: of {self.plan.flood:,} messages, {came:,} came to {alternative.NAME}, all to ours"
+            )
+        return Row("flood", "rows/s", "higher", ours, peers)
+
+    def stall(self) -> Row:
+        plan = self.plan
+        ours = live.stall(self._spark, self.next_directory(), plan.rate, plan.stall_s)
+        peers = {}
+        if self.has_alternative:
+            lost = alternative.stall(self.next_directory(), plan.rate, plan.stall_s)
+            peers[alternative.NAME] = float(lost)
+        return Row("stall", "lost", "lower", ours, peers)
+
+
+ROWS: dict[str, Callable[[Pipeline], Row]] = {
+    "ingest": lambda bench: bench.race("ingest"),
+    "hot": lambda bench: bench.race("hot"),
+    "linear": Pipeline.linear,
+    "journal-cost": Pipeline.journal_cost,
+    "freshness": Pipeline.freshness,
+    "flood": Pipeline.flood,
+    "stall": Pipeline.stall,
+}
+
+
+def run(request: Request) -> Result:
+    request.check(tuple(ROWS), (SPARK, alternative.NAME))
+    has_alternative = request.peers is None or alternative.NAME in request.peers
+    return measure(QUICK if request.quick else FULL, request.only, has_alternative)
+
+
+def measure(
+    plan: Plan, only: tuple[str, ...] = (), has_alternative: bool = True, spark: SparkSession | None = None
+) -> Result:
+    """All rows, or those named in `only`; in a Spark of its own, unless one is given."""
+    from hedgerow.pipeline.session import open_session
+
+    names = [name for name in ROWS if not only or name in only]
+    rows: list[Row] = []
+    session = spark or open_session("hedgerow bench")
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
+            progress(len(names)) as shown,
+        ):
+            bench = Pipeline(plan, session, Path(directory), shown)
+            bench.has_alternative = has_alternative and alternative.is_installed()
+            for name in names:
+                shown.begin(name, plan.rounds)
+                rows.append(ROWS[name](bench))
+        about: dict[str, object] = {
+            "versions": {"spark": session.version},
+            "machine": machine(),
+            "notes": bench.notes,
+        }
+    finally:
+        if spark is None:
+            session.stop()
+    peers = [peer for peer in (SPARK, alternative.NAME) if any(peer in row.peers for row in rows)]
+    return Result(OURS, peers, rows, about)

@@ -1,0 +1,185 @@
+"""The pipeline over the farm's journals: one process, which is started first, since Spark takes its time.
+
+All jobs run in it. At the end its tables are read from here, without Spark, and beside them stands what was
+published. Nobody reads them afterwards, so that it is killed, with Java and the workers that it has started:
+they would go on writing where all files are about to be removed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from hedgerow.errors import HedgerowError
+from hedgerow.extras import install_command
+from hedgerow.message import Message, MessageId
+from hedgerow.pipeline import progress
+from hedgerow.pipeline.progress import Progress
+from hedgerow.pipeline.tables import load_rows
+from hedgerow_workshop.demo.farm import SENSOR_TOPICS
+from hedgerow_workshop.demo.ledger import Key, key_of
+from hedgerow_workshop.lab.processes import Program
+
+GONE_S = 10.0
+POLL_S = 0.01
+# Java's second compiler is for programs that run longer: it took 16 of 46 s of processor time until the plan.
+# Without it Java makes room for less code than all jobs come to, and compiles no more when that is full.
+JAVA = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+
+class Learned(NamedTuple):
+    """What the jobs have made of the messages."""
+
+    readings: int
+    scored: int
+    """Sensors' fields, of which some reading could be compared with those before it."""
+    anomalies: int
+    links: int
+    """From a publisher to a broker that has messages of it, by the job `quality`."""
+    lost: int
+    """On these links; without the datagrams of sensors."""
+    datagrams: int
+    """Lost on these links, of the sensors'."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.readings:,} readings, {self.scored} series of them with a score and {self.anomalies:,} "
+            f"unlike those before them; on {self.links} links {self.lost:,} messages and {self.datagrams:,} "
+            "datagrams lost"
+        )
+
+
+def why_not() -> str:
+    """What Spark lacks here; nothing if it can run."""
+    if find_spec("pyspark") is None:
+        return f"it is not installed ({install_command('spark')})"
+    from hedgerow.pipeline.java import find_java
+
+    try:
+        find_java()
+    except HedgerowError as error:
+        return str(error)
+    return ""
+
+
+class Pipeline(Program):
+    def __init__(self, directory: Path, journals: Path) -> None:
+        super().__init__("Spark", directory)
+        self.started_at = 0.0
+        self._asked_at = 0.0
+        self.tables = directory / "tables"
+        self._journals = journals
+        self._temporary = directory / "tmp"
+        self._temporary.mkdir()
+
+    def start(self, broker: str, plan_for: str) -> None:
+        words = ["pipeline", "run", "--journal", f"{self._journals}/*", "--tables", str(self.tables)]
+        # On a busy machine Spark may be a minute behind the farm, and its plan is still worth following.
+        words += ["--broker", broker, "--plan-for", plan_for, "--plan-validity", "3 min"]
+        words += ["--conf", f"spark.local.dir={self._temporary}"]
+        # What Spark and Java put aside is in our directory, and gone with it.
+        options = f"-Djava.io.tmpdir={self._temporary} {JAVA}"
+        environment = [f"TMPDIR={self._temporary}", f"JAVA_TOOL_OPTIONS={options}"]
+        self.started_at = time.monotonic()
+        self.launch(["/usr/bin/env", *environment, sys.executable, "-m", "hedgerow", *words])
+
+    def end(self) -> None:
+        if self.process is None:
+            return
+        started = list(_descendants(self.process.pid))
+        self.kill()
+        for pid in started:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        give_up_at = time.monotonic() + GONE_S
+        while any(map(_is_running, started)) and time.monotonic() < give_up_at:
+            time.sleep(POLL_S)
+
+    # What has become of the journals
+
+    def journalled(self) -> int:
+        """Rows of all journals."""
+        from hedgerow.journal import Reader
+        from hedgerow.journal.io.files import is_journal
+
+        return sum(Reader(each).end_position for each in self._journals.iterdir() if is_journal(each))
+
+    def unread(self) -> int:
+        """Of these, those that are not in bronze yet; without what cannot be read, which never will be."""
+        ingest = self._ingest()
+        return max(0, self.journalled() - ingest.total_rows - ingest.unreadable)
+
+    def rows(self) -> int:
+        """Of all journals, that are in the first table."""
+        return self._ingest().total_rows
+
+    def _ingest(self) -> Progress:
+        return progress.load(self.tables).get("ingest", Progress("ingest", "running"))
+
+    def keys(self) -> Iterator[tuple[str, Key]]:
+        """Of all rows of bronze, with the journal that each is of."""
+        columns = ("journal", "topic", "payload", "origin", "epoch", "sequence")
+        for row in load_rows(str(self.tables), "bronze", columns):
+            message_id = MessageId(row["origin"], row["epoch"], row["sequence"])
+            yield row["journal"], key_of(Message(row["topic"], row["payload"], id=message_id))
+
+    def summarise(self) -> None:
+        """Have the job `quality`, which is no stream, calculated with all that is there."""
+        self._asked_at = time.time()
+        self.send(signal.SIGUSR1)
+
+    def has_learned(self) -> bool:
+        """Are the jobs done with what is in bronze, and `quality` since it was asked for?"""
+        found = progress.load(self.tables)
+        if "quality" not in found or found["quality"].state != "finished":
+            return False
+        if (self.tables / progress.DIRECTORY / "quality.json").stat().st_mtime < self._asked_at:
+            return False
+        taken = {job: each.total_rows for job, each in found.items()}
+        if min(taken.get(job, 0) for job in ("readings", "quarantine")) < taken.get("ingest", 0):
+            return False
+        tables = str(self.tables)
+        numbers = sum(row["value"] is not None for row in load_rows(tables, "readings", ("value",)))
+        return sum(1 for _ in load_rows(tables, "anomalies", ("field",))) >= numbers
+
+    def learned(self) -> Learned:
+        tables = str(self.tables)
+        judged = list(load_rows(tables, "anomalies", ("sensor", "field", "score", "is_anomaly")))
+        links = [
+            row
+            for row in load_rows(tables, "quality", ("kind", "source", "target", "topic", "lost"))
+            if row["kind"] == "link" and row["topic"] is not None
+        ]
+        datagrams = sum(row["lost"] for row in links if row["topic"] in SENSOR_TOPICS.values())
+        return Learned(
+            readings=sum(1 for _ in load_rows(tables, "readings", ("field",))),
+            scored=len({(row["sensor"], row["field"]) for row in judged if row["score"] is not None}),
+            anomalies=sum(row["is_anomaly"] for row in judged),
+            links=len({(row["source"], row["target"]) for row in links}),
+            lost=sum(row["lost"] for row in links) - datagrams,
+            datagrams=datagrams,
+        )
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Where there is no /proc, none: Java ends by itself when Python is gone."""
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, file.read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
+def _is_running(pid: int) -> bool:
+    """One that has ended may wait for whoever is its parent now."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

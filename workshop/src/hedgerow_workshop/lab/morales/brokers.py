@@ -1,0 +1,99 @@
+"""A mobile broker and the fixed one that supports it: two `hedgerow up`, and the links around them.
+
+Clients reach the mobile broker over Wi-Fi, and it reaches the fixed one over LTE or WiMAX. Both links are the
+lab's, in user space.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hedgerow_workshop.lab.brokers import HERE, Hedgerow
+from hedgerow_workshop.lab.conditions import Conditions
+from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.links import Host, Link
+from hedgerow_workshop.lab.morales.setting import DOMAIN, WIFI, Algorithm
+
+LINK_UP_S = 10.0
+POLL_S = 0.01
+
+
+class Fixed(Hedgerow):
+    options = ("--role", "fixed", "--domain", DOMAIN)
+
+
+class Mobile(Hedgerow):
+    """It stays with its clients: they speak MQTT 3.1.1, and what is measured are the two algorithms."""
+
+    def __init__(self, broker: str, directory: Path, fixed: Host, algorithm: Algorithm) -> None:
+        super().__init__(broker, directory)
+        host, port = fixed
+        self.options = ("--role", "mobile", "--fixed", f"mqtt://{host}:{port}", "--domain", DOMAIN)
+        self.options += ("--no-move-clients", *algorithm.options)
+
+
+class Station:
+    """A mobile broker with its two links. It ends with the block."""
+
+    def __init__(
+        self, name: str, directory: Path, fixed: Hedgerow, uplink: Conditions, algorithm: Algorithm
+    ) -> None:
+        self._name = name
+        self._directory = directory
+        self._fixed = fixed
+        self._algorithm = algorithm
+        self._stack = AsyncExitStack()
+        self.uplink = Link((HERE, 0), (fixed.host, fixed.port), forward=uplink, backward=uplink)
+        self.options: tuple[str, ...] = ()
+        """More words of `hedgerow up`."""
+        self.mobile: Mobile
+        self.wifi: Link
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _open(self) -> None:
+        await self._stack.enter_async_context(self.uplink)
+        self.mobile = Mobile(self._name, self._directory, self.uplink.address, self._algorithm)
+        self.mobile.options += self.options
+        self._stack.enter_context(self.mobile)
+        await self.mobile.start()
+        self.wifi = Link((HERE, 0), (self.mobile.host, self.mobile.port), forward=WIFI, backward=WIFI)
+        await self._stack.enter_async_context(self.wifi)
+        await self._wait_for_link()
+
+    async def _wait_for_link(self) -> None:
+        """Until the fixed broker has answered."""
+        give_up_at = time.monotonic() + LINK_UP_S
+        while not self.uplink.backward.counters.bytes:
+            self.check()
+            if time.monotonic() > give_up_at:
+                raise LabError(
+                    f"{self.mobile.name} does not reach its fixed broker: {self.mobile.last_words()}"
+                )
+            await asyncio.sleep(POLL_S)
+
+    @property
+    def url(self) -> str:
+        """Of its clients."""
+        return "mqtt://{}:{}".format(*self.wifi.address)
+
+    def check(self) -> None:
+        """Raise for a broker that has ended by itself."""
+        self.mobile.check()
+        self._fixed.check()

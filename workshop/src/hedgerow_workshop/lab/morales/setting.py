@@ -1,0 +1,74 @@
+"""The document's setting (its section 6), as data: the topics, the links, the algorithms and their times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hedgerow_workshop.lab.conditions import Conditions
+
+DOMAIN = "farm/sector1"
+TOPICS = tuple(f"crop/topic{number:02}" for number in range(1, 11))
+BIASED_TOPIC = TOPICS[1]
+"""The document's example."""
+PUBLICATIONS = 200
+"""A set of them; several sets are published one after the other."""
+
+X_S = 0.4
+Y_S = 2.0
+SHARES = tuple(range(10, 100, 10))
+"""Percent of the publications that are of the biased topic."""
+SHORT_WINDOWS_S = (0.1, 0.2, 0.5, 1.0)
+LONG_WINDOWS_S = (2.0, 5.0, 10.0, 20.0)
+
+WIFI = Conditions(delay_s=0.000_473)
+BANDWIDTH = 10e6  # "a common bandwidth of at least 10Mbps"
+
+
+class Uplink(StrEnum):
+    """Between the mobile broker and the fixed one."""
+
+    LTE = "lte"
+    WIMAX = "wimax"
+
+    @property
+    def label(self) -> str:
+        return {Uplink.LTE: "LTE", Uplink.WIMAX: "WiMAX"}[self]
+
+    @property
+    def conditions(self) -> Conditions:
+        return Conditions(delay_s=DELAYS_S[self], bandwidth_bits_per_s=BANDWIDTH)
+
+
+DELAYS_S = {Uplink.LTE: 0.015_12, Uplink.WIMAX: 0.020_7}
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """How the mobile broker chooses what it delegates."""
+
+    window_s: float | None = None
+    """Y.time of the hot-topic algorithm; None: the naïve one."""
+    half: int = 0
+    """Which half of the topics the naïve one delegates."""
+
+    @property
+    def is_hot(self) -> bool:
+        return self.window_s is not None
+
+    def __str__(self) -> str:
+        return f"naive{self.half}" if self.window_s is None else f"hot{window_name(self.window_s)}"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Words of `hedgerow up`."""
+        if self.window_s is None:
+            return "--hot-every", f"{X_S:g}", "--hot-algorithm", "naive", "--naive-half", str(self.half)
+        return "--hot-every", f"{X_S:g}", "--hot-window", f"{self.window_s:g}"
+
+
+NAIVE = (Algorithm(half=0), Algorithm(half=1))
+
+
+def window_name(window_s: float) -> str:
+    return f"{1_000 * window_s:.0f}ms" if window_s < 1 else f"{window_s:g}s"

@@ -1,0 +1,167 @@
+"""What records say: losses, doubled messages, how long it took to heal, and the document's α, β, γ and λ.
+
+    α       from the moment that a broker goes until the agent knows
+    β       from the moment that a broker takes connections again until a ghost link to it is up
+    γ       from that moment until a subscriber there hears the publisher again: α + β in the document
+    λ       from the command to create a bridge until it is up, and to delete one until it is gone
+
+Functions of records alone. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hedgerow_workshop.lab.schmitt.record import BridgeState, Departure, Happened, Record
+from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS
+
+UP = "up"
+
+
+def loss_percent(record: Record, qos: int, broker: str | None = None) -> float:
+    """Of the messages that were published, how many never reached the subscriber at a broker."""
+    arrived = {arrival.number for arrival in record.arrived[broker or record.measured][qos]}
+    return 100 * (len(record.sent) - len(arrived)) / len(record.sent)
+
+
+def count_doubled(record: Record, qos: int, broker: str | None = None) -> int:
+    """Deliveries beyond the first of each message."""
+    arrivals = record.arrived[broker or record.measured][qos]
+    return len(arrivals) - len({arrival.number for arrival in arrivals})
+
+
+def detections(record: Record) -> Iterator[float]:
+    """α, for each departure that the agent noticed."""
+    for step, until in _steps(record, GOES):
+        lost_at = _agent_event(record, "broker_lost", step, until)
+        if lost_at is not None:
+            yield lost_at - step.at
+
+
+def heals(record: Record) -> Iterator[float]:
+    """How long the measured subscriber heard nothing new, for each departure.
+
+    After a kill, from the moment that the agent knew; otherwise from the departure itself, as nobody can know
+    at once. A departure after which nothing came any more has no time here: its messages count as lost.
+    """
+    for step, until in _steps(record, GOES):
+        since = step.at
+        if record.spec.departure is Departure.KILL:
+            since = _agent_event(record, "broker_lost", step, until) or since
+        heard_at = first_heard(record, record.measured, since)
+        if heard_at is not None:
+            yield heard_at - since
+
+
+def first_heard(record: Record, broker: str, since: float) -> float | None:
+    """When a subscriber first received something that was published after a moment."""
+    times = [
+        arrival.at
+        for arrivals in record.arrived[broker].values()
+        for arrival in arrivals
+        if record.sent[arrival.number] > since
+    ]
+    return min(times, default=None)
+
+
+def ghost_reconnections(record: Record) -> Iterator[float]:
+    """β, for each bridge that waited for a broker that returned."""
+    for step, until in _steps(record, RETURNS):
+        for states in _by_bridge(record).values():
+            if states[0].far != step.broker:
+                continue
+            before = [each.state for each in states if each.at <= step.at]
+            up_at = [each.at for each in states if step.at < each.at < until and each.state == UP]
+            if before and before[-1] not in ("", UP) and up_at:
+                yield up_at[0] - step.at
+
+
+def returns(record: Record) -> Iterator[float]:
+    """γ, for each broker that returned."""
+    for step, _ in _steps(record, RETURNS):
+        heard_at = first_heard(record, step.broker, step.at)
+        if heard_at is not None:
+            yield heard_at - step.at
+
+
+def away_percent(record: Record, broker: str) -> float:
+    """Of the run, how long a broker was away."""
+    away_s = 0.0
+    for step, until in _steps(record, GOES):
+        if step.broker == broker:
+            away_s += min(until, record.ended_at) - step.at
+    return 100 * away_s / (record.ended_at - record.began_at)
+
+
+def never_heard_again(record: Record) -> list[str]:
+    """Brokers that returned, and whose subscribers received nothing that was published afterwards."""
+    return [
+        step.broker
+        for step, _ in _steps(record, RETURNS)
+        if first_heard(record, step.broker, step.at) is None and record.sent[-1] > step.at
+    ]
+
+
+def commands(record: Record, action: str) -> Iterator[float]:
+    """λ: from the first command of the agent to the event that says that it was done."""
+    done = {"create": "bridge_up", "delete": "bridge_gone"}[action]
+    waiting: dict[frozenset[str], float] = {}
+    for event in record.agent:
+        if not {"broker", "far"} <= event.keys():
+            continue
+        bridge = frozenset((event["broker"], event["far"]))
+        if event["event"] == "command_sent" and event["action"] == action:
+            waiting.setdefault(bridge, event["time"])
+        elif event["event"] == "command_sent":
+            waiting.pop(bridge, None)
+        elif event["event"] == done and bridge in waiting:
+            yield event["time"] - waiting.pop(bridge)
+
+
+def live_bridges(record: Record, at: float) -> set[tuple[str, str]]:
+    """(near, far) of the bridges that were up at a moment, as far as living brokers said so."""
+    away: set[str] = set()
+    for step in record.happened:
+        if step.at <= at:
+            (away.add if step.does == GOES else away.discard)(step.broker)
+    found = set()
+    for (near, far), states in _by_bridge(record).items():
+        said = [each.state for each in states if each.at <= at]
+        if said and said[-1] == UP and not {near, far} & away:
+            found.add((near, far))
+    return found
+
+
+def ghost_bridges(record: Record, at: float) -> set[tuple[str, str]]:
+    """(near, far) of those that were there and not up."""
+    live = live_bridges(record, at)
+    found = set()
+    for bridge, states in _by_bridge(record).items():
+        said = [each.state for each in states if each.at <= at]
+        if said and said[-1] and bridge not in live:
+            found.add(bridge)
+    return found
+
+
+def _by_bridge(record: Record) -> dict[tuple[str, str], list[BridgeState]]:
+    found: dict[tuple[str, str], list[BridgeState]] = {}
+    for state in record.bridges:
+        found.setdefault((state.broker, state.far), []).append(state)
+    return found
+
+
+def _steps(record: Record, does: str) -> Iterator[tuple[Happened, float]]:
+    """Steps of one kind, with the time of whatever happened next to the same broker."""
+    for index, step in enumerate(record.happened):
+        if step.does == does:
+            later = [each.at for each in record.happened[index + 1 :] if each.broker == step.broker]
+            yield step, later[0] if later else float("inf")
+
+
+def _agent_event(record: Record, name: str, step: Happened, until: float) -> float | None:
+    times = [
+        float(event["time"])
+        for event in record.agent
+        if event["event"] == name and event["broker"] == step.broker and step.at <= event["time"] < until
+    ]
+    return min(times, default=None)

@@ -1,0 +1,187 @@
+"""One run: brokers, links, clients and perhaps the agent are started, the timeline is carried out, and what
+happened is written down.
+
+    python -m hedgerow_workshop.lab.schmitt.run KIND MODE DEPARTURE SECONDS TIMELINE DIRECTORY
+
+It says `ready` when the network is whole, and carries the timeline out once its standard input is closed. A
+run is a process of its own, so that several can run side by side. It writes `record.json` into its
+directory; when it fails it says why, in one line on standard error, and ends with status 1. All that it
+started is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import uvloop
+
+from hedgerow.client.bus import Bus
+from hedgerow.errors import HedgerowError
+from hedgerow.node.clock import SteadyClock
+from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.schmitt.agent import Agent, bridge_states
+from hedgerow_workshop.lab.schmitt.brokers import Fleet, static_section
+from hedgerow_workshop.lab.schmitt.clients import FIRST_TOPIC, Clients, publish
+from hedgerow_workshop.lab.schmitt.record import Departure, Happened, Mode, Record, Spec
+from hedgerow_workshop.lab.schmitt.timeline import GOES, Timeline, read_timeline
+
+FIRST_S = 20.0  # until every subscriber has heard the publisher
+FIRST_INTERVAL_S = 0.05
+QUIET_S = 0.5  # after the last message: what is doubled would come now
+POLL_S = 0.02
+
+
+class Run:
+    def __init__(self, spec: Spec, timeline: Timeline, seconds: float, directory: Path) -> None:
+        self.record = Record(spec, list(timeline.brokers), timeline.publisher, timeline.measured)
+        self._spec = spec
+        self._timeline = timeline
+        self._seconds = seconds
+        self._clock = SteadyClock()
+        self._fleet = Fleet(spec.kind, list(timeline.brokers), directory)
+        self._clients = Clients(self.record, self._clock)
+        self._agent = Agent(directory / "agent")
+
+    async def perform(self, begin: Callable[[], Awaitable[None]]) -> None:
+        """`begin` returns when the timeline is to be carried out; the network is whole by then."""
+        async with AsyncExitStack() as stack:
+            # The brokers end first: a client would wait for the answer of one that is stopped.
+            await stack.enter_async_context(self._clients)
+            stack.enter_context(self._agent)
+            await stack.enter_async_context(self._fleet)
+            await self._start()
+            publisher = await self._clients.open_publisher(self._fleet.brokers[self._timeline.publisher].url)
+            await self._wait_until_whole(publisher)
+            await begin()
+            await self._carry_out(publisher)
+            await self._settle()
+            self.record.agent = self._agent.events()
+            if self._spec.kind != "hedgerow" and self.record.agent:
+                self.record.bridges = bridge_states(self.record.agent)  # its own processes carry them
+
+    async def _start(self) -> None:
+        is_static = self._spec.mode is Mode.STATIC
+        await self._fleet.start(is_static)
+        if not is_static:
+            self._agent.start(self._fleet, self._spec.mode)
+        for name, broker in self._fleet.brokers.items():
+            await self._clients.connect(name, broker.url)
+        if is_static and self._spec.kind == "hedgerow":
+            *others, hub = self._timeline.brokers
+            address = self._fleet.far_address(hub)
+            for name in others:
+                bind = f"bridge_bind_address {self._fleet.binds[name]}\n"
+                await self._clients.command(name, static_section(name, hub, address) + bind)
+
+    def _check(self) -> None:
+        """Raise for whatever has ended that should run."""
+        self._fleet.check()
+        self._clients.check()
+        if self._spec.mode is not Mode.STATIC and self._agent.has_ended:
+            raise LabError(f"the agent ended: {self._agent.last_words()}")
+
+    async def _wait_until_whole(self, publisher: Bus) -> None:
+        give_up_at = time.monotonic() + FIRST_S
+        subscribers = self._clients.subscribers.values()
+        while deaf := [each.broker for each in subscribers if not each.heard_at]:
+            self._check()
+            if time.monotonic() > give_up_at:
+                agent = "" if self._spec.mode is Mode.STATIC else f"; the agent: {self._agent.last_words()}"
+                names = ", ".join(deaf)
+                raise LabError(f"nothing reached the subscribers at {names} within {FIRST_S:g} s{agent}")
+            await publisher.publish(FIRST_TOPIC, b"")
+            await asyncio.sleep(FIRST_INTERVAL_S)
+
+    async def _carry_out(self, publisher: Bus) -> None:
+        record, timeline = self.record, self._timeline
+        record.began_at = self._clock()
+        publishing = asyncio.create_task(
+            publish(publisher, record, self._clock, timeline.publish_interval_s, self._seconds)
+        )
+        try:
+            for step in timeline.steps:
+                await self._sleep_until(record.began_at + step.at * self._seconds)
+                at = self._clock()
+                if step.does == GOES:
+                    self._fleet.take_away(step.broker, self._spec.departure)
+                else:
+                    await self._fleet.bring_back(step.broker, self._spec.departure)
+                    at = self._clock()
+                record.happened.append(Happened(step.name, at, step.broker, step.does))
+            await publishing
+        finally:
+            publishing.cancel()
+            with suppress(asyncio.CancelledError):
+                await publishing
+        record.ended_at = self._clock()
+
+    async def _sleep_until(self, at: float) -> None:
+        while (wait_s := at - self._clock()) > 0:
+            self._check()
+            await asyncio.sleep(min(wait_s, 0.2))
+
+    async def _settle(self) -> None:
+        """Until all that was sent at QoS 1 has arrived where it is measured, and nothing more arrives
+        anywhere; or until the time for it is over. Stock brokers do not promise as much."""
+        give_up_at = self._clock() + self._timeline.settle_s
+        subscribers = self._clients.subscribers
+        measured, count = subscribers[self._timeline.measured], len(self.record.sent)
+        while self._clock() < give_up_at:
+            self._check()
+            heard_at = max(each.heard_at for each in subscribers.values())
+            is_complete = self._spec.kind != "hedgerow" or len(measured.numbers[1]) == count
+            if is_complete and self._clock() > heard_at + QUIET_S:
+                break
+            await asyncio.sleep(POLL_S)
+
+
+async def perform(spec: Spec, timeline: Timeline, seconds: float, directory: Path) -> Record:
+    run = Run(spec, timeline, seconds, directory)
+    task = asyncio.current_task()
+    assert task is not None
+    cancel: Callable[[], object] = task.cancel
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, cancel)
+    await run.perform(_begin_together)
+    return run.record
+
+
+async def _begin_together() -> None:
+    """Say that this run is ready, and wait until whoever started it closes our standard input."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    closed = loop.create_future()
+    loop.add_reader(sys.stdin, closed.set_result, None)
+    try:
+        await closed
+    finally:
+        loop.remove_reader(sys.stdin)
+
+
+def main(words: list[str]) -> int | str:
+    """The exit status, or why it failed."""
+    kind, mode, departure, seconds, timeline, directory = words
+    spec = Spec(kind, Mode(mode), Departure(departure))
+    Path(directory).mkdir(exist_ok=True)
+    logging.basicConfig(filename=Path(directory) / "run.log", level=logging.INFO)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            coroutine = perform(spec, read_timeline(Path(timeline)), float(seconds), Path(directory))
+            runner.run(coroutine).write(Path(directory) / "record.json")
+    except HedgerowError as error:
+        return str(error)
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,193 @@
+"""One run: the storm, with something that fails or without, until all is quiet again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import hedgerow
+from hedgerow.client.bus import Bus
+from hedgerow.message import Message
+from hedgerow.mobility.hot_state import HOT_TOPIC
+from hedgerow_workshop.lab.clients import RECONNECT_S
+from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.links import Link
+from hedgerow_workshop.lab.processes import Program
+from hedgerow_workshop.lab.storm.record import Fault, Kind, Record
+from hedgerow_workshop.lab.storm.settings import STORM, TOPICS, Settings, places, publications
+from hedgerow_workshop.lab.storm.stage import Node, Subscribers, make_fixed, make_mobile, processor_s
+
+LINK_S = 20.0
+ACKNOWLEDGED_S = 30.0
+POLL_S = 0.05
+PAYLOAD_BYTES = 64
+CHECK_EVERY = 50  # publications
+
+
+class Run:
+    def __init__(self, settings: Settings, fault: Fault, kinds: Sequence[Kind], directory: Path) -> None:
+        self.record = Record(fault, {topic: [] for topic in TOPICS})
+        self._settings = settings
+        self._kinds = kinds
+        self._directory = directory
+        self._fixed = make_fixed(directory, settings)
+        self._mobile: Node | None = None
+        self._subscribers: list[Subscribers] = []
+        self._link: Link | None = None
+        self._is_linked = False
+        self._is_delegated = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def perform(self) -> Record:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._end_tasks)
+            bus = await self._start(stack)
+            before = self._processor_s()
+            self.record.began_at = time.monotonic()
+            failing = asyncio.create_task(self._fail())
+            self._tasks.append(failing)
+            await self._publish(bus)
+            took_s = time.monotonic() - self.record.began_at
+            self.record.busy = {
+                name: (after_s - before.get(name, 0.0)) / took_s
+                for name, after_s in self._processor_s().items()
+            }
+            await failing
+            await self._settle()
+            self.record.ended_at = time.monotonic()
+            for each in self._subscribers:
+                self.record.tallies += await each.take_tallies()
+            self.record.tracebacks = [node.name for node in self._nodes() if node.has_traceback]
+        return self.record
+
+    def _nodes(self) -> list[Node]:
+        return [self._fixed, *([] if self._mobile is None else [self._mobile])]
+
+    def _processor_s(self) -> dict[str, float]:
+        programs: list[Program] = [*self._nodes(), *self._subscribers]
+        return {"this process": time.process_time()} | {each.name: processor_s(each) for each in programs}
+
+    # Before
+
+    async def _start(self, stack: AsyncExitStack) -> Bus:
+        fixed = stack.enter_context(self._fixed)
+        await fixed.start()
+        self._link = await stack.enter_async_context(Link((fixed.host, 0), (fixed.host, fixed.port)))
+        mobile = make_mobile(self._directory, self._settings, self._link.address, fixed)
+        self._mobile = stack.enter_context(mobile)
+        await mobile.start()
+        bus = await hedgerow.connect(mobile.url, client_id="publisher", reconnect_delay=RECONNECT_S)
+        stack.push_async_callback(bus.close)
+        subscription = await stack.enter_async_context(bus.subscribe(f"{HOT_TOPIC}#", qos=1))
+
+        async def watch() -> None:
+            async for message in subscription:
+                self._note(message)
+
+        self._tasks.append(asyncio.create_task(watch()))
+        await mobile.wait_until(lambda: self._is_linked, "link to the fixed node", LINK_S)
+        topics = places(self._settings, len(self._kinds))
+        for kind, of_kind in zip(self._kinds, topics, strict=True):
+            subscribers = Subscribers(kind, self._directory, mobile.url, of_kind)
+            self._subscribers.append(stack.enter_context(subscribers))
+            subscribers.start()
+        for each in self._subscribers:
+            await each.wait_until_ready()
+        return bus
+
+    def _note(self, message: Message) -> None:
+        """What the mobile node tells of itself."""
+        told = json.loads(message.payload)
+        if message.topic == f"{HOT_TOPIC}fixed":
+            self._is_linked = told["linked"]
+        elif message.topic == f"{HOT_TOPIC}registry/out":
+            is_delegated = STORM in told["topics"]
+            if is_delegated != self._is_delegated:
+                self._is_delegated = is_delegated
+                self.record.flips.append((time.monotonic(), is_delegated))
+
+    # The storm
+
+    async def _publish(self, bus: Bus) -> None:
+        waiting: set[asyncio.Future[None]] = set()
+        for number, (at, topic) in enumerate(publications(self._settings)):
+            wait_s = self.record.began_at + at - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            if number % CHECK_EVERY == 0:
+                self._check()
+            sent = self.record.sent[topic]
+            payload = f"{len(sent)} ".ljust(PAYLOAD_BYTES)
+            sent.append(time.monotonic())
+            published = bus.publish_nowait(topic, payload, qos=1)
+            waiting.add(published)
+            published.add_done_callback(waiting.discard)
+        if waiting:
+            await asyncio.wait(waiting, timeout=ACKNOWLEDGED_S)
+        if waiting:
+            raise LabError(f"{len(waiting)} publications were not acknowledged in {ACKNOWLEDGED_S:g} s")
+
+    async def _fail(self) -> None:
+        settings, fault = self._settings, self.record.fault
+        if fault is Fault.NONE:
+            return
+        for number in range(settings.faults):
+            at = self.record.began_at + settings.seconds * (number + 0.5) / settings.faults
+            at -= settings.seconds / settings.faults / 4
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            if fault is Fault.KILLED:
+                self._happened("killed")
+                self._fixed.kill()
+                await asyncio.sleep(settings.killed_s)
+                await self._fixed.start()
+                self._happened("started")
+            else:
+                assert self._link is not None
+                self._happened("cut")
+                self._link.cut()
+                await asyncio.sleep(settings.cut_s)
+                self._link.restore()
+                self._happened("restored")
+
+    def _happened(self, what: str) -> None:
+        self.record.happened.append((time.monotonic(), what))
+
+    def _check(self) -> None:
+        """Raise for whatever has ended that should run."""
+        for program in (*self._nodes(), *self._subscribers):
+            program.check()
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    # After
+
+    async def _settle(self) -> None:
+        """Until all have everything, or nothing has come for long; and then a little longer."""
+        settings = self._settings
+        expected = sum(
+            len(self.record.sent[topic]) for subscribers in self._subscribers for topic in subscribers.topics
+        )
+        have: list[tuple[int, int]] = []
+        changed_at = time.monotonic()
+        while sum(distinct for _, distinct in have) < expected:
+            self._check()
+            if time.monotonic() > changed_at + settings.patience_s:
+                break
+            await asyncio.sleep(POLL_S)
+            now_have = [subscribers.have for subscribers in self._subscribers]
+            if now_have != have:
+                have, changed_at = now_have, time.monotonic()
+        await asyncio.sleep(settings.quiet_s)
+        self._check()
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError, Exception):
+                await task
