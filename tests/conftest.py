@@ -20,6 +20,10 @@ import pytest
 from tests.forks import end_helper, helpers
 from tests.order import in_order
 from tests.programs import Node, run_mosquitto, run_node
+from tests.spark import (
+    give_time,
+    spark,  # noqa: F401 - a fixture
+)
 
 # How long an example takes says nothing on a machine that runs live brokers beside it. They are
 # the same each time: no change is stopped by what chance finds elsewhere. `make soak` tries new ones.
@@ -93,6 +97,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(trylast=True)  # after what `-m` leaves out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    give_time(items)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes > 1:
         items[:] = in_order(items, processes)

@@ -16,10 +16,10 @@ import pytest
 # Where most tests wait for programs; elsewhere they take milliseconds. The longest first.
 LIVE = (
     "faults",
-    "lab",
-    "demo",
+    "workshop/lab",
+    "workshop/demo",
     "docs",
-    "bench",
+    "workshop/bench",
     "web",
     "hosts_multicast",
     "interop",
@@ -47,7 +47,8 @@ def needs_spark(item: pytest.Item) -> bool:
 
 
 def _place(item: pytest.Item) -> str:
-    return item.nodeid.removeprefix("tests/").split("/")[0]
+    folder, _, rest = item.nodeid.removeprefix("tests/").partition("/")
+    return f"{folder}/{rest.partition('/')[0]}" if folder == "workshop" else folder
 
 
 def deal(spark: Sequence[T], live: Sequence[T], short: Sequence[T], processes: int) -> list[T]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from hedgerow.cli import all_commands, make_parser, module_of
+from hedgerow.cli import COMMANDS, all_commands, make_parser, module_of
 from hedgerow.cli.completion_scripts import (
     ANYTHING,
     DIRECTORY,
@@ -81,8 +81,9 @@ def read_command(name: str) -> Command:
         elif words is None:
             words = Value(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
     after = {word: _words_after(each) for (command, word), each in WORDS_AFTER.items() if command == name}
-    added: dict[str, tuple[str, str]] = getattr(module_of(name), "WORDS_AFTER", {})
-    after |= {word: _words_after(each) for word, each in added.items()}
+    if name not in COMMANDS:  # of another package, which may know its own
+        added: dict[str, tuple[str, str]] = getattr(module_of(name), "WORDS_AFTER", {})
+        after = {word: _words_after(each) for word, each in added.items()}
     return Command(name, all_commands()[name].help, tuple(options), words or Value(NOTHING), after)
 
 

@@ -20,11 +20,11 @@ from hedgerow.message import MessageId
 from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
 from hedgerow.pipeline.queries import JOBS, Settings
 from hedgerow.pipeline.reckoning import reckon
+from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
 from hedgerow.pipeline.tables import load_rows
 from hedgerow_workshop.lab.farm import FIELDS, HOUSE, Farm
-from hedgerow_workshop.lab.pipeline_report import write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ MAX_S = 3_600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("demo").add_argument
+    add = parser.add_argument_group("demo", "into a new directory: --out, or pipeline-demo").add_argument
     add("--seconds", metavar="N", type=positive(MAX_S), default=60.0, help="of farm traffic (60)")
 
 
@@ -72,7 +72,8 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
         Runner(spark, settings, tell).run(tuple(JOBS))
         counted = {name: _count(spark, tables / name) for name in TABLES}
         unlike = _count(spark, tables / "anomalies", "is_anomaly")
-        report = write_report(spark, str(tables), [], out / "report.html")
+        report = out / "report.html"
+        write_report(spark, report, tables)
     reckoning = reckon(farm.traffic.published, _found_at_home(str(tables)))
     print("tables: " + ", ".join(f"{name} {count:,}" for name, count in counted.items()))
     print(f"{unlike} readings are unlike those before them")

@@ -27,8 +27,18 @@ from typing import NamedTuple
 
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.pipeline.report.lab_format import DUE, DUP, GROUP, HAPPENED, ID, JOURNALS, ROWS, RUN, WARM_UP
 from hedgerow_workshop.lab.experiments import Row
+
+JOURNALS = "journals"
+"""The directory of an experiment's journals, one a run."""
+ROWS = "rows.json"
+"""The file beside it with the experiment's own rows."""
+
+OWN_TOPICS = "$lab/"
+RUN, DUE, HAPPENED = (f"{OWN_TOPICS}{name}" for name in ("run", "due", "happened"))
+
+# User properties.
+ID, DUP, WARM_UP, GROUP = "hedgerow-id", "dup", "warm-up", "group"
 
 MQTT = "mqtt"
 

@@ -7,13 +7,11 @@ behind; what Java calls Python with belongs to it too (`_serves_java` in tests/c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.logger import PySparkLogger
 
-from hedgerow.pipeline.session import open_session
 from tests.order import needs_spark
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 SPARK_TEST_S = 180
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def give_time(items: Iterable[pytest.Item]) -> None:
     """The first test of a process has Spark started, and each has its queries compiled."""
     for item in items:
         if needs_spark(item) and item.get_closest_marker("timeout") is None:
@@ -31,6 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    from pyspark.logger import PySparkLogger
+
+    from hedgerow.pipeline.session import open_session
+
     session = open_session("tests", "local[2]")
     with pytest.MonkeyPatch.context() as patch:
         # A logger of PySpark's makes every handler it gets write JSON, and pytest gives the handler behind
