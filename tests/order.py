@@ -16,15 +16,16 @@ import pytest
 # Where most tests wait for programs; elsewhere they take milliseconds. The longest first.
 LIVE = (
     "faults",
-    "workshop/lab",
-    "workshop/demo",
+    "lab",
+    "demo",
     "docs",
-    "workshop/bench",
+    "bench",
     "web",
     "hosts_multicast",
     "interop",
     "examples",
     "cli",
+    "commands",
     "deploy",
     "wireshark",
 )
@@ -47,8 +48,7 @@ def needs_spark(item: pytest.Item) -> bool:
 
 
 def _place(item: pytest.Item) -> str:
-    folder, _, rest = item.nodeid.removeprefix("tests/").partition("/")
-    return f"{folder}/{rest.partition('/')[0]}" if folder == "workshop" else folder
+    return item.nodeid.removeprefix("tests/").removeprefix("workshop/").split("/")[0]
 
 
 def deal(spark: Sequence[T], live: Sequence[T], short: Sequence[T], processes: int) -> list[T]:
