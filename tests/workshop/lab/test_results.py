@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING
@@ -14,17 +15,18 @@ from hedgerow.message import Message
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.report.sections import added_sections
-from hedgerow_workshop.lab.figures import Curve
-from hedgerow_workshop.lab.journals import Delivered, Due, Published, RunJournal, write_journal
+from hedgerow_workshop.lab.harness.figures import Curve
+from hedgerow_workshop.lab.harness.journals import write_journal
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms
+from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream
 from hedgerow_workshop.lab.morales import measure as morales
 from hedgerow_workshop.lab.pipeline_report import SECTIONS
 from hedgerow_workshop.lab.results.charts import line_chart
 from hedgerow_workshop.lab.results.descriptions import lost_percent, schmitt_lines, sections_of, spohn_lines
 from hedgerow_workshop.lab.results.gather import Experiment, Figures, Run, gather
 from hedgerow_workshop.lab.schmitt import measure as schmitt
-from hedgerow_workshop.lab.spohn import measure as spohn
 from hedgerow_workshop.lab.storm import measure as storm
-from hedgerow_workshop.lab.storm.record import Kind
+from hedgerow_workshop.lab.storm.record import SubscriberKind
 from hedgerow_workshop.lab.sweep import job
 from tests.pipeline.pages import Page
 from tests.workshop.lab.lab_results import Results, leave_results, make_results
@@ -35,6 +37,22 @@ if TYPE_CHECKING:
 EVIL = "<script>alert('&')</script>"
 # The journal has microseconds.
 EXACT_MS = 0.002
+
+
+class EvilRun(RunRecord):
+    file_name = "evil"
+
+    def settings(self) -> dict[str, str]:
+        return {EVIL: EVIL}
+
+    def streams(self) -> list[Stream]:
+        return [Stream(EVIL, EVIL, {0: 5.0})]
+
+    def hearings(self) -> Iterator[Hearing]:
+        yield Hearing(EVIL, self.streams()[0], [Arrival(0, 5.1)], group=EVIL)
+
+    def moments(self) -> list[tuple[float, str]]:
+        return [(5.05, EVIL)]
 
 
 class Gathered:
@@ -52,16 +70,7 @@ def gathered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> G
     directory = tmp_path_factory.mktemp("results")
     records = make_results()
     leave_results(records, directory)
-    evil = RunJournal(
-        EVIL,
-        "evil",
-        {EVIL: EVIL},
-        [Due(EVIL, EVIL, group=EVIL)],
-        [Published(EVIL, 0, EVIL, 5.0)],
-        [Delivered(EVIL, EVIL, 0, EVIL, 5.1, 5.0)],
-        [(5.05, EVIL)],
-    )
-    write_journal(evil, directory / "evil [1]" / "journals" / "evil")
+    write_journal(EvilRun(), EVIL, directory / "evil [1]" / "journals" / "evil")
     with Writer(directory / "other" / "journals" / "node", "b1") as writer:
         writer.append(Message("farm/soil", b"3"), transport="mqtt", received_at=1.0)
     return Gathered(directory, records, gather(spark, [directory, directory / "spohn"]))
@@ -86,10 +95,10 @@ def test_spohns_figures_are_those_of_its_records(gathered: Gathered) -> None:
     for record in gathered.records.spohn:
         run = gathered.run("spohn", record.spec.file_name)
         assert run.published == sum(map(len, record.sent.values()))
-        assert run.figures.lost == spohn.count_lost(record)
-        assert run.figures.doubled == spohn.count_doubled(record)
+        assert run.figures.lost == count_lost(record.hearings())
+        assert run.figures.doubled == count_doubled(record.hearings())
         for part in run.parts:
-            assert_delays(part.figures, [ms for _, ms in spohn.delays(record, part.subscriber)])
+            assert_delays(part.figures, delays_ms(record.heard(part.subscriber)))
     failures = gathered.run("spohn", "hedgerow-failures")
     assert (failures.figures.lost, failures.figures.doubled) == (3, 2)
     assert [(round(at_s, 3), what) for at_s, what in failures.happened] == [(1, "kill 4"), (3, "cut 4-5")]
@@ -107,7 +116,7 @@ def test_schmitts_figures_are_those_of_its_records(gathered: Gathered) -> None:
             qos = int(part.group.removeprefix("qos"))
             expected = schmitt.loss_percent(record, qos, part.subscriber)
             assert lost_percent(part.figures) == pytest.approx(expected)
-            assert part.figures.doubled == schmitt.count_doubled(record, qos, part.subscriber)
+            assert part.figures.doubled == schmitt.doubled(record, qos, part.subscriber)
     lines = {line[0]: line[1:] for line in schmitt_lines(gathered.experiments["schmitt"].runs)}
     assert lines["hedgerow-pure-kill"] == ["6.67", "1.00", "2.00"]
     assert lines["hedgerow-static-kill"] == ["40.0", "0", "40.0"]
@@ -116,9 +125,9 @@ def test_schmitts_figures_are_those_of_its_records(gathered: Gathered) -> None:
 def test_morales_figures_are_those_of_its_records(gathered: Gathered) -> None:
     for record in gathered.records.morales:
         run = gathered.run("morales", record.spec.file_name)
-        assert run.figures.lost == morales.count_lost(record)
-        assert run.figures.doubled == morales.count_doubled(record)
-        assert_delays(run.figures, list(morales.delays(record)))
+        assert run.figures.lost == count_lost(record.hearings())
+        assert run.figures.doubled == count_doubled(record.hearings())
+        assert_delays(run.figures, delays_ms(record.hearings()))
     assert gathered.run("morales", "lte-biased90-hot2s").figures.lost == 2
     farm = gathered.records.farm
     figures = gathered.run("morales", "farm").figures
@@ -132,16 +141,16 @@ def test_storms_figures_are_those_of_its_records(gathered: Gathered) -> None:
     (record,) = gathered.records.storm
     groups = {part.group: part.figures for part in gathered.run("storm", "storm-killed").groups}
     assert set(groups) == {"extension", "paho5", "paho311"}
-    for kind in Kind:
+    for kind in SubscriberKind:
         counts = storm.count(record, kind)
         if counts is None:
             continue
         found = groups[kind]
         assert (found.expected, found.lost, found.doubled, found.repeated) == counts[:4]
-        delays_ms = storm.delays_ms(record, kind)
-        if delays_ms:
-            assert_delays(found, delays_ms)
-            assert found.p50_ms == pytest.approx(sorted(delays_ms)[1], abs=EXACT_MS)
+        expected_ms = delays_ms(storm.of_kind(record, kind))
+        if expected_ms:
+            assert_delays(found, expected_ms)
+            assert found.p50_ms == pytest.approx(sorted(expected_ms)[1], abs=EXACT_MS)
     assert groups["paho5"].repeated == 2
     assert groups["paho311"] == Figures(expected=3, lost=3)
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     arguments: argparse.Namespace, opening: Callable[[], AbstractContextManager[SparkSession]], tell: Tell
 ) -> int:
-    from hedgerow_workshop.lab.figures import text_table
+    from hedgerow_workshop.lab.harness.rows import text_table
     from hedgerow_workshop.lab.sweep import simulated
 
     if arguments.tables is None:

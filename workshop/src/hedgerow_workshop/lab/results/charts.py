@@ -12,7 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 from hedgerow.pipeline.report.html import COLOURS, Part
-from hedgerow_workshop.lab.figures import Curve
+from hedgerow_workshop.lab.harness.figures import Curve
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 30, 48

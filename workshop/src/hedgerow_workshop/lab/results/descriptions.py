@@ -12,8 +12,8 @@ from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Part
 from hedgerow.pipeline.report.page import Section
 from hedgerow_workshop.lab import scale
-from hedgerow_workshop.lab.experiments import Row
-from hedgerow_workshop.lab.figures import NONE, Curve, number, row_cells
+from hedgerow_workshop.lab.harness.figures import Curve
+from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.lab.morales import report as morales_report
 from hedgerow_workshop.lab.morales.setting import Uplink
 from hedgerow_workshop.lab.morales.traffic import BIASED, BURST
@@ -72,7 +72,7 @@ def describe_spohn(experiment: Experiment) -> Section:
         experiment,
         spohn_report.TITLE,
         [spohn_report.INTRODUCTION],
-        spohn_report.bar_lines,
+        spohn_report.BARS.lines,
         _spohn_parts(experiment.runs),
     )
 
@@ -152,7 +152,7 @@ def describe_morales(experiment: Experiment) -> Section:
         experiment,
         morales_report.TITLE,
         [morales_report.INTRODUCTION, morales_report.CHOICES],
-        morales_report.bar_lines,
+        morales_report.BARS.lines,
         _morales_parts(experiment.runs),
     )
 

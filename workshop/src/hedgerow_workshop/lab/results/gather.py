@@ -17,7 +17,7 @@ from pyspark.sql import functions as sql
 
 from hedgerow.errors import HedgerowError, StoreError
 from hedgerow.journal import Reader
-from hedgerow_workshop.lab.journals import HAPPENED, JOURNALS, ROWS, RUN
+from hedgerow_workshop.lab.harness.journals import HAPPENED, JOURNALS, ROWS, RUN
 from hedgerow_workshop.lab.results import deliveries
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Part
 from hedgerow.pipeline.report.page import NONE, Section, cell, number
-from hedgerow_workshop.lab.figures import Curve
+from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
 from hedgerow_workshop.lab.results.gather import Experiment, Figures, Run
 

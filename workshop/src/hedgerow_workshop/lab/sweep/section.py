@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Part
 from hedgerow.pipeline.report.page import TableSection, cell, lines_of
-from hedgerow_workshop.lab.figures import Curve
+from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
 from hedgerow_workshop.lab.sweep import job
 
