@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hedgerow.bridges import bridge_set
-from hedgerow.bridges.bridge import DRAIN_S, State
+from hedgerow.bridges.bridge import DRAIN_S, BridgePhase
 from hedgerow.bridges.events import BridgeDown, QueueTaken
+from hedgerow.bridges.roles import BridgeRole
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Pingresp, Puback, Publish, Unsubscribe
 from tests.bridges.harness import Network, Node, Script, make_section
@@ -81,11 +82,11 @@ def test_a_bridge_is_a_link_at_both_of_its_ends(network: Network, north: Node) -
     for broker in (north.broker, south.broker):
         assert (broker.client_count, broker.link_count) == (0, 1)
     [accepted] = south.broker.sessions.values()
-    assert accepted.is_link
+    assert accepted.role.is_link
     south.crash()
     restored = south.broker.sessions[accepted.client_id]
     assert restored.connection is None
-    assert restored.is_link, "before it has come back, too"
+    assert restored.role.is_link, "before it has come back, too"
 
 
 def test_a_name_in_use_is_refused_and_nothing_changes(network: Network, north: Node, south: Node) -> None:
@@ -93,7 +94,7 @@ def test_a_name_in_use_is_refused_and_nothing_changes(network: Network, north: N
     with pytest.raises(ConfigError, match="there is a bridge b already"):
         north.bridges.create(make_section("b out 1"), network.now)
     assert north.find() is bridge
-    assert bridge.state is State.UP
+    assert bridge.state is BridgePhase.UP
 
 
 def test_an_unknown_bridge_cannot_be_deleted(network: Network, north: Node) -> None:
@@ -128,7 +129,7 @@ def test_no_client_takes_the_session_of_a_bridge(network: Network, north: Node, 
 def test_one_that_stopped_can_be_started_again(network: Network, north: Node, south: Node) -> None:
     bridge = north.bridge("# out 1", start_type="once")
     network.lose("north", "south")
-    assert bridge.state is State.STOPPED
+    assert bridge.state is BridgePhase.STOPPED
     section = make_section("# out 1", start_type="once", replace=True)
     assert north.bridges.create(section, network.now) == "replaced"
     network.settle()
@@ -500,7 +501,7 @@ def test_what_a_deleted_bridge_left_is_known_after_a_restart(network: Network) -
     north.delete()
     north.crash()
     north.publish("a/2", b"for nobody")
-    (session,) = (each for each in north.broker.sessions.values() if each.is_bridge)
+    (session,) = (each for each in north.broker.sessions.values() if each.role.name == BridgeRole.name)
     assert len(session.outbox or ()) == 1, "nobody listens for it any more"
     network.mend("north", "south")
     north.bridge("a/# out 1", name="other")

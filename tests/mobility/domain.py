@@ -3,7 +3,7 @@
     domain = Domain()
     domain.add_fixed("f")
     domain.add_mobile("m", "f")
-    roamer = Roamer(domain, "m", "r", MQTT_RENEWALS, "t/cold")
+    roamer = Roamer(domain, "m", "r", MQTT_EXTENDED, "t/cold")
 
 Everything else is as in `fabric_of_nodes.py`: a virtual clock, links that may be cut or closed.
 """
@@ -73,7 +73,7 @@ class MovingHost(Host):
         node, is_busy = self.node, False
         if self._node_at <= self.now:
             node.handle_timer(self.now)
-        if node.is_stirred:
+        if node.has_work:
             is_busy = True
             node.serve(self.now)
             if isinstance(node, MobileNode):
@@ -81,7 +81,7 @@ class MovingHost(Host):
                     self.fabric.dial_fixed(self, url)  # type: ignore[attr-defined]
             self.events += node.take_events()
         self._node_at = node.deadline
-        return super()._settle_once() or is_busy or node.is_stirred
+        return super()._settle_once() or is_busy or node.has_work
 
     @property
     def deadline(self) -> float:
@@ -126,7 +126,7 @@ class MobileHost(MovingHost):
 
     @property
     def delegated(self) -> set[str]:
-        return set(self.broker.subscriptions.delegated)
+        return set(self.broker.subscriptions.inactive)
 
 
 class Domain(Fabric):

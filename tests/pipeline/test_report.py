@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.pipeline.jobs import ingest
 from hedgerow.pipeline.report import html
-from hedgerow.pipeline.report.page import Section
+from hedgerow.pipeline.report.page import PageSection
 from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.tables import append
 from tests.pipeline.pages import Page
@@ -22,7 +22,7 @@ EVIL = "<script>alert('&')</script>"
 
 def test_the_page_is_sound_and_escapes_what_it_is_given(spark: SparkSession, tmp_path: Path) -> None:
     make_tables(spark, tmp_path)
-    added = Section(EVIL, [html.paragraph(EVIL), html.items([EVIL]), html.folded(EVIL, [])])
+    added = PageSection(EVIL, [html.paragraph(EVIL), html.items([EVIL]), html.folded(EVIL, [])])
     write_report(spark, tmp_path / "page.html", tmp_path, [added])
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     found = Page(text)

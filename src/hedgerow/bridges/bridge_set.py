@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hedgerow.bridges.admission import Admission
-from hedgerow.bridges.bridge import Bridge, State
+from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_session import stop_listening
 from hedgerow.bridges.carriers import carrier_id
 from hedgerow.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.bridges.following import FollowingBridge
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.roles import BridgeRole, FarBridgeRole, ForeignBrokerRole
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.broker.mobility import KEPT_PREFIX
 from hedgerow.broker.session import Session
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, MessageId
@@ -44,23 +44,26 @@ class BridgeSet:
         broker: Broker,
         random: Callable[[], float],
         token: Callable[[], int],
-        is_own: Callable[[Address], bool],
+        is_own: Callable[[FarAddress], bool],
     ) -> None:
         self._broker = broker
         self._random = random
         self._token = token
         self._is_own = is_own
+        self._role = BridgeRole()
+        for role in (self._role, FarBridgeRole(broker), ForeignBrokerRole(broker)):
+            broker.register(role)
         self._started_at = float("inf")  # until all that was stored is here
         self._bridges: dict[str, Bridge] = {}
         self._draining: list[Bridge] = []
         self._left: dict[Session, str] = {}  # by deleted bridges, with something that waits → their names
-        self._admissions: OrderedDict[tuple[tuple[Address, ...], str], Admission] = OrderedDict()
+        self._admissions: OrderedDict[tuple[tuple[FarAddress, ...], str], Admission] = OrderedDict()
         self._gone: list[str] = []  # names whose state is to be taken away
         self._told: dict[str, dict[str, object]] = {}
         self._counters_at = 0.0
         self._look_at = float("inf")  # whether a deleted bridge is done
         self._events: list[BridgeEvent] = []
-        self.is_stirred = True
+        self.has_work = True
         """Something happened: the shell is to look at dials, states, events and the deadline."""
 
     def __len__(self) -> int:
@@ -95,7 +98,7 @@ class BridgeSet:
         if session is not None and not self._may_take(session, section.name):
             raise ConfigError(f"the local client identifier {client_id} is in use")
         if known is not None:
-            if _is_same(known.section, section) and known.state is not State.STOPPED:
+            if _is_same(known.section, section) and known.state is not BridgePhase.STOPPED:
                 return "unchanged"
             self._take_away(known, section, client_id)
         for leaving in [bridge for bridge in self._draining if bridge.section.name == section.name]:
@@ -108,7 +111,7 @@ class BridgeSet:
             self._left.pop(session, None)
         admission = self._find_admission(section)
         kind = FollowingBridge if section.follows else Bridge
-        bridge = kind(self._broker, section, now, self._random, self._token, admission)
+        bridge = kind(self._broker, section, self._role, now, self._random, self._token, admission)
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
         if isinstance(known, FollowingBridge) and isinstance(bridge, FollowingBridge):
@@ -117,8 +120,8 @@ class BridgeSet:
             bridge.listened_before &= known.listened_before
         bridge.on_up = self._take_along
         bridge.on_down = self._offer
-        bridge.on_change = self._stir
-        self.is_stirred = True
+        bridge.on_change = self._note_work
+        self.has_work = True
         self._bridges[section.name] = bridge
         return "created" if known is None else "replaced"
 
@@ -167,7 +170,7 @@ class BridgeSet:
         """Is it this bridge's own, of an earlier life of the node or of the bridge?"""
         if any(bridge.session is session for bridge in self if bridge.section.name != name):
             return False
-        return session.is_bridge
+        return session.role is self._role
 
     def delete(self, name: str, now: float) -> None:
         """Raises ConfigError with the reason."""
@@ -175,7 +178,7 @@ class BridgeSet:
         if bridge is None:
             raise ConfigError(f"there is no bridge {name}")
         self._gone.append(name)
-        self.is_stirred = True
+        self.has_work = True
         bridge.begin_drain(now)
         self._draining.append(bridge)
         self._finish_drained(now)
@@ -194,7 +197,7 @@ class BridgeSet:
         self._started_at = self._broker.now
         claimed = {bridge.session for bridge in self}
         for session in list(self._broker.sessions.values()):
-            if session.is_bridge and session not in claimed and not session.client_id.startswith(KEPT_PREFIX):
+            if session.role is self._role and session not in claimed:
                 stop_listening(self._broker, session)
                 self._left[session] = session.client_id
                 session.queue_limits = LEFT_LIMITS
@@ -209,7 +212,9 @@ class BridgeSet:
             self._forget(next(iter(self._left)))
         self._left[session] = bridge.section.name
         self._offer(bridge)
-        self._forget_carried(session, [other for other in self._bridges.values() if other.state is State.UP])
+        self._forget_carried(
+            session, [other for other in self._bridges.values() if other.state is BridgePhase.UP]
+        )
 
     def _forget_carried(self, session: Session, bridges: list[Bridge]) -> None:
         """Of what a deleted bridge left, that which these bridges have now."""
@@ -228,7 +233,6 @@ class BridgeSet:
 
     def _forget(self, session: Session) -> None:
         self._left.pop(session, None)
-        session.is_bridge = False
         if self._broker.sessions.get(session.client_id) is session:
             self._broker.discard(session)
 
@@ -238,7 +242,7 @@ class BridgeSet:
         """A bridge has come up: what waits here for brokers that are away goes there too."""
         waiting: set[MessageId] = set()
         for session in list(self._broker.sessions.values()):
-            if session is bridge.session or session.connection is not None or not session.is_peer:
+            if session is bridge.session or session.connection is not None or not session.gives_ids:
                 continue
             waiting |= self._take(bridge, session)
             if session in self._left:
@@ -248,7 +252,7 @@ class BridgeSet:
     def _offer(self, bridge: Bridge) -> None:
         """A bridge is down: what waits for it goes by those that came up before that was known."""
         for other in self._bridges.values():
-            if other.state is State.UP and other.session is not bridge.session:
+            if other.state is BridgePhase.UP and other.session is not bridge.session:
                 self._take(other, bridge.session)
 
     def _take(self, bridge: Bridge, session: Session) -> set[MessageId]:
@@ -320,7 +324,7 @@ class BridgeSet:
             if bridge.deadline == float("-inf"):
                 bridge.handle_timer(now)
 
-    def take_dials(self, now: float) -> list[tuple[Bridge, Address]]:
+    def take_dials(self, now: float) -> list[tuple[Bridge, FarAddress]]:
         """Links to open."""
         due = [(bridge, bridge.take_dial(now)) for bridge in self._bridges.values()]
         return [(bridge, address) for bridge, address in due if address is not None]
@@ -345,8 +349,8 @@ class BridgeSet:
                     told.append((name, status))
         return told
 
-    def _stir(self) -> None:
-        self.is_stirred = True
+    def _note_work(self) -> None:
+        self.has_work = True
 
     def take_events(self) -> list[BridgeEvent]:
         events, self._events = self._events, []

@@ -8,7 +8,7 @@ travel as the broker's own routing, with ids, queues and acknowledgements as bet
 A link that is lost is taken from the federator at once, and others carry on. The session of the lost
 neighbour stays, and what is published waits in it (`absences.py`).
 
-What the machines have to say is done by `serve`, after whatever stirred them; `is_stirred` says that it is
+What the machines have to say is done by `serve`, after whatever gave them work; `has_work` says that it is
 due. Events for the log, links to open and a deadline are the shell's.
 """
 
@@ -20,17 +20,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
-from hedgerow.broker.connection import Connection
-from hedgerow.broker.neighbours import ALREADY_LINKED, CONTROL_PREFIX, NEIGHBOUR_PREFIX
-from hedgerow.broker.session import Session
+from hedgerow.broker.session import Channel, Session
 from hedgerow.federation.absences import Absences
 from hedgerow.federation.events import LinkNotOpen, RightMissing
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
+from hedgerow.federation.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, NeighbourRole
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.link_proofs import LinkProofs
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
@@ -39,6 +38,7 @@ from hedgerow.federation.tunnel.tunnels import Tunnels
 from hedgerow.federation.tunnel_links import TunnelSet
 from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import CONTROL_PREFIX
 
 if TYPE_CHECKING:
     from hedgerow.federation.home import Home
@@ -66,7 +66,7 @@ class Federation:
         random_bytes: Callable[[int], bytes],
         key: bytes | None = None,
         redundancy: int = 2,
-        settings: Settings | None = None,
+        settings: OverlaySettings | None = None,
         keeping: Keeping | None = None,
         announce_interval_s: float | None = None,
     ) -> None:
@@ -85,10 +85,10 @@ class Federation:
         self.federator = Federator(
             broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals
         )
-        self.is_stirred = True
-        self._links: dict[str, Connection] = {}  # by node id: the one whose session is bound to it
-        self._ended: list[tuple[str, Connection]] = []
-        self._answered_at: dict[Connection, float] = {}  # accepted, and yet to say its first word
+        self.has_work = True
+        self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
+        self._ended: list[tuple[str, Channel]] = []
+        self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
         self._absences = Absences(broker, self.federator)
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
         self._events: list[FederationEvent] = []
@@ -96,9 +96,10 @@ class Federation:
         self.ignored_frames: Counter[str] = Counter()  # of all tunnels that there ever were, by reason
         self.state = StateTeller(self)
         self.state.look(now)
-        broker.neighbourhood = self
-        for session in broker.sessions.values():
-            if session.is_neighbour:
+        role = NeighbourRole(broker, self)
+        broker.register(role)
+        for session in list(broker.sessions.values()):
+            if session.role is role:
                 node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
                 take_session(broker, node_id, self.keeping)
                 self._absences.gone(node_id, now)
@@ -110,7 +111,7 @@ class Federation:
         else:
             self.federator.unsubscribe(topic_filter, self.broker.now)
         self.state.look(self.broker.now)  # Of a node without neighbours nothing else would tell.
-        self.is_stirred = True
+        self.has_work = True
 
     # Links that this node opens
 
@@ -136,12 +137,12 @@ class Federation:
             self._told[where] = reason
             self._events.append(LinkNotOpen(where, reason))
         self.overlay.lost(peer, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def dialled_again(self, peer: Peer, node_id: str, round_trip_s: float) -> None:
         """The node at this address is linked to us already."""
         self.overlay.connected(peer._replace(node_id=node_id), round_trip_s, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def linked(self, connection: NeighbourConnection) -> None:
         assert connection.far_node is not None
@@ -153,7 +154,7 @@ class Federation:
             return
         if self.overlay.measured(node_id, round_trip_s):
             self.state.look(self.broker.now)
-            self.is_stirred = True
+            self.has_work = True
 
     def yields_to_accepted(self, node_id: str) -> bool:
         """Both dialled: the link of the smaller id stays."""
@@ -190,11 +191,11 @@ class Federation:
             self._tunnel_sets.add(tunnels)
         else:
             self._tunnel_sets.discard(tunnels)
-        self.is_stirred = True
+        self.has_work = True
 
     def refuse(self, node_id: str, reason: str) -> None:
         self._events.append(PeerRefused(node_id, reason))
-        self.is_stirred = True
+        self.has_work = True
 
     # Links that neighbours open (`Neighbourhood`)
 
@@ -218,7 +219,7 @@ class Federation:
     def answer(self, node_id: str, proof: str) -> str:
         return self.proofs.answer(node_id, proof)
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: Channel) -> None:
         session = connection.connected_session()
         node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
         # No longer than it asks for: a dashboard that is closed has missed nothing.
@@ -227,14 +228,14 @@ class Federation:
         self._answered_at[connection] = self.broker.now
         self._link(node_id, connection, (), 0.0)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Channel) -> None:
         self._answered_at.pop(connection, None)
         client_id = connection.connected_session().client_id
         # Not now: it may be that another takes its place in this very moment.
         self._ended.append((client_id.removeprefix(NEIGHBOUR_PREFIX), connection))
-        self.is_stirred = True
+        self.has_work = True
 
-    def receive_control(self, connection: Connection, topic: str, payload: bytes) -> None:
+    def receive_control(self, connection: Channel, topic: str, payload: bytes) -> None:
         node_id = connection.connected_session().client_id.removeprefix(NEIGHBOUR_PREFIX)
         now = self.broker.now
         if self._links.get(node_id) is not connection:
@@ -250,7 +251,7 @@ class Federation:
             self.state.look(now)  # It may have told how far it is.
         elif topic == MESH_TOPIC:
             self.federator.receive(node_id, payload, now)
-        self.is_stirred = True
+        self.has_work = True
 
     def take_session(self, node_id: str) -> Session:
         """For a link that was dialled: the one that there was makes room."""
@@ -260,7 +261,7 @@ class Federation:
         return session
 
     def _link(
-        self, node_id: str, connection: Connection, addresses: tuple[str, ...], round_trip_s: float
+        self, node_id: str, connection: Channel, addresses: tuple[str, ...], round_trip_s: float
     ) -> None:
         now = self.broker.now
         self._links[node_id] = connection
@@ -268,14 +269,14 @@ class Federation:
         for address in addresses:
             self._told.pop(address, None)
         self.overlay.connected(Peer(node_id, addresses), round_trip_s, now)
-        self.is_stirred = True
+        self.has_work = True
 
     # What follows
 
     def serve(self, now: float) -> None:
         self.broker.now = now
-        while self.is_stirred:
-            self.is_stirred = False
+        while self.has_work:
+            self.has_work = False
             self._take_ended(now)
             self._follow_overlay(now)
             changes = self.federator.take_changes()
@@ -350,13 +351,13 @@ class Federation:
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self._absences.handle_timer(now)
-        self.is_stirred = True
+        self.has_work = True
 
     # What people see
 
     def neighbour_sessions(self) -> list[tuple[str, Session]]:
         """Of every node that is a neighbour, or was one, by its id."""
-        sessions = [session for session in self.broker.sessions.values() if session.is_neighbour]
+        sessions = [each for each in self.broker.sessions.values() if each.role.name == NeighbourRole.name]
         return [(session.client_id.removeprefix(NEIGHBOUR_PREFIX), session) for session in sessions]
 
     @property

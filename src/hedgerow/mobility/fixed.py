@@ -17,18 +17,16 @@ from itertools import groupby
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.connection import Connection
-from hedgerow.broker.mobility import MOBILE_PREFIX
 from hedgerow.broker.port import Port
-from hedgerow.broker.session import Session
+from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
 from hedgerow.mobility.coordination import first_epoch, is_coordination
 from hedgerow.mobility.delegation.events import (
     CalledBack,
     ClientMoved,
     DelegationEvent,
-    Delivery,
     Forgotten,
+    Notification,
     Registered,
     RenewTopics,
     Unregistered,
@@ -36,9 +34,11 @@ from hedgerow.mobility.delegation.events import (
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.publications import GuestSubscription
 from hedgerow.mobility.events import MobileLinked, NodeEvent
-from hedgerow.mobility.guests import Guests
+from hedgerow.mobility.guests import GuestSessions
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.plain import is_plain
+from hedgerow.mobility.renewals import renew
+from hedgerow.mobility.roles import MOBILE_PREFIX, MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import end_session, may_have_come
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import Publish
@@ -65,18 +65,21 @@ class FixedNode:
             may_read=self._may_read,
             may_write=self._may_write,
         )
+        register_own_roles(broker)
         self._kept = KeptForMobiles(broker, self.machine)
-        self.guests = Guests(broker, self.machine, self._kept)
-        self.is_stirred = True
-        self._port = Port(broker, "mobile brokers", self.published)
+        self.guests = GuestSessions(broker, self.machine, self._kept)
+        self.has_work = True
+        self._port = Port(broker, "mobile brokers", self.published, "mobile")
         self._filters: Counter[str] = Counter()
-        self._links: dict[str, Connection] = {}
+        self._links: dict[str, Channel] = {}
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
         self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
         self._homeward: list[str] = []  # guests who subscribed to what only their mobile broker can match
         self._events: list[DelegationEvent | NodeEvent] = []
-        broker.mobility = self
-        broker.speaks_renewals = True
+        self.supporter = ""  # None supports a fixed broker.
+        broker.register(MobileBrokerRole(broker, self))
+        broker.replace_client_role(MobileClientRole(broker, self))
+        broker.reserve(self.reserves)
 
     def _allows(self, mobile_id: str) -> bool:
         return self._allow is None or mobile_id in self._allow
@@ -110,11 +113,11 @@ class FixedNode:
         may_write = self.broker.access.may_write(username, MOBILE_PREFIX + broker_id, topic)
         if not self._allows(broker_id) or not may_write:
             self.machine.refuse(broker_id, topic, "it may not delegate here")
-            self.is_stirred = True
+            self.has_work = True
             return f"no right to delegate: {topic}"
         return None
 
-    def accepted(self, connection: Connection, address: str) -> None:
+    def accepted(self, connection: Channel, address: str) -> None:
         mobile_id = _mobile_of(connection)
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
@@ -124,29 +127,29 @@ class FixedNode:
             connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
             return
         self._events.append(MobileLinked(mobile_id, address))
-        self.is_stirred = True
+        self.has_work = True
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Channel) -> None:
         mobile_id = _mobile_of(connection)
         if self._links.get(mobile_id) is connection:
             del self._links[mobile_id]
             self.machine.link_down(mobile_id, self.broker.now)
             self._forget_if_gone(mobile_id)
-            self.is_stirred = True
+            self.has_work = True
 
     def _forget_if_gone(self, mobile_id: str) -> None:
         if mobile_id not in self.machine.mobiles:
             self._addresses.pop(mobile_id, None)
             self._users.pop(mobile_id, None)
 
-    def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
+    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
         mobile_id = _mobile_of(connection)
         self.machine.receive_publication(mobile_id, topic, payload, self.broker.now)
         self._kept.note(stores=True, but=mobile_id)
         if not topic.startswith(f"{self.domain}/"):
             # It would be of no use, and say nothing, for as long as it is there.
             connection.disconnect(Reason.NOT_AUTHORIZED, f"the domain of this broker is {self.domain}")
-        self.is_stirred = True
+        self.has_work = True
 
     # Events
 
@@ -157,13 +160,13 @@ class FixedNode:
             # Now: whoever published it hears that it was taken when this is stored.
             self._deliver_all()
             self._kept.note(stores=True)
-        self.is_stirred = True
+        self.has_work = True
 
     def _deliver_all(self) -> None:
         for delivery in self.machine.take_deliveries():
             self._deliver(delivery)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: Notification) -> None:
         broker = self.broker
         route = broker.find_route(delivery.message.topic)
         broker.durability.store_separately()
@@ -182,14 +185,14 @@ class FixedNode:
     def expects(self, client_id: str) -> bool:
         return self.machine.callback_of(client_id) is not None
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
         callback = self.machine.callback_of(session.client_id)
         if callback is None:
             return
         self.guests.arrived(callback, session)
         self.machine.client_attached(callback, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def keeps(self, session: Session) -> bool:
         return False
@@ -198,7 +201,7 @@ class FixedNode:
         callback = self.guests.callback_of(session)
         if callback is not None:
             self._leave(callback)
-            self.is_stirred = True
+            self.has_work = True
 
     def _leave(self, callback: str) -> None:
         undelivered = self.guests.leave(callback)
@@ -224,7 +227,7 @@ class FixedNode:
         self.machine.subscribe(asked, self.broker.now)
         if not is_plain(record):
             self._homeward.append(callback)  # when it has its SUBACK
-        self.is_stirred = True
+        self.has_work = True
         return True
 
     def unsubscribes(self, session: Session, topic_filter: str) -> bool:
@@ -232,7 +235,7 @@ class FixedNode:
         if callback is None or _is_own(topic_filter):
             return False
         self.machine.unsubscribe(callback, topic_filter, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
         return True
 
     def _send_home(self, callback: str, code: Renewal) -> None:
@@ -243,7 +246,7 @@ class FixedNode:
             return
         self.guests.called_back(callback)
         if session.connection is not None:
-            session.connection.renew(code, address)
+            renew(session.connection, code, address)
 
     # Time, and what comes out
 
@@ -259,12 +262,12 @@ class FixedNode:
         self._kept.handle_timer(now)
         for callback in self.guests.take_lingering(now):
             self._send_home(callback, Renewal.ACTIVE_TOPICS)
-        self.is_stirred = True
+        self.has_work = True
 
     def serve(self, now: float) -> None:
         self.broker.now = now
-        while self.is_stirred:
-            self.is_stirred = False
+        while self.has_work:
+            self.has_work = False
             for message in self.machine.take_outside():
                 self._publish_outside(message)
             # Before events: a guest that has left since takes with it what was for it here.
@@ -344,7 +347,7 @@ class FixedNode:
             yield mobile_id, len(mobile.topics), self.guests.count_of(mobile_id)
 
 
-def _write(publications: list[tuple[Connection | None, Message]]) -> None:
+def _write(publications: list[tuple[Channel | None, Message]]) -> None:
     for link, publication in publications:
         if link is not None and link.is_connected:
             link.send_packet(Publish(publication.topic, publication.payload, 0, False))
@@ -355,5 +358,5 @@ def _is_own(topic_filter: str) -> bool:
     return split_shared(topic_filter)[1].startswith("$")
 
 
-def _mobile_of(connection: Connection) -> str:
+def _mobile_of(connection: Channel) -> str:
     return connection.connected_session().client_id.removeprefix(MOBILE_PREFIX)

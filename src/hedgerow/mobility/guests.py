@@ -11,10 +11,11 @@ from collections import deque
 from typing import NamedTuple
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
-from hedgerow.mobility.delegation.events import Delivery as Notification
+from hedgerow.mobility.delegation.events import Notification
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.sessions import is_finished, take_waiting
@@ -32,7 +33,7 @@ class _Unsettled(NamedTuple):
     until: float
 
 
-class Guests:
+class GuestSessions:
     def __init__(self, broker: Broker, machine: FixedSide, kept: KeptForMobiles) -> None:
         self._broker = broker
         self._machine = machine
@@ -98,7 +99,7 @@ class Guests:
         if session is None:
             return
         receipt = notification.receipt
-        delivery = self._broker.deliver_to(session, notification.message, route, qos, notification.is_again)
+        delivery = deliver_to(self._broker, session, notification.message, route, qos, notification.is_again)
         if delivery is None:
             return
         if receipt is not None:

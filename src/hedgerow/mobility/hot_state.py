@@ -20,13 +20,14 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING
 
+from hedgerow.broker.publishing import publish_message
 from hedgerow.federation.state import TELL_S
 from hedgerow.message import Message
 
 if TYPE_CHECKING:
     from hedgerow.broker.broker import Broker
     from hedgerow.hot.monitor import Monitor
-    from hedgerow.hot.plan import Plan
+    from hedgerow.hot.plan import HotPlan
 
 HOT_TOPIC = "$SYS/broker/hot/"
 MAX_TOPICS = 200
@@ -50,7 +51,7 @@ class HotState:
         self._told: dict[str, bytes] = {}
         self._pace_s = TELL_S
         self._told_at = float("-inf")
-        self._plan: Plan | None = None
+        self._plan: HotPlan | None = None
         self._plan_at = float("-inf")
 
     def look(self, now: float) -> None:
@@ -103,7 +104,7 @@ class HotState:
         broker.now = now
         broker.retained.set(Message(topic, payload, 1, True))
         # By nobody, as the rest of $SYS: what people watch is no event that makes a topic hot.
-        broker.publish(Message(topic, payload, 1), broker.subscriptions.route(topic), None)
+        publish_message(broker, Message(topic, payload, 1), broker.subscriptions.route(topic), None)
 
 
 def _list(topics: Sequence[str]) -> dict[str, object]:

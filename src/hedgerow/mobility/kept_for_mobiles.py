@@ -15,12 +15,12 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.fixed import FixedSide
-from hedgerow.mobility.delegation.publications import Event
+from hedgerow.mobility.delegation.publications import EventBody
 from hedgerow.mobility.kept import (
     FOR_GUEST,
     FOR_MOBILE,
     Key,
-    Reader,
+    RecordReader,
     Stored,
     finish,
     open_session,
@@ -45,7 +45,7 @@ class _Support:
         self.stored: dict[Key, Stored] = {}
         self.written: deque[tuple[int, Key]] = deque()
         """Numbers in its stream."""
-        self.reader = Reader()
+        self.reader = RecordReader()
         self.is_anew = False
         self.awaited: set[str] = set()
         """Topic filters that it had told, and has yet to tell again."""
@@ -67,13 +67,13 @@ class KeptForMobiles:
         self._look_at = float("inf")
         self._look_s = LOOK_S
         for session in list(broker.sessions.values()) if self.is_on else ():
-            if session.is_bridge and session.client_id.startswith(FOR_MOBILE):
+            if session.role.is_own and session.client_id.startswith(FOR_MOBILE):
                 support = self._support(session.client_id.removeprefix(FOR_MOBILE))
                 for delivery in session.outbox.queue if session.outbox is not None else ():
                     delivery.is_again = True
                 for topic_filter in session.subscriptions or ():
                     self._await(support, topic_filter)
-            elif session.is_bridge and session.client_id.startswith(FOR_GUEST):
+            elif session.role.is_own and session.client_id.startswith(FOR_GUEST):
                 callback = session.client_id.removeprefix(FOR_GUEST)
                 self._support(addresses.owner_of(callback) or "").guests[callback] = session
 
@@ -140,10 +140,10 @@ class KeptForMobiles:
                 support.written.clear()
             for record in support.reader.take(mobile.stream):
                 event = record.body
-                if isinstance(event, Event) and event.message.qos:
+                if isinstance(event, EventBody) and event.message.qos:
                     self._note_event(support, event, record.number, stores and mobile_id != but)
 
-    def _note_event(self, support: _Support, event: Event, number: int, stores: bool) -> None:
+    def _note_event(self, support: _Support, event: EventBody, number: int, stores: bool) -> None:
         assert event.message.id is not None
         names = [name for name, _ in event.callbacks] if event.is_handed_on else [""]
         for name in names:

@@ -13,28 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hedgerow.broker.batch import Batch
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.connection import Connection
 from hedgerow.broker.handle_subscribe import subscribe_for, unsubscribe_for
-from hedgerow.broker.journalling import record
 from hedgerow.broker.port import Port
+from hedgerow.broker.publishing import deliver_to, deliver_to_rest, observe
 from hedgerow.broker.retaining import retain
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import Session
-from hedgerow.broker.withheld import watch
+from hedgerow.broker.session import Channel, Publisher, Session
+from hedgerow.broker.watching import watch
 from hedgerow.hot.monitor import Monitor
+from hedgerow.hot.observer import HotObserver
 from hedgerow.message import Message
 from hedgerow.mobility.coordination import first_epoch, is_coordination
 from hedgerow.mobility.delegation.events import (
     ClientMoved,
     Delegated,
     DelegationEvent,
-    Delivery,
     GuestSubscribed,
     GuestUnsubscribed,
     Introduced,
     Left,
+    Notification,
     Recovered,
     TakenOver,
     TurnedAway,
@@ -50,6 +51,7 @@ from hedgerow.mobility.links import FixedLinks
 from hedgerow.mobility.monitoring import follow_plan, make_monitor
 from hedgerow.mobility.moves import describe_move
 from hedgerow.mobility.ports import RoutedPort
+from hedgerow.mobility.roles import MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import may_have_come, take_waiting
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mobility.subscribers import Subscribers
@@ -62,6 +64,7 @@ FILTERS_AT_ONCE = 500  # delegated in one turn: what comes meanwhile is not kept
 class MobileNode:
     def __init__(self, broker: Broker, domain: str, settings: MobileSettings, now: float) -> None:
         self.broker = broker
+        register_own_roles(broker)
         self.domain = domain
         self.settings = settings
         self.machine = MobileSide(
@@ -74,7 +77,7 @@ class MobileNode:
         )
         self.monitor: Monitor = make_monitor(settings)
         self.state = HotState(broker, self.monitor, now)
-        self.is_stirred = True
+        self.has_work = True
         self._filters = HotFilters(self.monitor)
         self._subscribers = Subscribers(broker, self.machine, self._filters, self._filter_ended)
         self._handover = Handover(self, settings.move_after_s)
@@ -82,9 +85,12 @@ class MobileNode:
         self._kept = KeptEvents(broker, self.machine, self._subscribers.session_of)
         self._recalls = 0  # that `_follow_monitor` knows of
         self._events: list[DelegationEvent | NodeEvent] = []
-        broker.monitor = self.monitor
-        broker.mobility = self
-        broker.speaks_renewals = True
+        self.supporter = ""
+        """HOST:PORT of the fixed broker, as clients of the extension are told."""
+        broker.observe(HotObserver(self.monitor))
+        broker.register(MobileBrokerRole(broker, reason="this broker is a mobile one itself"))
+        broker.replace_client_role(MobileClientRole(broker, self))
+        broker.reserve(self.reserves)
         watch(broker, self._note_subscription)
         self._plan_port = Port(broker, "the plan", self._take_plan)
         self._plan_port.subscribe(PLAN_PREFIX + broker.node_id, now)
@@ -101,7 +107,7 @@ class MobileNode:
 
     def _note_subscription(self, session: Session | None, topic_filter: str, qos: int | None) -> None:
         self._subscribers.note(session, topic_filter, qos)
-        self.is_stirred = True
+        self.has_work = True
 
     def _filter_ended(self, topic_filter: str) -> None:
         self._handover.recovered(topic_filter)
@@ -110,13 +116,13 @@ class MobileNode:
     def sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
         table, delegated = self.broker.subscriptions, self.machine.registries.delegated
-        for topic_filter in table.delegated ^ delegated:
-            table.withhold(topic_filter, topic_filter in delegated)
+        for topic_filter in table.inactive ^ delegated:
+            table.set_active(topic_filter, topic_filter not in delegated)
             self._kept.set_delegated(topic_filter, topic_filter in delegated)
 
     # Publications
 
-    def published(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+    def published(self, message: Message, route: Route, publisher: Publisher | None) -> None:
         """The broker has passed it on to its recipients."""
         matched = self._subscribers.matched_on(route, publisher)
         self.machine.publish(message, matched, self.broker.now)
@@ -124,23 +130,21 @@ class MobileNode:
             # Now: whoever published it hears that it was taken when this is stored.
             self._deliver_all()
             self._kept.published(message)
-        self.is_stirred = True
+        self.has_work = True
 
     def _deliver_all(self) -> None:
         for delivery in self.machine.take_deliveries():
             self._deliver(delivery)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: Notification) -> None:
         message, broker = delivery.message, self.broker
         route = broker.find_route(message.topic)
         assert message.id is not None
         if message.id.origin != broker.node_id:
             if message.retain:
                 retain(broker, message, route, self._uplink)
-            if route.has_clients:
-                self.monitor.note(message.topic, broker.now)
-            if route.is_journalled:
-                record(broker, message, self._uplink)
+            if route.observers:
+                observe(broker, Batch.of_message(self._uplink, message), route)
             self._kept.mark(message)
         broker.durability.store_separately()
         for callback, qos in delivery.callbacks:
@@ -149,18 +153,18 @@ class MobileNode:
                 continue
             session = self._subscribers.session_of(callback)
             if session is not None:
-                broker.deliver_to(session, message, route, qos, delivery.is_again)
+                deliver_to(broker, session, message, route, qos, delivery.is_again)
 
     def _deliver_to_own(self, message: Message, route: Route) -> None:
         """To all whom the fixed broker does not know by name."""
-        self.broker.deliver_to_rest(message, route, self._uplink)
+        deliver_to_rest(self.broker, message, route, self._uplink)
         for recipient in route.recipients:
-            if recipient.session.is_client and not self._subscribers.is_known(recipient.session):
-                self.broker.deliver_to(recipient.session, message, route, 2)
+            if recipient.session.role.is_movable and not self._subscribers.is_known(recipient.session):
+                deliver_to(self.broker, recipient.session, message, route, 2)
 
-    # Clients that move (`Mobility`)
+    # Clients that move (`ClientMobility`)
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
         callback = self.callback_of(session)
         if session.is_away or session.client_id in self._handover.sent or self.machine.is_away(callback):
@@ -169,7 +173,7 @@ class MobileNode:
         self._handover.returned(session.client_id, self.broker.now)
         self._take_up(session, callback)
         self._handover.look(callback, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def _take_up(self, session: Session, callback: str) -> None:
         """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
@@ -208,7 +212,7 @@ class MobileNode:
         if is_at_fixed and session.connection is not None and session.client_id not in self._handover.sent:
             # It has come back before this broker, which was away, was told that it had gone.
             self.machine.client_attached(callback, now)
-            self.is_stirred = True
+            self.has_work = True
             return
         self.broker.set_away(session, is_at_fixed)
         if is_at_fixed:
@@ -232,18 +236,6 @@ class MobileNode:
         wanted = Subscription(asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published)
         subscribe_for(self.broker, session, SubscriptionRecord(wanted, asked.identifier))
 
-    # A mobile broker helps no other (`Mobility`)
-
-    def refusal(self, broker_id: str, username: str | None) -> str | None:
-        return "this broker is a mobile one itself"
-
-    def accepted(self, connection: Connection, address: str) -> None:
-        raise AssertionError("refused before")
-
-    def ended(self, connection: Connection) -> None: ...
-
-    def receive(self, connection: Connection, topic: str, payload: bytes) -> None: ...
-
     # Fixed brokers
 
     def moved_to(self, fixed_id: str) -> None:
@@ -258,7 +250,7 @@ class MobileNode:
         """These fixed brokers from now on; this one moves if its present one is not among them."""
         self.broker.now = now
         self.links.set_urls(urls)
-        self.is_stirred = True
+        self.has_work = True
 
     def close(self, now: float) -> None:
         self.broker.now = now
@@ -284,12 +276,12 @@ class MobileNode:
         self.sync_delegated()
         if self.state.deadline <= now:
             self.state.handle_timer(now)
-        self.is_stirred = True
+        self.has_work = True
 
     def serve(self, now: float) -> None:
         self.broker.now = now
-        while self.is_stirred:
-            self.is_stirred = False
+        while self.has_work:
+            self.has_work = False
             self._follow_monitor(now)
             # Before events: a client that has moved since takes with it what was for it here.
             self._deliver_all()
@@ -300,7 +292,7 @@ class MobileNode:
             self.links.serve()
             self._kept.note()
             self._kept.let_go()
-            self.is_stirred = self.is_stirred or self.machine.has_deliveries
+            self.has_work = self.has_work or self.machine.has_deliveries
             publications = self.machine.take_publications()
             if publications:
                 # What they acknowledge is stored before they leave.
@@ -322,7 +314,7 @@ class MobileNode:
             self._handover.recovered(topic_filter)
         if not self.links.is_moving and self.machine.may_delegate:
             self.machine.delegate(self._filters.take_cold(FILTERS_AT_ONCE), now)
-            self.is_stirred = self.is_stirred or self._filters.has_news
+            self.has_work = self.has_work or self._filters.has_news
         self.sync_delegated()
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
@@ -343,7 +335,7 @@ class MobileNode:
             case Introduced():
                 if not self.settings.delegates:
                     self.machine.renew_clients(now)
-                self.is_stirred = True
+                self.has_work = True
             case TakenOver():
                 self.links.tell()
             case Left():
@@ -369,4 +361,4 @@ class MobileNode:
         if refused is not None:
             self.note(refused)
         self.state.look(self.broker.now)
-        self.is_stirred = True
+        self.has_work = True

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hedgerow.broker.session import Session
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
-from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
+from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
 from hedgerow.node.status import status_topic
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
-from hedgerow.web.fabric import Event
+from hedgerow.web.fabric import StatusEvent
 from hedgerow.web.view import MAX_ROWS, MAX_SEARCH, ClientRow, RetainedRow, SubscriptionRow, Viewer
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ PROTOCOLS = {
     MQTT_3_1: "MQTT 3.1",
     MQTT_3_1_1: "MQTT 3.1.1",
     MQTT_5: "MQTT 5",
-    MQTT_RENEWALS: "MQTT, renewals",
+    MQTT_EXTENDED: "MQTT, renewals",
 }
 
 Item = TypeVar("Item")
@@ -117,14 +117,14 @@ class LocalRows:
         scan = self._scan_retained(topic_filter, limit)
         return sorted(map(self._retained_row, _begun(scan).first), key=lambda row: row.topic), scan.total
 
-    def events(self, limit: int) -> Sequence[Event]:
+    def events(self, limit: int) -> Sequence[StatusEvent]:
         """Newest first, as whoever may read this node's status may see them."""
         server = self._server
         if not self._viewer.may_read(status_topic(server.node_id)):
             return ()
         history = server.event_log.history
         newest = history.newest(self._now, limit, with_clients=self._viewer.sees_clients)
-        return [Event(each.number, each.at, each.kind, each.text) for each in newest]
+        return [StatusEvent(each.number, each.at, each.kind, each.text) for each in newest]
 
     # How they are found
 
@@ -168,12 +168,12 @@ class LocalRows:
             if wanted not in address and wanted not in (session.username or "").casefold():
                 return ()
         is_seen = self._viewer.sees_clients or self._is_own(session)
-        return (session,) if is_seen and not session.is_link else ()
+        return (session,) if is_seen and not session.role.is_link else ()
 
     def _some_filters(self) -> Iterator[SomeFilters]:
         """A few of each session at a time."""
         for session in self._sessions():
-            is_seen = not session.is_link and (self._viewer.sees_clients or self._is_own(session))
+            is_seen = not session.role.is_link and (self._viewer.sees_clients or self._is_own(session))
             filters = list(session.subscriptions or ()) if is_seen else []
             yield session, filters[:FILTERS_AT_ONCE]
             for position in range(FILTERS_AT_ONCE, len(filters), FILTERS_AT_ONCE):

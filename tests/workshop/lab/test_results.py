@@ -23,7 +23,7 @@ from hedgerow_workshop.lab.morales import measure as morales
 from hedgerow_workshop.lab.pipeline_report import SECTIONS
 from hedgerow_workshop.lab.results.charts import line_chart
 from hedgerow_workshop.lab.results.descriptions import lost_percent, schmitt_lines, sections_of, spohn_lines
-from hedgerow_workshop.lab.results.gather import Experiment, Figures, Run, gather
+from hedgerow_workshop.lab.results.gather import Experiment, Figures, ReportRun, gather
 from hedgerow_workshop.lab.schmitt import measure as schmitt
 from hedgerow_workshop.lab.storm import measure as storm
 from hedgerow_workshop.lab.storm.record import SubscriberKind
@@ -61,7 +61,7 @@ class Gathered:
         self.records = records
         self.experiments = {experiment.name: experiment for experiment in experiments}
 
-    def run(self, experiment: str, name: str) -> Run:
+    def run(self, experiment: str, name: str) -> ReportRun:
         return next(run for run in self.experiments[experiment].runs if run.name == name)
 
 

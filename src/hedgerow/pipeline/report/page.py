@@ -20,7 +20,7 @@ NONE = "–"
 MAX_ROWS = 200  # that are shown of a table
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     title: str
     parts: Sequence[Part]
 
@@ -42,17 +42,17 @@ def number(value: float | None) -> str:
 
 def table_sections(
     tables: str, read: Callable[[str], DataFrame | None], more: Mapping[str, TableSection]
-) -> Iterator[Section]:
+) -> Iterator[PageSection]:
     """Those that are there, ours and more of other packages. `read` gives a table by its name, or None."""
     for name, (title, describe) in {**TABLES, **more}.items():
         rows = read(name)
         if rows is not None:
             counted = html.paragraph(f"{rows.count():,} rows in {name}/.")
-            yield Section(title, [counted, *_described(rows, describe)])
+            yield PageSection(title, [counted, *_described(rows, describe)])
     gaps = read_gaps(f"{tables}/{GAPS}")
     if gaps:
         lines = [["journal", "from", "to", "reason"], *(list(map(cell, gap)) for gap in gaps)]
-        yield Section("What could not be read", [html.table(lines, "Gaps in journals, by position")])
+        yield PageSection("What could not be read", [html.table(lines, "Gaps in journals, by position")])
 
 
 def _described(rows: DataFrame, describe: Callable[[DataFrame], Iterable[Part]]) -> list[Part]:

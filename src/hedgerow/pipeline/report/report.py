@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from hedgerow.errors import HedgerowError, reason_of
 from hedgerow.pipeline.files import replace_text
 from hedgerow.pipeline.report import html
-from hedgerow.pipeline.report.page import Section, table_sections
+from hedgerow.pipeline.report.page import PageSection, table_sections
 from hedgerow.pipeline.report.sections import added_sections
 from hedgerow.pipeline.tables import check_form, read_table, table_place
 
@@ -31,7 +31,7 @@ def write_report(
     spark: SparkSession,
     page: Path,
     tables: str | Path | None,
-    added: Iterable[Section] = (),
+    added: Iterable[PageSection] = (),
     form: str = "parquet",
 ) -> None:
     """Write the page: what was added, then the tables in the directory `tables`, if there is one. `form` is
@@ -46,7 +46,7 @@ def write_report(
         raise HedgerowError(f"cannot write {page}: {reason_of(error)}") from error
 
 
-def render(sections: list[Section]) -> str:
+def render(sections: list[PageSection]) -> str:
     now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     anchors = [f"section-{index}" for index in range(len(sections))]
     titles = [(anchor, section.title) for anchor, section in zip(anchors, sections, strict=True)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from hedgerow.pipeline.report.page import Section, TableSection
+    from hedgerow.pipeline.report.page import PageSection, TableSection
 
 
 class AddedSections(Protocol):
@@ -31,7 +31,7 @@ class AddedSections(Protocol):
     def places(self, arguments: Namespace) -> Sequence[Path]:
         """The directories that its sections are about; none: nobody asks for them."""
 
-    def sections(self, spark: SparkSession, places: Sequence[Path]) -> Iterable[Section]:
+    def sections(self, spark: SparkSession, places: Sequence[Path]) -> Iterable[PageSection]:
         """They come before those of the tables. HedgerowError: a place cannot be used."""
 
     def tables(self) -> Mapping[str, TableSection]:

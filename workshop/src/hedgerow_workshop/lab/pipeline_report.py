@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from hedgerow.pipeline.report.page import Section, TableSection
+    from hedgerow.pipeline.report.page import PageSection, TableSection
 
 
 class LabSections:
@@ -32,7 +32,7 @@ class LabSections:
         found: list[Path] = arguments.results
         return found
 
-    def sections(self, spark: SparkSession, places: Sequence[Path]) -> Iterator[Section]:
+    def sections(self, spark: SparkSession, places: Sequence[Path]) -> Iterator[PageSection]:
         from hedgerow_workshop.lab.results.descriptions import sections_of
         from hedgerow_workshop.lab.results.gather import gather
 

@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Part
-from hedgerow.pipeline.report.page import NONE, Section, cell, number
+from hedgerow.pipeline.report.page import NONE, PageSection, cell, number
 from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
-from hedgerow_workshop.lab.results.gather import Experiment, Figures, Run
+from hedgerow_workshop.lab.results.gather import Experiment, Figures, ReportRun
 
 FIGURE_HEAD = (
     "expected", "delivered", "lost", "doubled", "with DUP", "mean, ms", "deviation", "median", "95 %", "99 %",
     "longest",
 )  # fmt: skip
 
-Describe = Callable[[Experiment], Section]
+Describe = Callable[[Experiment], PageSection]
 """How an experiment is introduced: its title, and what stands before what all experiments have in common."""
 
 
-def describe_plainly(experiment: Experiment) -> Section:
+def describe_plainly(experiment: Experiment) -> PageSection:
     """For one that nobody described."""
-    return Section(experiment.name, [own_rows(experiment)] if experiment.rows else [])
+    return PageSection(experiment.name, [own_rows(experiment)] if experiment.rows else [])
 
 
 def own_rows(experiment: Experiment) -> Part:
@@ -34,7 +34,7 @@ def own_rows(experiment: Experiment) -> Part:
     return html.table(lines, "The experiment's rows")
 
 
-def experiment_section(experiment: Experiment, describe: Describe) -> Section:
+def experiment_section(experiment: Experiment, describe: Describe) -> PageSection:
     title, parts = describe(experiment)
     found = [
         html.paragraph(f"From {experiment.directory}.", is_soft=True),
@@ -48,10 +48,10 @@ def experiment_section(experiment: Experiment, describe: Describe) -> Section:
         ]
         found += _distributions(experiment.runs)
         found += [html.folded(f"{run.name}: each subscriber", _run_parts(run)) for run in experiment.runs]
-    return Section(title, found)
+    return PageSection(title, found)
 
 
-def run_lines(runs: Iterable[Run]) -> list[list[str]]:
+def run_lines(runs: Iterable[ReportRun]) -> list[list[str]]:
     lines = [["run", "published", *FIGURE_HEAD]]
     lines += [[run.name, number(run.published), *figure_cells(run.figures)] for run in runs]
     return lines
@@ -68,7 +68,7 @@ def figure_cells(figures: Figures) -> list[str]:
     ]  # fmt: skip
 
 
-def _distributions(runs: Sequence[Run]) -> Iterator[Part]:
+def _distributions(runs: Sequence[ReportRun]) -> Iterator[Part]:
     """All runs, a few to a chart."""
     measured = [run for run in runs if run.percentiles]
     for at in range(0, len(measured), MAX_CURVES):
@@ -82,7 +82,7 @@ def _distributions(runs: Sequence[Run]) -> Iterator[Part]:
         yield html.figure(chart, f"How the delays are distributed: {names}")
 
 
-def _run_parts(run: Run) -> Iterator[Part]:
+def _run_parts(run: ReportRun) -> Iterator[Part]:
     if run.settings:
         yield html.paragraph(", ".join(f"{name}: {value or NONE}" for name, value in run.settings.items()))
     if run.groups:

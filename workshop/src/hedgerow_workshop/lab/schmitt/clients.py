@@ -10,7 +10,7 @@ import asyncio
 import json
 
 from hedgerow.bridges.commands import RESULT, state_topic
-from hedgerow.broker.systopics import NEW_BRIDGE
+from hedgerow.bridges.section import NEW_BRIDGE
 from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message
