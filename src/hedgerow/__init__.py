@@ -28,6 +28,7 @@ from hedgerow.message import Message, MessageId, Properties
 if TYPE_CHECKING:
     from hedgerow.client.bus import Bus, State, StateChange, Subscription
     from hedgerow.client.connect import connect
+    from hedgerow.serving import Node, serve
 
 __all__ = [
     "Bus",
@@ -36,6 +37,7 @@ __all__ = [
     "HedgerowError",
     "Message",
     "MessageId",
+    "Node",
     "Properties",
     "ProtocolError",
     "RefusedError",
@@ -45,14 +47,17 @@ __all__ = [
     "Subscription",
     "TopicError",
     "connect",
+    "serve",
 ]
 
 _LAZY = {
     "Bus": "hedgerow.client.bus",
+    "Node": "hedgerow.serving",
     "State": "hedgerow.client.bus",
     "StateChange": "hedgerow.client.bus",
     "Subscription": "hedgerow.client.bus",
     "connect": "hedgerow.client.connect",
+    "serve": "hedgerow.serving",
 }
 
 
