@@ -26,8 +26,9 @@ from hedgerow.errors import (
 from hedgerow.message import Message, MessageId, Properties
 
 if TYPE_CHECKING:
-    from hedgerow.client.bus import Bus, State, StateChange, Subscription
+    from hedgerow.client.bus import Bus, Subscription
     from hedgerow.client.connect import connect
+    from hedgerow.client.transport import State, StateChange
     from hedgerow.serving import Node, serve
 
 __all__ = [
@@ -53,8 +54,8 @@ __all__ = [
 _LAZY = {
     "Bus": "hedgerow.client.bus",
     "Node": "hedgerow.serving",
-    "State": "hedgerow.client.bus",
-    "StateChange": "hedgerow.client.bus",
+    "State": "hedgerow.client.transport",
+    "StateChange": "hedgerow.client.transport",
     "Subscription": "hedgerow.client.bus",
     "connect": "hedgerow.client.connect",
     "serve": "hedgerow.serving",

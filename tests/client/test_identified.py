@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 import hedgerow
-from hedgerow.client.mqtt_bus import MqttBus
+from hedgerow.client.transport import State
 from hedgerow.federation.config import FederationConfig
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Pubrec, Subscribe
 from hedgerow.mqtt.reasons import Reason
-from tests.client.scripted import polite, scripted
+from tests.client.scripted import cable_to, polite, scripted
 from tests.conftest import StartMosquitto
 from tests.faults.federated import linked, url_at
 from tests.node.peers import port_of, running
@@ -227,7 +227,7 @@ async def test_between_buses_at_mosquitto_ids_pass_through(mosquitto: StartMosqu
         found = await take(messages, 2)
         assert [str(message.id) for message in found] == ["press/1/1", "press/1/2"]
         assert [message.properties for message in found] == [{"content_type": "t"}, {}]
-        assert cast(MqttBus, reader).broker_name is None
+        assert reader.broker_name is None
 
 
 async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> None:
@@ -240,7 +240,7 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
             reader.subscribe("#", qos=2) as identified,
             plain.subscribe("#", qos=2) as messages,
         ):
-            assert cast(MqttBus, press).broker_name == server.broker.node_id
+            assert press.broker_name == server.broker.node_id
             for _ in range(2):
                 await press.publish("a", "x", qos=1, id=MessageId("query", 1, 1))
                 await press.publish("a", "y", qos=2, id=MessageId("query", 1, 2))
@@ -304,27 +304,24 @@ async def test_at_a_node_old_deletions_are_no_news() -> None:
 
 
 async def test_a_link_that_is_lost_at_a_node_costs_no_message_and_doubles_none() -> None:
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
-        async with (
-            hedgerow.connect(url) as reader,
-            reader.subscribe("#", qos=1) as messages,
-            hedgerow.connect(url, origin="press", session_expiry=0, **QUICKLY) as press,
-        ):
-            futures = []
-            line = cast(MqttBus, press)._driver.line
-            for number in range(60):
-                futures.append(press.publish_nowait("a", str(number), qos=1 + number % 2))
-                if number % 20 == 10:
-                    link = line.link
-                    assert link is not None
-                    link.abort()
-                    await until(link.closed.done, "the end of the link")
-                    await until(lambda: line.writable is not None, "another connection")
-            await asyncio.gather(*futures)
-            await reader.publish("end", "", qos=1)
-            found = [message.payload for message in await take(messages, 60)]
-            assert sorted(found, key=int) == [str(number).encode() for number in range(60)]
+    async with (
+        running() as server,
+        cable_to(port_of(server)) as cable,
+        hedgerow.connect(f"mqtt://127.0.0.1:{port_of(server)}") as reader,
+        reader.subscribe("#", qos=1) as messages,
+        hedgerow.connect(cable.url, origin="press", session_expiry=0, **QUICKLY) as press,
+    ):
+        futures = []
+        for number in range(60):
+            futures.append(press.publish_nowait("a", str(number), qos=1 + number % 2))
+            if number % 20 == 10:
+                cable.cut()
+                await until(lambda: press.state is not State.CONNECTED, "the end of the link")
+                await until(lambda: press.state is State.CONNECTED, "another connection")
+        await asyncio.gather(*futures)
+        await reader.publish("end", "", qos=1)
+        found = [message.payload for message in await take(messages, 60)]
+        assert sorted(found, key=int) == [str(number).encode() for number in range(60)]
 
 
 async def test_in_a_federation_its_subscriptions_are_known_and_its_ids_go_all_the_way() -> None:

@@ -18,12 +18,11 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from hedgerow.client.bus import State, StateChange
-from hedgerow.client.dial import TlsOptions
 from hedgerow.client.following import MAX_REDIRECTS, MIN_STAY_S, Whereabouts
 from hedgerow.client.line import Line, Outcome
+from hedgerow.client.options import DriverOptions
+from hedgerow.client.transport import State, StateChange
 from hedgerow.client.urls import Address
 from hedgerow.errors import ConnectError, HedgerowError
 from hedgerow.message import Properties
@@ -31,7 +30,6 @@ from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.client import Client
 from hedgerow.mqtt.client.events import (
     Connected,
-    ConnectOptions,
     Disconnected,
     Event,
     MessageReceived,
@@ -48,9 +46,6 @@ logger = logging.getLogger(__name__)
 # A connection that lasted this long was a good one: the waiting times begin anew.
 STABLE_S = 10.0
 
-# What is in flight at a server that is left gets this long to be finished; then it is sent to the next.
-LEAVE_TIMEOUT_S = 5.0
-
 # What the same CONNECT would meet again, however often it is sent.
 PERMANENT_REFUSALS = frozenset(
     {
@@ -66,24 +61,6 @@ PERMANENT_REFUSALS = frozenset(
         Reason.SESSION_TAKEN_OVER,
     }
 )
-
-
-@dataclass(slots=True)
-class DriverOptions:
-    connect: ConnectOptions
-    version_may_fall: bool = True
-    """Speak MQTT 3.1.1 with a server that refuses MQTT 5."""
-    tls: TlsOptions = field(default_factory=TlsOptions)
-    reconnect: bool = True
-    keep_trying: bool = False
-    """Wait for the first connection too, as for those after it."""
-    first_delay_s: float = 0.5
-    max_delay_s: float = 60.0
-    dial_timeout_s: float = 10.0
-    follow: bool = False
-    """Go where servers send us."""
-    renewals: bool = False
-    """Offer the extension first, and other versions to those who do not know it."""
 
 
 class ClientDriver:
@@ -327,7 +304,9 @@ class ClientDriver:
                 old.set_reading(True)
                 old.client.ping(self.clock())
                 old.flush()
-            await old.until(lambda: old.client.is_finished and not old.client.awaits_ping, LEAVE_TIMEOUT_S)
+            await old.until(
+                lambda: old.client.is_finished and not old.client.awaits_ping, self._options.leave_timeout_s
+            )
             old.client.disconnect(self.clock())
             end = old.close()
             events = self.client.inherit(old.client, self.clock())

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hedgerow.agent.io.broker_list import BrokerEntry
-from hedgerow.client.driver import ClientDriver, DriverOptions
+from hedgerow.client.driver import ClientDriver
+from hedgerow.client.options import DriverOptions
 from hedgerow.errors import ConnectError, HedgerowError
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import (

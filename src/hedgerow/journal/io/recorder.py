@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from hedgerow.client.bus import StateChange
-from hedgerow.client.dial import TlsOptions
-from hedgerow.client.driver import ClientDriver, DriverOptions
+from hedgerow.client.driver import ClientDriver
+from hedgerow.client.options import DriverOptions, TlsOptions
 from hedgerow.client.overlaps import overlap
+from hedgerow.client.transport import StateChange
 from hedgerow.client.urls import Address
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, StoreError
 from hedgerow.journal import BufferFullError, Writer

@@ -7,7 +7,8 @@ import time
 from contextlib import AsyncExitStack, suppress
 
 import hedgerow
-from hedgerow.client.bus import State, StateChange, Subscription
+from hedgerow.client.bus import Subscription
+from hedgerow.client.transport import State, StateChange
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow_workshop.lab.clients import RECONNECT_S
 from hedgerow_workshop.lab.storm.record import Tally
