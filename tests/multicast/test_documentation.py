@@ -15,7 +15,7 @@ from hedgerow.multicast.keys import REPLAY_WINDOW, Keyring
 from hedgerow.multicast.limits import MIB, Limits
 from tests.multicast.frames import read
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "multicast.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "multicast.md").read_text()
 TOPIC = "home/vacuum/status"
 SENDER = bytes.fromhex("5ae1c07f2b9d4486")
 

@@ -2,7 +2,8 @@
 
 The script is made of the parsers themselves. It completes commands, options, words and values that are one of
 a few, and the names of files and directories where the help says FILE or DIR. For a value of which nothing is
-known it offers nothing.
+known it offers nothing. A command's `WORDS_AFTER` says, for each of its words, what may follow: FILE, DIR, or
+one of a few.
 """
 
 from __future__ import annotations
@@ -42,11 +43,6 @@ VALUES_OF: dict[str, tuple[str, str]] = {
     "--topology": ("hedgerow.agent.shapes", "TOPOLOGIES"),
 }
 WORDS_OF: dict[str, tuple[str, str]] = {"bridge": ("hedgerow.cli.bridge", "COMMANDS")}
-WORDS_AFTER: dict[tuple[str, str], tuple[str, str] | str] = {
-    ("bridge", "new"): FILE,
-    ("pipeline", "run"): ("hedgerow.cli.pipeline", "JOBS"),
-    ("pipeline", "check"): DIRECTORY,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,9 +76,8 @@ def read_command(name: str) -> Command:
                 options.append(_option(action))
         elif words is None:
             words = Value(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
-    after = {word: _words_after(each) for (command, word), each in WORDS_AFTER.items() if command == name}
-    added: dict[str, tuple[str, str]] = getattr(module_of(name), "WORDS_AFTER", {})
-    after |= {word: _words_after(each) for word, each in added.items()}
+    following: dict[str, str | tuple[str, ...]] = getattr(module_of(name), "WORDS_AFTER", {})
+    after = {word: _words_after(each) for word, each in following.items()}
     return Command(name, all_commands()[name].help, tuple(options), words or Value(NOTHING), after)
 
 
@@ -103,8 +98,8 @@ def _value(action: argparse.Action) -> Value:
     return Value(KINDS.get(called, ANYTHING))
 
 
-def _words_after(where: tuple[str, str] | str) -> Value:
-    return Value(where) if isinstance(where, str) else Value(ANYTHING, _table(*where))
+def _words_after(what: str | tuple[str, ...]) -> Value:
+    return Value(KINDS[what]) if isinstance(what, str) else Value(ANYTHING, what)
 
 
 def _table(module: str, name: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.cli import added_commands, client_options
+from hedgerow.cli import added_commands, client_options, module_of
 from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.cli.option_values import broker_url, duration, real, whole
 from hedgerow.cli.parsing import UsageError
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from hedgerow.pipeline.runner import Runner
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
+WORDS_AFTER: dict[str, str | tuple[str, ...]] = {"run": JOBS, "check": "DIR"}
+"""What a shell completes."""
 MAX_EVERY_S = 86_400
 MAX_ROWS_PER_BATCH = 1_000_000_000
 MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
@@ -75,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _added() -> dict[str, Any]:
     """The modules of commands that other packages add to `hedgerow pipeline`."""
     prefix = "pipeline."
-    found = added_commands().items()
-    return {name.removeprefix(prefix): module for name, module in found if name.startswith(prefix)}
+    found = added_commands()
+    return {name.removeprefix(prefix): module_of(name) for name in found if name.startswith(prefix)}
 
 
 def _add_spark_arguments(parser: argparse.ArgumentParser) -> None:
