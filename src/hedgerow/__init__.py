@@ -28,6 +28,7 @@ from hedgerow.message import Message, MessageId, Properties
 if TYPE_CHECKING:
     from hedgerow.client.bus import Bus, Subscription
     from hedgerow.client.connect import connect
+    from hedgerow.client.sync import SyncBus, SyncSubscription, connect_sync
     from hedgerow.client.transport import State, StateChange
     from hedgerow.serving import Node, serve
 
@@ -46,8 +47,11 @@ __all__ = [
     "StateChange",
     "StoreError",
     "Subscription",
+    "SyncBus",
+    "SyncSubscription",
     "TopicError",
     "connect",
+    "connect_sync",
     "serve",
 ]
 
@@ -57,7 +61,10 @@ _LAZY = {
     "State": "hedgerow.client.transport",
     "StateChange": "hedgerow.client.transport",
     "Subscription": "hedgerow.client.bus",
+    "SyncBus": "hedgerow.client.sync",
+    "SyncSubscription": "hedgerow.client.sync",
     "connect": "hedgerow.client.connect",
+    "connect_sync": "hedgerow.client.sync",
     "serve": "hedgerow.serving",
 }
 

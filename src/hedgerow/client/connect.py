@@ -106,8 +106,8 @@ def connect(
     The session at the server:
 
     clean_start          False: take up the session that this client id has left
-    session_expiry       seconds for which the server keeps it without a link. None: as long as the bus lives,
-                         or with `clean_start=False` for ever
+    session_expiry       seconds for which the server keeps it without a link. None: 300, and no longer than
+                         the bus is open; with `clean_start=False` for ever
     will                 a message that the server publishes if this client vanishes
 
     TLS, for mqtts:// and wss://:
