@@ -1,9 +1,26 @@
 """Hedgerow: publish and subscribe at the edge of the network.
 
-    async with hedgerow.connect("mqtt://localhost") as bus:
-        await bus.publish("home/vacuum/status", "done")
-        async for message in bus.subscribe("home/+/status"):
-            print(message.topic, message.payload)
+    import asyncio
+    import hedgerow
+
+    async def main():
+        async with hedgerow.serve() as node:  # or begin `hedgerow up`, and connect to mqtt://localhost
+            async with hedgerow.connect(node.url) as bus, bus.subscribe("home/+/status") as messages:
+                await bus.publish("home/vacuum/status", "done")
+                async for message in messages:
+                    print(message.topic, message.payload)
+                    break
+
+    asyncio.run(main())
+
+In scripts and notebooks, with a broker that runs already:
+
+    import hedgerow
+
+    with hedgerow.connect_sync("mqtt://localhost") as bus:
+        with bus.subscribe("home/+/status") as messages:
+            bus.publish("home/vacuum/status", "done")
+            print(messages.get(timeout=10).payload)
 
 What needs a network is imported when it is first used, so that the words of the fabric (`Message`,
 the errors) cost nothing to a program that only speaks of them.

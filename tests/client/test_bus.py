@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
 import hedgerow
 from hedgerow.client.bus import Bus, Subscription
 from tests.client.test_transport import LocalTransport
+from tests.conftest import StartMosquitto
+from tests.waiting import PATIENCE_S
 
 
 def public_names(thing: object) -> set[str]:
@@ -22,6 +28,24 @@ async def test_a_bus_has_what_applications_may_call() -> None:
         "send", "send_nowait", "state", "subscribe", "unsubscribe", "version", "wait_closed",
     }  # fmt: skip
     assert public_names(bus.subscribe("a")) == {"batches", "close", "dropped", "topic_filters"}
+
+
+def examples() -> list[str]:
+    """The indented blocks of the package's docstring."""
+    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", inspect.getdoc(hedgerow) or "", re.MULTILINE)
+    return [textwrap.dedent(each).strip() for each in found]
+
+
+def test_the_examples_of_the_package_work_when_pasted(mosquitto: StartMosquitto) -> None:
+    asynchronous, synchronous = examples()
+    url = f"mqtt://127.0.0.1:{mosquitto()}"
+    assert printed_by(asynchronous) == "home/vacuum/status b'done'\n"
+    assert printed_by(synchronous.replace("mqtt://localhost", url)) == "b'done'\n"
+
+
+def printed_by(program: str) -> str:
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
 
 @pytest.mark.parametrize("name", hedgerow.__all__)
