@@ -53,8 +53,8 @@ class LocalTransport(Transport):
         self.remove_route(inbox)
         self.left += left
 
-    def full_changed(self, inbox: Inbox) -> None:
-        self.full_history.append(inbox.full)
+    def regulate(self) -> None:
+        self.full_history.append(bool(self._full))
 
 
 async def opened(transport: Transport, topic_filter: str, options: SubscribeOptions | None = None) -> Inbox:

@@ -75,8 +75,9 @@ class ClientDriver:
         """`on_failure` gets the error after which the driver does not connect again."""
         self.clock = SteadyClock()
         self.client = Client(options.connect)
-        """The machine for the application's calls. An attribute: it is asked for at every publication."""
+        """The machine for the application's calls."""
         self.line = self._make_line(self.client)
+        """Its link. Both are others after a move to another server."""
         self._options = options
         self._on_events = on_events
         self._on_state = on_state
@@ -349,12 +350,6 @@ class ClientDriver:
             self._news.set()
 
     # The application's side.
-
-    def flush(self) -> None:
-        self.line.flush()
-
-    def set_reading(self, reading: bool) -> None:
-        self.line.set_reading(reading)
 
     @property
     def unanswered(self) -> bool:

@@ -70,7 +70,6 @@ class MqttTransport(Transport):
         self._results: dict[int, asyncio.Future[Any]] = {}
         self._changed = asyncio.Event()  # for those who wait to publish
         self._waiting = 0
-        self._full: set[Inbox] = set()
         self._identifiers = SubscriptionIdentifiers()
         self._unclaimed: deque[Message] = deque()
         self._claiming: bool | None = None  # None until the first connection
@@ -139,7 +138,7 @@ class MqttTransport(Transport):
         if change.state is State.CONNECTED:
             if self._claiming is None:
                 self._claiming = change.session_present
-            self._update_reading()
+            self.regulate()
         self._wake()
 
     # What the machine reports.
@@ -154,7 +153,7 @@ class MqttTransport(Transport):
             elif isinstance(event, Subscribed):
                 self._handle_subscribed(event)
         if self._full:
-            self._update_reading()
+            self.regulate()
         if self._waiting:
             self._wake()
 
@@ -190,7 +189,6 @@ class MqttTransport(Transport):
         self._identifiers.remove(topic_filter)
         for inbox in [each for each in self.inboxes if topic_filter in each.topic_filters]:
             self.remove_route(inbox)
-            self._full.discard(inbox)
             self._since.pop(inbox, None)
             self._leave(set(inbox.topic_filters) - {topic_filter})
             inbox.end(error)
@@ -205,14 +203,7 @@ class MqttTransport(Transport):
 
     # Back-pressure from full subscriptions.
 
-    def full_changed(self, inbox: Inbox) -> None:
-        if inbox.full:
-            self._full.add(inbox)
-        else:
-            self._full.discard(inbox)
-        self._update_reading()
-
-    def _update_reading(self) -> None:
+    def regulate(self) -> None:
         """Stop the server while a subscription is full.
 
         QoS 1 and 2 stop by themselves when their acknowledgements are held back. The rest is stopped
@@ -222,9 +213,9 @@ class MqttTransport(Transport):
         full = bool(self._full)
         self._driver.hold_acknowledgements(full)
         self.overflowing = full and self._driver.unanswered
-        self._driver.set_reading(not full or self.overflowing or not self._client.connected)
+        self._driver.line.set_reading(not full or self.overflowing or not self._client.connected)
         if not full:
-            self._driver.flush()
+            self._driver.line.flush()
 
     # Publishing.
 
@@ -258,7 +249,7 @@ class MqttTransport(Transport):
         result: asyncio.Future[Any] = self._loop.create_future()
         self._results[handle] = result
         if self._full:
-            self._update_reading()
+            self.regulate()
         return result
 
     async def _wait_to_publish(self, writable: asyncio.Event | None) -> None:
@@ -282,7 +273,7 @@ class MqttTransport(Transport):
         results = [self._subscribe(inbox, each) for each in inbox.topic_filters]
         self.add_route(inbox)
         self._claim()
-        self._driver.flush()
+        self._driver.line.flush()
         await asyncio.gather(*results)
 
     def _subscribe(self, inbox: Inbox, topic_filter: str) -> asyncio.Future[Any]:
@@ -346,20 +337,19 @@ class MqttTransport(Transport):
         if inbox not in self.inboxes:
             return
         self.remove_route(inbox)
-        self._full.discard(inbox)
         self._since.pop(inbox, None)
         if not inbox.options.keep:
             for message in left:
                 self.acknowledge(message)
             self._leave(inbox.topic_filters)
-        self._driver.flush()
-        self._update_reading()
+        self._driver.line.flush()
+        self.regulate()
 
     async def unsubscribe(self, topic_filter: str) -> None:
         self.check_open()
         handle = self._client.unsubscribe([topic_filter], self._clock())
         self._end_subscriptions(topic_filter, None)
-        self._driver.flush()
+        self._driver.line.flush()
         await self._expect(handle)
 
     def acknowledge(self, message: Message) -> None:

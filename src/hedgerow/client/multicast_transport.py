@@ -68,7 +68,6 @@ class MulticastTransport(Transport):
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
         self._waiting_bytes = 0
         self._max_waiting = max_waiting, max_waiting_bytes
-        self._full: set[Inbox] = set()
         self._has_no_local = False
 
     # From open to closed.
@@ -180,8 +179,7 @@ class MulticastTransport(Transport):
         member, now = self.endpoint.member, self.endpoint.clock()
         for topic_filter in dict.fromkeys(inbox.topic_filters):
             member.unsubscribe(topic_filter, now)
-        self._full.discard(inbox)
-        self.endpoint.set_reading(not self._full)
+        self.regulate()
         self.endpoint.flush()
 
     async def unsubscribe(self, topic_filter: str) -> None:
@@ -190,12 +188,8 @@ class MulticastTransport(Transport):
             self.close_subscription(inbox, [])
             inbox.end(None)
 
-    def full_changed(self, inbox: Inbox) -> None:
-        if inbox.full and inbox.options.qos:
-            self._full.add(inbox)
-        else:
-            self._full.discard(inbox)
-        self.endpoint.set_reading(not self._full)
+    def regulate(self) -> None:
+        self.endpoint.set_reading(not any(inbox.options.qos for inbox in self._full))
 
     # What arrives.
 

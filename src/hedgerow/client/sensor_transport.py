@@ -167,7 +167,6 @@ class SensorTransport(Transport):
         self._raises = raises
         self._socket: socket.socket
         self._wanted: dict[int, dict[Inbox, None]] = {}
-        self._full: set[Inbox] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._warned = False
 
@@ -255,7 +254,7 @@ class SensorTransport(Transport):
         """The broker cannot be told; it forgets in time, and what still comes is not wanted here."""
         self.inboxes.discard(inbox)
         self._full.discard(inbox)
-        self.overflowing = bool(self._full)
+        self.regulate()
         for number in [each for each, wanting in self._wanted.items() if inbox in wanting]:
             del self._wanted[number][inbox]
             if not self._wanted[number]:
@@ -268,12 +267,8 @@ class SensorTransport(Transport):
             inbox.end(None)
             self.close_subscription(inbox, [])
 
-    def full_changed(self, inbox: Inbox) -> None:
-        if inbox.full:
-            self._full.add(inbox)
-        else:
-            self._full.discard(inbox)
-        self.overflowing = bool(self._full)  # there is no way to stop a sensor
+    def regulate(self) -> None:
+        self.overflowing = bool(self._full)  # There is no way to stop a sensor.
 
     def _announce(self, number: int) -> None:
         """To be called when the timer is set: an error sets it to an earlier time."""

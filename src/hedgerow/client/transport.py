@@ -4,8 +4,8 @@ An application sees neither: its `Bus` and `Subscription` stand in front of them
 implements the abstract methods and calls `deliver` for every message that arrives; the routing to inboxes,
 their limits and what happens when they are full are here.
 
-An inbox is bounded. When it is full the transport is told (`full_changed`) and stops its peer by the means
-it has. Only while it has none, which it says with `overflowing`, are messages of QoS 0 dropped, and counted
+An inbox is bounded. When it is full the transport is told (`regulate`) and stops its peer by the means it
+has. Only while it has none, which it says with `overflowing`, are messages of QoS 0 dropped, and counted
 (`dropped`). A message of QoS 1 or 2 is never dropped.
 """
 
@@ -222,6 +222,7 @@ class Transport(ABC):
         """An inbox is full, and the transport cannot stop its peer."""
         self.origin: str | None = None
         """The name under which it gives ids to what is published, if it does."""
+        self._full: set[Inbox] = set()
         self._tree: TopicTree[tuple[int, str], Inbox] = TopicTree()
         self._routes: dict[str, Route] = {}
         self._on_state = on_state
@@ -270,8 +271,8 @@ class Transport(ABC):
         """End every subscription with this filter, here and at the other side."""
 
     @abstractmethod
-    def full_changed(self, inbox: Inbox) -> None:
-        """An inbox became full, or has room again."""
+    def regulate(self) -> None:
+        """There are other inboxes in `_full` than before: stop the peer, or let it go on."""
 
     @abstractmethod
     async def close(self, *, at_once: bool = False) -> None:
@@ -313,6 +314,13 @@ class Transport(ABC):
         self._since_yield = 0
         return True
 
+    def full_changed(self, inbox: Inbox) -> None:
+        if inbox.full:
+            self._full.add(inbox)
+        else:
+            self._full.discard(inbox)
+        self.regulate()
+
     # Routing.
 
     def add_route(self, inbox: Inbox) -> None:
@@ -323,6 +331,7 @@ class Transport(ABC):
 
     def remove_route(self, inbox: Inbox) -> None:
         self.inboxes.discard(inbox)
+        self._full.discard(inbox)
         for topic_filter in inbox.topic_filters:
             self._tree.remove(split_shared(topic_filter)[1], (id(inbox), topic_filter))
         self._routes.clear()

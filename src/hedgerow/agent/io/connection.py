@@ -167,7 +167,7 @@ class BrokerConnection:
         except HedgerowError as error:  # larger than the broker takes, or a QoS that it does not know
             self._tell_problem(f"does not take {message.topic}: {error}")
             return 0
-        driver.flush()
+        driver.line.flush()
         return handle
 
     def _prefixes(self) -> list[str]:
