@@ -99,10 +99,17 @@ async def serve(
         "udp": udp,
     }
     given |= {name: value for name, value in named.items() if value is not None}
-    server = make_server(make_config(given, path, EMBEDDED))
+    async with running(make_config(given, path, EMBEDDED)) as server:
+        yield Node(server)
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[Server]:
+    """A node that is served for as long as the block lasts, as the rest of Hedgerow sees it."""
+    server = make_server(config)
     await server.start()
     try:
-        yield Node(server)
+        yield server
     finally:
         await server.stop()
 

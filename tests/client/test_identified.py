@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any, cast
 
 import pytest
 
 import hedgerow
 from hedgerow.client.transport import State
-from hedgerow.federation.config import FederationConfig
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Pubrec, Subscribe
 from hedgerow.mqtt.reasons import Reason
 from tests.client.scripted import cable_to, polite, scripted
 from tests.conftest import StartMosquitto
-from tests.faults.federated import linked, url_at
-from tests.node.peers import port_of, running
 from tests.waiting import take, until
 
 QUICKLY: dict[str, Any] = {"reconnect_delay": (0.01, 0.05)}
@@ -231,8 +229,8 @@ async def test_between_buses_at_mosquitto_ids_pass_through(mosquitto: StartMosqu
 
 
 async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> None:
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
+    async with hedgerow.serve() as node:
+        url = node.url
         async with (
             hedgerow.connect(url, origin="press", epoch=1) as press,
             hedgerow.connect(url, origin="reader") as reader,
@@ -240,7 +238,7 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
             reader.subscribe("#", qos=2) as identified,
             plain.subscribe("#", qos=2) as messages,
         ):
-            assert press.broker_name == server.broker.node_id
+            assert press.broker_name == node.id
             for _ in range(2):
                 await press.publish("a", "x", qos=1, id=MessageId("query", 1, 1))
                 await press.publish("a", "y", qos=2, id=MessageId("query", 1, 2))
@@ -253,7 +251,7 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
                 (b"z", MessageId("query", 1, 3)),
             ]
             assert found[3].id is not None
-            assert found[3].id.origin == server.broker.node_id
+            assert found[3].id.origin == node.id
             seen = await take(messages, 4)
             assert [(message.payload, message.properties) for message in seen] == [
                 (b"x", {}), (b"y", {}), (b"z", {}), (b"end", {}),
@@ -262,8 +260,8 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
 
 async def test_at_a_node_it_behaves_as_a_client() -> None:
     """Retained messages come, with their times; its own do not come back, nor what was there before it."""
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
+    async with hedgerow.serve() as node:
+        url = node.url
         async with (
             hedgerow.connect(url, origin="witness") as witness,  # so that the node remembers what flows
             witness.subscribe("#", qos=1),
@@ -289,8 +287,8 @@ async def test_at_a_node_it_behaves_as_a_client() -> None:
 
 async def test_at_a_node_old_deletions_are_no_news() -> None:
     """A node tells them to its peers, which may be brokers that missed them."""
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
+    async with hedgerow.serve() as node:
+        url = node.url
         async with hedgerow.connect(url, origin="press") as press:
             await press.publish("kept", "value", qos=1, retain=True)
             await press.publish("kept", "", qos=1, retain=True)
@@ -305,9 +303,9 @@ async def test_at_a_node_old_deletions_are_no_news() -> None:
 
 async def test_a_link_that_is_lost_at_a_node_costs_no_message_and_doubles_none() -> None:
     async with (
-        running() as server,
-        cable_to(port_of(server)) as cable,
-        hedgerow.connect(f"mqtt://127.0.0.1:{port_of(server)}") as reader,
+        hedgerow.serve() as node,
+        cable_to(int(node.url.rpartition(":")[2])) as cable,
+        hedgerow.connect(node.url) as reader,
         reader.subscribe("#", qos=1) as messages,
         hedgerow.connect(cable.url, origin="press", session_expiry=0, **QUICKLY) as press,
     ):
@@ -325,23 +323,20 @@ async def test_a_link_that_is_lost_at_a_node_costs_no_message_and_doubles_none()
 
 
 async def test_in_a_federation_its_subscriptions_are_known_and_its_ids_go_all_the_way() -> None:
-    async with running(id="n1", federation=FederationConfig(enabled=True)) as one:
-        neighbours = (url_at(port_of(one)),)
-        async with running(id="n2", federation=FederationConfig(neighbours=neighbours)) as other:
-            await linked(one, other)
-            here, there = (f"mqtt://127.0.0.1:{port_of(each)}" for each in (one, other))
-            async with (
-                hedgerow.connect(here, origin="reader") as reader,
-                hedgerow.connect(there, origin="press", epoch=1) as press,
-                reader.subscribe("farm/#", qos=1) as messages,
-            ):
+    async with (
+        hedgerow.serve({"federation": {"enabled": True}}, id="n1") as one,
+        hedgerow.serve({"federation": {"neighbours": [one.url]}}, id="n2") as other,
+        hedgerow.connect(one.url, origin="reader") as reader,
+        hedgerow.connect(other.url, origin="press", epoch=1) as press,
+        reader.subscribe("farm/#", qos=1) as messages,
+    ):
 
-                async def publish_until_heard() -> None:
-                    for number in range(1, 1_000):
-                        await press.publish("farm/a", str(number), qos=1)
-                        await asyncio.sleep(0.01)
+        async def publish_until_heard() -> None:
+            for number in count(1):
+                await press.publish("farm/a", str(number), qos=1)
+                await asyncio.sleep(0.01)
 
-                publishing = asyncio.ensure_future(publish_until_heard())
-                (message,) = await take(messages, 1)
-                publishing.cancel()
-                assert message.id == MessageId("press", 1, int(message.payload))
+        publishing = asyncio.ensure_future(publish_until_heard())
+        (message,) = await take(messages, 1)
+        publishing.cancel()
+        assert message.id == MessageId("press", 1, int(message.payload))
