@@ -158,7 +158,7 @@ async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
     assert figures["messages/recorded"] == figures["messages/durable"] == 62
     assert figures["bytes/recorded"] == 60 * 3 + 4
     assert families["hedgerow_journal_messages"].samples[0].value == 62
-    batches = list(hedgerow.journal.Reader(tmp_path).batches(0))
+    batches = list(hedgerow.journal.JournalReader(tmp_path).batches(0))
     found = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["topic"], row["payload"]) for row in found] == [
         *((f"a/{n // 20}", b"%03d" % n) for n in range(60)),

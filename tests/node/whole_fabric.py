@@ -12,7 +12,7 @@ from pathlib import Path
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from hedgerow.node.config import NODE, SIDECAR, Kind, load_config
+from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.http import Request, Response
 from hedgerow.node.metrics import metrics
 from hedgerow.node.programs import free_udp_port
@@ -80,7 +80,7 @@ async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
     async with AsyncExitStack() as stack:
         servers: dict[str, Server] = {}
 
-        async def start(text: str, kind: Kind = NODE) -> int:
+        async def start(text: str, kind: NodeKind = NODE) -> int:
             path = folder / "node.toml"
             path.write_text(text)
             server = Server(load_config(path, {}, kind))

@@ -14,7 +14,7 @@ from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.io.files import read_bridge_files
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.client.link import explain
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
@@ -63,7 +63,7 @@ class Bridges:
         self.bridges.leave_unclaimed()
         self._is_running = True
 
-    def _is_own(self, address: Address) -> bool:
+    def _is_own(self, address: FarAddress) -> bool:
         """Does one of this node's listeners answer at this address? Names are looked up when dialled."""
         host = "127.0.0.1" if address.host == "localhost" else address.host
         return is_of_this_machine(host) and any(
@@ -86,15 +86,15 @@ class Bridges:
         self._server.flush()
 
     @property
-    def is_stirred(self) -> bool:
-        return self._is_running and (self.bridges.is_stirred or self.commands.is_stirred)
+    def has_work(self) -> bool:
+        return self._is_running and (self.bridges.has_work or self.commands.has_work)
 
     def serve(self) -> None:
         """Something happened to a bridge: links to open, states to tell, the next deadline."""
         server, bridges = self._server, self.bridges
         now = server.clock()
         bridges.serve(now)
-        bridges.is_stirred = False
+        bridges.has_work = False
         for bridge, address in bridges.take_dials(now):
             task = asyncio.get_running_loop().create_task(self._dial(bridge, address))
             self._dialling.add(task)
@@ -106,10 +106,10 @@ class Bridges:
 
     def _handle_timer(self) -> None:
         self.bridges.handle_timer(self._server.clock())
-        self.bridges.is_stirred = True
+        self.bridges.has_work = True
         self._server.flush()
 
-    async def _dial(self, bridge: Bridge, address: Address) -> None:
+    async def _dial(self, bridge: Bridge, address: FarAddress) -> None:
         section = bridge.section
         reason = "no address"
         try:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from hedgerow.pipeline.progress import Progress
-    from hedgerow.pipeline.queries import Settings
+    from hedgerow.pipeline.queries import QuerySettings
     from hedgerow.pipeline.runner import Runner
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
@@ -296,9 +296,9 @@ def _read_memory(text: str) -> str:
     return text
 
 
-def read_settings(arguments: argparse.Namespace) -> Settings:
+def read_settings(arguments: argparse.Namespace) -> QuerySettings:
     from hedgerow.pipeline.options import read_options
-    from hedgerow.pipeline.queries import Settings, source_options
+    from hedgerow.pipeline.queries import QuerySettings, source_options
     from hedgerow.pipeline.rules import FARM, load_rules
     from hedgerow.pipeline.session import is_here
 
@@ -308,7 +308,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         raise UsageError("where do the tables go? Give --tables DIR")
     if arguments.broker is not None and parse_url(arguments.broker).scheme.name not in BROKER_SCHEMES:
         raise ConfigError(f"--broker {arguments.broker}: plans are published over MQTT")
-    settings = Settings(
+    settings = QuerySettings(
         journals=tuple(arguments.journal),
         tables=arguments.tables.rstrip("/"),
         rules=load_rules(arguments.rules or FARM),
@@ -342,7 +342,7 @@ def _in_our_words(text: str) -> str:
     return text
 
 
-def _look_for_journals(settings: Settings) -> None:
+def _look_for_journals(settings: QuerySettings) -> None:
     for pattern in settings.journals:
         if any(letter in pattern for letter in "*?["):
             if not glob(pattern):  # noqa: PTH207 - a pattern may be absolute

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 
 from hedgerow.client.link import ClientLink, explain
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConnectError
 
 # One address that swallows packets must not use up the time of those after it.
@@ -19,7 +19,7 @@ ADDRESS_TIMEOUT_S = 5.0
 
 
 async def dial(
-    address: Address,
+    address: BusUrl,
     tls: ssl.SSLContext | None,
     timeout_s: float,
     on_data: Callable[[bytes], None],
@@ -35,7 +35,7 @@ async def dial(
 
 
 async def _dial_each(
-    address: Address,
+    address: BusUrl,
     tls: ssl.SSLContext | None,
     on_data: Callable[[bytes], None],
 ) -> ClientLink:
@@ -58,7 +58,7 @@ async def _dial_each(
 
 
 async def _dial_one(
-    address: Address,
+    address: BusUrl,
     family: int,
     host: str,
     tls: ssl.SSLContext | None,

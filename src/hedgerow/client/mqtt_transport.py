@@ -18,7 +18,7 @@ from hedgerow.client.driver import ClientDriver
 from hedgerow.client.options import BusOptions
 from hedgerow.client.overlaps import SubscriptionIdentifiers
 from hedgerow.client.transport import Inbox, State, StateChange, SubscribeOptions, Transport, settle
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import packets
@@ -46,7 +46,7 @@ MAX_UNACKNOWLEDGED = 100_000
 MAX_UNCLAIMED = 10_000
 
 
-async def open_transport(address: Address, options: BusOptions) -> Transport:
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
     if address.rest not in ("", "/") and not address.scheme.websocket:
         raise ConfigError(f'"{address.rest}" after {address}: {address.scheme.name}:// takes no path')
     if options.driver.tls.needs_tls and not address.scheme.tls:
@@ -58,7 +58,7 @@ async def open_transport(address: Address, options: BusOptions) -> Transport:
 
 class MqttTransport(Transport):
     def __init__(
-        self, address: Address, options: BusOptions, max_unacknowledged: int = MAX_UNACKNOWLEDGED
+        self, address: BusUrl, options: BusOptions, max_unacknowledged: int = MAX_UNACKNOWLEDGED
     ) -> None:
         super().__init__(options.on_state)
         self.address = address

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from hedgerow.client.options import BusOptions
 from hedgerow.client.transport import Inbox, State, StateChange, Transport, settle
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import HedgerowError, RefusedError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
@@ -44,7 +44,7 @@ LACKING = {
 }
 
 
-async def open_transport(address: Address, options: BusOptions) -> Transport:
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
     options.refuse(LACKING, "multicast has no server, and so no")
     transport = MulticastTransport(read_options(address.host, address.port, address.rest), options.on_state)
     await transport.open()

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from hedgerow.client.options import BusOptions
 from hedgerow.client.transport import Inbox, State, StateChange, Transport, settle
-from hedgerow.client.urls import Address, parse_url
+from hedgerow.client.urls import BusUrl, parse_url
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError, reason_of
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
@@ -91,7 +91,7 @@ class SensorOptions:
     retry_s: float = RETRY_S
 
 
-def read_options(address: Address) -> SensorOptions:
+def read_options(address: BusUrl) -> SensorOptions:
     """Raises ConfigError."""
     options = SensorOptions()
     path, _, query = address.rest.partition("?")
@@ -116,7 +116,7 @@ def read_topics(url: str) -> SensorTopics | None:
     return read_options(address).topics if address.scheme.name == "udp" else None
 
 
-async def open_transport(address: Address, options: BusOptions) -> Transport:
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
     options.refuse(LACKING, f"{address}: the sensors' protocol has no place for")
     transport = SensorTransport(
         address, read_options(address), options.on_state, raises=not options.driver.reconnect
@@ -125,7 +125,7 @@ async def open_transport(address: Address, options: BusOptions) -> Transport:
     return transport
 
 
-async def _open_socket(address: Address, port: int) -> socket.socket:
+async def _open_socket(address: BusUrl, port: int) -> socket.socket:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             address.host, address.port, type=socket.SOCK_DGRAM
@@ -152,7 +152,7 @@ class SensorTransport(Transport):
 
     def __init__(
         self,
-        address: Address,
+        address: BusUrl,
         options: SensorOptions,
         on_state: Callable[[StateChange], None] | None = None,
         *,

@@ -15,7 +15,7 @@ from hedgerow.federation import federation as machine
 from hedgerow.federation.config import FederationConfig, warn_of_readable_secrets
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
-from hedgerow.federation.io.discovery import Discovery, own_urls
+from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.federation.overlay.limits import DIAL_S
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Federation:
+class FederationPart:
     """`start` needs the server's broker and listeners."""
 
     machine: machine.Federation
@@ -46,7 +46,7 @@ class Federation:
         self._dialling: set[asyncio.Task[None]] = set()
         self._lookups = Lookups()
         self._timer = DeadlineTimer(server.clock, self._handle_timer)
-        self._discovery: Discovery | None = None
+        self._discovery: NodeDiscovery | None = None
         self._is_running = False
         self.interests: Interests | None = None  # of a sidecar, in what the broker beside it wants
 
@@ -70,7 +70,7 @@ class Federation:
         for url in config.join:
             self.machine.overlay.join(Peer("", (str(url),)), now)
         if config.discover:
-            self._discovery = Discovery(server.node_id, config, server.urls, self._found)
+            self._discovery = NodeDiscovery(server.node_id, config, server.urls, self._found)
             self._discovery.start()
         if config.home is not None:
             self._stand_beside(config.home, now)
@@ -111,7 +111,7 @@ class Federation:
             overlay.remember([peer])  # Who joins everyone that it sees pushes others out.
         else:
             overlay.join(peer, self._server.clock())
-        self.machine.is_stirred = True
+        self.machine.has_work = True
         self._server.flush()
 
     def set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
@@ -140,8 +140,8 @@ class Federation:
         self._timer.cancel()
 
     @property
-    def is_stirred(self) -> bool:
-        return self._is_running and self.machine.is_stirred
+    def has_work(self) -> bool:
+        return self._is_running and self.machine.has_work
 
     def serve(self) -> None:
         """Something happened: links to open, things to say, the next deadline."""

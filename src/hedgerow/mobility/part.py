@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hedgerow.node.server import Server
 
 
-class Mobility:
+class MobilityPart:
     """`start` needs the server's broker and listeners, and makes `node`."""
 
     node: MobileNode | FixedNode
@@ -91,8 +91,8 @@ class Mobility:
         self._timer.cancel()
 
     @property
-    def is_stirred(self) -> bool:
-        return self._is_running and self.node.is_stirred
+    def has_work(self) -> bool:
+        return self._is_running and self.node.has_work
 
     def serve(self) -> None:
         """Something happened: links to open, things to say, the next deadline."""

@@ -86,7 +86,7 @@ FIELDS = {
 }
 
 
-class Kind(NamedTuple):
+class NodeKind(NamedTuple):
     """A kind of node: what can be configured of it, and what holds for it otherwise."""
 
     command: str
@@ -94,9 +94,9 @@ class Kind(NamedTuple):
     defaults: Config
 
 
-NODE = Kind("hedgerow up", KEYS, Config())
+NODE = NodeKind("hedgerow up", KEYS, Config())
 # It has no clients of its own: whatever it serves, it serves through the broker that it stands beside.
-SIDECAR = Kind(
+SIDECAR = NodeKind(
     "hedgerow federate",
     tuple(
         key
@@ -107,7 +107,7 @@ SIDECAR = Kind(
     Config(mqtt=(), ws=(), http=()),
 )
 # It has no clients at all: it is a member of the federation that it shows.
-DASHBOARD = Kind(
+DASHBOARD = NodeKind(
     "hedgerow dash",
     tuple(
         key
@@ -130,7 +130,7 @@ CLOSED_DASHBOARD = {
 }
 
 
-def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind = NODE) -> Config:
+def load_config(path: Path | None, overrides: Mapping[str, object], kind: NodeKind = NODE) -> Config:
     """The configuration in `path`, if any, with `overrides` by key ("tls.key"). Raises ConfigError."""
     given = _read_file(path) if path is not None else {}
     for name, value in overrides.items():
@@ -138,7 +138,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind =
     return _Loader(given, kind).config()
 
 
-def make_config(values: Mapping[str, object], path: Path | None = None, kind: Kind = NODE) -> Config:
+def make_config(values: Mapping[str, object], path: Path | None = None, kind: NodeKind = NODE) -> Config:
     """The configuration of a program: `values`, in tables or by key ("tls.key"), override the file in `path`.
 
     Raises ConfigError."""
@@ -154,7 +154,7 @@ def _as_in_file(value: object) -> object:
     return [_as_in_file(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> NodeKind:
     """Whose configuration it is: only what stands beside a broker names that. Raises ConfigError."""
     return SIDECAR if "federation.broker" in _read_file(path) else NODE
 
@@ -166,7 +166,7 @@ def load_access(config: Config) -> Access:
     return Access(Acl.parse(read_utf8(config.acl), str(config.acl)))
 
 
-def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
+def add_arguments(parser: argparse.ArgumentParser, kind: NodeKind = NODE) -> None:
     """Add `--config` and the flag of every key, in groups that are the sections of the file.
 
     A flag that was not given leaves no attribute.
@@ -201,7 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
     )
 
 
-def from_arguments(namespace: argparse.Namespace, kind: Kind = NODE) -> Config:
+def from_arguments(namespace: argparse.Namespace, kind: NodeKind = NODE) -> Config:
     """The configuration that the flags of `add_arguments` ask for. Raises ConfigError."""
     given = vars(namespace)
     overrides = {key.name: given[key.name] for key in kind.keys if key.name in given}
@@ -228,7 +228,7 @@ def _flag_of(name: str) -> str:
 class _Loader:
     """From what was given, by key, to a Config: reads each value, then checks them together."""
 
-    def __init__(self, given: dict[str, _Given], kind: Kind) -> None:
+    def __init__(self, given: dict[str, _Given], kind: NodeKind) -> None:
         self.given = given
         self.kind = kind
         self.values: dict[str, Any] = {}
@@ -419,7 +419,7 @@ def _listeners(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Addr
     return ((name, address) for name in names for address in getattr(config, name))
 
 
-def _unknown(name: str, kind: Kind) -> str:
+def _unknown(name: str, kind: NodeKind) -> str:
     import difflib
 
     if name in SECTIONS:

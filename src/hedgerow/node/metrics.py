@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hedgerow.federation.federation import Federation
     from hedgerow.federation.interests.interests import Interests
     from hedgerow.hot.monitor import Monitor
-    from hedgerow.mobility.part import Mobility
+    from hedgerow.mobility.part import MobilityPart
     from hedgerow.multicast.part import MulticastGateway
     from hedgerow.node.server import Server
     from hedgerow.sensors.exchange import Exchange
@@ -167,7 +167,7 @@ def _bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     queued_bytes = GaugeMetricFamily(
         "hedgerow_bridge_queued_bytes", "Bytes of messages that wait for the far broker.", labels=["bridge"]
     )
-    ledger = Ledger("bridge", "bridge", "the far broker", "the bridge")
+    ledger = LedgerMetrics("bridge", "bridge", "the far broker", "the bridge")
     for bridge in bridges:
         name, outbox = bridge.section.name, bridge.session.outbox
         up.add_metric([name], bridge.state.value == "up")
@@ -178,7 +178,7 @@ def _bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     yield from (up, queued, queued_bytes, *ledger.families)
 
 
-class Ledger:
+class LedgerMetrics:
     """What became of messages between this broker and others."""
 
     def __init__(self, prefix: str, label: str, far: str, carrier: str) -> None:
@@ -222,7 +222,7 @@ def _federation_metrics(federation: Federation) -> Iterator[Metric]:
     up = GaugeMetricFamily(
         "hedgerow_federation_neighbour_up", "1 while the neighbour is linked, else 0.", labels=label
     )
-    ledger = Ledger("federation", "neighbour", "the neighbour", "this node")
+    ledger = LedgerMetrics("federation", "neighbour", "the neighbour", "this node")
     for name, session in federation.neighbour_sessions():
         up.add_metric([name], federation.is_linked(name))
         queued.add_metric([name], len(session.outbox or ()))
@@ -296,7 +296,7 @@ def _hot_metrics(monitor: Monitor) -> Iterator[Metric]:
     )
 
 
-def _mobility_metrics(mobility: Mobility, delegated: int) -> Iterator[Metric]:
+def _mobility_metrics(mobility: MobilityPart, delegated: int) -> Iterator[Metric]:
     for counter, help_text in MOBILITY_COUNTERS.items():
         value = getattr(mobility.node.machine.stats, counter)
         yield CounterMetricFamily(f"hedgerow_mobility_{counter}", help_text, value)
@@ -316,7 +316,7 @@ def _mobility_metrics(mobility: Mobility, delegated: int) -> Iterator[Metric]:
         )
 
 
-def _links_up(mobility: Mobility) -> int:
+def _links_up(mobility: MobilityPart) -> int:
     mobile, fixed = mobility.mobile_node, mobility.fixed_node
     if mobile is not None:
         return int(mobile.state.link is not None and bool(mobile.state.link["linked"]))

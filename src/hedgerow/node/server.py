@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hedgerow.bridges.part import Bridges
-    from hedgerow.federation.part import Federation
+    from hedgerow.federation.part import FederationPart
     from hedgerow.home_assistant.part import HomeAssistant
     from hedgerow.journal.part import NodeJournal
     from hedgerow.mobility.io.monitoring import Monitoring
-    from hedgerow.mobility.part import Mobility
+    from hedgerow.mobility.part import MobilityPart
     from hedgerow.multicast.part import MulticastGateway
     from hedgerow.node.http import Handler
     from hedgerow.node.mdns_services import MdnsServices
@@ -83,14 +83,14 @@ class Server:
         self.sensors: Sensors | None = None
         self.multicast: MulticastGateway | None = None
         self.bridges: Bridges | None = None
-        self.federation: Federation | None = None
-        self.mobility: Mobility | None = None
+        self.federation: FederationPart | None = None
+        self.mobility: MobilityPart | None = None
         self.monitoring: Monitoring | None = None
         self.journal: NodeJournal | None = None
         self.home_assistant: HomeAssistant | None = None
         self._status = StatusTeller(self)
-        # What dials or has deadlines of its own, and is to be served when it is stirred.
-        self._parts: list[Bridges | Federation | Mobility | Monitoring] = []
+        # What dials or has deadlines of its own, and is to be served when it has work.
+        self._parts: list[Bridges | FederationPart | MobilityPart | Monitoring] = []
         self._mdns: MdnsServices | None = None
         self._logins: Logins | None = None
         self._committer: Committer | None = None
@@ -153,9 +153,9 @@ class Server:
         self.bridges.start()
         self._parts.append(self.bridges)
         if self.config.federation.is_enabled or self.config.federation.home is not None:
-            from hedgerow.federation.part import Federation
+            from hedgerow.federation.part import FederationPart
 
-            self.federation = Federation(self)
+            self.federation = FederationPart(self)
             self.federation.start()
             self._parts.append(self.federation)
         self._start_mobility()
@@ -197,9 +197,9 @@ class Server:
     def _start_mobility(self) -> None:
         config = self.config.mobility
         if config.role is not None:
-            from hedgerow.mobility.part import Mobility
+            from hedgerow.mobility.part import MobilityPart
 
-            self.mobility = Mobility(self)
+            self.mobility = MobilityPart(self)
             self.mobility.start()
             self._parts.append(self.mobility)
         if config.monitors and not config.is_mobile:  # a mobile broker's own monitor shows what it decides
@@ -349,9 +349,9 @@ class Server:
             return
         self._flushing = True
         broker, parts = self.broker, self._parts
-        while broker.dirty or any(each.is_stirred for each in parts):
+        while broker.dirty or any(each.has_work for each in parts):
             for each in parts:
-                if each.is_stirred:
+                if each.has_work:
                     each.serve()
             for connection in broker.take_dirty():
                 link = connection.link

@@ -53,4 +53,4 @@ async def test_it_stops_with_its_node(role: str | None) -> None:
     async with running(mobility=mobility) as server:
         await until(lambda: shown(server, "scores") is not None, "the first state")
     assert server.monitoring is not None
-    assert not server.monitoring.is_stirred
+    assert not server.monitoring.has_work

@@ -35,7 +35,7 @@ class Monitoring:
         self._is_armed = True
 
     @property
-    def is_stirred(self) -> bool:
+    def has_work(self) -> bool:
         """An event has come after a silence, in which nothing was due. This is asked at each flush, and the
         monitor only while no timer runs."""
         return not self._is_armed and self._deadline != float("inf")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hedgerow.errors import ConfigError
 from hedgerow.message import MessageId
 from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
-from hedgerow.pipeline.queries import JOBS, Settings
+from hedgerow.pipeline.queries import JOBS, QuerySettings
 from hedgerow.pipeline.reckoning import reckon
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
@@ -55,7 +55,7 @@ async def _run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
 def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
     tables = out / "tables"
     journals = tuple(map(str, farm.journals))
-    settings = Settings(journals, str(tables), load_rules(), broker=farm.url, plan_for=FIELDS)
+    settings = QuerySettings(journals, str(tables), load_rules(), broker=farm.url, plan_for=FIELDS)
     with opening() as spark:
         Runner(spark, settings, tell).run(tuple(JOBS))
         counted = {name: _count(spark, tables / name) for name in TABLES}
