@@ -153,7 +153,7 @@ async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
         client.send(*(Publish(f"a/{n // 20}", b"%03d" % n) for n in range(60)), Publish("b", b""))
         client.send(Publish("c", b"last", 1, packet_id=1))
         await client.receive()
-        figures = server.broker.journal.figures() if server.broker.journal else {}
+        figures = server.journal.figures() if server.journal else {}
         families = {family.name: family for family in BrokerCollector(server).collect()}
     assert figures["messages/recorded"] == figures["messages/durable"] == 62
     assert figures["bytes/recorded"] == 60 * 3 + 4

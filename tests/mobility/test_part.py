@@ -59,10 +59,11 @@ async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.Lo
             mobility = MobilityConfig(role="mobile", domain="farm", fixed=(away, url_of(tower)))
             async with running(id="tractor", mobility=mobility) as tractor:
                 await linked(tractor, "tower")
+                assert tractor.mobility is not None
                 assert f"no link to the fixed broker at {away}: connection refused" in caplog.text
-                assert tractor.broker.supporter == f"127.0.0.1:{port_of(tower)}"
-                assert tractor.broker.speaks_renewals
-                assert tower.broker.speaks_renewals
+                assert tractor.mobility.node.supporter == f"127.0.0.1:{port_of(tower)}"
+                assert tractor.broker.client_role.is_extended
+                assert tower.broker.client_role.is_extended
             await until(lambda: not tower.broker.connections, "the end of the link")
 
 
@@ -201,7 +202,7 @@ async def test_clients_are_sent_to_the_relay_and_pass_through_it() -> None:
             assert tractor.mobility is not None
             relay = tractor.mobility.relay
             assert relay is not None
-            assert tractor.broker.supporter == relay.address
+            assert tractor.mobility.node.supporter == relay.address
             async with connected(int(relay.address.rpartition(":")[2]), "guest"):
                 assert "guest" in tower.broker.sessions
                 assert "guest" not in tractor.broker.sessions

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hedgerow
-from hedgerow.broker.ids import Inbound, Outbound
+from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.multicast.gateway import GatewayLedger
 from hedgerow.node.metric_tables import LEDGER_DROPS
 from hedgerow.node.server import Server

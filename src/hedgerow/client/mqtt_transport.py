@@ -87,7 +87,7 @@ class MqttTransport(Transport):
     @property
     def version(self) -> int:
         version = self._client.options.version
-        return packets.MQTT_3_1_1 if version == packets.MQTT_RENEWALS else version
+        return packets.MQTT_3_1_1 if version == packets.MQTT_EXTENDED else version
 
     @property
     def broker_name(self) -> str | None:

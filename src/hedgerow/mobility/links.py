@@ -63,7 +63,7 @@ class FixedLinks:
     def open(
         self, url: str, address: str, now: float, username: str | None = None, password: bytes | None = None
     ) -> FixedLink:
-        return FixedLink(self._node, url, address, now, username, password)
+        return FixedLink(self, self._node.broker, self._node.domain, url, address, now, username, password)
 
     def set_urls(self, urls: Iterable[str]) -> None:
         self._calls.set_urls(tuple(urls), {link.url for link in self._links.values()})
@@ -100,7 +100,7 @@ class FixedLinks:
         self._next = None
         self.fixed_address = node.settings.fixed_address or link.url.rpartition("/")[2]
         self.is_fixed_tls = link.url.startswith("mqtts:")
-        node.broker.supporter = self.fixed_address
+        node.supporter = self.fixed_address
         node.moved_to(link.far_node)
         self.tell()
         heard, self._heard = self._heard, []

@@ -115,7 +115,7 @@ class Gateway:
         self._events: list[NotRelayed] = []
         self._has_sent = False
         self._told: set[str] = set()  # topics, at the start: filters may overlap
-        self._port = Port(broker, "multicast gateway", self._hold)
+        self._port = Port(broker, "multicast gateway", self._hold, "multicast")
         # First the broker's side: what it retains is known before the group answers with the same.
         for topic_filter in self._filters:
             self._port.subscribe(topic_filter, now)

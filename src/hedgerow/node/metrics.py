@@ -92,7 +92,7 @@ class BrokerCollector(Collector):
             if server.federation.interests is not None:
                 yield from _interest_metrics(server.federation.interests)
         if server.mobility is not None:
-            yield from _mobility_metrics(server.mobility, len(server.broker.subscriptions.delegated))
+            yield from _mobility_metrics(server.mobility, len(server.broker.subscriptions.inactive))
         if (monitor := _monitor(server)) is not None:
             yield from _hot_metrics(monitor)
         if server.sensors is not None:

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import ConfigError, StoreError
+from hedgerow.federation.neighbours import NeighbourRole
+from hedgerow.mobility.roles import MobileBrokerRole
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.clock import SteadyClock
 from hedgerow.node.committer import CommitStats, Committer
@@ -254,10 +256,13 @@ class Server:
             administrators=config.administrators,
             begun_at=begun_at,
         )
+        self.broker.register(NeighbourRole(self.broker))
+        self.broker.register(MobileBrokerRole(self.broker))
         if config.journal.topics:
             await self._open_journal()
 
     async def _open_journal(self) -> None:
+        from hedgerow.journal.observer import JournalObserver
         from hedgerow.journal.part import NodeJournal
 
         config = self.config.journal
@@ -265,7 +270,7 @@ class Server:
         if self._committer is None:
             self._committer = Committer(self, None)
         self._committer.add_journal(self.journal)
-        self.broker.set_journal(self.journal, config.topics)
+        self.broker.observe(JournalObserver(self.journal, config.topics))
         logger.info("recording %s in the journal in %s", ", ".join(config.topics), config.directory)
 
     def reload(self) -> None:

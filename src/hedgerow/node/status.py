@@ -14,6 +14,7 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.broker.publishing import publish_message
 from hedgerow.federation.state import describe_filters, ledgers_of
 from hedgerow.message import Message
 from hedgerow.node.deadline import DeadlineTimer
@@ -105,7 +106,7 @@ class StatusTeller:
         broker = self._server.broker
         broker.now = now
         # By nobody, as $SYS: what people watch is no event that makes a topic hot.
-        broker.publish(Message(topic, payload), broker.subscriptions.route(topic), None)
+        publish_message(broker, Message(topic, payload), broker.subscriptions.route(topic), None)
 
 
 def encode(told: dict[str, Any]) -> bytes:

@@ -65,7 +65,7 @@ class Sensors:
             spares_loopback=options.rate is None,
         )
         self.set_access(server.broker.access)
-        self._port = Port(server.broker, "sensors", self._deliver)
+        self._port = Port(server.broker, "sensors", self._deliver, "sensors")
         now = server.clock()
         for name in self.exchange.topic_names:
             self._port.subscribe(name, now)

@@ -46,7 +46,7 @@ from hedgerow.web.watches import Watches
 
 if TYPE_CHECKING:
     from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
+    from hedgerow.broker.session import Publisher
     from hedgerow.node.http import Request
     from hedgerow.node.server import Server
 
@@ -77,7 +77,7 @@ def attach(server: Server) -> Dashboard:
 class _StatusPort(Port):
     """Of this node, this node alone tells, whatever a neighbour says of it."""
 
-    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
         own = status.status_topic(self._broker.node_id)
         if publisher is None or not f"{message.topic}/".startswith(f"{own}/"):
             self.deliver(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hedgerow.hot.hot_topics import HotTopics
+from hedgerow.hot.observer import HotObserver
 from hedgerow.mobility.hot_state import HotState
 from hedgerow.node.deadline import DeadlineTimer
 
@@ -27,7 +28,7 @@ class Monitoring:
         settings, broker = self._server.config.mobility.settings, self._server.broker
         self.monitor = HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
         self.state = HotState(broker, self.monitor, self._server.clock())
-        broker.monitor = self.monitor
+        broker.observe(HotObserver(self.monitor))
         self._is_armed = False
 
     def stop(self) -> None:
