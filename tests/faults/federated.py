@@ -11,8 +11,7 @@ from typing import Any
 from hedgerow.federation.config import FederationConfig
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.server import Server
-from hedgerow_workshop.lab.brokers import Mosquitto
-from hedgerow_workshop.lab.spohn.nodes import SUBSCRIPTION_LOG
+from hedgerow_workshop.lab.harness.brokers import SUBSCRIPTION_LOG, Mosquitto
 from tests.node.peers import NOWHERE, running
 from tests.programs import need_program
 from tests.waiting import until

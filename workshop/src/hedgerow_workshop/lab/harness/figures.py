@@ -1,4 +1,4 @@
-"""What experiments show their results with: a table on the terminal, plots, drawings of networks, a page.
+"""What experiments show their results with: plots, drawings of networks, and a page.
 
 Pictures are PNG. The page is plain HTML with its style inside; pictures are files beside it.
 """
@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from hedgerow_workshop.lab.experiments import Row
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Distinct for colour-blind people too (Okabe and Ito)."""
-NONE = "–"
-
 _STYLE = """\
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 1rem }
 table { border-collapse: collapse; margin: 1rem 0 }
@@ -29,34 +26,6 @@ th, td { padding: .25rem .8rem; border-bottom: 1px solid #ddd; text-align: right
 th:first-child, td:first-child { text-align: left }
 figure { margin: 1.5rem 0 } img { max-width: 100% } figcaption { color: #555 }
 """
-
-
-def number(value: float | None) -> str:
-    """Three significant digits, and never fewer than the digits before the point."""
-    if value is None:
-        return NONE
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    if abs(value) >= 10:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
-
-
-def row_cells(rows: Iterable[Row]) -> list[list[str]]:
-    cells = [[row.name, row.unit, number(row.ours), number(row.published)] for row in rows]
-    return [["", "unit", "ours", "published"], *cells]
-
-
-def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """Aligned columns: the first to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            f"{cell:<{width}}" if index == 0 else f"{cell:>{width}}"
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
 
 
 # Pages
@@ -91,6 +60,13 @@ def html_page(title: str, parts: Iterable[str]) -> str:
     )
 
 
+def write_page(directory: Path, title: str, parts: Iterable[str]) -> Path:
+    """The report of an experiment, into a directory that is there."""
+    page = directory / "report.html"
+    page.write_text(html_page(title, parts), encoding="utf-8")
+    return page
+
+
 # Pictures
 
 
@@ -110,6 +86,11 @@ class Curve:
     points: Sequence[tuple[float, float]]
 
 
+def plot_curve(axes: Axes, curve: Curve, **style: Any) -> None:
+    """`style` as matplotlib has it."""
+    axes.plot([x for x, _ in curve.points], [y for _, y in curve.points], label=curve.label, **style)
+
+
 def plot_curves(
     path: Path,
     title: str,
@@ -119,14 +100,8 @@ def plot_curves(
 ) -> None:
     """Curves over time; `marks` are named moments."""
     figure, axes = open_axes((9, 5), (0.09, 0.11, 0.89, 0.77))
-    for index, curve in enumerate(curves):
-        axes.plot(
-            [x for x, _ in curve.points],
-            [y for _, y in curve.points],
-            color=COLOURS[index % len(COLOURS)],
-            label=curve.label,
-            linewidth=1.4,
-        )
+    for curve, colour in zip(curves, cycle(COLOURS), strict=False):
+        plot_curve(axes, curve, color=colour, linewidth=1.4)
     for name, at in marks.items():
         axes.axvline(at, color="#999", linewidth=0.8, linestyle="--")
         axes.annotate(name, (at, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
@@ -138,7 +113,7 @@ def plot_curves(
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkDrawing:
     title: str
     nodes: Mapping[str, bool]
     """Name → does it live. They are drawn on a circle, in this order."""
@@ -146,7 +121,7 @@ class Network:
     ghosts: Iterable[tuple[str, str]] = field(default_factory=tuple)
 
 
-def draw_networks(path: Path, networks: Sequence[Network]) -> None:
+def draw_networks(path: Path, networks: Sequence[NetworkDrawing]) -> None:
     """Side by side: links as lines, ghosts dotted, the dead grey."""
     figure, axes = open_axes((2.4 * len(networks), 2.8), (0, 0, 1, 1))
     for index, network in enumerate(networks):

@@ -14,9 +14,9 @@ import pytest
 from hedgerow.cli.parsing import Parser
 from hedgerow.cli.pipeline import add_arguments
 from hedgerow.errors import ConfigError
-from hedgerow.pipeline.jobs import sweep
-from hedgerow.pipeline.jobs.sweep import SweepPoint, points
-from hedgerow_workshop.lab.sweep import (
+from hedgerow_workshop.lab.sweep import job
+from hedgerow_workshop.lab.sweep.job import SweepPoint, points
+from hedgerow_workshop.lab.sweep.simulated import (
     check_points,
     parameters_of,
     points_of,
@@ -131,7 +131,7 @@ def test_federations_are_the_same_on_any_number_of_executors(spark: SparkSession
     rows = table.orderBy("point", "seed").collect()
     assert [row["error"] for row in rows] == [None] * 2
     assert {(row["point"], row["seed"]): row["results"] for row in rows} == alone
-    one_task = sweep.sweep(spark, wanted, run_point, tasks=1).orderBy("point", "seed").collect()
+    one_task = job.sweep(spark, wanted, run_point, tasks=1).orderBy("point", "seed").collect()
     assert one_task == rows
     assert alone[0, 1]["delivered/whole"] == 1.0
 
@@ -144,12 +144,12 @@ def test_a_point_that_fails_leaves_the_others_alone_and_all_are_summed_up(spark:
         return {"value": value, "square": value**2, "nothing": None}
 
     wanted = points({"kind": ["good", "bad"], "scale": [1, 2.5]}, seeds=4)
-    runs = sweep.sweep(spark, wanted, run).cache()
+    runs = job.sweep(spark, wanted, run).cache()
     failed = {(row["point"], row["seed"]) for row in runs.where("error is not null").collect()}
     assert failed == {(point, seed) for point in (2, 3) for seed in (1, 2, 3, 4)} | {(0, 4), (1, 4)}
     errors = {row["error"] for row in runs.where("point = 2").collect()}
     assert errors == {"ValueError: no bad <today>"}
-    lines = {(row["point"], row["result"]): row for row in sweep.aggregate(runs).collect()}
+    lines = {(row["point"], row["result"]): row for row in job.aggregate(runs).collect()}
     runs.unpersist()
     assert set(lines) == {(0, "value"), (0, "square"), (1, "value"), (1, "square"), (2, None), (3, None)}
     found = lines[1, "value"]
@@ -164,6 +164,6 @@ def test_a_point_that_fails_leaves_the_others_alone_and_all_are_summed_up(spark:
 
 
 def test_one_run_has_no_confidence(spark: SparkSession) -> None:
-    runs = sweep.sweep(spark, points({"a": [1]}), lambda parameters: {"value": 3.0})
-    (found,) = sweep.aggregate(runs).collect()
+    runs = job.sweep(spark, points({"a": [1]}), lambda parameters: {"value": 3.0})
+    (found,) = job.aggregate(runs).collect()
     assert (found["mean"], found["low"], found["high"]) == (3.0, None, None)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
-from hedgerow.pipeline.report.lab_format import DUE, DUP, GROUP, ID, OWN_TOPICS, WARM_UP
+from hedgerow_workshop.lab.harness.journals import DUE, DUP, GROUP, ID, OWN_TOPICS, WARM_UP
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

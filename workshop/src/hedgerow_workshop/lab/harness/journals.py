@@ -21,79 +21,40 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.pipeline.report.lab_format import DUE, DUP, GROUP, HAPPENED, ID, JOURNALS, ROWS, RUN, WARM_UP
-from hedgerow_workshop.lab.experiments import Row
+from hedgerow_workshop.lab.harness.record import MQTT, Arrival, Hearing, RunRecord, Stream
+from hedgerow_workshop.lab.harness.rows import Row
 
-MQTT = "mqtt"
+JOURNALS = "journals"
+"""The directory of an experiment's journals, one a run."""
+ROWS = "rows.json"
+"""The file beside it with the experiment's own rows."""
 
+OWN_TOPICS = "$lab/"
+RUN, DUE, HAPPENED = (f"{OWN_TOPICS}{name}" for name in ("run", "due", "happened"))
 
-class Published(NamedTuple):
-    publisher: str
-    """With its number, what names the publication in this run."""
-    number: int
-    topic: str
-    at: float
-    qos: int = 0
-    broker: str = ""
-    transport: str = MQTT
-    is_warm_up: bool = False
+# User properties.
+ID, DUP, WARM_UP, GROUP = "hedgerow-id", "dup", "warm-up", "group"
 
-
-class Delivered(NamedTuple):
-    subscriber: str
-    publisher: str
-    number: int
-    topic: str
-    at: float
-    published_at: float | None
-    """None: it is not known."""
-    qos: int = 0
-    broker: str = ""
-    is_repeated: bool = False
-    is_warm_up: bool = False
-
-
-class Due(NamedTuple):
-    subscriber: str
-    topic: str
-    since: float | None = None
-    broker: str = ""
-    group: str = ""
-
-
-@dataclass(slots=True)
-class RunJournal:
-    """What is to be written of one run."""
-
-    experiment: str
-    name: str
-    """As a file is named."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    due: Sequence[Due] = ()
-    published: Sequence[Published] = ()
-    delivered: Sequence[Delivered] = ()
-    happened: Sequence[tuple[float, str]] = ()
-    is_monotonic: bool = True
-    """Its times are of the machine's monotonic clock; else of the calendar, as the journal's always are."""
+LAB = "lab"
+"""The transport of rows that are no messages."""
 
 
 def leave(
-    directory: Path, experiment: str, runs: Sequence[RunJournal], rows: Sequence[Row], notes: Sequence[str]
+    directory: Path, experiment: str, runs: Sequence[RunRecord], rows: Sequence[Row], notes: Sequence[str]
 ) -> None:
     """Journals and rows, in place of those that an earlier experiment left there."""
     for name in _left_before(directory / ROWS):
         shutil.rmtree(directory / JOURNALS / name, ignore_errors=True)
     for run in runs:
-        write_journal(run, directory / JOURNALS / run.name)
+        write_journal(run, experiment, directory / JOURNALS / run.file_name)
     document = {
         "experiment": experiment,
-        "runs": [run.name for run in runs],
+        "runs": [run.file_name for run in runs],
         "rows": [asdict(row) for row in rows],
         "notes": list(notes),
     }
@@ -111,13 +72,13 @@ def _left_before(rows: Path) -> list[str]:
         return []
 
 
-def write_journal(run: RunJournal, directory: Path) -> None:
+def write_journal(run: RunRecord, experiment: str, directory: Path) -> None:
     """It gets its name when it is whole, in place of one that has it."""
     shift_s = time.time() - time.monotonic() if run.is_monotonic else 0.0
     part = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     with Writer(part, "") as writer:
-        for broker, transport, client, at, message in _rows(run, shift_s):
+        for broker, transport, client, at, message in _rows(run, experiment, shift_s):
             # A lab's journal is of many brokers, each row of one.
             writer.broker = broker
             try:
@@ -133,55 +94,63 @@ _Item = tuple[str, str, str | None, float, Message]
 _NEVER = float("inf")  # A time that no calendar has: the journal's column is null.
 
 
-def _rows(run: RunJournal, shift_s: float) -> Iterator[_Item]:
+def _rows(run: RunRecord, experiment: str, shift_s: float) -> Iterator[_Item]:
     """(broker, transport, client, received at, message)."""
-    about = {"experiment": run.experiment, "run": run.name, "settings": dict(run.settings)}
-    first_at = min((each.at + shift_s for each in run.published), default=_NEVER)
-    yield "", "lab", None, first_at, Message(RUN, json.dumps(about, ensure_ascii=False).encode())
-    for due in run.due:
-        at = _NEVER if due.since is None else due.since + shift_s
-        message = Message(DUE, due.topic.encode(), properties=_properties({GROUP: due.group}))
-        yield due.broker, "lab", due.subscriber, at, message
-    items = [
-        *((at + shift_s, Message(HAPPENED, what.encode())) for at, what in run.happened),
-        *((each.at + shift_s, each) for each in run.published),
-        *((each.at + shift_s, each) for each in run.delivered),
-    ]
+    streams, hearings = run.streams(), list(run.hearings())
+    about = {"experiment": experiment, "run": run.file_name, "settings": run.settings()}
+    first_at = min((at for stream in streams for at in stream.sent.values()), default=_NEVER)
+    yield "", LAB, None, first_at + shift_s, Message(RUN, json.dumps(about, ensure_ascii=False).encode())
+    # Of several publishers on one topic, once.
+    due = {(hearing.subscriber, hearing.stream.topic): hearing for hearing in hearings if hearing.is_due}
+    for hearing in due.values():
+        at = _NEVER if hearing.since is None else hearing.since + shift_s
+        yield hearing.broker, LAB, hearing.subscriber, at, _due(hearing)
+    items: list[tuple[float, str | tuple[Stream, int] | tuple[Hearing, Arrival]]] = [*run.moments()]
+    items += [(at, (stream, number)) for stream in streams for number, at in stream.sent.items()]
+    items += [(each.at, (hearing, each)) for hearing in hearings for each in hearing.arrivals]
     items.sort(key=lambda item: item[0])
     for at, item in items:
         match item:
-            case Message():
-                yield "", "lab", None, at, item
-            case Published():
-                yield item.broker, item.transport, item.publisher, at, _publication(item, at)
-            case Delivered():
-                yield item.broker, MQTT, item.subscriber, at, _delivery(item, shift_s)
+            case str(what):
+                yield "", LAB, None, at + shift_s, Message(HAPPENED, what.encode())
+            case (Stream() as stream, int(number)):
+                message = _publication(stream, number, shift_s)
+                yield stream.broker, stream.transport, stream.publisher, at + shift_s, message
+            case (Hearing() as hearing, Arrival() as arrival):
+                message = _delivery(hearing, arrival, shift_s)
+                yield hearing.broker, MQTT, hearing.subscriber, at + shift_s, message
 
 
-def _publication(published: Published, at: float) -> Message:
+def _due(hearing: Hearing) -> Message:
+    return Message(DUE, hearing.stream.topic.encode(), properties=_properties({GROUP: hearing.group}))
+
+
+def _publication(stream: Stream, number: int, shift_s: float) -> Message:
     return Message(
-        published.topic,
-        b"%d" % published.number,
-        published.qos,
-        properties=_properties({WARM_UP: "1" if published.is_warm_up else ""}),
-        id=MessageId(published.publisher, 0, published.number),
-        published_at=at,
+        stream.topic,
+        b"%d" % number,
+        stream.qos,
+        properties=_properties({WARM_UP: "1" if number < stream.warm_up else ""}),
+        id=MessageId(stream.publisher, 0, number),
+        published_at=stream.sent[number] + shift_s,
     )
 
 
-def _delivery(delivered: Delivered, shift_s: float) -> Message:
+def _delivery(hearing: Hearing, arrival: Arrival, shift_s: float) -> Message:
+    stream = hearing.stream
+    published_at = stream.sent.get(arrival.number)
     return Message(
-        delivered.topic,
-        b"%d" % delivered.number,
-        delivered.qos,
+        stream.topic,
+        b"%d" % arrival.number,
+        hearing.qos,
         properties=_properties(
             {
-                ID: str(MessageId(delivered.publisher, 0, delivered.number)),
-                DUP: "1" if delivered.is_repeated else "",
-                WARM_UP: "1" if delivered.is_warm_up else "",
+                ID: str(MessageId(stream.publisher, 0, arrival.number)),
+                DUP: "1" if arrival.is_repeated else "",
+                WARM_UP: "1" if arrival.number < stream.warm_up else "",
             }
         ),
-        published_at=None if delivered.published_at is None else delivered.published_at + shift_s,
+        published_at=None if published_at is None else published_at + shift_s,
     )
 
 

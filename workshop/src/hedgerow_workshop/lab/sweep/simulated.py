@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError
-from hedgerow.pipeline.jobs import sweep
+from hedgerow_workshop.lab.sweep import job
 from hedgerow_workshop.sim.configuration import run_configuration
 from hedgerow_workshop.sim.simulation import Measured, Parameters
 from hedgerow_workshop.sim.topologies import TOPOLOGIES
@@ -41,21 +41,21 @@ def run_sweep(spark: SparkSession, tables: str | Path, arguments: Namespace) -> 
     what came of it. ConfigError: they ask for what cannot be run; nothing has been run then."""
     points = points_of(arguments)
     check_points(point.parameters for point in points)
-    runs = sweep.write(spark, tables, points, run_point)
-    return sweep.lines(sweep.aggregate(runs))
+    runs = job.write(spark, tables, points, run_point)
+    return job.lines(job.aggregate(runs))
 
 
-def points_of(arguments: Namespace) -> list[sweep.SweepPoint]:
+def points_of(arguments: Namespace) -> list[job.SweepPoint]:
     """ConfigError: what is wrong with the arguments or the file."""
     grid, seeds = read_grid(arguments.grid) if arguments.grid is not None else ({}, 1)
     for name, values in arguments.set:
         grid[name] = [_read_value(value) for value in values]
     if arguments.seeds is not None:
         seeds = arguments.seeds
-    return sweep.points(grid, seeds)
+    return job.points(grid, seeds)
 
 
-def read_grid(path: Path) -> tuple[dict[str, Sequence[sweep.Value]], int | list[int]]:
+def read_grid(path: Path) -> tuple[dict[str, Sequence[job.Value]], int | list[int]]:
     """`seeds = 5` or a list of them, and `[grid]` with a value or a list of values for each parameter."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def read_grid(path: Path) -> tuple[dict[str, Sequence[sweep.Value]], int | list[
     seeds = document.get("seeds", 1)
     if not all(type(seed) is int for seed in (seeds if isinstance(seeds, list) else [seeds])):
         raise ConfigError(f"{path}: seeds is a number or a list of numbers")
-    grid: dict[str, Sequence[sweep.Value]] = {}
+    grid: dict[str, Sequence[job.Value]] = {}
     for name, given in document.get("grid", {}).items():
         values = given if isinstance(given, list) else [given]
         if not all(isinstance(value, bool | int | float | str) for value in values):
@@ -75,7 +75,7 @@ def read_grid(path: Path) -> tuple[dict[str, Sequence[sweep.Value]], int | list[
     return grid, seeds
 
 
-def _read_value(text: str) -> sweep.Value:
+def _read_value(text: str) -> job.Value:
     for kind in (int, float):
         try:
             return kind(text)

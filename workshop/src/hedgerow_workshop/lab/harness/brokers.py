@@ -8,9 +8,10 @@ import sys
 from abc import abstractmethod
 from pathlib import Path
 
+from hedgerow.errors import ConfigError
+from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow.node.programs import find_program, free_port
-from hedgerow_workshop.lab.experiments import LabError
-from hedgerow_workshop.lab.processes import Program
+from hedgerow_workshop.lab.harness.programs import LabError, LabProgram
 
 HERE = "127.0.0.1"
 ATTEMPTS = 3
@@ -30,7 +31,13 @@ log_dest stderr
 {user}{more}"""
 
 
-class Broker(Program):
+# Naming types leaves out all others, and that it runs now is told as one of them.
+_TOLD_TOO = ("log_type error", "log_type warning", "log_type information")
+SUBSCRIPTION_LOG = "\n".join((*MOSQUITTO_LINES, *_TOLD_TOO, ""))
+"""What a sidecar needs to learn of subscriptions."""
+
+
+class BrokerProgram(LabProgram):
     """It listens for MQTT at one address alone. Port 0: the system chooses one, which it keeps."""
 
     def __init__(self, broker: str, directory: Path, host: str = HERE, port: int = 0) -> None:
@@ -52,14 +59,17 @@ class Broker(Program):
         self.kill()
 
 
-class Hedgerow(Broker):
+class Hedgerow(BrokerProgram):
     options: tuple[str, ...] = ()
     """More words of `hedgerow up`."""
     http: str = "off"
+    is_durable = True
 
     async def start(self) -> None:
         words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", self.http]
-        words += ["--id", self.broker, "--data", str(self.directory / "data"), *self.options]
+        words += ["--id", self.broker, *self.options]
+        if self.is_durable:
+            words += ["--data", str(self.directory / "data")]
         self.launch([sys.executable, "-m", "hedgerow", *words])
         await self.wait_until(self._is_listening, "listening")
 
@@ -70,7 +80,7 @@ class Hedgerow(Broker):
         return found is not None
 
 
-class Mosquitto(Broker):
+class Mosquitto(BrokerProgram):
     more: str = ""
     """More lines of its configuration file, such as its bridges, which it knows from there alone."""
 
@@ -105,4 +115,31 @@ class Mosquitto(Broker):
                 return
 
 
-KINDS: dict[str, type[Broker]] = {"hedgerow": Hedgerow, "mosquitto": Mosquitto}
+class Sidecar(LabProgram):
+    def __init__(self, node: str, directory: Path) -> None:
+        super().__init__(f"the federator of node {node}", directory)
+        self._node = node
+
+    def start(self, broker: BrokerProgram, neighbours: list[str]) -> None:
+        words = ["federate", "--id", self._node, "--broker", broker.url, *neighbours]
+        words += ["--data", str(self.directory / "data")]
+        self.launch([sys.executable, "-m", "hedgerow", *words])
+
+    def end(self) -> None:
+        self.kill()
+
+
+OURS, STOCK = "hedgerow", "mosquitto"
+KINDS: dict[str, type[BrokerProgram]] = {OURS: Hedgerow, STOCK: Mosquitto}
+
+
+def check_kind(asked: str) -> list[str]:
+    """Notes, for an experiment that is asked for one kind and also has runs with stock brokers. ConfigError:
+    there is no such kind, or it is not installed."""
+    if asked not in KINDS:
+        raise ConfigError(f"no broker {asked}; there are {', '.join(KINDS)}")
+    if find_program(STOCK) is not None:
+        return []
+    if asked == STOCK:
+        raise ConfigError("mosquitto is not on PATH")
+    return ["mosquitto is not on PATH: there is no run with it."]

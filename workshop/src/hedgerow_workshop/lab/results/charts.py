@@ -1,4 +1,4 @@
-"""Line charts as SVG for a page of `html`: axes, curves, named moments and a legend.
+"""Line charts as SVG for the pipeline's report: axes, curves, named moments and a legend.
 
 Colours of text and frame come from the page, so that a chart fits a light and a dark one. Points that are not
 numbers are left out.
@@ -12,6 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 from hedgerow.pipeline.report.html import COLOURS, Part
+from hedgerow_workshop.lab.harness.figures import Curve
 
 WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 30, 48
@@ -19,11 +20,6 @@ LEGEND_LINE = 18
 MAX_CURVES = len(COLOURS)
 MAX_MARKS = 40
 MAX_LABEL = 60  # characters
-
-
-class Curve(NamedTuple):
-    label: str
-    points: Sequence[tuple[float, float]]
 
 
 class _Axis(NamedTuple):

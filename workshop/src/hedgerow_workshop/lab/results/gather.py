@@ -17,8 +17,8 @@ from pyspark.sql import functions as sql
 
 from hedgerow.errors import HedgerowError, StoreError
 from hedgerow.journal import JournalReader
-from hedgerow.pipeline.report import lab_runs
-from hedgerow.pipeline.report.lab_format import HAPPENED, JOURNALS, ROWS, RUN
+from hedgerow_workshop.lab.harness.journals import HAPPENED, JOURNALS, ROWS, RUN
+from hedgerow_workshop.lab.results import deliveries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -29,7 +29,7 @@ MAX_HAPPENED = 200  # of a run
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """As `lab_runs.summarise` has them."""
+    """As `deliveries.summarise` has them."""
 
     expected: int = 0
     delivered: int = 0
@@ -160,8 +160,8 @@ def _read_about(text: bytes) -> tuple[str, ReportRun]:
 def _fill(spark: SparkSession, found: Mapping[str, tuple[Path, ReportRun]]) -> None:
     """`found`: journal id → its directory, and the run that is to have its figures."""
     runs = {journal: run for journal, (_, run) in found.items()}
-    rows = lab_runs.read_journals(spark, [directory for directory, _ in found.values()]).persist()
-    detail = lab_runs.deliveries(rows).persist()
+    rows = deliveries.read_journals(spark, [directory for directory, _ in found.values()]).persist()
+    detail = deliveries.deliveries(rows).persist()
     try:
         _fill_counts(runs, rows)
         _fill_figures(runs, detail)
@@ -172,7 +172,7 @@ def _fill(spark: SparkSession, found: Mapping[str, tuple[Path, ReportRun]]) -> N
 
 def _fill_counts(runs: Mapping[str, ReportRun], rows: DataFrame) -> None:
     begins: dict[str, int] = {}
-    counted = lab_runs.publications(rows).groupBy("journal")
+    counted = deliveries.publications(rows).groupBy("journal")
     for row in counted.agg(
         sql.count("*").alias("count"), sql.min(sql.unix_micros("published_at")).alias("begin_us")
     ).collect():
@@ -191,7 +191,7 @@ def _fill_counts(runs: Mapping[str, ReportRun], rows: DataFrame) -> None:
 
 def _fill_figures(runs: Mapping[str, ReportRun], detail: DataFrame) -> None:
     levels = (["journal"], ["journal", "subscribers"], ["journal", "subscribers", "subscriber", "topic"])
-    for row in lab_runs.summarise(detail, *levels).collect():
+    for row in deliveries.summarise(detail, *levels).collect():
         run, figures, group = runs[row["journal"]], _figures(row), row["subscribers"] or ""
         if row["level"] == 0:
             run.figures = figures
@@ -203,7 +203,7 @@ def _fill_figures(runs: Mapping[str, ReportRun], detail: DataFrame) -> None:
     for run in runs.values():
         run.groups.sort(key=lambda part: part.group)
         run.parts.sort(key=lambda part: (part.group, part.subscriber, part.topic))
-    for row in lab_runs.course(detail).orderBy("journal", "at_s").collect():
+    for row in deliveries.course(detail).orderBy("journal", "at_s").collect():
         runs[row["journal"]].course.append((row["at_s"], row["mean_ms"], row["most_ms"]))
 
 
