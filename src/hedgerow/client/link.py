@@ -50,6 +50,16 @@ class ClientLink(asyncio.Protocol):
         if not self.transport.is_closing():  # uvloop raises, and the loss is about to be told anyway
             self.transport.write(data)
 
+    def set_reading(self, reading: bool) -> bool:
+        """Read on, or leave what arrives to the network. False: the link is about to end."""
+        if self.transport.is_closing():
+            return False
+        if reading:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+        return True
+
     def pause_writing(self) -> None:
         self.writable.clear()
 
