@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
-    "hot": VOCABULARY,
+    "hot": CORE,
     "node": CORE | ROOMS | {"hot", "client"},
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,
