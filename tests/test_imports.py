@@ -180,7 +180,7 @@ def test_the_simulator_is_a_function_of_its_seed() -> None:
         ("multicast/member.py", "import hedgerow.sensors.packet", "hedgerow.sensors.packet"),
         ("node/server.py", "from hedgerow.cli import up", "hedgerow.cli"),
         ("node/server.py", "from hedgerow_workshop.sim import network", "hedgerow_workshop.sim"),
-        ("pipeline/jobs.py", "from hedgerow.node.server import serve", "hedgerow.node.server"),
+        ("pipeline/jobs.py", "from hedgerow.node.node import serve", "hedgerow.node.server"),
         ("elsewhere/thing.py", "import json", "json"),
     ],
 )

@@ -13,21 +13,22 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hedgerow.bridges.part import BridgesPart
 from hedgerow.errors import ConfigError
 from hedgerow.message import Properties
 from hedgerow.mqtt.packets import MQTT_5, Puback, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import Tls
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
+from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
 from hedgerow.node.programs import free_port
-from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import until
 
 NEW, DELETE = "$SYS/broker/bridge/new", "$SYS/broker/bridge/del"
@@ -51,7 +52,7 @@ def add_user(users: Path, name: str, password: str) -> None:
 class Watcher(PersistentClient):
     """A client at one node, who hears everything there."""
 
-    def __init__(self, server: Server, name: str = "watcher", **login: Any) -> None:
+    def __init__(self, server: Node, name: str = "watcher", **login: Any) -> None:
         super().__init__(port_of(server), name, subscriptions=(("#", 1), ("$SYS/#", 1)), **login)
 
     def command(self, topic: str, text: str) -> None:
@@ -72,7 +73,7 @@ class Watcher(PersistentClient):
 
 
 @asynccontextmanager
-async def watching(*servers: Server, **login: Any) -> AsyncIterator[list[Watcher]]:
+async def watching(*servers: Node, **login: Any) -> AsyncIterator[list[Watcher]]:
     made = [Watcher(server, **login) for server in servers]
     async with clients(*made):
         await until(lambda: all(each.is_connected for each in made), "the watchers")
@@ -234,8 +235,7 @@ async def test_a_bridge_survives_a_restart_of_its_node(tmp_path: Path) -> None:
             near.command(DELETE, "north")
             await until(lambda: near.arrived[STATE][-1] == b"", "the state to be gone")
         async with running(data=tmp_path) as here:
-            assert here.bridges is not None
-            assert "north" not in here.bridges.bridges
+            assert "north" not in part_of(here, BridgesPart).bridges
 
 
 async def test_what_waits_survives_a_restart_of_the_node(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ async def test_a_node_that_stops_gives_up_an_attempt_to_connect(tmp_path: Path) 
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
-def read_samples(server: Server) -> dict[tuple[str, ...], float]:
+def read_samples(server: Node) -> dict[tuple[str, ...], float]:
     """By name, without hedgerow_bridge_, and labels."""
     text = metrics(server)(Request("GET", "/metrics", {})).body.decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
@@ -366,8 +366,7 @@ async def test_the_metrics_tell_what_flowed_and_what_waits() -> None:
         await until(lambda: len(here.results) == 2, "the second bridge")
         here.publish("b/one", b"12345", 1)
         here.publish("b/none", b"", 0)
-        assert near.bridges is not None
-        north, south = near.bridges.bridges.kept
+        north, south = part_of(near, BridgesPart).bridges.kept
         await until(lambda: south.ledger.published == 2, "the messages")
         await until(lambda: not len(north.session.outbox or ()), "the far broker's acknowledgement")
         near.broker.duplicates.forgotten = 7

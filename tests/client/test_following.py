@@ -36,7 +36,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import Tls
-from hedgerow.node.server import Server
+from hedgerow.node.node import Node
 from tests.client.scripted import ScriptedServer, polite, scripted
 from tests.conftest import StartMosquitto
 from tests.node.certificates import Authority
@@ -46,20 +46,20 @@ from tests.waiting import PATIENCE_S, until
 QUICKLY: dict[str, Any] = {"reconnect_delay": (0.01, 0.05)}
 
 
-def where(server: Server, scheme: str = "mqtt") -> str:
+def where(server: Node, scheme: str = "mqtt") -> str:
     return f"127.0.0.1:{port_of(server, scheme)}"
 
 
-def url_of(server: Server) -> str:
+def url_of(server: Node) -> str:
     return f"mqtt://{where(server)}"
 
 
-def has(server: Server, client_id: str = "f") -> bool:
+def has(server: Node, client_id: str = "f") -> bool:
     session = server.broker.sessions.get(client_id)
     return session is not None and session.connection is not None
 
 
-def renew(server: Server, code: Renewal, address: str, *topics: str) -> None:
+def renew(server: Node, code: Renewal, address: str, *topics: str) -> None:
     """Whoever decides that the follower is to go says so to its broker."""
     connection = server.broker.sessions["f"].connection
     assert connection is not None
@@ -68,7 +68,7 @@ def renew(server: Server, code: Renewal, address: str, *topics: str) -> None:
 
 
 @asynccontextmanager
-async def followed(*, bridged: bool = True) -> AsyncIterator[tuple[Server, Server]]:
+async def followed(*, bridged: bool = True) -> AsyncIterator[tuple[Node, Node]]:
     """Two brokers that speak the extension; what is published at one comes to the other with its id."""
     async with running() as one, running() as two:
         for server in one, two:
@@ -90,7 +90,7 @@ async def followed(*, bridged: bool = True) -> AsyncIterator[tuple[Server, Serve
 
 
 @asynccontextmanager
-async def following(server: Server, **options: Any) -> AsyncIterator[MqttBus]:
+async def following(server: Node, **options: Any) -> AsyncIterator[MqttBus]:
     async with hedgerow.connect(url_of(server), client_id="f", follow=True, **QUICKLY, **options) as bus:
         assert isinstance(bus, MqttBus)
         yield bus

@@ -15,11 +15,12 @@ from hedgerow.client import sensor_bus
 from hedgerow.client.sensor_bus import SensorBus
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message
+from hedgerow.node.node import Node
 from hedgerow.node.programs import free_udp_port
-from hedgerow.node.server import Server
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.packet import MAX_PAYLOAD_BYTES
-from tests.node.peers import LOOPBACK, port_of, running
+from hedgerow.sensors.part import SensorsPart
+from tests.node.peers import LOOPBACK, part_of, port_of, running
 from tests.waiting import PATIENCE_S, take, until
 
 
@@ -66,13 +67,12 @@ def shared_socket(port: int) -> socket.socket:
     return opened
 
 
-def url_of(server: Server) -> str:
+def url_of(server: Node) -> str:
     return f"udp://127.0.0.1:{port_of(server, 'udp')}"
 
 
-def subscriptions_of(server: Server) -> int:
-    assert server.sensors is not None
-    return server.sensors.exchange.subscription_count
+def subscriptions_of(server: Node) -> int:
+    return part_of(server, SensorsPart).exchange.subscription_count
 
 
 async def test_publish_and_subscribe_through_a_node_by_number_and_by_name() -> None:
@@ -168,8 +168,7 @@ async def test_a_subscription_outlives_its_expiry_at_the_broker() -> None:
         assert isinstance(bus, SensorBus)
         bus._renew_s = 0.2
         async with bus.subscribe("01") as messages:
-            assert server.sensors is not None
-            stats = server.sensors.exchange.stats
+            stats = part_of(server, SensorsPart).exchange.stats
             await until(lambda: stats.received >= 9, "several renewals: more than the time to expire")
             assert (stats.expired, subscriptions_of(server)) == (0, 1)
             await bus.publish("01", "still here")

@@ -10,26 +10,27 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.federation.config import FederationConfig
+from hedgerow.federation.part import FederationPart
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.server import Server
+from hedgerow.node.node import Node
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.faults.federated import AT_ONCE_S, KEY, linked, neighbours
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, port_of, running
+from tests.node.peers import LOOPBACK, part_of, port_of, running
 from tests.waiting import until
 
 OPEN = FederationConfig(enabled=True)
 
 
-def url_of(server: Server, scheme: str = "mqtt") -> BrokerUrl:
+def url_of(server: Node, scheme: str = "mqtt") -> BrokerUrl:
     return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts")
 
 
-def linking(*servers: Server, **more: Any) -> FederationConfig:
+def linking(*servers: Node, **more: Any) -> FederationConfig:
     return FederationConfig(neighbours=tuple(map(url_of, servers)), **more)
 
 
@@ -100,7 +101,7 @@ async def test_a_node_that_has_not_the_key_is_refused_and_named(
         assert not neighbours(stranger)
 
 
-def read_metrics(server: Server) -> dict[tuple[str, ...], float]:
+def read_metrics(server: Node) -> dict[tuple[str, ...], float]:
     """By name, without hedgerow_federation_, and labels in the order of their names."""
     text = metrics(server)(Request("GET", "/metrics", {})).body.decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
@@ -152,5 +153,5 @@ async def test_nothing_is_kept_for_a_neighbour_that_asks_for_nothing() -> None:
             looker.broker.subscriptions.reserve("#")
             looker.flush()
             await until(lambda: "#" in a.broker.subscriptions.of_neighbours.counts, "its wish")
-        await until(lambda: not a.federation or not a.federation.machine.neighbour_sessions(), "its end")
+        await until(lambda: not part_of(a, FederationPart).machine.neighbour_sessions(), "its end")
         assert "#" not in a.broker.subscriptions.local.counts

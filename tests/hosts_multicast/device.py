@@ -49,7 +49,7 @@ class Device:
             case "stats":
                 tell(stats=asdict(self._bus.endpoint.member.stats))
             case "reload":
-                self._bus.endpoint.reload_keys()
+                self._bus.endpoint.set_keys(self._bus.endpoint.read_keys())
                 tell(done="reload")
 
     def _note_groups(self, named: Any) -> None:

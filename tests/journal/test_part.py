@@ -24,12 +24,13 @@ from hedgerow.journal.config import JournalConfig
 from hedgerow.journal.io import files
 from hedgerow.journal.io.appender import Appender
 from hedgerow.journal.io.frame import Group
-from hedgerow.journal.part import NodeJournal
+from hedgerow.journal.io.node_journal import NodeJournal
+from hedgerow.journal.part import JournalPart
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import load_config
-from hedgerow.node.metrics import BrokerCollector
+from hedgerow.node.metrics import NodeCollector
 from hedgerow.node.store import Store
 from tests.conftest import StartNode
 from tests.journal.plain import read_plain
@@ -154,7 +155,7 @@ async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
         client.send(Publish("c", b"last", 1, packet_id=1))
         await client.receive()
         figures = server.broker.journal.figures() if server.broker.journal else {}
-        families = {family.name: family for family in BrokerCollector(server).collect()}
+        families = {family.name: family for family in NodeCollector(server).collect()}
     assert figures["messages/recorded"] == figures["messages/durable"] == 62
     assert figures["bytes/recorded"] == 60 * 3 + 4
     assert families["hedgerow_journal_messages"].samples[0].value == 62
@@ -347,7 +348,7 @@ async def test_a_journal_in_use_is_waited_for_a_moment(
                 pass
     asyncio.get_running_loop().call_later(0.15, other.close)
     async with running(journal=config) as server:
-        assert server.journal is not None
+        assert server.find(JournalPart) is not None
 
 
 def test_configuration(tmp_path: Path) -> None:

@@ -14,38 +14,37 @@ from hedgerow.errors import ConfigError
 from hedgerow.mobility import part as shell
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mobility.links import UNLISTED
-from hedgerow.mobility.mobile import MobileNode
+from hedgerow.mobility.part import MobilityPart
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
 from hedgerow.node.dialling import dial
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.lookups import Lookups
 from hedgerow.node.metrics import metrics
+from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
-from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 
 FIXED = MobilityConfig(role="fixed", domain="farm")
 EVERYWHERE = (Address("0.0.0.0", 0),)
 
 
-def url_of(server: Server, scheme: str = "mqtt", **more: Any) -> BrokerUrl:
+def url_of(server: Node, scheme: str = "mqtt", **more: Any) -> BrokerUrl:
     return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts", **more)
 
 
-def supported_by(*servers: Server, **more: Any) -> MobilityConfig:
+def supported_by(*servers: Node, **more: Any) -> MobilityConfig:
     return MobilityConfig(role="mobile", domain="farm", fixed=tuple(map(url_of, servers)), **more)
 
 
-async def linked(mobile: Server, fixed_id: str) -> None:
+async def linked(mobile: Node, fixed_id: str) -> None:
     def is_linked() -> bool:
-        assert mobile.mobility is not None
-        assert isinstance(mobile.mobility.node, MobileNode)
-        current = mobile.mobility.node.machine.current
+        mobile_node = part_of(mobile, MobilityPart).mobile_node
+        current = mobile_node.machine.current if mobile_node is not None else None
         return current is not None and current.fixed_id == fixed_id and current.stream.is_open
 
     await until(is_linked, f"a link to {fixed_id}")
@@ -198,8 +197,7 @@ async def test_clients_are_sent_to_the_relay_and_pass_through_it() -> None:
         mobility = supported_by(tower, relay=Address("127.0.0.1", 0))
         async with running(id="tractor", mobility=mobility) as tractor:
             await linked(tractor, "tower")
-            assert tractor.mobility is not None
-            relay = tractor.mobility.relay
+            relay = part_of(tractor, MobilityPart).relay
             assert relay is not None
             assert tractor.broker.supporter == relay.address
             async with connected(int(relay.address.rpartition(":")[2]), "guest"):

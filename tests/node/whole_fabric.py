@@ -12,12 +12,14 @@ from pathlib import Path
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from hedgerow.federation.part import FederationPart
 from hedgerow.node.config import NODE, SIDECAR, Kind, load_config
-from hedgerow.node.http import Request, Response
+from hedgerow.node.handlers import Request, Response
 from hedgerow.node.metrics import metrics
+from hedgerow.node.node import Node
 from hedgerow.node.programs import free_udp_port
-from hedgerow.node.server import Server
-from tests.node.peers import port_of
+from hedgerow.parts import make_node
+from tests.node.peers import part_of, port_of
 from tests.waiting import until
 
 HOUSE = """
@@ -75,15 +77,15 @@ BRIDGE = "connection north\naddress 127.0.0.1:{house}\ntopic orchard/# both 1\n"
 
 
 @asynccontextmanager
-async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
+async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Node]]:
     """By node id: `barn` has nearly everything, `tractor` is mobile, `sidecar` stands beside `house`."""
     async with AsyncExitStack() as stack:
-        servers: dict[str, Server] = {}
+        servers: dict[str, Node] = {}
 
         async def start(text: str, kind: Kind = NODE) -> int:
             path = folder / "node.toml"
             path.write_text(text)
-            server = Server(load_config(path, {}, kind))
+            server = make_node(load_config(path, {}, kind))
             await server.start()
             stack.push_async_callback(server.stop)
             servers[server.node_id] = server
@@ -94,13 +96,12 @@ async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
         barn = await start(BARN.format(house=house, udp=free_udp_port()))
         await start(TRACTOR.format(barn=barn))
         await start(SIDECAR_OF_HOUSE.format(house=house), SIDECAR)
-        federation = servers["barn"].federation
-        assert federation is not None
+        federation = part_of(servers["barn"], FederationPart)
         await until(lambda: bool(federation.machine.overlay.round_trips), "barn and house to be neighbours")
         yield servers
 
 
-def families_of(server: Server) -> dict[str, Metric]:
+def families_of(server: Node) -> dict[str, Metric]:
     """What a scrape of this node gives, as a parser that is not ours reads it."""
     response = metrics(server)(Request("GET", "/metrics"))
     assert isinstance(response, Response)
@@ -108,7 +109,7 @@ def families_of(server: Server) -> dict[str, Metric]:
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
-def all_families(servers: Iterable[Server]) -> dict[str, list[Metric]]:
+def all_families(servers: Iterable[Node]) -> dict[str, list[Metric]]:
     found: dict[str, list[Metric]] = {}
     for server in servers:
         for name, family in families_of(server).items():

@@ -11,9 +11,10 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hedgerow.client.link import ClientLink, explain
+from hedgerow.client.link import ClientLink
 from hedgerow.client.urls import Address
 from hedgerow.errors import ConfigError, ConnectError, reason_of
+from hedgerow.node.link_errors import explain
 
 # One address that swallows packets must not use up the time of those after it.
 ADDRESS_TIMEOUT_S = 5.0

@@ -16,7 +16,7 @@ from hedgerow.mqtt import codec
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import MQTT_5, Disconnect
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.server import Server
+from hedgerow.node.node import Node
 from hedgerow_workshop.lab.brokers import Hedgerow
 from hedgerow_workshop.lab.storm.follower import Ended
 from hedgerow_workshop.lab.storm.gmqtt_subscriber import read_disconnect
@@ -31,14 +31,14 @@ TOPIC = "t"
 
 
 @asynccontextmanager
-async def two_servers() -> AsyncIterator[tuple[Server, Server]]:
+async def two_servers() -> AsyncIterator[tuple[Node, Node]]:
     async with running() as one, running() as two:
         one.broker.speaks_renewals = two.broker.speaks_renewals = True
         yield one, two
 
 
 @asynccontextmanager
-async def subscribed(kind: Kind, server: Server) -> AsyncIterator[Tally]:
+async def subscribed(kind: Kind, server: Node) -> AsyncIterator[Tally]:
     tally = Tally("s", kind, TOPIC)
     subscriber: Any = await import_module(MODULES[kind]).open_subscriber(tally, url_of(server))
     try:
@@ -47,11 +47,11 @@ async def subscribed(kind: Kind, server: Server) -> AsyncIterator[Tally]:
         await subscriber.close()
 
 
-def url_of(server: Server) -> str:
+def url_of(server: Node) -> str:
     return f"mqtt://127.0.0.1:{port_of(server)}"
 
 
-async def send(server: Server, to: Server) -> None:
+async def send(server: Node, to: Node) -> None:
     """As a broker sends its client to another one; returns when it is there."""
     connection = server.broker.sessions["s"].connection
     assert connection is not None
@@ -60,12 +60,12 @@ async def send(server: Server, to: Server) -> None:
     await until(lambda: has_subscriber(to), "the subscriber at the other server")
 
 
-def has_subscriber(server: Server) -> bool:
+def has_subscriber(server: Node) -> bool:
     session = server.broker.sessions.get("s")
     return session is not None and session.connection is not None and bool(session.subscriptions)
 
 
-async def publish(server: Server, *numbers: int) -> None:
+async def publish(server: Node, *numbers: int) -> None:
     async with hedgerow.connect(url_of(server)) as bus:
         for number in numbers:
             await bus.publish(TOPIC, f"{number}    ", qos=1)

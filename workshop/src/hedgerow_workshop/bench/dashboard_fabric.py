@@ -2,7 +2,7 @@
 
     python -m hedgerow_workshop.bench.dashboard_fabric COUNT
 
-Each is a whole `Server` with a port of its own, dials the one before it and the one seven before it, and
+Each is a whole `Node` with a port of its own, dials the one before it and the one seven before it, and
 finds more by itself. When all of them listen, one line says on which ports, as JSON; SIGTERM ends them.
 """
 
@@ -19,8 +19,9 @@ import uvloop
 from hedgerow.federation.config import FederationConfig
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Config
-from hedgerow.node.server import Server
+from hedgerow.node.node import Node
 from hedgerow.node.values import Address
+from hedgerow.parts import make_node
 from hedgerow_workshop.bench.peers import raise_open_files
 
 HOST = "127.0.0.1"
@@ -54,11 +55,11 @@ def config_of(number: int, ports: list[int]) -> Config:
 async def run(count: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    servers: list[Server] = []
+    servers: list[Node] = []
     ports: list[int] = []
     try:
         for number in range(1, count + 1):
-            server = Server(config_of(number, ports))
+            server = make_node(config_of(number, ports))
             await server.start()
             servers.append(server)
             ports.append(server.listening[0][1])
