@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import signal
 import sys
@@ -12,14 +13,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import hypothesis
 import pytest
 
 from tests.forks import end_helper, helpers
-from tests.order import in_order
+from tests.order import in_order, needs_spark
 from tests.programs import Node, run_mosquitto, run_node
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How long an example takes says nothing on a machine that runs live brokers beside it. They are
 # the same each time: no change is stopped by what chance finds elsewhere. `make soak` tries new ones.
@@ -40,6 +44,7 @@ QUICK_JAVA = " ".join(
     )
 )
 
+SPARK_TEST_S = 180  # The first test of a process has Spark started, and each has its queries compiled.
 GRACE_S = 3.0  # For what is ending already: a killed process, a thread whose loop was stopped.
 
 
@@ -93,6 +98,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(trylast=True)  # after what `-m` leaves out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if needs_spark(item) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TEST_S))
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes > 1:
         items[:] = in_order(items, processes)
@@ -101,6 +109,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One for all tests of a process: it takes seconds to start.
+
+    Its Java process is there before the first test that asks for it, and so is nothing that a test leaves
+    behind; what Java calls Python with belongs to it too (`_serves_java`).
+    """
+    from pyspark.logger import PySparkLogger
+
+    from hedgerow.pipeline.session import open_session
+
+    session = open_session("tests", "local[2]")
+    with pytest.MonkeyPatch.context() as patch:
+        # A logger of PySpark's makes every handler it gets write JSON, and pytest gives the handler behind
+        # `caplog` to all that do not propagate: the log of each later test of this process would be JSON.
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield session
+    session.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ LIVE = (
     "interop",
     "examples",
     "cli",
+    "commands",
     "deploy",
     "wireshark",
 )
@@ -47,7 +48,7 @@ def needs_spark(item: pytest.Item) -> bool:
 
 
 def _place(item: pytest.Item) -> str:
-    return item.nodeid.removeprefix("tests/").split("/")[0]
+    return item.nodeid.removeprefix("tests/").removeprefix("workshop/").split("/")[0]
 
 
 def deal(spark: Sequence[T], live: Sequence[T], short: Sequence[T], processes: int) -> list[T]:

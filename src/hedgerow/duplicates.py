@@ -32,7 +32,7 @@ _BITS_BYTES = (1 << _PAGE_SHIFT) // 8
 _BYTE_MASK = _BITS_BYTES - 1
 
 
-class Page:
+class SequencePage:
     """2,048 sequences of one life."""
 
     __slots__ = ("bits", "life", "number")
@@ -60,7 +60,7 @@ class Life:
         """Origin and epoch."""
         self.is_forgotten = False
         """The log no longer holds it: ask for it again."""
-        self.pages: dict[int, Page] = {}
+        self.pages: dict[int, SequencePage] = {}
         self._log = log
 
     def seen(self, sequence: int) -> bool:
@@ -94,13 +94,13 @@ class DuplicateLog:
         self.forgotten = 0
         self.forgotten_lives = 0
         self.bytes = 0
-        self.latest: Page | None = None  # the page used last: most messages come in rows of one life
+        self.latest: SequencePage | None = None  # the page used last: most messages come in rows of one life
         self.on_forget: Callable[[PageKey], None] = lambda key: None
         self._max_bytes = max_bytes
         self._max_pages_of_a_life = max(1, max_bytes // 4 // PAGE_BYTES)
         # Both in the order of use.
         self._lives: OrderedDict[tuple[str, int], Life] = OrderedDict()
-        self._pages: OrderedDict[Page, None] = OrderedDict()
+        self._pages: OrderedDict[SequencePage, None] = OrderedDict()
 
     @property
     def life_count(self) -> int:
@@ -114,7 +114,7 @@ class DuplicateLog:
             life = self.life(origin, epoch)
         return life.seen(sequence)
 
-    def page_of(self, message_id: MessageId) -> Page | None:
+    def page_of(self, message_id: MessageId) -> SequencePage | None:
         """Where the log keeps it, with its neighbours: to be stored. None: it does not."""
         origin, epoch, sequence = message_id
         life = self._lives.get((origin, epoch))
@@ -145,8 +145,8 @@ class DuplicateLog:
             self._make_room()
         return life
 
-    def add_page(self, life: Life, number: int) -> Page:
-        page = life.pages[number] = Page(life, number)
+    def add_page(self, life: Life, number: int) -> SequencePage:
+        page = life.pages[number] = SequencePage(life, number)
         self._pages[page] = None
         self.bytes += PAGE_BYTES
         self._lives.move_to_end(life.key)
@@ -156,7 +156,7 @@ class DuplicateLog:
         self._make_room()
         return page
 
-    def use(self, page: Page) -> None:
+    def use(self, page: SequencePage) -> None:
         """It is another page than the last time: now it is the one to be forgotten last."""
         self.latest = page
         self._pages.move_to_end(page)
@@ -169,7 +169,7 @@ class DuplicateLog:
         while self.bytes > self._max_bytes and len(self._lives) > 1:
             self._forget_life(next(iter(self._lives.values())))
 
-    def _forget_page(self, page: Page) -> None:
+    def _forget_page(self, page: SequencePage) -> None:
         life = page.life
         del self._pages[page], life.pages[page.number]
         self.on_forget(page.key)

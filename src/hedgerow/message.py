@@ -16,7 +16,7 @@ MAX_NUMBER = 2**63 - 1  # The store, Arrow and Spark have 64 bits and a sign: a 
 
 
 class MessageId(NamedTuple):
-    """Fabric-wide identity: who accepted it first, in which life of that node, as its how-manieth.
+    """Fabric-wide identity: who accepted it first, in which life of that node, under which number.
 
     `epoch` grows by one with each start of the node, so that `sequence` may begin anew.
     """

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from hedgerow.agent.agent import Action, Agent, Command
-from hedgerow.agent.plan import Ghosts, Link, Plan, link_between, parse_topology, plan
+from hedgerow.agent.agent import Action, Agent, BridgeCommand
+from hedgerow.agent.plan import BrokerLink, Ghosts, TopologyPlan, link_between, parse_topology, plan
 from tests.agent.checks import Pair, groups
 
 STEP_S = 0.05
@@ -26,21 +26,21 @@ class Simulation:
         self.loss = loss
         self.brokers = [f"b{number}" for number in range(1, size + 1)]
         self.alive = set(self.brokers)
-        self.cut: set[Link] = set()
+        self.cut: set[BrokerLink] = set()
         self.agents: dict[str, Agent] = {}
         self.now = 0.0
         self.carried: dict[str, dict[str, bool]] = {broker: {} for broker in self.brokers}
-        self.done: list[Command] = []
+        self.done: list[BridgeCommand] = []
         """Commands that changed something."""
         self._turns_at: dict[tuple[str, str], float] = {}  # when a bridge will know its new state
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
-    def link(self, a: str, b: str) -> Link:
+    def link(self, a: str, b: str) -> BrokerLink:
         return link_between(self.brokers, a, b)
 
     @property
-    def existing(self) -> set[Link]:
+    def existing(self) -> set[BrokerLink]:
         """What living brokers carry."""
         return {self.link(a, b) for a in self.alive for b in self.carried[a]}
 
@@ -60,7 +60,7 @@ class Simulation:
         possible = {(a, b) for a in self.alive for b in self.alive if a != b and self._can_reach(a, b)}
         return groups(self.alive, self.carrying) == groups(self.alive, possible)
 
-    def plan(self) -> Plan:
+    def plan(self) -> TopologyPlan:
         """What would have to be done, to someone who knows all."""
         return plan(self.topology, self.brokers, self.alive, self.cut, self.existing, self.ghosts)
 
@@ -150,7 +150,7 @@ class Simulation:
             if self.random.random() >= self.loss:
                 self._later(lambda command=command: self._do(command))  # type: ignore[misc]
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: BridgeCommand) -> None:
         if command.broker not in self.alive:
             return
         bridges = self.carried[command.broker]

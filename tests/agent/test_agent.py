@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from hedgerow.agent import agent as agent_module
-from hedgerow.agent.agent import MAX_AGENTS, MAX_BROKERS, Action, Agent, Command
+from hedgerow.agent.agent import MAX_AGENTS, MAX_BROKERS, Action, Agent, BridgeCommand
 from hedgerow.agent.events import (
     ActingChanged,
     BrokerFound,
@@ -16,17 +16,17 @@ from hedgerow.agent.events import (
     PairRestored,
     Planned,
 )
-from hedgerow.agent.plan import Ghosts, Link, Topology, parse_topology, target_links
+from hedgerow.agent.plan import BrokerLink, Ghosts, Topology, parse_topology, target_links
 
 THREE = ["a", "b", "c"]
 
 
-def create(broker: str, far: str) -> Command:
-    return Command(Action.CREATE, broker, far)
+def create(broker: str, far: str) -> BridgeCommand:
+    return BridgeCommand(Action.CREATE, broker, far)
 
 
-def delete(broker: str, far: str) -> Command:
-    return Command(Action.DELETE, broker, far)
+def delete(broker: str, far: str) -> BridgeCommand:
+    return BridgeCommand(Action.DELETE, broker, far)
 
 
 class World:
@@ -37,10 +37,10 @@ class World:
         self.now = 0.0
         self.alive = set(THREE)
         self.carried: dict[str, dict[str, bool]] = {broker: {} for broker in THREE}
-        self.commands: list[Command] = []
+        self.commands: list[BridgeCommand] = []
         self.is_obeyed = True
 
-    def run(self, seconds: float) -> list[Command]:
+    def run(self, seconds: float) -> list[BridgeCommand]:
         """The commands of that time."""
         end_at = self.now + seconds
         self.commands = []
@@ -158,11 +158,11 @@ def test_a_bridge_that_cannot_be_made_counts_as_cut_and_is_tried_again() -> None
     world.is_obeyed = False
     world.run(8.0)
     assert world.agent.cut == {("a", "b")}
-    assert PairCut(Link("a", "b")) in world.agent.take_events()
+    assert PairCut(BrokerLink("a", "b")) in world.agent.take_events()
     assert world.run(5.0) == []
     world.is_obeyed = True
     assert world.run(10.0) == [create("a", "b")]
-    assert PairRestored(Link("a", "b")) in world.agent.take_events()
+    assert PairRestored(BrokerLink("a", "b")) in world.agent.take_events()
 
 
 def test_a_bridge_that_is_up_to_a_broker_not_heard_is_left() -> None:
@@ -190,8 +190,8 @@ def test_what_is_half_done_is_not_thought_over(monkeypatch: pytest.MonkeyPatch) 
     decided_for: list[set[str]] = []
 
     def decide(
-        topology: Topology, brokers: list[str], alive: frozenset[str], *known: set[Link]
-    ) -> frozenset[Link]:
+        topology: Topology, brokers: list[str], alive: frozenset[str], *known: set[BrokerLink]
+    ) -> frozenset[BrokerLink]:
         decided_for.append(set(alive))
         return target_links(topology, brokers, alive, *known)
 
@@ -362,7 +362,7 @@ def test_events_read_well() -> None:
     assert lines[:3] == ["broker a answers", "broker b answers", "broker c answers"]
     assert lines[3:] == ["this agent acts", "plan: create a – b, create b – c"]
     assert str(BrokerLost("b", 1.5)) == "broker b is gone: last heard 1.50 s ago"
-    assert str(PairCut(Link("a", "b"))) == "a – b cannot be linked at present"
-    assert str(PairRestored(Link("a", "b"))) == "a – b may be linked again"
+    assert str(PairCut(BrokerLink("a", "b"))) == "a – b cannot be linked at present"
+    assert str(PairRestored(BrokerLink("a", "b"))) == "a – b may be linked again"
     assert str(ActingChanged(False)) == "this agent stands by"
     assert Planned.level < BrokerLost.level

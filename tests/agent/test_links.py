@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hedgerow.agent.links import FIRST_RETRY_S, MAX_RETRY_S, LinkWatch
-from hedgerow.agent.plan import Link
+from hedgerow.agent.plan import BrokerLink
 
-AB = Link("a", "b")
+AB = BrokerLink("a", "b")
 GRACE_S, CONNECT_S, STABLE_S = 0.25, 3.0, 1.5
 
 
@@ -106,7 +106,7 @@ def test_a_cut_pair_is_not_tried_while_another_link_is_missing() -> None:
     world.at(0.0, True)
     world.at(1.0, False)
     assert world.at(2.0, False)
-    other = Link("a", "c")
+    other = BrokerLink("a", "c")
     world.heard_at["c"] = 2.0
     later = 3.0 + FIRST_RETRY_S
     world.watch.observe({}, {other}, world.heard_at, later)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.agent.plan import Ghosts, Link, Plan, Topology, parse_topology, plan, target_links
+from hedgerow.agent.plan import BrokerLink, Ghosts, Topology, TopologyPlan, parse_topology, plan, target_links
 from tests.agent.checks import Pair, groups
 
 FIVE = ["b1", "b2", "b3", "b4", "b5"]
@@ -78,9 +78,9 @@ def test_what_exists_and_serves_is_kept(topology: str, alive: str, existing: str
 
 def test_a_plan_in_words() -> None:
     found = plan(LINE, FIVE, FIVE, existing=pairs("12 24 45"))
-    assert found == Plan((Link("b2", "b3"), Link("b3", "b4")), (Link("b2", "b4"),))
+    assert found == TopologyPlan((BrokerLink("b2", "b3"), BrokerLink("b3", "b4")), (BrokerLink("b2", "b4"),))
     assert str(found) == "create b2 – b3\ncreate b3 – b4\ndelete b2 – b4"
-    assert str(Plan()) == "nothing to do"
+    assert str(TopologyPlan()) == "nothing to do"
 
 
 def test_more_paths_than_brokers_are_as_many_as_there_can_be() -> None:
@@ -94,8 +94,8 @@ def test_pairs_may_come_either_way_round_and_order_is_that_of_the_list() -> None
     brokers = ["zebra", "ant", "mole"]
     existing = [("mole", "ant"), ("ant", "zebra")]
     found = plan(STAR, brokers, brokers, existing=existing)
-    assert found == Plan((Link("zebra", "mole"),), (Link("zebra", "ant"),))
-    assert plan(STAR, brokers, brokers, [("mole", "zebra")], existing) == Plan()
+    assert found == TopologyPlan((BrokerLink("zebra", "mole"),), (BrokerLink("zebra", "ant"),))
+    assert plan(STAR, brokers, brokers, [("mole", "zebra")], existing) == TopologyPlan()
 
 
 def test_what_connects_parts_comes_first() -> None:
@@ -112,17 +112,17 @@ def test_ghosts(ghosts: Ghosts, delete: str) -> None:
     """Broker 1 is dead and 2 and 3 cannot reach each other; 3 – 5 is merely no part of a line."""
     found = plan(LINE, FIVE, ["b2", "b3", "b4", "b5"], pairs("23"), pairs("12 13 23 24 34 45 35"), ghosts)
     assert found.create == ()
-    assert found.delete == tuple(Link(*pair) for pair in sorted(pairs(delete)))
+    assert found.delete == tuple(BrokerLink(*pair) for pair in sorted(pairs(delete)))
 
 
 def test_a_ghost_whose_broker_returns_is_a_bridge_again() -> None:
     found = plan(STAR, FIVE, FIVE, existing=pairs("15 25 35 34 45"), ghosts=Ghosts.KEEP)
-    assert found == Plan((), (Link("b3", "b4"),))
+    assert found == TopologyPlan((), (BrokerLink("b3", "b4"),))
 
 
 def test_bridges_of_strangers_are_left_alone() -> None:
     existing = [("b1", "cloud"), ("cloud", "b2"), ("b1", "b1"), *pairs("12")]
-    assert plan(STAR, FIVE[:2], FIVE[:2], [("b1", "cloud")], existing) == Plan()
+    assert plan(STAR, FIVE[:2], FIVE[:2], [("b1", "cloud")], existing) == TopologyPlan()
 
 
 def test_the_timeline_of_the_document() -> None:
@@ -201,6 +201,6 @@ def test_at_every_step_connected_if_it_can_be(
         now.remove(link)
         assert parts(now) == possible
     assert parts(now) == possible
-    assert plan(topology, FIVE, alive, cut, now, ghosts) == Plan(), (
+    assert plan(topology, FIVE, alive, cut, now, ghosts) == TopologyPlan(), (
         "a plan that was done leaves nothing to do"
     )

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from hedgerow.agent.agent import Action
-from hedgerow.agent.plan import Ghosts, Plan
+from hedgerow.agent.plan import Ghosts, TopologyPlan
 from tests.agent.checks import excess, has_paths, is_ring, is_tree, smallest_cuts
 from tests.agent.simulation import Simulation
 
@@ -70,7 +70,7 @@ def test_after_the_detection_time_the_invariant_holds(topology: str, ghosts: Gho
             # agent needs as long again before it may act, if it is the only one left.
             simulation.run(2 * DETECTION_S + 1.0)
             assert holds(simulation), seed
-            assert simulation.plan() == Plan(), seed
+            assert simulation.plan() == TopologyPlan(), seed
             counts = [
                 sum(command.action is action for command in simulation.done)
                 for action in (Action.CREATE, Action.DELETE)
@@ -98,7 +98,7 @@ def test_cuts_and_lost_commands(topology: str) -> None:
             simulation.run_until(lambda simulation=simulation: simulation.is_connected, 15.0)  # type: ignore[misc]
             simulation.run(3.0)
         if topology in ("star", "line"):
-            simulation.run_until(lambda simulation=simulation: simulation.plan() == Plan(), 90.0)  # type: ignore[misc]
+            simulation.run_until(lambda simulation=simulation: simulation.plan() == TopologyPlan(), 90.0)  # type: ignore[misc]
         simulation.cut.clear()
         simulation.run_until(lambda simulation=simulation: holds(simulation), 90.0)  # type: ignore[misc]
 
@@ -120,7 +120,7 @@ def test_what_is_whole_stays_connected_while_a_cut_is_tried_again(topology: str,
     # Tried after 10, 20 and 40 seconds; each try is a few commands, not a stream of them.
     assert len(simulation.done) <= 20
     simulation.cut.clear()
-    simulation.run_until(lambda: holds(simulation) and simulation.plan() == Plan(), 100.0)
+    simulation.run_until(lambda: holds(simulation) and simulation.plan() == TopologyPlan(), 100.0)
     simulation.run(5.0)
     simulation.done.clear()
     simulation.run(100.0, connected)

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from hedgerow.bridges.bridge import Bridge, State
+from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.events import BridgeEvent
-from hedgerow.bridges.section import Address, Section, read_section
+from hedgerow.bridges.section import FarAddress, Section, read_section
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.connection import Connection
@@ -253,12 +253,12 @@ class Node(World):
     def find(self, name: str = BRIDGE) -> Bridge:
         return next(bridge for bridge in self.bridges if bridge.section.name == name)
 
-    def state(self, name: str = BRIDGE) -> State:
+    def state(self, name: str = BRIDGE) -> BridgePhase:
         return self.find(name).state
 
     @property
     def is_up(self) -> bool:
-        return all(bridge.state is State.UP for bridge in self.bridges)
+        return all(bridge.state is BridgePhase.UP for bridge in self.bridges)
 
     # Messages
 
@@ -287,13 +287,13 @@ class Node(World):
     def settle_alone(self) -> bool:
         """Whether anything was to do."""
         broker, bridges = self.broker, self.bridges
-        is_busy = bool(broker.dirty) or broker.deadline <= self.now or bridges.is_stirred
+        is_busy = bool(broker.dirty) or broker.deadline <= self.now or bridges.has_work
         super().settle()
         if bridges.deadline <= self.now:
             is_busy = True
             bridges.handle_timer(self.now)
             self._tell_states()
-        bridges.is_stirred = False
+        bridges.has_work = False
         for bridge, address in bridges.take_dials(self.now):
             is_busy = True
             self.network.dial(self, bridge, address)
@@ -351,7 +351,7 @@ class Network:
         self._tokens += 1
         return self._tokens * 7_919
 
-    def dial(self, node: Node, bridge: Bridge, address: Address) -> None:
+    def dial(self, node: Node, bridge: Bridge, address: FarAddress) -> None:
         host = address.host
         self.dialled.append((self.now, host))
         script = self.scripts.get(host)

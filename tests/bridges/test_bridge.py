@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hedgerow.bridges.bridge import State
+from hedgerow.bridges.bridge import BridgePhase
 from hedgerow.bridges.dialling import FIRST_ADDRESS_S
 from hedgerow.bridges.events import BridgeDown, BridgeNotUp, BridgeUp
 from hedgerow.broker.dialled import CONNACK_S
@@ -47,7 +47,7 @@ def test_addresses_are_tried_one_after_the_other_without_waiting(network: Networ
 
 def test_when_all_were_tried_it_waits(network: Network, north: Node) -> None:
     north.bridge("# out", address="first second", restart_timeout="5")
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
     network.advance(4.9)
     assert dialled_hosts(network) == ["first", "second"]
     network.advance(0.2)
@@ -61,7 +61,7 @@ def test_the_first_address_is_preferred_and_tried_again(network: Network, north:
     first.listen()
     network.advance(FIRST_ADDRESS_S + 1)
     assert bridge.status()["far"] == "first"
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     north.publish("a", b"here")
     assert first.take_heard() == [b"here"]
     # It has come home: nothing more is tried.
@@ -90,7 +90,7 @@ def test_a_first_address_that_does_not_answer_disturbs_nothing(network: Network,
     bridge = north.bridge("# out", address="first second")
     network.advance(3 * FIRST_ADDRESS_S + 1)
     assert dialled_hosts(network).count("first") == 4
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     assert bridge.since < network.now - 3 * FIRST_ADDRESS_S
     assert len(second.broker.connections) == 1
 
@@ -102,7 +102,7 @@ def test_a_first_address_that_refuses_is_left_for_the_second(network: Network, n
     network.advance(FIRST_ADDRESS_S + 1)
     scripts[0].send(Connack(False, Reason.NOT_AUTHORIZED))
     assert bridge.status()["far"] == "second"
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
 
 
 def test_round_robin_goes_on_to_the_next_and_stays_there(network: Network, north: Node) -> None:
@@ -125,7 +125,7 @@ def test_after_a_loss_the_first_address_comes_first(network: Network, north: Nod
     network.lose("north", "second")
     network.advance(2.1)
     assert dialled_hosts(network) == ["first", "second", "first", "second"]
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
 
 
 def test_a_late_failure_of_another_dial_is_not_that_of_this_one(network: Network, north: Node) -> None:
@@ -134,7 +134,7 @@ def test_a_late_failure_of_another_dial_is_not_that_of_this_one(network: Network
     assert dialled_hosts(network) == ["first", "second"]
     bridge.handle_dial_failed(bridge.section.addresses[0], "too late", network.now)
     network.settle()
-    assert north.state() is State.CONNECTING
+    assert north.state() is BridgePhase.CONNECTING
     assert bridge.reason == "connection refused"
 
 
@@ -153,7 +153,7 @@ def test_back_off_grows_by_chance_to_its_cap(network: Network, north: Node, chan
         expected.append(round(delay, 6))
     assert gaps == pytest.approx(expected)
     assert all(1 <= gap <= 10 for gap in gaps)
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
 
 
 def test_back_off_reaches_the_cap_and_begins_anew(network: Network, north: Node) -> None:
@@ -208,23 +208,23 @@ def test_a_lazy_bridge_waits_for_its_threshold_and_leaves_when_idle(network: Net
     south = network.add("south")
     south.listen()
     bridge = north.bridge("# out 1", start_type="lazy", threshold=3, idle_timeout=10)
-    assert north.state() is State.IDLE
+    assert north.state() is BridgePhase.IDLE
     for number in range(2):
         north.publish("a", b"%d" % number)
     network.advance(30)
-    assert north.state() is State.IDLE
+    assert north.state() is BridgePhase.IDLE
     assert not network.dialled
     north.publish("a", b"2")
     network.advance(0.5)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     assert south.take_heard() == [b"0", b"1", b"2"]
     network.advance(8)
     north.publish("a", b"3")  # It is up: no threshold now, and the time begins anew.
     assert south.take_heard() == [b"3"]
     network.advance(9)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     network.advance(2)
-    assert north.state() is State.IDLE
+    assert north.state() is BridgePhase.IDLE
     assert bridge.reason == "nothing to do"
     assert not network.wires
 
@@ -237,7 +237,7 @@ def test_what_comes_in_keeps_a_lazy_bridge(network: Network, north: Node) -> Non
     for _ in range(4):
         network.advance(4)
         south.publish("b")
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
 
 
 def test_a_lazy_bridge_goes_on_trying_while_it_is_needed(network: Network, north: Node) -> None:
@@ -245,7 +245,7 @@ def test_a_lazy_bridge_goes_on_trying_while_it_is_needed(network: Network, north
     north.publish("a")
     network.advance(3.5)
     assert len(network.dialled) >= 3
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
 
 
 def test_once_is_once(network: Network, north: Node) -> None:
@@ -254,10 +254,10 @@ def test_once_is_once(network: Network, north: Node) -> None:
     assert len(network.dialled) == 4, "it tries until it was up"
     network.add("south")
     network.advance(1)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     network.lose("north", "south")
     network.advance(60)
-    assert north.state() is State.STOPPED
+    assert north.state() is BridgePhase.STOPPED
     assert len(network.dialled) == 5
 
 
@@ -380,7 +380,7 @@ def test_a_refusal_is_told_in_words_and_waited_for(network: Network, north: Node
     bridge = north.bridge("a out", address="far", restart_timeout="2")
     scripts[0].take_connect()
     scripts[0].send(Connack(False, Reason.BAD_USER_NAME_OR_PASSWORD, {"reason_string": "who are you?"}))
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
     assert bridge.reason == "the far broker refused the connection: who are you?"
     assert scripts[0].is_lost
     network.advance(1.9)
@@ -393,9 +393,9 @@ def test_no_connack_in_time(network: Network, north: Node) -> None:
     network.script("far")
     bridge = north.bridge("a out", address="far")
     network.advance(CONNACK_S - 0.1)
-    assert north.state() is State.CONNECTING
+    assert north.state() is BridgePhase.CONNECTING
     network.advance(0.2)
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
     assert bridge.reason == "no CONNACK in 5 s"
 
 
@@ -404,7 +404,7 @@ def test_a_bridge_to_oneself_stops(network: Network, north: Node) -> None:
     network.nodes["alias"] = north
     bridge = north.bridge("# both 1", address="alias")
     del network.nodes["alias"]
-    assert north.state() is State.STOPPED
+    assert north.state() is BridgePhase.STOPPED
     assert bridge.reason == "the far broker is this node itself"
     network.advance(60)
     assert len(network.dialled) == 1
@@ -419,7 +419,7 @@ def test_a_subscription_that_is_refused_is_told(network: Network, north: Node) -
     far.send(Connack(properties={"user_property": (("hedgerow-node", "far"),)}))
     (subscribe,) = [packet for packet in far.take() if isinstance(packet, Subscribe)]
     far.send(Suback(subscribe.packet_id, [Reason.NOT_AUTHORIZED]))
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     assert bridge.reason == "the far broker does not let us subscribe: a/#"
     north.publish("b", b"still goes out")
     assert [each.payload for each in far.take() if isinstance(each, Publish) and each.topic == "b"] == [

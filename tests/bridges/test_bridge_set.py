@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hedgerow.bridges import bridge_set
-from hedgerow.bridges.bridge import DRAIN_S, State
+from hedgerow.bridges.bridge import DRAIN_S, BridgePhase
 from hedgerow.bridges.events import BridgeDown, QueueTaken
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Pingresp, Puback, Publish, Unsubscribe
@@ -93,7 +93,7 @@ def test_a_name_in_use_is_refused_and_nothing_changes(network: Network, north: N
     with pytest.raises(ConfigError, match="there is a bridge b already"):
         north.bridges.create(make_section("b out 1"), network.now)
     assert north.find() is bridge
-    assert bridge.state is State.UP
+    assert bridge.state is BridgePhase.UP
 
 
 def test_an_unknown_bridge_cannot_be_deleted(network: Network, north: Node) -> None:
@@ -128,7 +128,7 @@ def test_no_client_takes_the_session_of_a_bridge(network: Network, north: Node, 
 def test_one_that_stopped_can_be_started_again(network: Network, north: Node, south: Node) -> None:
     bridge = north.bridge("# out 1", start_type="once")
     network.lose("north", "south")
-    assert bridge.state is State.STOPPED
+    assert bridge.state is BridgePhase.STOPPED
     section = make_section("# out 1", start_type="once", replace=True)
     assert north.bridges.create(section, network.now) == "replaced"
     network.settle()

@@ -8,7 +8,7 @@ import pytest
 
 from hedgerow.bridges.admission import ASK_TOPIC
 from hedgerow.bridges.attendance import CARRIER_TOPIC
-from hedgerow.bridges.bridge import Bridge, State
+from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.stamp_codec import Presence, decode_ids, encode_presence
 from hedgerow.broker.access import Access, Acl
 from hedgerow.mqtt import codec
@@ -54,7 +54,7 @@ def join(network: Network, north: Node, *lines: str, **options: object) -> tuple
     scripts = network.script("far")
     bridge = north.bridge(*lines, address="far", **options)
     scripts[0].accept(Connack(properties={"user_property": FAR}))
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     return bridge, scripts[0]
 
 
@@ -235,9 +235,9 @@ def test_a_silent_cut_ends_the_link_after_three_misses_and_not_before(
     network.cut("north", "south")
     at = network.now
     network.advance(1.45)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     network.advance(0.55)
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
     assert bridge.reason == "no answer to 3 probes, 0.5 s apart"
     assert 1.45 <= bridge.since - at <= 2.0
 
@@ -250,10 +250,10 @@ def test_as_often_and_as_many_as_the_section_says(
     far.take()
     began_at = network.now
     network.advance(interval_s * misses * 0.99)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     assert far.take().count(Pingreq()) == misses - 1
     network.advance(interval_s * 1.1)
-    assert north.state() is not State.UP
+    assert north.state() is not BridgePhase.UP
     assert misses * interval_s <= bridge.since - began_at <= (misses + 1) * interval_s + 0.01
 
 
@@ -265,7 +265,7 @@ def test_whatever_arrives_is_a_sign_of_life(
     for _ in range(20):
         network.advance(1.2)
         far.send(answer)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
 
 
 def test_half_a_packet_is_a_sign_of_life(network: Network, north: Node) -> None:
@@ -275,7 +275,7 @@ def test_half_a_packet_is_a_sign_of_life(network: Network, north: Node) -> None:
     for byte in data[:-1]:
         network.advance(1.2)
         far.send_bytes(bytes((byte,)))
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
 
 
 def test_a_slow_link_that_still_takes_bytes_is_alive(network: Network, north: Node) -> None:
@@ -286,9 +286,9 @@ def test_a_slow_link_that_still_takes_bytes_is_alive(network: Network, north: No
     for _ in range(50):
         network.advance(0.5)
         wire.acknowledged += 1_000
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     network.advance(2.1)  # and no more
-    assert north.state() is not State.UP
+    assert north.state() is not BridgePhase.UP
 
 
 def test_bytes_that_nobody_takes_are_no_sign_of_life(network: Network, north: Node) -> None:
@@ -297,7 +297,7 @@ def test_bytes_that_nobody_takes_are_no_sign_of_life(network: Network, north: No
     north.publish("a", b"x" * 100_000)
     wire.acknowledged = 50_000
     network.advance(2.6)
-    assert north.state() is not State.UP
+    assert north.state() is not BridgePhase.UP
 
 
 def test_who_stood_still_oneself_listens_first(network: Network, north: Node) -> None:
@@ -306,12 +306,12 @@ def test_who_stood_still_oneself_listens_first(network: Network, north: Node) ->
     network.advance(0.6)  # A probe is under way.
     network.now += 30
     network.settle()
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     far.send(Pingresp())
     network.advance(1.4)
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     network.advance(1.0)
-    assert north.state() is not State.UP
+    assert north.state() is not BridgePhase.UP
 
 
 def test_pings_go_on_while_messages_flow(network: Network, north: Node) -> None:
@@ -320,7 +320,7 @@ def test_pings_go_on_while_messages_flow(network: Network, north: Node) -> None:
     for _ in range(30):
         north.publish("a", b"x", 0)
         network.advance(0.1)
-    assert north.state() is not State.UP
+    assert north.state() is not BridgePhase.UP
     assert far.take().count(Pingreq()) >= 2
 
 
@@ -383,7 +383,7 @@ def test_a_far_broker_that_breaks_a_rule_is_left(
     network.advance(0.6)  # At a foreign broker, the only one there.
     scripts[0].send(Pingresp())
     scripts[0].send_bytes(MISTAKES[mistake])
-    assert north.state() is State.WAITING, "it comes back later"
+    assert north.state() is BridgePhase.WAITING, "it comes back later"
     assert bridge.reason.startswith("the far broker broke a rule")
     assert north.broker.stats.protocol_errors == 1
     assert any(isinstance(packet, Disconnect) for packet in scripts[0].take())
@@ -393,13 +393,13 @@ def test_something_else_than_connack(network: Network, north: Node) -> None:
     scripts = network.script("far")
     north.bridge("# both 1", address="far")
     scripts[0].send_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
 
 
 def test_the_far_broker_says_why_it_leaves(network: Network, north: Node) -> None:
     bridge, far = join(network, north, "a out")
     far.send(Disconnect(Reason.SERVER_SHUTTING_DOWN))
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
     assert bridge.reason == "the far broker disconnected: server shutting down"
 
 
@@ -487,7 +487,7 @@ def test_nor_does_mqtt_5_begin_with_one(network: Network, north: Node) -> None:
     north.bridge("# both 1", address="far")
     scripts[0].send_bytes(b"\x20\x02\x00\x00")
     assert scripts[0].is_lost
-    assert north.state() is State.WAITING
+    assert north.state() is BridgePhase.WAITING
 
 
 def test_what_the_far_broker_says_fits_into_a_line_of_the_log(network: Network, north: Node) -> None:
@@ -502,7 +502,7 @@ def test_a_name_that_no_id_may_bear_is_none(network: Network, north: Node, name:
     scripts = network.script("far")
     north.bridge("# both 1", address="far")
     scripts[0].accept(Connack(properties={"user_property": (("hedgerow-node", name),)}))
-    assert (north.state(), north.find().status()["far"]) == (State.UP, None)
+    assert (north.state(), north.find().status()["far"]) == (BridgePhase.UP, None)
 
 
 @pytest.mark.parametrize("client_id", ["a#b", "a/+", "x" * 10_000])
@@ -512,7 +512,7 @@ def test_a_client_identifier_need_not_be_a_level_of_a_topic(
     scripts = network.script("far")
     north.bridge("# both 1", address="far", clientid=client_id, notifications=False)
     others = scripts[0].accept()
-    assert north.state() is State.UP
+    assert north.state() is BridgePhase.UP
     (presence,) = {each.topic for each in others if isinstance(each, Publish)}
     assert presence.startswith(CARRIER_TOPIC)
     assert len(presence) < 200

@@ -8,10 +8,10 @@ import pytest
 
 from hedgerow.bridges import following_connection
 from hedgerow.bridges.attendance import CARRIER_TOPIC
-from hedgerow.bridges.bridge import State
+from hedgerow.bridges.bridge import BridgePhase
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.following import MAX_SHOWN, FollowingBridge
-from hedgerow.bridges.section import Address, Backoff, Section, read_section
+from hedgerow.bridges.section import Backoff, FarAddress, Section, read_section
 from hedgerow.bridges.stamp_codec import Presence, decode_presence, encode_presence
 from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.errors import ConfigError
@@ -36,7 +36,7 @@ FAR = Connack(properties={"user_property": (("hedgerow-node", "far"),)})
 CONTROL: Properties = {"subscription_identifier": (CONTROL_IDENTIFIER,)}
 SECTION = Section(
     name=BRIDGE,
-    addresses=(Address("far"),),
+    addresses=(FarAddress("far"),),
     topics=(),
     follows=True,
     notifications=False,
@@ -103,7 +103,7 @@ def join(network: Network, node: Node, connack: Connack | None = None) -> tuple[
     scripts = network.script("far")
     bridge = follow(node)
     connect(network, scripts[0], connack)
-    assert bridge.state is State.UP
+    assert bridge.state is BridgePhase.UP
     return bridge, scripts[0]
 
 
@@ -328,7 +328,7 @@ def test_each_new_connection_subscribes_to_all_in_the_same_order(network: Networ
     for name in names:
         bridge.ask_for(name)
     assert subscribed(connect(network, scripts[0])) == names
-    assert bridge.state is State.UP
+    assert bridge.state is BridgePhase.UP
     network.lose("north", "far")
     bridge.no_longer_ask_for("f/3")
     bridge.ask_for("new")
@@ -350,7 +350,7 @@ def test_only_so_many_packets_are_unanswered(
     scripts[0].send(Connack())
     packets = [each for each in take(scripts[0]) if isinstance(each, Subscribe)]
     assert len(packets) == 10
-    assert north.state() is State.CONNECTING
+    assert north.state() is BridgePhase.CONNECTING
     for packet in packets:
         scripts[0].send(Suback(packet.packet_id, [2]))
     assert len(subscribed(answer(scripts[0]))) == 21
@@ -408,7 +408,7 @@ def test_answers_are_told_and_one_refusal_does_not_stop_the_others(network: Netw
     answer(far)
     assert told == [("a/#", Reason.NOT_AUTHORIZED), ("+/b", 2)]
     assert "does not let us subscribe: a/#" in bridge.reason
-    assert bridge.state is State.UP
+    assert bridge.state is BridgePhase.UP
     far.send(copy(bridge, "+/b", "a/b", b"1"))
     assert north.take_heard() == [b"1"]
     bridge.no_longer_ask_for("a/#")
@@ -649,7 +649,7 @@ def test_a_node_of_ours_that_refuses_is_not_dialled_again(network: Network, nort
     scripts[0].send(Connack(False, Reason.NOT_AUTHORIZED, FAR.properties))
     network.advance(60)
     assert refused_by == ["far"]
-    assert bridge.state is State.STOPPED
+    assert bridge.state is BridgePhase.STOPPED
     assert bridge.reason == "the far broker is the node far, which refuses: not authorized"
     assert len(network.dialled) == 1
     assert north.events == []
@@ -661,5 +661,5 @@ def test_another_broker_that_refuses_is_dialled_again(network: Network, north: N
     scripts[0].take_connect()
     scripts[0].send(Connack(False, Reason.NOT_AUTHORIZED))
     network.advance(60)
-    assert bridge.state is not State.STOPPED
+    assert bridge.state is not BridgePhase.STOPPED
     assert len(network.dialled) > 1

@@ -14,8 +14,8 @@ from hedgerow.bridges.section import (
     MAX_TEXT_BYTES,
     MAX_TOPICS,
     OPTIONS,
-    Address,
     Backoff,
+    FarAddress,
     Section,
     TopicLine,
     read_section,
@@ -24,7 +24,7 @@ from hedgerow.bridges.values import MAX_ADDRESSES
 from hedgerow.errors import ConfigError
 
 MINIMAL = "connection b\naddress far\ntopic #\n"
-PLAIN = Section(name="b", addresses=(Address("far"),), topics=(TopicLine("#"),))
+PLAIN = Section(name="b", addresses=(FarAddress("far"),), topics=(TopicLine("#"),))
 
 EVERY_OPTION = """\
 connection field-7
@@ -72,7 +72,7 @@ replace 1
 """
 EVERY_FIELD = Section(
     name="field-7",
-    addresses=(Address("far.example", 1883), Address("10.0.0.2", 1884), Address("fe80::1", 1885)),
+    addresses=(FarAddress("far.example", 1883), FarAddress("10.0.0.2", 1884), FarAddress("fe80::1", 1885)),
     topics=(
         TopicLine("sensors/#", "out", 1),
         TopicLine("commands/+", "in", 2, "local/", "remote/"),
@@ -144,7 +144,7 @@ def test_the_table_and_the_section_name_the_same_fields() -> None:
 def test_a_section_has_mosquittos_defaults() -> None:
     section = read_section(MINIMAL)
     assert section == PLAIN
-    assert section.addresses == (Address("far", 1883),)
+    assert section.addresses == (FarAddress("far", 1883),)
     assert section.topics == (TopicLine("#", "out", 0, "", ""),)
     assert section.restart_timeout == Backoff(5, 30)
     assert (section.keepalive_interval_s, section.idle_timeout_s, section.threshold) == (60, 60, 10)
@@ -174,16 +174,16 @@ def test_ways_to_write_one_section(text: str | bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("far", Address("far", 1883)),
-        ("far:1", Address("far", 1)),
-        ("a_b.example-1.org:65535", Address("a_b.example-1.org", 65_535)),
-        ("192.168.1.10", Address("192.168.1.10", 1883)),
-        ("::1:1883", Address("::1", 1883)),
-        ("[::1]", Address("::1", 1883)),
-        ("[fe80::1%eth0]:1884", Address("fe80::1%eth0", 1884)),
+        ("far", FarAddress("far", 1883)),
+        ("far:1", FarAddress("far", 1)),
+        ("a_b.example-1.org:65535", FarAddress("a_b.example-1.org", 65_535)),
+        ("192.168.1.10", FarAddress("192.168.1.10", 1883)),
+        ("::1:1883", FarAddress("::1", 1883)),
+        ("[::1]", FarAddress("::1", 1883)),
+        ("[fe80::1%eth0]:1884", FarAddress("fe80::1%eth0", 1884)),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
+def test_addresses(text: str, address: FarAddress) -> None:
     assert read_section(f"connection b\naddress {text}\ntopic #").addresses == (address,)
     assert read_section(f"connection b\naddress {address}\ntopic #").addresses == (address,)
 
@@ -423,9 +423,9 @@ def test_a_reason_is_short_whatever_it_is_about(line: str) -> None:
         {"name": "a\nreplace true"},
         {"name": ""},
         {"addresses": ()},
-        {"addresses": [Address("far")]},
-        {"addresses": (Address("far", 0),)},
-        {"addresses": (Address("[::1]"),)},
+        {"addresses": [FarAddress("far")]},
+        {"addresses": (FarAddress("far", 0),)},
+        {"addresses": (FarAddress("[::1]"),)},
         {"topics": ()},
         {"topics": [TopicLine("#")]},
         {"topics": (TopicLine("#"),) * (MAX_TOPICS + 1)},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.bridges.options import MAX_INTEGER, UNSUPPORTED, WORDS
-from hedgerow.bridges.section import Address, Backoff, Section, TopicLine, read_section
+from hedgerow.bridges.section import Backoff, FarAddress, Section, TopicLine, read_section
 from hedgerow.errors import ConfigError
 
 MINIMAL = "connection b\naddress far\ntopic #\n"
@@ -29,7 +29,7 @@ TOPIC_LINES = st.one_of(
     st.builds(TopicLine, st.just(""), st.just("both"), st.integers(0, 2), NAMES, NAMES),
 )
 ADDRESSES = st.builds(
-    Address,
+    FarAddress,
     st.one_of(st.sampled_from(["far", "a.example"]), st.ip_addresses().map(str)),
     st.integers(1, 65_535),
 )

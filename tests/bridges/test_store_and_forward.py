@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.bridges.bridge import Bridge, State
+from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.broker.limits import Limits
 from hedgerow.mqtt.packets import Connack, Puback, Publish, Pubrec, Suback, Subscribe
 from hedgerow.mqtt.reasons import Reason
@@ -559,4 +559,4 @@ def test_nothing_is_lost_and_nothing_comes_twice(qos: int, steps: list[tuple[obj
         story.note_taken()
     story.heal()
     story.check()
-    assert all(bridge.state is State.UP for name in NAMES for bridge in story.node(name).bridges)
+    assert all(bridge.state is BridgePhase.UP for name in NAMES for bridge in story.node(name).bridges)

@@ -29,7 +29,7 @@ FILTERS = (("t/0", "t/+"), ("t/0", "t/1", "t/+"), ("t/0", "t/+", "$share/group/t
 
 @dataclass
 class Sent:
-    """A publication: who sent it, as the how-manieth, and who could count on it then."""
+    """A publication: who sent it, its number among those, and who could count on it then."""
 
     publisher: int
     topic: str

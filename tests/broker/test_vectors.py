@@ -1,4 +1,4 @@
-"""The wire vectors against the broker machine; tests/node/test_vectors_live.py runs them over TCP."""
+"""The wire vectors against the broker machine; tests/node/test_vectors.py runs them over TCP."""
 
 from __future__ import annotations
 

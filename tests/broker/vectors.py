@@ -42,7 +42,7 @@ from hedgerow.mqtt.packets import MQTT_3_1, MQTT_5, Connect
 from hedgerow.mqtt.wire import PROTOCOL_NAMES
 from tests.broker.harness import Client, World
 
-FOLDER = Path(__file__).resolve().parents[2] / "vectors"
+FOLDER = Path(__file__).resolve().parents[1] / "vectors"
 FIELDS = {"clauses", "core_only", "mosquitto", "steps", "title"}
 EXPIRY_S = 1_000
 

@@ -75,7 +75,7 @@ PROMPT=
 """
 
 
-def install(home: Path, found: Sequence[completion_scripts.Command]) -> None:
+def install(home: Path, found: Sequence[completion_scripts.CompletedCommand]) -> None:
     for shell, place in PLACES.items():
         (home / place).parent.mkdir(parents=True)
         (home / place).write_text(completion_scripts.SHELLS[shell](found))

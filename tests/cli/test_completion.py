@@ -11,7 +11,7 @@ import pytest
 
 from hedgerow import cli
 from hedgerow.cli import completion, completion_scripts
-from hedgerow.cli.completion_scripts import Command, Option, Value
+from hedgerow.cli.completion_scripts import CompletedCommand, CompletedOption, CompletedValue
 from hedgerow.cli.pipeline import JOBS
 from hedgerow_workshop.commands.bench import BENCHES
 from hedgerow_workshop.lab.experiments import EXPERIMENTS
@@ -20,12 +20,12 @@ from tests.programs import need_program
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Command]:
+def found() -> list[CompletedCommand]:
     return completion.commands()
 
 
 @pytest.fixture(scope="module")
-def home(found: list[Command], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(found: list[CompletedCommand], tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     install(home, found)
     return home
@@ -52,7 +52,7 @@ def options_of(command: str) -> set[str]:
 
 
 def test_commands(offer: Offer) -> None:
-    words = sorted([*cli.COMMANDS, "help"])
+    words = sorted([*cli.all_commands(), "help"])
     # bash has no other way to see that there are options.
     assert offer("") in (words, sorted([*words, "--help", "--version"]))
     assert offer("--") == ["--help", "--version"]
@@ -61,7 +61,7 @@ def test_commands(offer: Offer) -> None:
     assert offer("nonsense", "") == []
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.all_commands())
 def test_every_option_of_every_command(command: str, offer: Offer) -> None:
     assert offer(command, "--") == sorted(name for name in options_of(command) if name.startswith("--"))
 
@@ -110,7 +110,7 @@ def test_words(offer: Offer) -> None:
 
 @pytest.mark.parametrize("command", ["bench", "bridge", "lab", "pipeline"])
 def test_the_value_of_an_option_is_none_of_the_words(
-    command: str, offer: Offer, found: list[Command]
+    command: str, offer: Offer, found: list[CompletedCommand]
 ) -> None:
     (described,) = [each for each in found if each.name == command]
     words = sorted(described.words.choices)
@@ -145,9 +145,9 @@ def test_zsh_is_told_whom_it_is_for_when_it_only_sources_the_script(home: Path) 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_whatever_help_says_stays_text(shell: str, tmp_path: Path) -> None:
     """Quotes, brackets and dollars of a help text are no part of a script."""
-    nothing = Value("nothing")
-    option = Option(("--odd",), nothing, "it's [x]: $(touch bad) `touch bad` \\")
-    odd = Command("odd", "isn't: $(touch bad) `touch bad` \\", (option,), nothing, {})
+    nothing = CompletedValue("nothing")
+    option = CompletedOption(("--odd",), nothing, "it's [x]: $(touch bad) `touch bad` \\")
+    odd = CompletedCommand("odd", "isn't: $(touch bad) `touch bad` \\", (option,), nothing, {})
     install(tmp_path, [odd])
     with SHELLS[shell](tmp_path, tmp_path) as offer:
         assert offer("o") == ["odd"]
@@ -169,7 +169,7 @@ def test_an_option_that_help_hides_is_not_offered(monkeypatch: pytest.MonkeyPatc
     assert option == (("--seen",), ("directory", ()), "here and 5%")
 
 
-def test_the_command_prints_it(capsys: pytest.CaptureFixture[str], found: list[Command]) -> None:
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str], found: list[CompletedCommand]) -> None:
     for shell, write in completion_scripts.SHELLS.items():
         assert cli.main(["completion", shell]) == 0
         assert capsys.readouterr() == (write(found), "")

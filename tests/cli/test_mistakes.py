@@ -18,7 +18,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert said.out == ""
     line, example = said.err.splitlines()
     assert line.startswith(f"hedgerow {words[0]}: ")
-    assert example == f"for example: {cli.COMMANDS[words[0]].example}"
+    assert example == f"for example: {cli.all_commands()[words[0]].example}"
     return line.removeprefix(f"hedgerow {words[0]}: ")
 
 
@@ -105,14 +105,14 @@ def test_a_mistake_is_told_with_what_is_right(
     assert said in complaint(capsys, *shlex.split(words))
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.all_commands())
 def test_every_command_tells_of_a_misspelt_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert complaint(capsys, command, "--hepl") == "there is no option --hepl; did you mean --help?"
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.all_commands())
 def test_every_example_can_be_parsed(command: str) -> None:
-    program, name, *words = shlex.split(cli.COMMANDS[command].example)
+    program, name, *words = shlex.split(cli.all_commands()[command].example)
     assert (program, name) == ("hedgerow", command)
     cli.make_parser(command).parse(words)
 
@@ -164,7 +164,7 @@ def test_two_words_to_help_are_one_too_many(capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["help", "up", "down"]) == 2
     line, example = capsys.readouterr().err.splitlines()
     assert line == 'hedgerow: what is "down"? help takes one command'
-    assert example == f"for example: {cli.COMMANDS['up'].example}"
+    assert example == f"for example: {cli.all_commands()['up'].example}"
 
 
 def test_what_is_wrong_in_a_file_gets_no_example() -> None:

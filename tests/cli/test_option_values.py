@@ -59,7 +59,7 @@ BESIDE = {
 
 def options() -> Iterator[tuple[str, str, str]]:
     """Each command and option, and a text that it cannot take."""
-    for command in cli.COMMANDS:
+    for command in cli.all_commands():
         for action in cli.make_parser(command)._actions:
             if not action.option_strings or action.nargs == 0 or action.option_strings[-1] == MASTER:
                 continue
@@ -94,7 +94,7 @@ def test_a_complaint_names_the_option_and_what_was_given(
     assert option in named
     assert text.partition("=")[2] in complaint or text in complaint
     assert len(complaint) > len(f"{option}: {text}") + 10, "it says what would be right"
-    assert example == f"for example: {cli.COMMANDS[command].example}"
+    assert example == f"for example: {cli.all_commands()[command].example}"
 
 
 @pytest.mark.parametrize(

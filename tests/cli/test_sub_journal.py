@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hedgerow.journal import Reader, Writer
+from hedgerow.journal import JournalReader, Writer
 from hedgerow.message import Message, MessageId
 from tests.cli.test_pub_sub import listening, publish, run
 from tests.conftest import StartNode
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    return [row for batch in Reader(directory).batches() for row in batch.to_pylist()]
+    return [row for batch in JournalReader(directory).batches() for row in batch.to_pylist()]
 
 
 def test_what_arrives_is_kept_with_its_id(hedgerow_node: StartNode, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import pytest
 from hedgerow import cli
 from hedgerow.cli import top, top_view
 from hedgerow.cli.terminal import ENTER, LEAVE
-from hedgerow.cli.top_view import BAD, QUIET, Line, cells, cut, render, take_snapshot
+from hedgerow.cli.top_view import BAD, QUIET, ScreenLine, cells, cut, render, take_snapshot
 from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.web.fabric import Fabric
 from tests.conftest import StartMosquitto, StartNode
@@ -74,7 +74,7 @@ def farm() -> Fabric:
     return fabric
 
 
-def text_of(lines: list[Line]) -> str:
+def text_of(lines: list[ScreenLine]) -> str:
     return "\n".join(line.text for line in lines)
 
 

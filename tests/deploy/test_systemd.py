@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import EXIT_USAGE, federate, up
-from hedgerow.node.config import NODE, SIDECAR, Kind, load_config
+from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.passwords import set_password
 from hedgerow.node.programs import free_udp_port
 from tests.programs import run_node, wait_until
@@ -103,7 +103,7 @@ def test_the_user_of_the_units_is_declared(unit: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hedgerow.toml", NODE), ("federate.toml", SIDECAR)])
-def test_the_example_configurations_load(name: str, kind: Kind) -> None:
+def test_the_example_configurations_load(name: str, kind: NodeKind) -> None:
     assert load_config(DEPLOY / name, {}, kind).id is not None
 
 

@@ -180,7 +180,8 @@ def _furnish(page: Path) -> None:
     (page / ".venv").symlink_to(sys.prefix)
     for name in ("examples", "tools", "src", "deploy"):
         (page / name).symlink_to(ROOT / name)
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "workshop/pyproject.toml"):
+        (page / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, page / name)
         os.utime(page / name, (0, 0))  # Older than what is installed: nothing is to be fetched.
 

@@ -11,8 +11,9 @@ from tests.programs import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
 SOURCE = ROOT / "src" / "hedgerow"
-# As paths are written on the page: from the package, or from the repository.
-PLACES = (SOURCE, ROOT, SOURCE / "net", SOURCE / "fabric", SOURCE / "mqtt")
+WORKSHOP = ROOT / "workshop" / "src" / "hedgerow_workshop"
+# As paths are written on the page: from a package, or from the repository.
+PLACES = (SOURCE, WORKSHOP, ROOT)
 TOPICS = {"DOMAIN/M/event", "field/1"}  # of the examples that the page follows
 PATH = re.compile(r"(?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|toml|md)")
 
@@ -34,6 +35,11 @@ def tables() -> dict[str, list[str]]:
     return found
 
 
+def place_of(folder: str) -> Path:
+    """Where a table's folder is."""
+    return next((place / folder for place in PLACES if (place / folder).is_dir()), SOURCE / folder)
+
+
 def mentioned() -> set[str]:
     """Every word in backticks, and the words of the tree."""
     text = PAGE.read_text()
@@ -45,10 +51,11 @@ def mentioned() -> set[str]:
 
 @pytest.mark.parametrize("folder", tables())
 def test_files_of_a_table_are_there(folder: str) -> None:
+    there = place_of(folder)
     gone = [
         name
         for name in tables()[folder]
-        if not any((SOURCE / folder / f"{name}{ending}").exists() for ending in ("", ".py"))
+        if not any((there / f"{name}{ending}").exists() for ending in ("", ".py"))
     ]
     assert gone == []
 
@@ -56,7 +63,7 @@ def test_files_of_a_table_are_there(folder: str) -> None:
 @pytest.mark.parametrize("folder", tables())
 def test_a_table_has_every_module_of_its_folder(folder: str) -> None:
     named = {Path(name).name for name in tables()[folder]}
-    modules = {path.stem for path in (SOURCE / folder).glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in place_of(folder).glob("*.py")} - {"__init__"}
     assert sorted(modules - named - mentioned()) == []
 
 
@@ -67,7 +74,7 @@ def test_paths_in_backticks_are_there() -> None:
     files = {path.as_posix() for path in (ROOT / "src").rglob("*") if path.suffix != ".pyc"}
     files |= {
         path.as_posix()
-        for folder in ("tests", "tools", "examples", "docs")
+        for folder in ("workshop/src", "tests", "tools", "examples", "docs")
         for path in (ROOT / folder).rglob("*")
     }
     gone = [
@@ -81,7 +88,7 @@ def test_paths_in_backticks_are_there() -> None:
 
 def test_every_part_is_in_the_tree() -> None:
     tree = PAGE.read_text().partition("## The tree")[2].partition("\n## ")[0]
-    packages = {path.parent for path in SOURCE.rglob("__init__.py")} - {SOURCE}
-    # The lab's experiments are listed where it is written about.
-    named = {path for path in packages if path.parent != SOURCE / "lab"}
+    packages = {path.parent for source in (SOURCE, WORKSHOP) for path in source.rglob("__init__.py")}
+    # The lab's experiments are listed where it is written about, and `io/` is told of once for all rooms.
+    named = {path for path in packages if path.parent != WORKSHOP / "lab" and path.name != "io"}
     assert sorted(path.name for path in named if f"{path.name}/" not in tree) == []

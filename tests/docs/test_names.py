@@ -35,7 +35,7 @@ def quoted(page: str) -> Iterator[str]:
 
 @cache
 def options() -> frozenset[str]:
-    parsers = [cli.make_parser(name) for name in cli.COMMANDS]
+    parsers = [cli.make_parser(name) for name in cli.all_commands()]
     found: set[str] = set()
     while parsers:
         for action in parsers.pop()._actions:

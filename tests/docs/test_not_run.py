@@ -32,7 +32,7 @@ def check(block: Block) -> None:
         compile(block.text, block.where, "exec")
     elif block.language in ("sh", "console"):
         for name, *words in commands(block):
-            if name not in cli.COMMANDS:
+            if name not in cli.all_commands():
                 raise ConfigError(f"{block.where}: there is no hedgerow {name}")
             cli.make_parser(name).parse(words)
 

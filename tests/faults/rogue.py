@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from hedgerow.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.message import Properties
 from hedgerow.mobility.delegation import codec
-from hedgerow.mobility.delegation.events import Stats
-from hedgerow.mobility.delegation.publications import Body, Header, Hello, Kind
+from hedgerow.mobility.delegation.events import DelegationStats
+from hedgerow.mobility.delegation.publications import Body, HelloBody, PublicationKind, StreamHeader
 from hedgerow.mobility.delegation.stream import Stream
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connack, Connect, Publish
@@ -68,22 +68,24 @@ async def until_metric(node: Node, name: str, at_least: float) -> None:
 class Rogue:
     def __init__(self, client: RawClient, name: str) -> None:
         self.name = name
-        self.stream = Stream(DOMAIN, name, int(time.time() * 2**20), Stats())
-        self.heard: list[tuple[Kind, Body]] = []
+        self.stream = Stream(DOMAIN, name, int(time.time() * 2**20), DelegationStats())
+        self.heard: list[tuple[PublicationKind, Body]] = []
         self._client = client
 
     def publish(self, topic: str, payload: bytes) -> None:
         self._client.send(Publish(topic, payload))
 
-    def say(self, kind: Kind, body: Body) -> None:
+    def say(self, kind: PublicationKind, body: Body) -> None:
         """Next in the stream."""
         self.stream.put(kind, body, 0.0)
         self.flush()
 
-    def encode(self, kind: Kind, body: Body) -> bytes:
+    def encode(self, kind: PublicationKind, body: Body) -> bytes:
         """What `say` would write, without saying it: whatever is made of it does not count in the stream."""
         stream = self.stream
-        header = Header(stream.epoch, stream.peer_epoch, stream.peer_link, stream.number + 1, stream.received)
+        header = StreamHeader(
+            stream.epoch, stream.peer_epoch, stream.peer_link, stream.number + 1, stream.received
+        )
         return codec.encode(kind, header, body)
 
     def flush(self) -> None:
@@ -100,7 +102,7 @@ class Rogue:
     def _read(self, packet: Publish) -> None:
         action = packet.topic.removeprefix(f"{DOMAIN}/tower/")
         kind, header, body = codec.decode(action, packet.payload)
-        if isinstance(body, Hello):
+        if isinstance(body, HelloBody):
             if self.stream.receive_hello(header, body, 0.0):
                 self.stream.begin_anew()
         elif self.stream.accept(kind, header):

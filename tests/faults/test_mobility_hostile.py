@@ -18,10 +18,10 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.codec import filter_of
 from hedgerow.mobility.delegation.publications import (
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
-    Kind,
-    Nothing,
+    PublicationKind,
     Registration,
     Registrations,
     Serving,
@@ -168,15 +168,15 @@ def registrations(topic_filter: str, *callbacks: str) -> Registrations:
     return Registrations((Registration(topic_filter, tuple((each, 1) for each in callbacks)),))
 
 
-def event(topic: str, *callbacks: str) -> Event:
+def event(topic: str, *callbacks: str) -> EventBody:
     message = Message(topic, b"made up", 1, id=MessageId("rogue", 1, 1))
-    return Event(message, tuple((each, 1) for each in callbacks))
+    return EventBody(message, tuple((each, 1) for each in callbacks))
 
 
 def damaged_filter(rogue: Rogue) -> bytes:
     wanted = registrations("soil/#", "@rogue")
     members = filter_of(wanted.topics[0]).encode()
-    return rogue.encode(Kind.DELEGATE, wanted).replace(members, b"\x09" + members[1:])
+    return rogue.encode(PublicationKind.DELEGATE, wanted).replace(members, b"\x09" + members[1:])
 
 
 def renamed(old: str, new: str) -> Callable[[Rogue], bytes]:
@@ -184,7 +184,9 @@ def renamed(old: str, new: str) -> Callable[[Rogue], bytes]:
     assert len(old) == len(new)
 
     def make(rogue: Rogue) -> bytes:
-        return rogue.encode(Kind.DELEGATE, registrations("soil/#", old)).replace(old.encode(), new.encode())
+        return rogue.encode(PublicationKind.DELEGATE, registrations("soil/#", old)).replace(
+            old.encode(), new.encode()
+        )
 
     return make
 
@@ -193,7 +195,7 @@ def renamed(old: str, new: str) -> Callable[[Rogue], bytes]:
 BROKEN: list[tuple[str, Callable[[Rogue], bytes], str]] = [
     (
         f"{DOMAIN}/tractor/delegate/unsubscription/all",
-        lambda rogue: rogue.encode(Kind.UNSUBSCRIPTION_ALL, Nothing()),
+        lambda rogue: rogue.encode(PublicationKind.UNSUBSCRIPTION_ALL, EmptyBody()),
         "in the name of another broker",
     ),
     (f"{DOMAIN}/tractor/delegate/deactivate/no", lambda rogue: b"", "in the name of another broker"),
@@ -209,36 +211,40 @@ BROKEN: list[tuple[str, Callable[[Rogue], bytes], str]] = [
     (f"{DOMAIN}/rogue/delegate", lambda rogue: b"", "a payload of 0 bytes"),
     (
         f"{DOMAIN}/rogue/recover",
-        lambda rogue: rogue.encode(Kind.RECOVER, Filters(("soil/#",) * 1_000)),
+        lambda rogue: rogue.encode(PublicationKind.RECOVER, Filters(("soil/#",) * 1_000)),
         "more than 500 topics at a time",
     ),
     (
         f"{DOMAIN}/rogue/delegate",
-        lambda rogue: rogue.encode(Kind.DELEGATE, registrations("soil/#", "@rogue"))[:-1],
+        lambda rogue: rogue.encode(PublicationKind.DELEGATE, registrations("soil/#", "@rogue"))[:-1],
         "refused",
     ),
     (
         f"{DOMAIN}/rogue/delegate",
-        lambda rogue: rogue.encode(Kind.DELEGATE, registrations("$SYS/#", "@rogue")),
+        lambda rogue: rogue.encode(PublicationKind.DELEGATE, registrations("$SYS/#", "@rogue")),
         "a topic that is not for others",
     ),
     (
         f"{DOMAIN}/rogue/notify",
-        lambda rogue: rogue.encode(Kind.NOTIFY, event("soil/1", "listener@tractor")),
+        lambda rogue: rogue.encode(PublicationKind.NOTIFY, event("soil/1", "listener@tractor")),
         "NOTIFY is for a fixed broker to write",
     ),
 ]
 
 # Well said, and next in the stream.
-PRESUMPTUOUS: list[tuple[Kind, Registrations | Event | Serving, str]] = [
-    (Kind.DELEGATE, registrations("soil/#", "listener@tractor"), NOT_ITS_OWN),
-    (Kind.DELEGATE, registrations("soil/#", "@tractor"), NOT_ITS_OWN),
-    (Kind.DELEGATE, registrations("$hedgerow/plan/tractor", "@rogue"), "a plan that is not its own"),
-    (Kind.EVENT, event("weeds/1", "listener@tractor"), NOT_ITS_OWN),
-    (Kind.EVENT, event("$hedgerow/plan/tractor"), "a plan comes from elsewhere"),
-    (Kind.SERVING, Serving("listener@tractor", True), NOT_ITS_OWN),
-    (Kind.SERVING, Serving("listener@tractor", False), NOT_ITS_OWN),
-    (Kind.SERVING, Serving("speaker@rogue", False), "another 'speaker' is here"),
+PRESUMPTUOUS: list[tuple[PublicationKind, Registrations | EventBody | Serving, str]] = [
+    (PublicationKind.DELEGATE, registrations("soil/#", "listener@tractor"), NOT_ITS_OWN),
+    (PublicationKind.DELEGATE, registrations("soil/#", "@tractor"), NOT_ITS_OWN),
+    (
+        PublicationKind.DELEGATE,
+        registrations("$hedgerow/plan/tractor", "@rogue"),
+        "a plan that is not its own",
+    ),
+    (PublicationKind.EVENT, event("weeds/1", "listener@tractor"), NOT_ITS_OWN),
+    (PublicationKind.EVENT, event("$hedgerow/plan/tractor"), "a plan comes from elsewhere"),
+    (PublicationKind.SERVING, Serving("listener@tractor", True), NOT_ITS_OWN),
+    (PublicationKind.SERVING, Serving("listener@tractor", False), NOT_ITS_OWN),
+    (PublicationKind.SERVING, Serving("speaker@rogue", False), "another 'speaker' is here"),
 ]
 
 
@@ -265,9 +271,9 @@ async def test_words_that_break_a_rule_are_refused(hedgerow_node: StartNode) -> 
             )
         assert await metric(tower, UNKNOWN) == 4
         # A topic that he may not delegate is his to match, as any subscriber's.
-        heard = {body.message.topic for kind, body in rogue.heard if isinstance(body, Event)}
+        heard = {body.message.topic for kind, body in rogue.heard if isinstance(body, EventBody)}
         assert heard <= {"soil/0", "soil/1"}
-        assert (Kind.SERVING, Serving("speaker@rogue", False)) in rogue.heard
+        assert (PublicationKind.SERVING, Serving("speaker@rogue", False)) in rogue.heard
         await those.hear()
         assert not those.listener.arrived["weeds/1"]
     assert "refused" not in tractor.log
@@ -283,7 +289,7 @@ async def test_who_is_of_another_domain_is_shown_the_door(
     async with rogue_at(tower) as rogue, connected(tower.port(), "listener") as listener:
         listener.send(Subscribe(1, [Subscription("#", 0)]))
         assert isinstance(await listener.receive(), Suback)
-        rogue.publish(topic, rogue.encode(Kind.DELEGATE, registrations("soil/#", "@rogue")))
+        rogue.publish(topic, rogue.encode(PublicationKind.DELEGATE, registrations("soil/#", "@rogue")))
         await until_metric(tower, REFUSED, 1)
         await until(lambda: "client hedgerow-mobile-rogue disconnected" in tower.log, "the end of the link")
         listener.send(Publish("end", b"", 1, packet_id=1))
@@ -292,8 +298,12 @@ async def test_who_is_of_another_domain_is_shown_the_door(
     assert f"'rogue' is refused '{topic}': {why}" in tower.log
 
 
-def rogue_topic(kind: Kind) -> str:
-    actions = {Kind.DELEGATE: "delegate", Kind.EVENT: "event", Kind.SERVING: "serving"}
+def rogue_topic(kind: PublicationKind) -> str:
+    actions = {
+        PublicationKind.DELEGATE: "delegate",
+        PublicationKind.EVENT: "event",
+        PublicationKind.SERVING: "serving",
+    }
     return f"{DOMAIN}/rogue/{actions[kind]}"
 
 
@@ -309,14 +319,14 @@ async def test_an_invented_address_gets_nothing(hedgerow_node: StartNode) -> Non
         ]
         for place in (*places, "victim@rogue"):
             addresses.validate(place)
-            rogue.say(Kind.DELEGATE, registrations("soil/#", place))
-            rogue.say(Kind.EVENT, event("weeds/1", place))
+            rogue.say(PublicationKind.DELEGATE, registrations("soil/#", place))
+            rogue.say(PublicationKind.EVENT, event("weeds/1", place))
         await until(lambda: rogue.is_heard, "the answers")
         async with connected(tower.port(), "speaker") as speaker:
             speaker.send(Publish("soil/1", b"31", 1, packet_id=1))
             assert isinstance(await speaker.receive(), Puback)
         # What is for "victim@rogue" is for the client of that name at the mobile broker, and goes there.
-        await until(lambda: any(kind == Kind.NOTIFY for kind, _ in rogue.heard), "its own events")
+        await until(lambda: any(kind == PublicationKind.NOTIFY for kind, _ in rogue.heard), "its own events")
         await until_metric(tower, UNKNOWN, 2)
         victim.send(Subscribe(1, [Subscription("end", 1)]))
         assert isinstance(await victim.receive(), Suback), "the victim heard something"
@@ -334,10 +344,10 @@ async def test_random_bytes_cost_nobody_anything(hedgerow_node: StartNode) -> No
     actions = ["delegate", "event", "serving", "recover", "hello", "acknowledge", "delegate/deactivate/all"]
     async with bystanders(tower, tractor) as those, rogue_at(tower) as rogue:
         whole = [
-            rogue.encode(Kind.DELEGATE, registrations("soil/#", "a@rogue", "b@rogue")),
-            rogue.encode(Kind.EVENT, event("weeds/1", "a@rogue")),
-            rogue.encode(Kind.SERVING, Serving("a@rogue", False)),
-            rogue.encode(Kind.UNSUBSCRIPTION_SINGLE, Unsubscription("soil/#", "a@rogue")),
+            rogue.encode(PublicationKind.DELEGATE, registrations("soil/#", "a@rogue", "b@rogue")),
+            rogue.encode(PublicationKind.EVENT, event("weeds/1", "a@rogue")),
+            rogue.encode(PublicationKind.SERVING, Serving("a@rogue", False)),
+            rogue.encode(PublicationKind.UNSUBSCRIPTION_SINGLE, Unsubscription("soil/#", "a@rogue")),
         ]
         before = resident_bytes(tower)
         stop_at = asyncio.get_running_loop().time() + 1.0
@@ -374,7 +384,7 @@ async def test_registrations_have_a_bound(hedgerow_node: StartNode) -> None:
         before = resident_bytes(tower)
         async with rogue_at(tower) as rogue:
             for row in rows:
-                rogue.say(Kind.DELEGATE, row)
+                rogue.say(PublicationKind.DELEGATE, row)
                 await rogue.drain()
                 await asyncio.sleep(0)
             await until(lambda: rogue.is_heard, "all to be handled")
@@ -382,7 +392,7 @@ async def test_registrations_have_a_bound(hedgerow_node: StartNode) -> None:
             assert f"'rogue' is refused '{DOMAIN}/rogue/delegate': too many subscribers" in tower.log
             assert resident_bytes(tower) - before < MAX_REGISTRATIONS_BYTES
             await those.hear()
-            rogue.say(Kind.UNSUBSCRIPTION_ALL, Nothing())
+            rogue.say(PublicationKind.UNSUBSCRIPTION_ALL, EmptyBody())
             await until(lambda: rogue.is_heard, "the farewell")
             await those.hear()
 

@@ -21,7 +21,7 @@ from itertools import count, pairwise
 from random import Random
 from typing import Any
 
-from hedgerow.bridges.section import Address
+from hedgerow.bridges.section import FarAddress
 from hedgerow.broker.connection import Connection
 from hedgerow.federation.overlay.wire import Peer
 from tests.broker.harness import START
@@ -106,7 +106,7 @@ class Fabric:
 
         self._reach(node, name, reach, fail)
 
-    def dial_home(self, node: Node, bridge: Any, address: Address) -> None:
+    def dial_home(self, node: Node, bridge: Any, address: FarAddress) -> None:
         broker = node.broker
 
         def fail(reason: str) -> None:

@@ -1,7 +1,7 @@
 """What a fabric is made of: brokers, federated nodes, and the links between them.
 
 A `Host` is a broker that federations do not know of, as Mosquitto is. A `Node` is federated, and with a home
-it is a sidecar. Each is driven as the shell drives it: a machine's deadline is asked for when it was stirred.
+it is a sidecar. Each is driven as the shell drives it: a machine's deadline is asked for when it had work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.bridges.bridge_set import BridgeSet
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.bridges.values import Backoff
 from hedgerow.broker.broker import Broker
@@ -20,8 +20,8 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.broker.port import Port
 from hedgerow.broker.session import Session
-from hedgerow.federation.carrier import PRESENCE_TOPIC
 from hedgerow.federation.federation import Federation
+from hedgerow.federation.foreign_neighbour import PRESENCE_TOPIC
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.overlay.wire import Peer
@@ -276,7 +276,7 @@ class Node(Host):
         if self.home is not None:
             self._stand_beside(self.home)
         self.bridges.leave_unclaimed()
-        # As the shell does: a deadline is asked for when something was stirred.
+        # As the shell does: a deadline is asked for when something had work.
         self._federation_at = self._bridges_at = now if self.home is not None else float("inf")
         self.federation.handle_timer(now)
 
@@ -284,7 +284,7 @@ class Node(Host):
         client_id = f"{NEIGHBOUR_PREFIX}{self.node_id}-home"
         section = Section(
             name=HOME,
-            addresses=(Address(home, 1883),),
+            addresses=(FarAddress(home, 1883),),
             topics=(),
             follows=True,
             remote_clientid=client_id,
@@ -313,7 +313,7 @@ class Node(Host):
         federation, is_busy = self.federation, False
         if self._federation_at <= self.now:
             federation.handle_timer(self.now)
-        if federation.is_stirred:
+        if federation.has_work:
             is_busy = True
             federation.serve(self.now)
             for peer in federation.take_dials():
@@ -322,14 +322,14 @@ class Node(Host):
             self._federation_at = federation.deadline
         if self.home is not None:
             is_busy = self._settle_bridges() or is_busy
-        return super()._settle_once() or is_busy or federation.is_stirred
+        return super()._settle_once() or is_busy or federation.has_work
 
     def _settle_bridges(self) -> bool:
-        bridges, is_busy = self.bridges, self.bridges.is_stirred
+        bridges, is_busy = self.bridges, self.bridges.has_work
         if self._bridges_at <= self.now:
             bridges.handle_timer(self.now)
             is_busy = True
-        bridges.is_stirred = False
+        bridges.has_work = False
         for bridge, address in bridges.take_dials(self.now):
             is_busy = True
             self.fabric.dial_home(self, bridge, address)
@@ -347,7 +347,7 @@ class Node(Host):
         """A static neighbour, from now on."""
         self.neighbours.append(name)
         self.federation.overlay.add_static(Peer("", (f"mqtt://{name}",)), self.now)
-        self.federation.is_stirred = True
+        self.federation.has_work = True
         self.settle()
 
     # What tests ask

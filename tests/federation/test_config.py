@@ -11,9 +11,9 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.federation.config import FederationConfig, warn_of_readable_secrets
-from hedgerow.federation.overlay.limits import MAX_STATIC, Settings
+from hedgerow.federation.overlay.limits import MAX_STATIC, OverlaySettings
 from hedgerow.node.broker_urls import BrokerUrl, read_urls_file
-from hedgerow.node.config import NODE, SIDECAR, Config, Kind, add_arguments, from_arguments, load_config
+from hedgerow.node.config import NODE, SIDECAR, Config, NodeKind, add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
 
 
@@ -28,18 +28,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def load(text: str, kind: Kind = NODE) -> Config:
+def load(text: str, kind: NodeKind = NODE) -> Config:
     Path("node.toml").write_text(text)
     return load_config(Path("node.toml"), {}, kind)
 
 
-def error_of(text: str, kind: Kind = NODE) -> str:
+def error_of(text: str, kind: NodeKind = NODE) -> str:
     with pytest.raises(ConfigError) as raised:
         load(text, kind)
     return str(raised.value)
 
 
-def by_flags(*words: str, kind: Kind = NODE) -> Config:
+def by_flags(*words: str, kind: NodeKind = NODE) -> Config:
     parser = argparse.ArgumentParser()
     add_arguments(parser, kind)
     return from_arguments(parser.parse_args(words), kind)
@@ -126,8 +126,10 @@ def test_a_node_is_federated_when_there_is_someone_to_link_to() -> None:
 
 
 def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
-    assert FederationConfig().overlay_settings == Settings()
-    assert FederationConfig(active_at_most=3).overlay_settings == Settings(active_target=3, active_at_most=3)
+    assert FederationConfig().overlay_settings == OverlaySettings()
+    assert FederationConfig(active_at_most=3).overlay_settings == OverlaySettings(
+        active_target=3, active_at_most=3
+    )
 
 
 @pytest.mark.parametrize(

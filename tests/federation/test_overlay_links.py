@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hedgerow.federation.overlay.events import NeighbourLost
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from tests.federation.fabric_of_nodes import Fabric
 
 NAMES = "abcdefghij"
-SMALL = {"settings": Settings(active_target=2, active_at_most=3)}
+SMALL = {"settings": OverlaySettings(active_target=2, active_at_most=3)}
 
 
 def joined() -> Fabric:

@@ -20,7 +20,7 @@ from typing import Any
 
 import hedgerow
 from hedgerow.client.multicast_bus import MulticastBus
-from hedgerow.multicast.frame import Kind, parse_header
+from hedgerow.multicast.frame import FrameKind, parse_header
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.io import mdns
 
@@ -40,9 +40,9 @@ class Losses:
 
     def _look(self, data: bytes, *arguments: Any) -> None:
         header = parse_header(data)
-        if header.crc == self._crc and header.kind in (Kind.DATA, Kind.HEARTBEAT):
+        if header.crc == self._crc and header.kind in (FrameKind.DATA, FrameKind.HEARTBEAT):
             last = header.stream_sequence
-            is_data = header.kind == Kind.DATA
+            is_data = header.kind == FrameKind.DATA
             self.sequences += range(self._highest + 1, last if is_data else last + 1)
             self._highest = max(self._highest, last)
         self._receive(data, *arguments)

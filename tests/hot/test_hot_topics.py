@@ -13,9 +13,9 @@ from hedgerow.hot import registries, window
 from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.monitor import Monitor
 from hedgerow.hot.naive import Naive
-from hedgerow.hot.registries import Changes
+from hedgerow.hot.registries import RegistryChanges
 
-NOTHING = Changes([], [])
+NOTHING = RegistryChanges([], [])
 
 
 def _burst(hot: Monitor, counts: dict[str, int], now: float) -> None:
@@ -29,7 +29,7 @@ def test_the_busier_half_is_kept_and_the_rest_delegated() -> None:
     assert hot.take_changes() == NOTHING
     assert hot.deadline == 10.4
     hot.handle_timer(10.4)
-    assert hot.take_changes() == Changes(["soil", "heat"], [])
+    assert hot.take_changes() == RegistryChanges(["soil", "heat"], [])
     assert (set(hot.in_registry), set(hot.out_registry)) == ({"wind", "rain"}, {"soil", "heat"})
     assert list(hot.scores.items()) == [("wind", 9), ("rain", 3), ("heat", 2), ("soil", 1)]
     assert [topic for topic in ("soil", "wind", "rain", "heat") if hot.keeps(topic)] == ["wind", "rain"]
@@ -42,7 +42,7 @@ def test_a_topic_that_gets_hot_is_recovered_and_another_delegated() -> None:
     hot.take_changes()
     _burst(hot, {"soil": 20}, now=0.5)
     hot.handle_timer(0.8)
-    assert hot.take_changes() == Changes(["wind"], ["soil"])
+    assert hot.take_changes() == RegistryChanges(["wind"], ["soil"])
 
 
 def test_ranks_that_change_on_one_side_are_no_change() -> None:
@@ -62,7 +62,7 @@ def test_what_went_and_came_back_before_anyone_asked_is_no_change() -> None:
     hot.handle_timer(0.4)
     _burst(hot, {"b": 5}, now=0.5)
     hot.handle_timer(0.8)
-    assert hot.take_changes() == Changes(["a"], [])
+    assert hot.take_changes() == RegistryChanges(["a"], [])
     _burst(hot, {"a": 9}, now=0.9)
     hot.handle_timer(1.2)
     _burst(hot, {"b": 9}, now=1.3)
@@ -79,7 +79,7 @@ def test_an_idle_system_says_nothing_and_sleeps() -> None:
         calculated_at.append(hot.deadline)
         hot.handle_timer(hot.deadline)
     assert calculated_at == pytest.approx([0.4, 0.8, 1.2, 1.6, 2.0])
-    assert hot.take_changes() == Changes(["soil"], [])
+    assert hot.take_changes() == RegistryChanges(["soil"], [])
     hot.handle_timer(1_000_000.0)
     assert hot.take_changes() == NOTHING
     assert not hot.scores
@@ -204,7 +204,7 @@ def test_a_name_that_is_too_long_is_kept_and_not_counted() -> None:
     hot.note(fits, 0.0)
     hot.note_many(too_long, 3, 0.0)
     hot.handle_timer(0.4)
-    assert hot.take_changes() == Changes([fits], [])
+    assert hot.take_changes() == RegistryChanges([fits], [])
     assert hot.uncounted == 3
     assert hot.keeps(too_long)
 
@@ -215,11 +215,11 @@ def test_a_full_out_registry_recovers_those_that_are_silent(monkeypatch: pytest.
     hot = HotTopics(x_s=1.0, y_s=1.5, share=0.0)
     _burst(hot, dict.fromkeys("abcd", 1), now=0.5)
     hot.handle_timer(1.5)
-    assert hot.take_changes() == Changes(["a", "b", "c", "d"], [])
+    assert hot.take_changes() == RegistryChanges(["a", "b", "c", "d"], [])
     _burst(hot, dict.fromkeys("awxyz", 1), now=3.0)
     hot.handle_timer(3.5)
     changes = hot.take_changes()
-    assert changes == Changes(["w", "x"], ["b", "c"])
+    assert changes == RegistryChanges(["w", "x"], ["b", "c"])
     assert sorted(hot.out_registry) == ["a", "d", "w", "x"]
     assert [hot.keeps(topic) for topic in "yz"] == [True, True]
 
@@ -266,7 +266,7 @@ def test_naive_delegates_half_of_the_topics_whatever_their_traffic() -> None:
     naive = Naive()
     _burst(naive, {"a": 1, "b": 100, "c": 1}, now=5.0)
     assert naive.deadline == 5.0
-    assert naive.take_changes() == Changes(["b"], [])
+    assert naive.take_changes() == RegistryChanges(["b"], [])
     assert naive.deadline == float("inf")
     _burst(naive, {"b": 100, "a": 1}, now=6.0)
     assert naive.take_changes() == NOTHING
@@ -285,4 +285,4 @@ def test_either_can_stand_for_the_other() -> None:
     monitors: list[Monitor] = [HotTopics(), Naive()]
     for monitor in monitors:
         assert _sides(monitor, "ab") == "+-"
-        assert monitor.take_changes() == Changes(["b"], [])
+        assert monitor.take_changes() == RegistryChanges(["b"], [])

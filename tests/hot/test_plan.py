@@ -7,14 +7,14 @@ import pytest
 from hedgerow.hot import hot_topics
 from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.naive import Naive
-from hedgerow.hot.plan import Plan
-from hedgerow.hot.registries import Changes
+from hedgerow.hot.plan import HotPlan
+from hedgerow.hot.registries import RegistryChanges
 
-NOTHING = Changes([], [])
+NOTHING = RegistryChanges([], [])
 
 
-def _plan(keep: str, version: int = 1, expires_at: float = 100.0) -> Plan:
-    return Plan(frozenset(keep), version, expires_at)
+def _plan(keep: str, version: int = 1, expires_at: float = 100.0) -> HotPlan:
+    return HotPlan(frozenset(keep), version, expires_at)
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def hot() -> HotTopics:
     for topic, count in {"a": 9, "b": 8, "c": 2, "d": 1}.items():
         hot.note_many(topic, count, 0.0)
     hot.handle_timer(0.4)
-    assert hot.take_changes() == Changes(["c", "d"], [])
+    assert hot.take_changes() == RegistryChanges(["c", "d"], [])
     return hot
 
 
 def test_a_plan_decides_at_once(hot: HotTopics) -> None:
     assert hot.follow(_plan("bd"), 0.5)
-    assert hot.take_changes() == Changes(["a"], ["d"])
+    assert hot.take_changes() == RegistryChanges(["a"], ["d"])
     assert hot.plan == _plan("bd")
 
 
@@ -40,25 +40,25 @@ def test_while_it_is_valid_ranks_decide_nothing(hot: HotTopics) -> None:
     hot.note_many("a", 50, 0.6)
     hot.note_many("new", 50, 0.6)
     hot.handle_timer(0.8)
-    assert hot.take_changes() == Changes(["new"], [])
+    assert hot.take_changes() == RegistryChanges(["new"], [])
 
 
 def test_it_recovers_topics_that_are_silent(hot: HotTopics) -> None:
     hot.handle_timer(50.0)
     assert not hot.scores
     hot.follow(_plan("c"), 50.0)
-    assert hot.take_changes() == Changes([], ["c"])
+    assert hot.take_changes() == RegistryChanges([], ["c"])
 
 
 def test_the_own_window_decides_again_when_it_expires(hot: HotTopics) -> None:
     hot.follow(_plan("cd", expires_at=1.0), 0.5)
-    assert hot.take_changes() == Changes(["a", "b"], ["c", "d"])
+    assert hot.take_changes() == RegistryChanges(["a", "b"], ["c", "d"])
     hot.note_many("a", 2, 0.9)
     hot.handle_timer(0.8)
     assert hot.take_changes() == NOTHING
     hot.handle_timer(1.2)
     assert hot.plan is None
-    assert hot.take_changes() == Changes(["c", "d"], ["a", "b"])
+    assert hot.take_changes() == RegistryChanges(["c", "d"], ["a", "b"])
 
 
 def test_a_calculation_made_late_is_made_by_the_plan_of_its_moment(hot: HotTopics) -> None:
@@ -84,7 +84,7 @@ def test_withdrawn(hot: HotTopics) -> None:
     hot.take_changes()
     assert hot.follow(None, 0.6)
     hot.handle_timer(0.8)
-    assert hot.take_changes() == Changes(["c", "d"], ["a", "b"])
+    assert hot.take_changes() == RegistryChanges(["c", "d"], ["a", "b"])
     assert hot.follow(_plan("cd", version=1), 0.9)
 
 
@@ -118,7 +118,7 @@ def test_before_any_event() -> None:
     hot.note("a", 6.0)
     hot.note("b", 6.0)
     hot.handle_timer(6.4)
-    assert hot.take_changes() == Changes(["b"], [])
+    assert hot.take_changes() == RegistryChanges(["b"], [])
 
 
 def test_the_yardstick_follows_none() -> None:
@@ -126,4 +126,4 @@ def test_the_yardstick_follows_none() -> None:
     assert not naive.follow(_plan("b"), 0.0)
     naive.note("a", 0.0)
     naive.note("b", 0.0)
-    assert naive.take_changes() == Changes(["b"], [])
+    assert naive.take_changes() == RegistryChanges(["b"], [])

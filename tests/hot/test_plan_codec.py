@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
 from hedgerow.hot.plan_codec import MAX_PLAN_BYTES, decode_plan, encode_plan
 
 NOW = 1_000_000.0
@@ -21,7 +21,7 @@ def _document(**changes: Any) -> bytes:
 
 
 def test_what_is_written_is_read() -> None:
-    plan = Plan(frozenset({"farm/soil", "farm/é"}), 7, NOW + 60)
+    plan = HotPlan(frozenset({"farm/soil", "farm/é"}), 7, NOW + 60)
     payload = encode_plan(plan, NOW)
     assert json.loads(payload) == {
         "version": 1,
@@ -33,13 +33,13 @@ def test_what_is_written_is_read() -> None:
 
 
 def test_unknown_keys_are_passed_over() -> None:
-    assert decode_plan(_document(by="the pipeline"), NOW) == Plan(
+    assert decode_plan(_document(by="the pipeline"), NOW) == HotPlan(
         frozenset({"farm/soil", "farm/wind"}), 7, NOW + 60
     )
 
 
 def test_a_plan_may_keep_nothing() -> None:
-    assert decode_plan(_document(keep=[]), NOW) == Plan(frozenset(), 7, NOW + 60)
+    assert decode_plan(_document(keep=[]), NOW) == HotPlan(frozenset(), 7, NOW + 60)
 
 
 @pytest.mark.parametrize(
@@ -106,20 +106,20 @@ def test_no_bytes_raise(payload: bytes) -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(frozenset({"farm/#"}), 1, NOW + 1),
-        Plan(frozenset({"\ud800"}), 1, NOW + 1),
-        Plan(frozenset(), -1, NOW + 1),
-        Plan(frozenset(), 1, NOW),
-        Plan(frozenset(), 1, float("inf")),
+        HotPlan(frozenset({"farm/#"}), 1, NOW + 1),
+        HotPlan(frozenset({"\ud800"}), 1, NOW + 1),
+        HotPlan(frozenset(), -1, NOW + 1),
+        HotPlan(frozenset(), 1, NOW),
+        HotPlan(frozenset(), 1, float("inf")),
     ],
 )
-def test_what_nobody_would_follow_is_not_written(plan: Plan) -> None:
+def test_what_nobody_would_follow_is_not_written(plan: HotPlan) -> None:
     with pytest.raises(ValueError, match="not a plan"):
         encode_plan(plan, NOW)
 
 
 def test_the_largest_number_of_topics_fits() -> None:
     keep = frozenset(f"{number:0128}" for number in range(MAX_PLAN_TOPICS))
-    payload = encode_plan(Plan(keep, 1, NOW + 1), NOW)
+    payload = encode_plan(HotPlan(keep, 1, NOW + 1), NOW)
     assert len(payload) <= MAX_PLAN_BYTES
-    assert decode_plan(payload, NOW) == Plan(keep, 1, NOW + 1)
+    assert decode_plan(payload, NOW) == HotPlan(keep, 1, NOW + 1)

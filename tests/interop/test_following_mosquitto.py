@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from hedgerow.bridges.bridge import State
+from hedgerow.bridges.bridge import BridgePhase
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.part import BridgesPart
-from hedgerow.bridges.section import Address, Backoff, Section, read_section
+from hedgerow.bridges.section import Backoff, FarAddress, Section, read_section
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node.node import Node
@@ -45,7 +45,7 @@ class Here:
     async def ask_for(self, *topic_filters: str) -> None:
         """Until they are granted."""
         self.begin_to_ask_for(*topic_filters)
-        await until(lambda: self.bridge.state is State.UP, "the bridge")
+        await until(lambda: self.bridge.state is BridgePhase.UP, "the bridge")
         await self.is_granted(*topic_filters)
 
     def begin_to_ask_for(self, *topic_filters: str) -> None:
@@ -84,7 +84,7 @@ async def at_home(
     async with running(id=name, **settings) as server:
         section = Section(
             name="home",
-            addresses=(Address("127.0.0.1", port),),
+            addresses=(FarAddress("127.0.0.1", port),),
             topics=(),
             follows=True,
             bridge_protocol_version=version,
@@ -100,7 +100,7 @@ async def at_home(
 
 
 async def is_up(here: Here) -> None:
-    await until(lambda: here.bridge.state is State.UP, "the bridge")
+    await until(lambda: here.bridge.state is BridgePhase.UP, "the bridge")
 
 
 @asynccontextmanager
@@ -280,7 +280,7 @@ async def test_after_a_restart_of_mosquitto_all_is_asked_for_again(tmp_path: Pat
                     for name in names[::50]:
                         there.publish(name, b"1", 1)
                     await until(lambda n=before: len(here.heard) >= n + 6, "all")  # type: ignore[misc]
-            await until(lambda: here.bridge.state is not State.UP, "the end of Mosquitto")
+            await until(lambda: here.bridge.state is not BridgePhase.UP, "the end of Mosquitto")
         assert len(here.heard) == 12
 
 
@@ -296,7 +296,7 @@ async def test_two_nodes_at_one_mosquitto(mosquitto: StartMosquitto, are_linked:
             two.server.flush()
         await one.ask_for("#", "a/#")
         await two.ask_for("#", "+/b")
-        await until(lambda: all(each.state is State.UP for each in bridges), "the link")
+        await until(lambda: all(each.state is BridgePhase.UP for each in bridges), "the link")
         carriers = [here.bridge.find_foreign(True).stamps.attendance for here in (one, two)]
         await until(lambda: all(len(each.carriers) == 1 and each.may_lead for each in carriers), "ranks")
         for number in range(60):

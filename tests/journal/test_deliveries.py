@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hedgerow.journal import COLUMNS, Reader, Writer
-from hedgerow.journal.io.deliveries import Delivery, last_deliveries
+from hedgerow.journal import COLUMNS, JournalReader, Writer
+from hedgerow.journal.io.deliveries import RecordedDelivery, last_deliveries
 from hedgerow.message import Message, MessageId
 
 
@@ -28,9 +28,9 @@ def test_the_last_are_found_in_order_with_topic_and_payload(tmp_path: Path) -> N
     end = 105
     found = last_deliveries(tmp_path, 0, end, 3)
     assert found == [
-        Delivery(97, "node-a", 97, "a", b"97"),
-        Delivery(98, "node-a", 98, "a", b"98"),
-        Delivery(104, "node-a", 7, "b", b"last"),
+        RecordedDelivery(97, "node-a", 97, "a", b"97"),
+        RecordedDelivery(98, "node-a", 98, "a", b"98"),
+        RecordedDelivery(104, "node-a", 7, "b", b"last"),
     ]
     everything = last_deliveries(tmp_path, 0, end, 65_535)
     assert [each.packet_id for each in everything] == [*(n for n in range(100) if n % 3), 7]
@@ -42,7 +42,7 @@ def test_the_last_are_found_in_order_with_topic_and_payload(tmp_path: Path) -> N
 
 def test_they_are_no_columns(tmp_path: Path) -> None:
     write(tmp_path, range(3))
-    (batch,) = Reader(tmp_path).batches()
+    (batch,) = JournalReader(tmp_path).batches()
     assert batch.schema.names == list(COLUMNS)
     assert batch.column("payload").to_pylist() == [b"0", b"1", b"2", b"x", b"yy", b"p", b"q", b"last"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.journal import BufferFullError, Reader, Writer, check
+from hedgerow.journal import BufferFullError, JournalReader, Writer, check
 from hedgerow.journal.io.frame import MAX_ROWS
 from hedgerow.message import MessageId
 from tests.journal.plain import numbered, read_plain
@@ -57,7 +57,7 @@ def test_they_are_read_as_messages_in_a_row(
     assert plain == expected
     assert check(directory).is_whole
     pytest.importorskip("pyarrow", reason="the extra spark is not installed")
-    batches = list(Reader(directory).batches(0))
+    batches = list(JournalReader(directory).batches(0))
     for batch in batches:
         batch.validate(full=True)
     rows = [row for batch in batches for row in batch.to_pylist()]

@@ -19,9 +19,8 @@ import hedgerow
 import hedgerow.journal
 from hedgerow.errors import ConfigError, StoreError
 from hedgerow.journal import Writer, check
-from hedgerow.journal import part as net_journal
 from hedgerow.journal.config import JournalConfig
-from hedgerow.journal.io import files
+from hedgerow.journal.io import files, node_journal
 from hedgerow.journal.io.appender import Appender
 from hedgerow.journal.io.frame import Group
 from hedgerow.journal.io.node_journal import NodeJournal
@@ -159,7 +158,7 @@ async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
     assert figures["messages/recorded"] == figures["messages/durable"] == 62
     assert figures["bytes/recorded"] == 60 * 3 + 4
     assert families["hedgerow_journal_messages"].samples[0].value == 62
-    batches = list(hedgerow.journal.Reader(tmp_path).batches(0))
+    batches = list(hedgerow.journal.JournalReader(tmp_path).batches(0))
     found = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["topic"], row["payload"]) for row in found] == [
         *((f"a/{n // 20}", b"%03d" % n) for n in range(60)),
@@ -322,7 +321,7 @@ async def test_a_publisher_that_finds_no_room_is_disconnected(
 
 
 async def test_what_is_old_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net_journal, "RETAIN_EVERY_S", 0.02)
+    monkeypatch.setattr(node_journal, "RETAIN_EVERY_S", 0.02)
     config = JournalConfig(("#",), tmp_path, max_bytes=1 << 20)
     async with running(journal=config) as server, connected(port_of(server), "client") as client:
         for packet_id in range(1, 31):
@@ -342,7 +341,7 @@ async def test_a_journal_in_use_is_waited_for_a_moment(
     config = JournalConfig(("#",), tmp_path)
     other = Writer(tmp_path, "other")
     with monkeypatch.context() as patched:
-        patched.setattr(net_journal, "IN_USE_S", 0.1)
+        patched.setattr(node_journal, "IN_USE_S", 0.1)
         with pytest.raises(StoreError, match="stop it, or give this one a directory of its own"):
             async with running(journal=config):
                 pass

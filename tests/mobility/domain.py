@@ -73,7 +73,7 @@ class MovingHost(Host):
         node, is_busy = self.node, False
         if self._node_at <= self.now:
             node.handle_timer(self.now)
-        if node.is_stirred:
+        if node.has_work:
             is_busy = True
             node.serve(self.now)
             if isinstance(node, MobileNode):
@@ -81,7 +81,7 @@ class MovingHost(Host):
                     self.fabric.dial_fixed(self, url)  # type: ignore[attr-defined]
             self.events += node.take_events()
         self._node_at = node.deadline
-        return super()._settle_once() or is_busy or node.is_stirred
+        return super()._settle_once() or is_busy or node.has_work
 
     @property
     def deadline(self) -> float:

@@ -13,7 +13,7 @@ from hedgerow.mobility.config import MAX_FIXED, MobilityConfig, warn_of_readable
 from hedgerow.mobility.io.config_keys import MAX_DOMAIN_BYTES
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.node.broker_urls import BrokerUrl
-from hedgerow.node.config import NODE, SIDECAR, Config, Kind, add_arguments, from_arguments, load_config
+from hedgerow.node.config import NODE, SIDECAR, Config, NodeKind, add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
 
 
@@ -27,12 +27,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def load(text: str, kind: Kind = NODE) -> Config:
+def load(text: str, kind: NodeKind = NODE) -> Config:
     Path("node.toml").write_text(text)
     return load_config(Path("node.toml"), {}, kind)
 
 
-def error_of(text: str, kind: Kind = NODE) -> str:
+def error_of(text: str, kind: NodeKind = NODE) -> str:
     with pytest.raises(ConfigError) as raised:
         load(text, kind)
     return str(raised.value)

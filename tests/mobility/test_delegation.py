@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from hedgerow.hot.plan import Plan
+from hedgerow.hot.plan import HotPlan
 from hedgerow.hot.plan_codec import encode_plan
-from hedgerow.mobility.delegation.events import Delegated, Recovered, Refused, TakenOver
+from hedgerow.mobility.delegation.events import Delegated, DelegationRefused, Recovered, TakenOver
 from hedgerow.mobility.events import FixedLinked, FixedNotLinked
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5
 from tests.mobility.domain import Domain, Roamer
@@ -199,7 +199,7 @@ def test_a_plan_decides_and_ends(domain: Domain) -> None:
     hot_and_cold(domain)
     domain.advance(3)
     assert domain["m"].delegated == {"cold"}
-    plan = Plan(frozenset({"cold"}), 7, domain.now + 5)
+    plan = HotPlan(frozenset({"cold"}), 7, domain.now + 5)
     domain["f"].publish("$hedgerow/plan/m", encode_plan(plan, domain.now), retain=True)
     domain.wait_for(lambda: domain["m"].delegated == {"hot"}, 2)
     domain.advance(3)
@@ -211,7 +211,7 @@ def test_who_may_not_delegate_is_refused_and_named(domain: Domain) -> None:
     domain.add_fixed("strict", allow=frozenset({"somebody"}))
     domain.add_mobile("n", "strict", settings=STAYING)
     domain.advance(2)
-    refused = domain["strict"].told(Refused)
+    refused = domain["strict"].told(DelegationRefused)
     assert refused
     assert refused[0].sender == "n"
     assert domain["n"].told(FixedNotLinked)

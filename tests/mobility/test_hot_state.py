@@ -9,7 +9,7 @@ import pytest
 
 from hedgerow.federation.state import TELL_S
 from hedgerow.hot.hot_topics import HotTopics
-from hedgerow.hot.plan import Plan
+from hedgerow.hot.plan import HotPlan
 from hedgerow.mobility.hot_state import HOT_TOPIC, MAX_MOVES, MAX_TOPICS, HotState
 from hedgerow.mqtt.packets import Publish, Subscribe, Subscription
 from tests.broker.harness import START, Client, World
@@ -107,13 +107,13 @@ def test_of_many_topics_the_first_are_told_and_less_often(watched: Watched) -> N
 
 def test_a_plan_is_told_with_the_time_it_has_left(watched: Watched) -> None:
     watched.tell(START)
-    watched.monitor.follow(Plan(frozenset({"wind", "soil"}), 7, START + 30), START)
+    watched.monitor.follow(HotPlan(frozenset({"wind", "soil"}), 7, START + 30), START)
     assert watched.tell(START + 1)["plan"] == {"version": 7, "expires_in_s": 29, "topics": 2}
     assert watched.state.deadline == START + 11
     assert watched.tell(START + 2) == {}
     assert watched.state.deadline == START + 11
     assert watched.tell(START + 11) == {"plan": {"version": 7, "expires_in_s": 19, "topics": 2}}
-    watched.monitor.follow(Plan(frozenset(), 8, START + 30), START + 12)
+    watched.monitor.follow(HotPlan(frozenset(), 8, START + 30), START + 12)
     assert watched.tell(START + 12) == {"plan": {"version": 8, "expires_in_s": 18, "topics": 0}}
     watched.monitor.handle_timer(START + 30)
     assert watched.tell(START + 30) == {"plan": None}

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.mobility import part as shell
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mobility.links import UNLISTED
 from hedgerow.mobility.part import MobilityPart
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
-from hedgerow.node.dialling import dial
 from hedgerow.node.handlers import Request
-from hedgerow.node.lookups import Lookups
 from hedgerow.node.metrics import metrics
 from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
@@ -118,26 +114,25 @@ async def test_the_file_of_fixed_brokers_is_read_again(
 
 
 async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It might be answered at any time, even when it is listed again: then there were two links to it."""
     hanging, ended = asyncio.Event(), asyncio.Event()
 
-    async def dial_or_hang(lookups: Lookups, host: str, open_to: Callable[[str], Awaitable[None]]) -> None:
-        if host != "far.example":
-            await dial(lookups, host, open_to)
-            return
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hanging.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+        await reader.read()
+        ended.set()
+        writer.close()
 
-    monkeypatch.setattr(shell, "dial", dial_or_hang)
+    # It waits for the answer to its TLS handshake.
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1")
+    far = f"mqtts://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
     listed = tmp_path / "fixed"
-    listed.write_text("mqtt://far.example\n")
+    listed.write_text(f"{far}\n")
     mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
     async with (
+        silent,
         running(id="tower", mobility=FIXED) as tower,
         running(id="tractor", mobility=mobility) as tractor,
     ):
@@ -145,8 +140,8 @@ async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
         listed.write_text(f"{url_of(tower)}\n")
         tractor.reload()
         await linked(tractor, "tower")
-        assert ended.is_set()
-        assert f"no link to the fixed broker at mqtt://far.example:1883: {UNLISTED}" in caplog.text
+        await until(ended.is_set, "the attempt to be given up")
+        assert f"no link to the fixed broker at {far}: {UNLISTED}" in caplog.text
 
 
 async def test_user_and_password_are_those_of_the_url(

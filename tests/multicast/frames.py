@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Challenge, Gone, Header, Hello, Interest, Kind, Repair
+from hedgerow.multicast.frame import Challenge, FrameKind, Gone, GroupInterest, Header, Hello, RepairRequest
 from hedgerow.multicast.groups import topic_crc
 from tests.mqtt.strategies import property_sets
 
@@ -24,32 +24,32 @@ class Frame(NamedTuple):
     body: Any
 
 
-_PARSERS: dict[Kind, Callable[[bytes], Any]] = {
-    Kind.HEARTBEAT: frame.parse_heartbeat,
-    Kind.REPAIR: frame.parse_repair,
-    Kind.GONE: frame.parse_gone,
-    Kind.TOPICS: lambda body: frame.parse_names(body, are_filters=False),
-    Kind.INTEREST: frame.parse_interest,
-    Kind.PRESENCE: bytes,
-    Kind.HELLO: frame.parse_hello,
-    Kind.WELCOME: frame.parse_welcome,
-    Kind.CHALLENGE: frame.parse_challenge,
-    Kind.PROOF: frame.parse_challenge,
-    Kind.LEAVE: bytes,
+_PARSERS: dict[FrameKind, Callable[[bytes], Any]] = {
+    FrameKind.HEARTBEAT: frame.parse_heartbeat,
+    FrameKind.REPAIR: frame.parse_repair,
+    FrameKind.GONE: frame.parse_gone,
+    FrameKind.TOPICS: lambda body: frame.parse_names(body, are_filters=False),
+    FrameKind.INTEREST: frame.parse_interest,
+    FrameKind.PRESENCE: bytes,
+    FrameKind.HELLO: frame.parse_hello,
+    FrameKind.WELCOME: frame.parse_welcome,
+    FrameKind.CHALLENGE: frame.parse_challenge,
+    FrameKind.PROOF: frame.parse_challenge,
+    FrameKind.LEAVE: bytes,
 }
 
-PACKERS: dict[Kind, Callable[[Any], bytes]] = {
-    Kind.HEARTBEAT: frame.pack_heartbeat,
-    Kind.REPAIR: frame.pack_repair,
-    Kind.GONE: frame.pack_gone,
-    Kind.TOPICS: frame.pack_names,
-    Kind.INTEREST: frame.pack_interest,
-    Kind.PRESENCE: bytes,
-    Kind.HELLO: frame.pack_hello,
-    Kind.WELCOME: bytes,
-    Kind.CHALLENGE: frame.pack_challenge,
-    Kind.PROOF: frame.pack_challenge,
-    Kind.LEAVE: bytes,
+PACKERS: dict[FrameKind, Callable[[Any], bytes]] = {
+    FrameKind.HEARTBEAT: frame.pack_heartbeat,
+    FrameKind.REPAIR: frame.pack_repair,
+    FrameKind.GONE: frame.pack_gone,
+    FrameKind.TOPICS: frame.pack_names,
+    FrameKind.INTEREST: frame.pack_interest,
+    FrameKind.PRESENCE: bytes,
+    FrameKind.HELLO: frame.pack_hello,
+    FrameKind.WELCOME: bytes,
+    FrameKind.CHALLENGE: frame.pack_challenge,
+    FrameKind.PROOF: frame.pack_challenge,
+    FrameKind.LEAVE: bytes,
 }
 
 
@@ -64,8 +64,8 @@ def read(data: bytes, topic: str = "t") -> Frame:
 
 
 def _read_body(header: Header, topic: str, body: bytes) -> Any:
-    if header.kind != Kind.DATA:
-        return _PARSERS[Kind(header.kind)](body)
+    if header.kind != FrameKind.DATA:
+        return _PARSERS[FrameKind(header.kind)](body)
     if header.flags & frame.AGE:
         _, body = frame.parse_age(body)
     if header.flags & frame.FRAGMENT:
@@ -97,7 +97,7 @@ def write(
 def write_message(message: Message, published_at: float | None = None, **header: Any) -> bytes:
     flags, content = frame.pack_content(message, ORIGIN, published_at)
     header["flags"] = header.get("flags", 0) | flags
-    return write(Kind.DATA, content, topic=message.topic, **header)
+    return write(FrameKind.DATA, content, topic=message.topic, **header)
 
 
 _texts = st.text(st.characters(codec="utf-8", exclude_characters="\0+#"), min_size=1, max_size=20)
@@ -124,10 +124,10 @@ messages = st.builds(
 )
 times = st.none() | st.integers(0, frame.MAX_MICROSECONDS).map(lambda microseconds: microseconds / 1e6)
 
-bodies: dict[Kind, st.SearchStrategy[Any]] = {
-    Kind.HEARTBEAT: u64,
-    Kind.REPAIR: st.builds(
-        Repair,
+bodies: dict[FrameKind, st.SearchStrategy[Any]] = {
+    FrameKind.HEARTBEAT: u64,
+    FrameKind.REPAIR: st.builds(
+        RepairRequest,
         eights,
         st.integers(0, frame.ANY_AGE),
         st.lists(
@@ -136,13 +136,13 @@ bodies: dict[Kind, st.SearchStrategy[Any]] = {
             max_size=frame.MAX_RANGES,
         ),
     ),
-    Kind.GONE: st.builds(Gone, eights, u64),
-    Kind.TOPICS: st.lists(names, max_size=5),
-    Kind.INTEREST: st.builds(Interest, st.booleans(), st.lists(filters, max_size=5)),
-    Kind.PRESENCE: st.just(b""),
-    Kind.HELLO: st.builds(Hello, eights, st.booleans(), st.lists(filters, max_size=5)),
-    Kind.WELCOME: eights,
-    Kind.CHALLENGE: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
-    Kind.PROOF: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
-    Kind.LEAVE: st.just(b""),
+    FrameKind.GONE: st.builds(Gone, eights, u64),
+    FrameKind.TOPICS: st.lists(names, max_size=5),
+    FrameKind.INTEREST: st.builds(GroupInterest, st.booleans(), st.lists(filters, max_size=5)),
+    FrameKind.PRESENCE: st.just(b""),
+    FrameKind.HELLO: st.builds(Hello, eights, st.booleans(), st.lists(filters, max_size=5)),
+    FrameKind.WELCOME: eights,
+    FrameKind.CHALLENGE: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
+    FrameKind.PROOF: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
+    FrameKind.LEAVE: st.just(b""),
 }

@@ -9,16 +9,16 @@ import random
 
 from hedgerow.message import Message
 from hedgerow.multicast import frame, limits
-from hedgerow.multicast.frame import HEADER_BYTES, Challenge, Kind
+from hedgerow.multicast.frame import HEADER_BYTES, Challenge, FrameKind
 from hedgerow.multicast.keys import Keyring, Sealer
-from hedgerow.multicast.limits import Limits
+from hedgerow.multicast.limits import MulticastLimits
 from hedgerow.multicast.member import Member
 from hedgerow.topics import validate_name
 from tests.multicast.lan import START_AT
 
 STRANGERS = tuple(bytes((number,)) * 8 for number in range(1, 5))
 TOPICS = ("t", "home/vacuum", "home/mop")
-LIMITS = Limits(
+LIMITS = MulticastLimits(
     payload_bytes=3_000,
     datagram_bytes=300,
     history_bytes=20_000,
@@ -89,14 +89,14 @@ class Siege:
         for _, data in member.take_to_groups() + [("", data) for _, data in member.take_to_peers()]:
             header = frame.parse_header(data)
             assert header.sender == member.sender
-            if header.kind == Kind.CHALLENGE and self._keys is not None:
+            if header.kind == FrameKind.CHALLENGE and self._keys is not None:
                 _, body = self._keys.open(member.sender, data)
                 challenges.append(frame.parse_challenge(body))
         for challenge in challenges:
             if challenge.member in STRANGERS:
                 proof = frame.pack_challenge(Challenge(member.sender, challenge.nonce))
                 self.say(
-                    challenge.member, frame.pack_header(Kind.PROOF, 0, 0, challenge.member) + proof, None
+                    challenge.member, frame.pack_header(FrameKind.PROOF, 0, 0, challenge.member) + proof, None
                 )
 
     def finish(self) -> None:

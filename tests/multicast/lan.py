@@ -11,7 +11,7 @@ from hedgerow.message import Message
 from hedgerow.multicast.frame import parse_header
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.keys import Keyring
-from hedgerow.multicast.limits import Limits
+from hedgerow.multicast.limits import MulticastLimits
 from hedgerow.multicast.member import Member
 
 START_AT = 1_700_000_000.0
@@ -74,7 +74,7 @@ class Lan:
         self._queue: list[tuple[float, int, Host, bytes, str | None, int, bool]] = []
         self._count = 0
 
-    def host(self, keys: Keyring | None = None, limits: Limits | None = None) -> Host:
+    def host(self, keys: Keyring | None = None, limits: MulticastLimits | None = None) -> Host:
         member = Member(self.now, self.random, keys=keys, limits=limits)
         host = Host(self, len(self.hosts), member)
         self.hosts.append(host)

@@ -11,9 +11,9 @@ from typing import Any
 
 from hedgerow.message import Message
 from hedgerow.multicast.keys import Keyring
-from hedgerow.multicast.limits import Limits
+from hedgerow.multicast.limits import MulticastLimits
 from hedgerow.multicast.member import Member
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.stats import MulticastStats
 from tests.multicast.lan import START_AT, Host, Lan
 
 KEY, OTHER_KEY = f"1 {'ab' * 32}", f"1 {'cd' * 32}"
@@ -29,7 +29,7 @@ def ring(text: str = KEY) -> Keyring:
     return Keyring.parse(text, "keys")
 
 
-def refused(stats: Stats) -> int:
+def refused(stats: MulticastStats) -> int:
     return sum(getattr(stats, name) for name in REFUSALS)
 
 
@@ -44,7 +44,7 @@ class Scene:
         self.talk()
 
     def host(self, **own_limits: Any) -> Host:
-        return self.lan.host(ring(self.key) if self.key else None, Limits(**own_limits))
+        return self.lan.host(ring(self.key) if self.key else None, MulticastLimits(**own_limits))
 
     def talk(self) -> None:
         """One message each way of sending it."""
@@ -69,7 +69,7 @@ class Target:
 
     def __init__(self, **own_limits: Any) -> None:
         self.now = START_AT
-        self.member = Member(self.now, random.Random(1), limits=Limits(**own_limits))
+        self.member = Member(self.now, random.Random(1), limits=MulticastLimits(**own_limits))
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         self.member.publish(Message(topic, payload, qos, retain), self.now)

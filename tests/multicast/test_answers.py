@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hedgerow.multicast import frame, limits
-from hedgerow.multicast.frame import Hello, Interest, Kind, Repair
+from hedgerow.multicast.frame import FrameKind, GroupInterest, Hello, RepairRequest
 from tests.multicast.frames import write
 from tests.multicast.scene import TOPIC, Target, steps_of
 
 
 def request(target: Target, *ranges: tuple[int, int], newer_than_ms: int = frame.ANY_AGE) -> bytes:
-    repair = Repair(target.member.sender, newer_than_ms, list(ranges))
-    return write(Kind.REPAIR, frame.pack_repair(repair), topic=TOPIC)
+    repair = RepairRequest(target.member.sender, newer_than_ms, list(ranges))
+    return write(FrameKind.REPAIR, frame.pack_repair(repair), topic=TOPIC)
 
 
 def test_a_request_for_everything_is_answered_in_parts() -> None:
@@ -74,7 +74,7 @@ def test_a_question_for_every_last_value_is_answered_no_faster_than_allowed() ->
         target.run(0.5)
     target.run(40.0)
     target.said()
-    data = write(Kind.INTEREST, frame.pack_interest(Interest(True, ["#"])), crc=0)
+    data = write(FrameKind.INTEREST, frame.pack_interest(GroupInterest(True, ["#"])), crc=0)
     answered = 0
     for _ in range(20):
         target.ask(data, source=99)
@@ -89,7 +89,7 @@ def test_questions_are_searched_for_no_more_often_than_allowed() -> None:
     for number in range(100):
         target.publish(f"home/{number}", b"x", retain=True)
     before = target.member._values._tree.visited
-    data = write(Kind.INTEREST, frame.pack_interest(Interest(True, ["#"])), crc=0)
+    data = write(FrameKind.INTEREST, frame.pack_interest(GroupInterest(True, ["#"])), crc=0)
     for _ in range(2_000):
         target.ask(data, source=99)
     searched = (target.member._values._tree.visited - before) / 100
@@ -103,7 +103,10 @@ def test_a_forged_address_is_sent_little() -> None:
     target.run(10.0)
     target.said()
     asked = 0
-    for kind, body in ((Kind.PRESENCE, b""), (Kind.HELLO, frame.pack_hello(Hello(bytes(8), True, ["#"])))):
+    for kind, body in (
+        (FrameKind.PRESENCE, b""),
+        (FrameKind.HELLO, frame.pack_hello(Hello(bytes(8), True, ["#"]))),
+    ):
         data = write(kind, body, crc=0)
         asked += len(data)
         target.ask(data, source="victim", unicast=True)
@@ -119,7 +122,7 @@ def test_copies_go_only_where_a_cookie_came_back_from() -> None:
     target = Target()
     for number in range(1, 200):
         hello = Hello(number.to_bytes(8, "big"), True, ["#"])
-        data = write(Kind.HELLO, frame.pack_hello(hello), crc=0)
+        data = write(FrameKind.HELLO, frame.pack_hello(hello), crc=0)
         target.ask(data, source=f"victim {number}", unicast=True)
     target.said()
     target.publish(TOPIC, b"x")
@@ -129,12 +132,14 @@ def test_copies_go_only_where_a_cookie_came_back_from() -> None:
 def test_a_cookie_is_good_for_one_address_only() -> None:
     target = Target()
     hello = Hello(bytes(8), True, ["#"])
-    target.ask(write(Kind.HELLO, frame.pack_hello(hello), crc=0), source="honest", unicast=True)
+    target.ask(write(FrameKind.HELLO, frame.pack_hello(hello), crc=0), source="honest", unicast=True)
     ((_, welcome),) = [
-        each for each in target.member.take_to_peers() if frame.parse_header(each[1]).kind == Kind.WELCOME
+        each
+        for each in target.member.take_to_peers()
+        if frame.parse_header(each[1]).kind == FrameKind.WELCOME
     ]
     cookie = frame.parse_welcome(welcome[frame.HEADER_BYTES :])
-    data = write(Kind.HELLO, frame.pack_hello(hello._replace(cookie=cookie)), crc=0)
+    data = write(FrameKind.HELLO, frame.pack_hello(hello._replace(cookie=cookie)), crc=0)
     target.ask(data, source="victim", unicast=True)
     target.said()
     target.publish(TOPIC, b"x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import DATAGRAM_BYTES, Kind
+from hedgerow.multicast.frame import DATAGRAM_BYTES, FrameKind
 from hedgerow.multicast.limits import GONE_AFTER_S, IDLE_TOPIC_S, INTERVAL_S, MAX_PUBLISHERS
 from hedgerow.multicast.peers import MAX_FILTERS
 from tests.multicast.frames import write
@@ -49,9 +49,9 @@ def test_nobody_repeats_topics_when_nobody_asks(lan: Lan) -> None:
     subscriber.subscribe("a/1")
     publisher.publish("a/1", b"")
     lan.run(SETTLED_S)
-    before = lan.sent[Kind.TOPICS]
+    before = lan.sent[FrameKind.TOPICS]
     lan.run(10 * INTERVAL_S)
-    assert lan.sent[Kind.TOPICS] == before
+    assert lan.sent[FrameKind.TOPICS] == before
 
 
 def test_a_late_subscriber_gets_the_last_value_from_its_publisher(lan: Lan) -> None:
@@ -78,12 +78,12 @@ def test_the_last_value_outlives_its_publisher_and_is_told_once(lan: Lan) -> Non
     lan.run(SETTLED_S)
     publisher.is_plugged = False
     late = lan.host()
-    before = lan.sent[Kind.DATA]
+    before = lan.sent[FrameKind.DATA]
     late.subscribe("a")
     lan.run(SETTLED_S)
     assert [each.payload for each in late.held] == [b"kept"]
     # It asks three times; of nine holders one or two answer.
-    assert lan.sent[Kind.DATA] - before <= 3 * 3
+    assert lan.sent[FrameKind.DATA] - before <= 3 * 3
     assert all(holder.held == [] and holder.payloads == [b"kept"] for holder in holders)
 
 
@@ -179,5 +179,5 @@ def test_of_invented_publishers_few_are_remembered() -> None:
     target.member.subscribe("t", target.now)
     for number in range(1, 500):
         body = frame.pack_names(["t"])
-        target.ask(write(Kind.TOPICS, body, crc=0, sender=number.to_bytes(8, "big")), source=number)
+        target.ask(write(FrameKind.TOPICS, body, crc=0, sender=number.to_bytes(8, "big")), source=number)
     assert len(target.member._subscriber.listening["t"].publishers) == MAX_PUBLISHERS

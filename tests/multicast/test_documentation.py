@@ -9,13 +9,13 @@ import pytest
 
 from hedgerow.message import Message, MessageId
 from hedgerow.multicast import frame, groups, limits
-from hedgerow.multicast.frame import HEADER_BYTES, SEAL, TAG_BYTES, Flags, Kind
+from hedgerow.multicast.frame import HEADER_BYTES, SEAL, TAG_BYTES, Flags, FrameKind
 from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, SCOPES
 from hedgerow.multicast.keys import REPLAY_WINDOW, Keyring
-from hedgerow.multicast.limits import MIB, Limits
+from hedgerow.multicast.limits import MIB, MulticastLimits
 from tests.multicast.frames import read
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "multicast.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "multicast.md").read_text()
 TOPIC = "home/vacuum/status"
 SENDER = bytes.fromhex("5ae1c07f2b9d4486")
 
@@ -36,7 +36,7 @@ def examples() -> list[bytes]:
 def test_the_example_is_that_frame() -> None:
     clear, _ = examples()
     header = frame.pack_header(
-        Kind.DATA,
+        FrameKind.DATA,
         frame.TOPIC | frame.QOS_1,
         groups.topic_crc(TOPIC),
         SENDER,
@@ -65,7 +65,7 @@ def test_every_flag_is_in_the_table() -> None:
 
 def test_every_kind_has_its_body() -> None:
     listed = re.findall(r"\*\*(\d+) ([A-Z]+)\*\*", PAGE.partition("### Bodies")[2])
-    assert {int(number): name for number, name in listed} == {kind.value: kind.name for kind in Kind}
+    assert {int(number): name for number, name in listed} == {kind.value: kind.name for kind in FrameKind}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_addresses_are_those(said: str) -> None:
 
 
 def test_the_limits_are_those() -> None:
-    own = Limits()
+    own = MulticastLimits()
     table = dict(
         re.findall(r"^\| (.+?) \| (.+?) \|$", section("Limits, and what is not promised"), re.MULTILINE)
     )

@@ -13,7 +13,7 @@ import pytest
 
 from hedgerow.message import Message, MessageId
 from hedgerow.multicast import discovery, frame, incoming, limits, member, peers, publisher, subscriber
-from hedgerow.multicast.frame import Challenge, Gone, Hello, Interest, Kind, Repair
+from hedgerow.multicast.frame import Challenge, FrameKind, Gone, GroupInterest, Hello, RepairRequest
 from hedgerow.multicast.groups import topic_crc
 from tests.multicast import frames
 from tests.multicast.frames import write, write_message
@@ -48,14 +48,14 @@ SMALL: dict[str, int] = {
 def invented_senders() -> Iterator[tuple[bytes, dict[str, Any]]]:
     for number in count(1):
         sender = number.to_bytes(8, "big")
-        yield write(Kind.PRESENCE, sender=sender, crc=0), {"source": number}
+        yield write(FrameKind.PRESENCE, sender=sender, crc=0), {"source": number}
         yield write_message(Message(TOPIC, b""), sender=sender, flags=frame.QOS_1), {"topic": TOPIC}
 
 
 def invented_topics() -> Iterator[tuple[bytes, dict[str, Any]]]:
     for number in count(1):
         names = [f"home/{number}/{part}" for part in range(20)]
-        yield write(Kind.TOPICS, frame.pack_names(names), crc=0), {"source": 99}
+        yield write(FrameKind.TOPICS, frame.pack_names(names), crc=0), {"source": 99}
         message = Message(f"home/x{number}", b"x")
         yield write_message(message, flags=frame.TOPIC, message_sequence=number), {"source": 99}
 
@@ -66,7 +66,7 @@ def long_topics() -> Iterator[tuple[bytes, dict[str, Any]]]:
         crc = zlib.crc32(topic.encode())  # `topic_crc` remembers what it was asked for.
         message = Message(topic, b"x")
         yield write_message(message, flags=frame.TOPIC, message_sequence=number, crc=crc), {"source": 99}
-        yield write(Kind.TOPICS, frame.pack_names([topic]), crc=0), {"source": 99}
+        yield write(FrameKind.TOPICS, frame.pack_names([topic]), crc=0), {"source": 99}
 
 
 def invented_streams() -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -75,7 +75,7 @@ def invented_streams() -> Iterator[tuple[bytes, dict[str, Any]]]:
         for sequence in (2, 4, 70_000, 70_002, 2**63):
             yield (
                 write(
-                    Kind.DATA,
+                    FrameKind.DATA,
                     b"",
                     topic=TOPIC,
                     sender=(number % 200).to_bytes(8, "big"),
@@ -92,7 +92,7 @@ def unfinished_fragments() -> Iterator[tuple[bytes, dict[str, Any]]]:
         index, sender = number // 50 % 100, number % 50 + 1
         yield (
             write(
-                Kind.DATA,
+                FrameKind.DATA,
                 frame.pack_fragment(index, 65_535, b"x"),
                 topic=TOPIC,
                 sender=sender.to_bytes(8, "big"),
@@ -110,7 +110,7 @@ def large_fragments() -> Iterator[tuple[bytes, dict[str, Any]]]:
         index, sender = number % 40, number // 40 % 60 + 1
         yield (
             write(
-                Kind.DATA,
+                FrameKind.DATA,
                 frame.pack_fragment(index, 65_535, bytes(1_300)),
                 topic=TOPIC,
                 sender=sender.to_bytes(8, "big"),
@@ -139,18 +139,18 @@ def forged_hellos() -> Iterator[tuple[bytes, dict[str, Any]]]:
     for number in count(1):
         hello = Hello(number.to_bytes(8, "big"), True, ["#"])
         sender = (number % 50).to_bytes(8, "big")
-        data = write(Kind.HELLO, frame.pack_hello(hello), sender=sender, crc=0)
+        data = write(FrameKind.HELLO, frame.pack_hello(hello), sender=sender, crc=0)
         yield data, {"source": 1_000 + number, "unicast": True}
 
 
 def questions() -> Iterator[tuple[bytes, dict[str, Any]]]:
     for number in count(1):
-        body = frame.pack_interest(Interest(True, ["#", "+/+", f"home/{number}"]))
-        yield write(Kind.INTEREST, body, crc=0), {"source": 99}
+        body = frame.pack_interest(GroupInterest(True, ["#", "+/+", f"home/{number}"]))
+        yield write(FrameKind.INTEREST, body, crc=0), {"source": 99}
         body = frame.pack_challenge(Challenge(number.to_bytes(8, "big"), bytes(16)))
-        yield write(Kind.CHALLENGE, body, crc=0), {"source": 99}
-        body = frame.pack_repair(Repair(number.to_bytes(8, "big"), frame.ANY_AGE, [(1, 0xFFFF)]))
-        yield write(Kind.REPAIR, body, topic=TOPIC), {"source": 99}
+        yield write(FrameKind.CHALLENGE, body, crc=0), {"source": 99}
+        body = frame.pack_repair(RepairRequest(number.to_bytes(8, "big"), frame.ANY_AGE, [(1, 0xFFFF)]))
+        yield write(FrameKind.REPAIR, body, topic=TOPIC), {"source": 99}
 
 
 def ends() -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -158,12 +158,15 @@ def ends() -> Iterator[tuple[bytes, dict[str, Any]]]:
         sender = (number % 100).to_bytes(8, "big")
         heartbeat = frame.pack_heartbeat(number)
         yield (
-            write(Kind.HEARTBEAT, heartbeat, topic=TOPIC, sender=sender, stream_sequence=2 * number),
+            write(FrameKind.HEARTBEAT, heartbeat, topic=TOPIC, sender=sender, stream_sequence=2 * number),
             {"topic": TOPIC},
         )
         gone = frame.pack_gone(Gone(frame.EVERYONE, number))
-        yield write(Kind.GONE, gone, topic=TOPIC, sender=sender, stream_sequence=number), {"topic": TOPIC}
-        yield write(Kind.LEAVE, sender=sender, crc=0), {"source": 99}
+        yield (
+            write(FrameKind.GONE, gone, topic=TOPIC, sender=sender, stream_sequence=number),
+            {"topic": TOPIC},
+        )
+        yield write(FrameKind.LEAVE, sender=sender, crc=0), {"source": 99}
 
 
 FLOODS = [
@@ -232,7 +235,7 @@ def test_talk_beside_a_flood_is_unharmed(
 
 def stream_frame(sequence: int, body: bytes = b"", sender: bytes = frames.SENDER) -> bytes:
     return write(
-        Kind.DATA,
+        FrameKind.DATA,
         body,
         topic=TOPIC,
         sender=sender,
@@ -274,7 +277,7 @@ def test_a_stream_that_leaps_and_leaves() -> None:
     held = scene.subscriber.member._subscriber
     (stream,) = held.senders[frames.SENDER].streams.values()
     assert list(stream.waiting) == [2**61]
-    scene.attack(write(Kind.LEAVE, sender=frames.SENDER, crc=0), source=99)
+    scene.attack(write(FrameKind.LEAVE, sender=frames.SENDER, crc=0), source=99)
     assert not stream.has_gap
     assert held.waiting_bytes == 0
     scene.subscriber.messages = [each for each in scene.subscriber.messages if each.payload]
@@ -289,7 +292,7 @@ def test_thousands_of_gaps_are_given_up_at_once() -> None:
         member.receive_datagram(stream_frame(sequence), scene.lan.now, TOPIC)
     steps = steps_of(
         lambda: member.receive_datagram(
-            write(Kind.LEAVE, sender=frames.SENDER, crc=0), scene.lan.now, None, 99
+            write(FrameKind.LEAVE, sender=frames.SENDER, crc=0), scene.lan.now, None, 99
         )
     )
     assert len(member.take_messages()) == 9_999

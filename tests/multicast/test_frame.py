@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from hedgerow.message import Message, MessageId
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Challenge, Flags, FrameError, Gone, Hello, Interest, Kind, Repair
+from hedgerow.multicast.frame import (
+    Challenge,
+    Flags,
+    FrameError,
+    FrameKind,
+    Gone,
+    GroupInterest,
+    Hello,
+    RepairRequest,
+)
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.keys import Keyring, SealError
 from tests.multicast import frames
@@ -20,26 +29,28 @@ from tests.multicast.frames import ORIGIN, PACKERS, SENDER, read, write, write_m
 NONCE = bytes(range(16))
 
 # One of each kind, as it is on the wire behind the header.
-BODIES: dict[Kind, tuple[Any, str]] = {
-    Kind.HEARTBEAT: (258, "0000000000000102"),
-    Kind.REPAIR: (
-        Repair(b"SENDER-8", 1_500, [(7, 2), (300, 1)]),
+BODIES: dict[FrameKind, tuple[Any, str]] = {
+    FrameKind.HEARTBEAT: (258, "0000000000000102"),
+    FrameKind.REPAIR: (
+        RepairRequest(b"SENDER-8", 1_500, [(7, 2), (300, 1)]),
         "53454e4445522d38 000005dc 0000000000000007 0002 000000000000012c 0001",
     ),
-    Kind.GONE: (Gone(frame.EVERYONE, 258), "0000000000000000 0000000000000102"),
-    Kind.TOPICS: (["a/b", "é"], "0003612f62 0002c3a9"),
-    Kind.INTEREST: (Interest(True, ["a/#", "+"]), "01 0003612f23 00012b"),
-    Kind.PRESENCE: (b"", ""),
-    Kind.HELLO: (Hello(b"COOKIE-8", True, ["#"]), "434f4f4b49452d38 01 000123"),
-    Kind.WELCOME: (b"COOKIE-8", "434f4f4b49452d38"),
-    Kind.CHALLENGE: (Challenge(b"MEMBER-8", NONCE), f"4d454d4245522d38 {NONCE.hex()}"),
-    Kind.PROOF: (Challenge(b"MEMBER-8", NONCE), f"4d454d4245522d38 {NONCE.hex()}"),
-    Kind.LEAVE: (b"", ""),
+    FrameKind.GONE: (Gone(frame.EVERYONE, 258), "0000000000000000 0000000000000102"),
+    FrameKind.TOPICS: (["a/b", "é"], "0003612f62 0002c3a9"),
+    FrameKind.INTEREST: (GroupInterest(True, ["a/#", "+"]), "01 0003612f23 00012b"),
+    FrameKind.PRESENCE: (b"", ""),
+    FrameKind.HELLO: (Hello(b"COOKIE-8", True, ["#"]), "434f4f4b49452d38 01 000123"),
+    FrameKind.WELCOME: (b"COOKIE-8", "434f4f4b49452d38"),
+    FrameKind.CHALLENGE: (Challenge(b"MEMBER-8", NONCE), f"4d454d4245522d38 {NONCE.hex()}"),
+    FrameKind.PROOF: (Challenge(b"MEMBER-8", NONCE), f"4d454d4245522d38 {NONCE.hex()}"),
+    FrameKind.LEAVE: (b"", ""),
 }
 
 
 def test_the_header_is_32_bytes_in_this_order() -> None:
-    written = write(Kind.DATA, flags=frame.RETAIN, topic="home/vacuum", stream_sequence=2, message_sequence=3)
+    written = write(
+        FrameKind.DATA, flags=frame.RETAIN, topic="home/vacuum", stream_sequence=2, message_sequence=3
+    )
     assert written.hex(" ", 4) == (
         f"01010080 {topic_crc('home/vacuum'):08x} 01020304 05060708 00000000 00000002 00000000 00000003"
     )
@@ -47,7 +58,7 @@ def test_the_header_is_32_bytes_in_this_order() -> None:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_the_body_of_each_kind_is_these_bytes(kind: Kind) -> None:
+def test_the_body_of_each_kind_is_these_bytes(kind: FrameKind) -> None:
     value, wire = BODIES[kind]
     body = bytes.fromhex(wire)
     assert PACKERS[kind](value) == body
@@ -55,7 +66,7 @@ def test_the_body_of_each_kind_is_these_bytes(kind: Kind) -> None:
 
 
 def test_there_is_a_vector_of_every_kind() -> None:
-    assert {Kind.DATA, *BODIES} == set(Kind)
+    assert {FrameKind.DATA, *BODIES} == set(FrameKind)
 
 
 def test_the_content_of_a_message_with_everything_is_these_bytes() -> None:
@@ -87,7 +98,7 @@ def test_a_message_of_the_sender_itself_has_no_id_in_it() -> None:
 
 
 @given(st.sampled_from(sorted(frames.bodies)), st.data(), st.booleans())
-def test_every_kind_comes_back(kind: Kind, data: st.DataObject, says_topic: bool) -> None:
+def test_every_kind_comes_back(kind: FrameKind, data: st.DataObject, says_topic: bool) -> None:
     value = data.draw(frames.bodies[kind])
     flags = frame.TOPIC if says_topic else 0
     found = read(write(kind, PACKERS[kind](value), flags=flags, topic="a/b", stream_sequence=5))
@@ -105,14 +116,14 @@ def test_every_message_comes_back(message: Message, published_at: float | None, 
 
 @given(st.lists(st.binary(max_size=300)))
 def test_every_batch_comes_back(payloads: list[bytes]) -> None:
-    assert read(write(Kind.DATA, frame.pack_batch(payloads), flags=frame.BATCH)).body == payloads
+    assert read(write(FrameKind.DATA, frame.pack_batch(payloads), flags=frame.BATCH)).body == payloads
 
 
 @given(st.integers(2, 0xFFFF), st.data(), st.binary(min_size=1, max_size=50))
 def test_every_fragment_comes_back(count: int, data: st.DataObject, piece: bytes) -> None:
     index = data.draw(st.integers(0, count - 1))
     body = frame.pack_fragment(index, count, piece)
-    assert read(write(Kind.DATA, body, flags=frame.FRAGMENT)).body == (index, count, piece)
+    assert read(write(FrameKind.DATA, body, flags=frame.FRAGMENT)).body == (index, count, piece)
 
 
 def whole_frames() -> list[tuple[str, bytes, set[int]]]:
@@ -124,8 +135,8 @@ def whole_frames() -> list[tuple[str, bytes, set[int]]]:
     everything = Message("t", b"", 1, True, {"content_type": "x"}, MessageId("node", 1, 2))
     found += [
         ("a message", write_message(everything, 1.5, flags=frame.TOPIC), set()),
-        ("a fragment", write(Kind.DATA, b"\0\0\0\2x", flags=frame.TOPIC | frame.FRAGMENT), set()),
-        ("a batch", write(Kind.DATA, b"\0\1x\0\0", flags=frame.TOPIC | frame.BATCH), {3, 6}),
+        ("a fragment", write(FrameKind.DATA, b"\0\0\0\2x", flags=frame.TOPIC | frame.FRAGMENT), set()),
+        ("a batch", write(FrameKind.DATA, b"\0\1x\0\0", flags=frame.TOPIC | frame.BATCH), {3, 6}),
     ]
     shorter_too = {"REPAIR": {25}, "TOPICS": {3, 8}, "INTEREST": {4, 9}, "HELLO": {12}}
     return [(name, data, sizes | shorter_too.get(name, set())) for name, data, sizes in found]
@@ -147,40 +158,40 @@ def test_a_truncated_frame_is_refused(name: str, data: bytes, shorter_too: set[i
     ("data", "reason"),
     [
         (b"", "0 bytes"),
-        (b"\2" + write(Kind.PRESENCE)[1:], "version 2"),
+        (b"\2" + write(FrameKind.PRESENCE)[1:], "version 2"),
         (write(0), "kind 0"),
         (write(13), "kind 13"),
-        (write(Kind.DATA, flags=0x1000), "flags 0x1000 in DATA"),
-        (write(Kind.DATA, b"abc", flags=frame.AGE), "too short"),
-        (write(Kind.DATA, stream_sequence=1 << 62), "stream sequence"),
-        (write(Kind.DATA, flags=0x8000), "flags 0x8000 in DATA"),
-        (write(Kind.PRESENCE, flags=frame.RETAIN), "flags 0x80 in PRESENCE"),
-        (write(Kind.HELLO, flags=frame.BATCH), "flags 0x40 in HELLO"),
-        (write(Kind.DATA, message_sequence=frame.MAX_SEQUENCE + 1), "message sequence"),
-        (write(Kind.DATA, flags=frame.QOS_1 | frame.QOS_2), "QoS 3"),
-        (write(Kind.DATA, b"\0\1+", flags=frame.TOPIC, topic=""), "at least one character"),
-        (write(Kind.DATA, flags=frame.TOPIC, topic="a/+"), "wildcard"),
-        (write(Kind.DATA, flags=frame.TOPIC, topic="a\0"), "U\\+0000"),
-        (write(Kind.DATA, flags=frame.TOPIC, topic="/" * 200), "levels"),
-        (write(Kind.PRESENCE)[:2] + b"\0\2" + write(Kind.PRESENCE)[4:] + b"\0\1\xff", "not UTF-8"),
-        (write(Kind.DATA, b"\0\1\0\1x", flags=frame.FRAGMENT), "fragment 1 of 1"),
-        (write(Kind.DATA, b"\0\0\0\1x", flags=frame.FRAGMENT), "fragment 0 of 1"),
-        (write(Kind.DATA, b"\0\2\0\2x", flags=frame.FRAGMENT), "fragment 2 of 2"),
-        (write(Kind.DATA, b"\0\0\0\2", flags=frame.FRAGMENT), "nothing in it"),
-        (write(Kind.DATA, b"\0" + bytes(16), flags=frame.FOREIGN), "origin"),
-        (write(Kind.DATA, b"\x41" + b"o" * 65 + bytes(16), flags=frame.FOREIGN), "origin"),
-        (write(Kind.DATA, b"\1o" + b"\x40" + bytes(15), flags=frame.FOREIGN), "message id"),
-        (write(Kind.DATA, b"\1o" + bytes(8) + b"\x40" + bytes(7), flags=frame.FOREIGN), "message id"),
-        (write(Kind.DATA, b"\0\x10" + bytes(5) + b"\1", flags=frame.TIME), "published"),
-        (write(Kind.DATA, b"\3\x23\0\1", flags=frame.PROPERTIES), "one MQTT connection"),
-        (write(Kind.DATA, b"\2\x0b\1", flags=frame.PROPERTIES), "one MQTT connection"),
-        (write(Kind.DATA, b"\2\x7e\1", flags=frame.PROPERTIES), "unknown property"),
-        (write(Kind.REPAIR, bytes(12)), "torn range"),
-        (write(Kind.REPAIR, bytes(12 + 10 * (frame.MAX_RANGES + 1))), "torn range"),
-        (write(Kind.TOPICS, b"\0\1#"), "wildcard"),
-        (write(Kind.INTEREST, b"\0\0\2a#"), "not alone"),
-        (write(Kind.TOPICS, b"\0\1a" * (frame.MAX_NAMES + 1)), "more than 512"),
-        (write(Kind.WELCOME, bytes(9)), "another length"),
+        (write(FrameKind.DATA, flags=0x1000), "flags 0x1000 in DATA"),
+        (write(FrameKind.DATA, b"abc", flags=frame.AGE), "too short"),
+        (write(FrameKind.DATA, stream_sequence=1 << 62), "stream sequence"),
+        (write(FrameKind.DATA, flags=0x8000), "flags 0x8000 in DATA"),
+        (write(FrameKind.PRESENCE, flags=frame.RETAIN), "flags 0x80 in PRESENCE"),
+        (write(FrameKind.HELLO, flags=frame.BATCH), "flags 0x40 in HELLO"),
+        (write(FrameKind.DATA, message_sequence=frame.MAX_SEQUENCE + 1), "message sequence"),
+        (write(FrameKind.DATA, flags=frame.QOS_1 | frame.QOS_2), "QoS 3"),
+        (write(FrameKind.DATA, b"\0\1+", flags=frame.TOPIC, topic=""), "at least one character"),
+        (write(FrameKind.DATA, flags=frame.TOPIC, topic="a/+"), "wildcard"),
+        (write(FrameKind.DATA, flags=frame.TOPIC, topic="a\0"), "U\\+0000"),
+        (write(FrameKind.DATA, flags=frame.TOPIC, topic="/" * 200), "levels"),
+        (write(FrameKind.PRESENCE)[:2] + b"\0\2" + write(FrameKind.PRESENCE)[4:] + b"\0\1\xff", "not UTF-8"),
+        (write(FrameKind.DATA, b"\0\1\0\1x", flags=frame.FRAGMENT), "fragment 1 of 1"),
+        (write(FrameKind.DATA, b"\0\0\0\1x", flags=frame.FRAGMENT), "fragment 0 of 1"),
+        (write(FrameKind.DATA, b"\0\2\0\2x", flags=frame.FRAGMENT), "fragment 2 of 2"),
+        (write(FrameKind.DATA, b"\0\0\0\2", flags=frame.FRAGMENT), "nothing in it"),
+        (write(FrameKind.DATA, b"\0" + bytes(16), flags=frame.FOREIGN), "origin"),
+        (write(FrameKind.DATA, b"\x41" + b"o" * 65 + bytes(16), flags=frame.FOREIGN), "origin"),
+        (write(FrameKind.DATA, b"\1o" + b"\x40" + bytes(15), flags=frame.FOREIGN), "message id"),
+        (write(FrameKind.DATA, b"\1o" + bytes(8) + b"\x40" + bytes(7), flags=frame.FOREIGN), "message id"),
+        (write(FrameKind.DATA, b"\0\x10" + bytes(5) + b"\1", flags=frame.TIME), "published"),
+        (write(FrameKind.DATA, b"\3\x23\0\1", flags=frame.PROPERTIES), "one MQTT connection"),
+        (write(FrameKind.DATA, b"\2\x0b\1", flags=frame.PROPERTIES), "one MQTT connection"),
+        (write(FrameKind.DATA, b"\2\x7e\1", flags=frame.PROPERTIES), "unknown property"),
+        (write(FrameKind.REPAIR, bytes(12)), "torn range"),
+        (write(FrameKind.REPAIR, bytes(12 + 10 * (frame.MAX_RANGES + 1))), "torn range"),
+        (write(FrameKind.TOPICS, b"\0\1#"), "wildcard"),
+        (write(FrameKind.INTEREST, b"\0\0\2a#"), "not alone"),
+        (write(FrameKind.TOPICS, b"\0\1a" * (frame.MAX_NAMES + 1)), "more than 512"),
+        (write(FrameKind.WELCOME, bytes(9)), "another length"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -189,16 +200,18 @@ def test_a_wrong_frame_is_refused(data: bytes, reason: str) -> None:
         read(data)
 
 
-@pytest.mark.parametrize("kind", [Kind.HEARTBEAT, Kind.GONE, Kind.CHALLENGE, Kind.PRESENCE, Kind.LEAVE])
-def test_what_follows_a_body_of_fixed_size_is_left_for_later_versions(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [FrameKind.HEARTBEAT, FrameKind.GONE, FrameKind.CHALLENGE, FrameKind.PRESENCE, FrameKind.LEAVE]
+)
+def test_what_follows_a_body_of_fixed_size_is_left_for_later_versions(kind: FrameKind) -> None:
     value, wire = BODIES[kind]
     found = read(write(kind, bytes.fromhex(wire) + b"more")).body
-    assert found == (value if kind not in (Kind.PRESENCE, Kind.LEAVE) else b"more")
+    assert found == (value if kind not in (FrameKind.PRESENCE, FrameKind.LEAVE) else b"more")
 
 
 def test_ranges_that_ask_for_nothing_are_left_out() -> None:
-    asked = Repair(SENDER, 0, [(0, 1), (1, 0), (4, 2)])
-    assert read(write(Kind.REPAIR, frame.pack_repair(asked))).body.ranges == [(4, 2)]
+    asked = RepairRequest(SENDER, 0, [(0, 1), (1, 0), (4, 2)])
+    assert read(write(FrameKind.REPAIR, frame.pack_repair(asked))).body.ranges == [(4, 2)]
 
 
 def test_an_origin_that_does_not_fit_is_our_own_mistake() -> None:
@@ -223,12 +236,14 @@ def test_every_single_flipped_bit_of_a_sealed_frame_is_noticed(payload_bytes: in
 
 @settings(max_examples=500)
 @given(
-    st.sampled_from(list(Kind)),
+    st.sampled_from(list(FrameKind)),
     st.integers(0, 0x0FFF),
     st.binary(max_size=100),
     st.integers(0, 2**64 - 1),
 )
-def test_any_bytes_are_a_frame_or_a_frame_error(kind: Kind, flags: int, body: bytes, sequence: int) -> None:
+def test_any_bytes_are_a_frame_or_a_frame_error(
+    kind: FrameKind, flags: int, body: bytes, sequence: int
+) -> None:
     read_or_refuse(frame.HEADER.pack(1, kind, flags, 0, SENDER, sequence, sequence) + body)
 
 
@@ -244,9 +259,9 @@ def read_or_refuse(data: bytes) -> None:
     except FrameError:
         return
     header, topic, body = found
-    if header.kind != Kind.DATA:
-        written = PACKERS[Kind(header.kind)](body)
-        if header.kind == Kind.REPAIR and not body.ranges:
+    if header.kind != FrameKind.DATA:
+        written = PACKERS[FrameKind(header.kind)](body)
+        if header.kind == FrameKind.REPAIR and not body.ranges:
             return  # Ranges of nothing were left out, and a request for nothing cannot be written.
         assert read(data[: frame.HEADER_BYTES] + _topic_of(topic) + written).body == body
     elif header.flags & frame.FRAGMENT:

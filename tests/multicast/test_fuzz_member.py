@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Kind
+from hedgerow.multicast.frame import FrameKind
 from hedgerow.multicast.groups import topic_crc
 from tests.multicast import frames
 from tests.multicast.frames import PACKERS, write, write_message
@@ -23,7 +23,7 @@ topics = st.sampled_from(TOPICS)
 def said(draw: st.DrawFn) -> tuple[str, bytes, bytes, str | None, bool]:
     """Frames that are right in themselves, about few things and mostly data, so that they meet."""
     topic = draw(topics)
-    kind = draw(st.sampled_from(list(Kind)) | st.just(Kind.DATA))
+    kind = draw(st.sampled_from(list(FrameKind)) | st.just(FrameKind.DATA))
     to_group = draw(st.booleans())
     header: dict[str, Any] = {
         "topic": topic,
@@ -31,12 +31,12 @@ def said(draw: st.DrawFn) -> tuple[str, bytes, bytes, str | None, bool]:
         "message_sequence": draw(st.integers(1, 9) | st.just(frame.MAX_SEQUENCE)),
         "flags": 0 if to_group else frame.TOPIC,
     }
-    data = _data(draw, header) if kind == Kind.DATA else write(kind, _body(draw, kind), **header)
+    data = _data(draw, header) if kind == FrameKind.DATA else write(kind, _body(draw, kind), **header)
     return "say", draw(st.sampled_from(STRANGERS)), data, topic if to_group else None, draw(st.booleans())
 
 
-def _body(draw: st.DrawFn, kind: Kind) -> bytes:
-    if kind == Kind.HEARTBEAT:
+def _body(draw: st.DrawFn, kind: FrameKind) -> bytes:
+    if kind == FrameKind.HEARTBEAT:
         return frame.pack_heartbeat(draw(st.integers(0, 6)))
     return PACKERS[kind](draw(frames.bodies[kind]))
 
@@ -52,12 +52,12 @@ def _data(draw: st.DrawFn, header: dict[str, Any]) -> bytes:
     if form == "batch":
         header["flags"] |= frame.BATCH
         return write(
-            Kind.DATA, frame.pack_batch(draw(st.lists(st.binary(max_size=50), max_size=5))), **header
+            FrameKind.DATA, frame.pack_batch(draw(st.lists(st.binary(max_size=50), max_size=5))), **header
         )
     header["flags"] |= frame.FRAGMENT
     piece = bytes(draw(st.sampled_from([1, 100, 2_000])))
     return write(
-        Kind.DATA, frame.pack_fragment(draw(st.integers(0, 3)), draw(st.integers(4, 5)), piece), **header
+        FrameKind.DATA, frame.pack_fragment(draw(st.integers(0, 3)), draw(st.integers(4, 5)), piece), **header
     )
 
 
@@ -86,7 +86,7 @@ def test_what_strangers_say_is_heard() -> None:
     """Else the test above would test nothing."""
     for has_key in (False, True):
         siege = Siege(has_key)
-        data = write(Kind.DATA, b"x", topic="t", message_sequence=1)
+        data = write(FrameKind.DATA, b"x", topic="t", message_sequence=1)
         assert frame.parse_header(data).crc == topic_crc("t")
         siege.say(STRANGERS[0], data, "t")
         assert siege.member.stats.delivered > len(TOPICS)

@@ -21,7 +21,7 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.multicast import gateway
-from hedgerow.multicast.gateway import Gateway, Ledger, check_filter
+from hedgerow.multicast.gateway import Gateway, GatewayLedger, check_filter
 from hedgerow.topics import matches
 from tests.broker.harness import Client, World
 
@@ -191,8 +191,8 @@ def test_a_client_and_a_device_hear_each_other(version: int) -> None:
         MessageId("node", 1, 1),
     )
     assert client.take() == [Publish("farm/mop/state", b"idle")]
-    assert node.gateway.to_group == Ledger(published=1, relayed=1)
-    assert node.gateway.to_broker == Ledger(published=1, relayed=1)
+    assert node.gateway.to_group == GatewayLedger(published=1, relayed=1)
+    assert node.gateway.to_broker == GatewayLedger(published=1, relayed=1)
 
 
 def test_only_the_chosen_topics_flow() -> None:
@@ -220,7 +220,7 @@ def test_dollar_topics_never_flow() -> None:
     settle(group, node)
     assert device.take_messages() == []
     assert watcher.take_payloads() == [b"1", b"3"]
-    assert node.gateway.to_broker == Ledger(published=1, refused=1)
+    assert node.gateway.to_broker == GatewayLedger(published=1, refused=1)
 
 
 @pytest.mark.parametrize("topic_filter", ["$SYS/#", "$share/group/farm/#", "a/#/b", ""])
@@ -277,7 +277,7 @@ def test_a_copy_that_came_by_another_way_is_dropped() -> None:
     node.gateway.receive_messages([by_bridge], node.world.now)
     settle(group, node)
     assert client.take_payloads() == [b"group first", b"bridge first"]
-    assert node.gateway.to_broker == Ledger(published=2, relayed=1, duplicates=1)
+    assert node.gateway.to_broker == GatewayLedger(published=2, relayed=1, duplicates=1)
 
 
 class Path:
@@ -345,7 +345,7 @@ def test_what_the_broker_retains_at_the_start_is_held_and_not_sent() -> None:
     assert node.member.published == []
     [held] = node.member.held.values()
     assert (held.topic, held.payload, held.retain) == ("farm/a", b"kept", True)
-    assert node.gateway.to_group == Ledger(published=2, held=1, duplicates=1)
+    assert node.gateway.to_group == GatewayLedger(published=2, held=1, duplicates=1)
     late = Device(group, "late", "farm/#")
     assert payloads(late.take_held()) == [b"kept"]
 
@@ -423,8 +423,8 @@ def test_a_restarted_node_holds_what_it_stored_and_takes_no_copy_back() -> None:
     node.world.crash()
     node.open()
     settle(group, node)
-    assert node.gateway.to_group == Ledger(published=1, held=1)
-    assert node.gateway.to_broker == Ledger(published=1, outdated=1)
+    assert node.gateway.to_group == GatewayLedger(published=1, held=1)
+    assert node.gateway.to_broker == GatewayLedger(published=1, outdated=1)
     assert node.member.published == []
 
 
@@ -440,7 +440,7 @@ def test_an_outdated_value_may_still_come_as_a_message() -> None:
     settle(group, node)
     old = device.published[0]
     node.gateway.receive_held([old], node.world.now)
-    assert node.gateway.to_broker == Ledger(published=2, relayed=1, outdated=1)
+    assert node.gateway.to_broker == GatewayLedger(published=2, relayed=1, outdated=1)
     node.gateway.receive_messages([old], node.world.now)
     node.world.settle()
     assert client.take_payloads() == [b"new", b"old"]
@@ -457,7 +457,7 @@ def test_a_payload_that_is_too_large_is_dropped_and_counted() -> None:
     node.open()
     client.send(Publish("farm/b", bytes(MAX_PAYLOAD + 1)), Publish("farm/b", bytes(MAX_PAYLOAD)))
     settle(group, node)
-    assert node.gateway.to_group == Ledger(published=3, relayed=1, too_large=2)
+    assert node.gateway.to_group == GatewayLedger(published=3, relayed=1, too_large=2)
     told = [str(event) for event in node.gateway.take_events()]
     assert told == [f"farm/{name} is not passed on by multicast: too large" for name in "ab"]
     assert node.gateway.take_events() == []
@@ -470,14 +470,14 @@ def test_a_retained_message_that_the_broker_has_no_room_for_is_refused() -> None
     device.say("farm/a", bytes(900), retain=True)
     device.say("farm/b", b"live")
     settle(group, node)
-    assert node.gateway.to_broker == Ledger(published=2, relayed=1, refused=1)
+    assert node.gateway.to_broker == GatewayLedger(published=2, relayed=1, refused=1)
 
 
 @pytest.mark.parametrize("topic", ["", "farm/+", "farm/#", "farm/\0", "farm/\ud800", "a/" * 300])
 def test_a_topic_that_breaks_the_rules_raises_nothing(topic: str) -> None:
     node = Node(Group(), "node").open()
     node.gateway.receive_messages([Message(topic, b"x", id=MessageId("device", 1, 1))], node.world.now)
-    assert node.gateway.to_broker == Ledger(published=1, refused=1)
+    assert node.gateway.to_broker == GatewayLedger(published=1, refused=1)
 
 
 def test_after_close_nothing_flows() -> None:
@@ -495,7 +495,7 @@ def test_after_close_nothing_flows() -> None:
     assert node.member.filters == set()
     assert device.take_messages() == []
     assert client.take() == []
-    assert node.gateway.to_broker == Ledger(published=1, refused=1)
+    assert node.gateway.to_broker == GatewayLedger(published=1, refused=1)
 
 
 # As fast as the group can take it
@@ -512,7 +512,7 @@ def test_what_is_published_faster_than_the_group_takes_it_waits_in_order() -> No
     client.publish("farm/a", b"2", 1)
     assert payloads(node.member.published) == [b"0", b"at most once"]
     assert node.gateway.deadline == node.world.now + 5
-    assert node.gateway.to_group == Ledger(published=4, relayed=2, waiting=2)
+    assert node.gateway.to_group == GatewayLedger(published=4, relayed=2, waiting=2)
     node.gateway.handle_timer(node.world.now + 4)
     assert len(node.member.published) == 2
     node.member.ready_at = node.world.now
@@ -520,7 +520,7 @@ def test_what_is_published_faster_than_the_group_takes_it_waits_in_order() -> No
     assert len(node.member.published) == 2
     node.gateway.handle_timer(node.world.now)
     assert payloads(node.member.published)[2:] == [b"1", b"2", b"3"]
-    assert node.gateway.to_group == Ledger(published=5, relayed=5)
+    assert node.gateway.to_group == GatewayLedger(published=5, relayed=5)
     assert node.gateway.deadline == float("inf")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hedgerow.message import Message
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Kind
+from hedgerow.multicast.frame import FrameKind
 from hedgerow.multicast.groups import CONTROL_TOPIC, topic_crc
 from tests.multicast import frames
 from tests.multicast.frames import write, write_message
@@ -34,7 +34,9 @@ def test_truncated_frames(key: str | None) -> None:
 def test_every_flipped_bit_of_every_sealed_frame_is_noticed() -> None:
     scene = Scene(KEY)
     stats = scene.subscriber.member.stats
-    for topic, data in [each for each in recorded(scene) if frame.parse_header(each[1]).kind == Kind.DATA]:
+    for topic, data in [
+        each for each in recorded(scene) if frame.parse_header(each[1]).kind == FrameKind.DATA
+    ]:
         for position in range(len(data) * 8):
             flipped = bytearray(data)
             flipped[position // 8] ^= 1 << position % 8
@@ -48,7 +50,7 @@ def test_every_flipped_bit_of_every_sealed_frame_is_noticed() -> None:
 def test_oversized_datagrams(key: str | None) -> None:
     scene = Scene(key, payload_bytes=2_000)
     sealer = ring().sealer(frames.SENDER)
-    for kind in Kind:
+    for kind in FrameKind:
         data = write(kind, b"\0\1a" * 20_000, topic=TOPIC, message_sequence=1)
         if key:
             data = sealer.seal(data[:32], data[32:])
@@ -65,7 +67,7 @@ def test_a_message_larger_than_the_limit_in_pieces_is_dropped_before_it_is_whole
         body = frame.pack_fragment(index, 65_535, bytes(1_300))
         scene.attack(
             write(
-                Kind.DATA,
+                FrameKind.DATA,
                 body,
                 topic=TOPIC,
                 flags=frame.FRAGMENT,
@@ -101,10 +103,10 @@ def test_in_the_name_of_another_member_with_another_key() -> None:
     scene = Scene(KEY)
     name = scene.publisher.member.sender
     sealer = ring(OTHER_KEY).sealer(name)
-    for kind in Kind:
+    for kind in FrameKind:
         clear = write(kind, b"x" * 24, topic=TOPIC, sender=name, stream_sequence=99, message_sequence=99)
         scene.attack(sealer.seal(clear[:32], clear[32:]), topic=TOPIC)
-    assert scene.subscriber.member.stats.forged == len(Kind)
+    assert scene.subscriber.member.stats.forged == len(FrameKind)
     assert scene.is_unharmed()
 
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.multicast.incoming import FRAME_BYTES, MAX_FLOORS, Arrived, Listening, Sender, Stream
+from hedgerow.multicast.incoming import (
+    FRAME_BYTES,
+    MAX_FLOORS,
+    Arrived,
+    IncomingStream,
+    Listening,
+    SendingMember,
+)
 from tests.multicast.frames import SENDER
 from tests.multicast.lan import SETTLED_S, START_AT, Lan
 
 
-def stream_with(*sequences: int) -> Stream:
-    sender = Sender(SENDER, START_AT)
-    stream = sender.streams["t"] = Stream(sender, Listening("t", 0, True, START_AT, START_AT))
+def stream_with(*sequences: int) -> IncomingStream:
+    sender = SendingMember(SENDER, START_AT)
+    stream = sender.streams["t"] = IncomingStream(sender, Listening("t", 0, True, START_AT, START_AT))
     for sequence in sequences:
         assert stream.put(sequence, Arrived(0, sequence, b"%d" % sequence))
         stream.highest = max(stream.highest, sequence)
     return stream
 
 
-def taken(stream: Stream) -> list[int]:
+def taken(stream: IncomingStream) -> list[int]:
     return [arrived.message_sequence for arrived in iter(stream.take, None)]
 
 
@@ -91,10 +98,10 @@ def test_what_was_delivered_before_a_topic_was_left_is_not_delivered_again(lan: 
 
 def test_of_the_topics_that_were_left_the_latest_are_remembered() -> None:
     """Who invents topics that a wildcard joins and leaves fills no memory."""
-    sender = Sender(SENDER, START_AT)
+    sender = SendingMember(SENDER, START_AT)
     for number in range(MAX_FLOORS + 10):
         topic = f"a/{number}"
-        stream = Stream(sender, Listening(topic, 0, False, START_AT, START_AT))
+        stream = IncomingStream(sender, Listening(topic, 0, False, START_AT, START_AT))
         stream.delivered_sequence = number
         sender.streams[topic] = stream
         sender.forget(topic)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from hedgerow.errors import ConfigError
 from hedgerow.multicast import frame, keys
-from hedgerow.multicast.frame import Flags, FrameError, Kind
+from hedgerow.multicast.frame import Flags, FrameError, FrameKind
 from hedgerow.multicast.keys import MAX_COUNTER, REPLAY_WINDOW, Keyring, ReplayWindow, SealError
 from tests.multicast.frames import SENDER
 
 FIRST, SECOND = "ab" * 32, "CD" * 32
 OTHER_SENDER = b"another!"
-HEADER = frame.pack_header(Kind.DATA, frame.RETAIN, 0x01020304, SENDER, 5, 6)
+HEADER = frame.pack_header(FrameKind.DATA, frame.RETAIN, 0x01020304, SENDER, 5, 6)
 
 
 def ring(*lines: str) -> Keyring:

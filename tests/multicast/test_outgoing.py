@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.multicast.frame import DATAGRAM_BYTES, Kind
-from hedgerow.multicast.limits import HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, Limits
+from hedgerow.multicast.frame import DATAGRAM_BYTES, FrameKind
+from hedgerow.multicast.limits import HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, MulticastLimits
 from hedgerow.multicast.outgoing import Pace
 from tests.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan
 
@@ -24,7 +24,7 @@ def publish_at_full_speed(lan: Lan, publisher: Host, duration_s: float, first: i
 @pytest.mark.parametrize("away_s", [0.05, 0.3])
 def test_a_receiver_that_was_away_gets_everything(away_s: float) -> None:
     lan = Lan()
-    publisher, subscriber = lan.host(limits=Limits(history_bytes=4 * MIB)), lan.host()
+    publisher, subscriber = lan.host(limits=MulticastLimits(history_bytes=4 * MIB)), lan.host()
     subscriber.subscribe("a")
     lan.run(1.0)
     count = publish_at_full_speed(lan, publisher, 0.05, first=0)
@@ -52,12 +52,12 @@ def test_repairs_follow_each_other_without_a_pause() -> None:
     subscriber.is_plugged = True
     lan.run(1.0)
     assert len(subscriber.messages) == 1 + 20 * MAX_REPAIRS
-    assert lan.sent[Kind.REPAIR] <= 22
+    assert lan.sent[FrameKind.REPAIR] <= 22
 
 
 def test_publishing_waits_before_it_forgets_what_is_young() -> None:
     lan = Lan()
-    publisher = lan.host(limits=Limits(history_bytes=100_000))
+    publisher = lan.host(limits=MulticastLimits(history_bytes=100_000))
     published_at = lan.now
     while publisher.member.ready_at <= lan.now + 0.1:
         publisher.publish("a", bytes(1_000), qos=1)

@@ -23,12 +23,12 @@ from hedgerow.errors import ConfigError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Disconnect, Publish, Suback, Subscribe, Subscription, Will
 from hedgerow.multicast.config import Multicast
-from hedgerow.multicast.gateway import Ledger
+from hedgerow.multicast.gateway import GatewayLedger
 from hedgerow.multicast.io.group_sockets import SocketStats
 from hedgerow.multicast.io.options import MulticastOptions
 from hedgerow.multicast.metrics import MULTICAST_COUNTERS
 from hedgerow.multicast.part import MulticastPart
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.stats import MulticastStats
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
@@ -82,7 +82,7 @@ async def take(client: RawClient, count: int) -> list[bytes]:
     return [packet.payload for packet in packets if isinstance(packet, Publish)]
 
 
-def ledgers(server: Node) -> tuple[Ledger, Ledger]:
+def ledgers(server: Node) -> tuple[GatewayLedger, GatewayLedger]:
     gateway = part_of(server, MulticastPart).gateway
     return gateway.to_group, gateway.to_broker
 
@@ -100,7 +100,10 @@ async def test_a_client_and_a_device_hear_each_other(options: MulticastOptions) 
             assert mop.payloads == [b"done", b"working"]
             origins = {message.id.origin for message in mop.received if message.id is not None}
             assert origins == {server.node_id}
-        assert ledgers(server) == (Ledger(published=2, relayed=2), Ledger(published=1, relayed=1))
+        assert ledgers(server) == (
+            GatewayLedger(published=2, relayed=2),
+            GatewayLedger(published=1, relayed=1),
+        )
 
 
 async def test_retained_messages_meet_those_who_come_later(options: MulticastOptions) -> None:
@@ -126,7 +129,7 @@ async def test_what_a_node_stored_is_there_for_devices(options: MulticastOptions
         dashboard.send(Publish("farm/a", b"kept", 1, True, packet_id=1))
         await dashboard.receive()
     async with node(options, mqtt=LOOPBACK, data=tmp_path) as server:
-        assert ledgers(server)[0] == Ledger(published=1, held=1)
+        assert ledgers(server)[0] == GatewayLedger(published=1, held=1)
         async with device(options, "farm/a") as late:
             await until(lambda: bool(late.held), "the last value")
             assert [(each.payload, each.retain) for each in late.held] == [(b"kept", True)]
@@ -180,7 +183,7 @@ async def test_two_gateways_on_one_network_pass_each_message_once(options: Multi
         assert sorted(watcher.payloads) == sorted([*expected, b"end"])
         for server in one, two:
             to_group, to_broker = ledgers(server)
-            assert to_group == Ledger(published=count, relayed=count)
+            assert to_group == GatewayLedger(published=count, relayed=count)
             assert to_broker.relayed == 2 * count + 1
 
 
@@ -195,7 +198,7 @@ async def test_a_burst_at_qos_1_arrives_whole(options: MulticastOptions) -> None
                 await burst.receive()
             await until(lambda: len(listener.received) == count, "the whole burst")
         assert listener.payloads == [b"%d" % number for number in range(count)]
-        assert ledgers(server)[0] == Ledger(published=count, relayed=count)
+        assert ledgers(server)[0] == GatewayLedger(published=count, relayed=count)
 
 
 async def test_what_is_published_leaves_with_the_servers_flush(options: MulticastOptions) -> None:
@@ -215,7 +218,7 @@ async def test_a_payload_that_is_too_large_stays_and_is_counted(options: Multica
             assert await take(sender, 2) == [bytes(1_001), b"small"]
             await until(lambda: bool(listener.received), "the small one")
         assert listener.payloads == [b"small"]
-        assert ledgers(server)[0] == Ledger(published=2, relayed=1, too_large=1)
+        assert ledgers(server)[0] == GatewayLedger(published=2, relayed=1, too_large=1)
 
 
 async def test_a_last_will_is_heard_when_the_node_stops(options: MulticastOptions) -> None:
@@ -300,7 +303,7 @@ async def test_the_metrics_tell_what_flowed(options: MulticastOptions) -> None:
     assert "hedgerow_gateway_waiting 0.0" in text
     assert "hedgerow_multicast_delivered_total 1.0" in text
     assert "hedgerow_multicast_send_errors_total" in text
-    counted = {each.name for kind in (Stats, SocketStats) for each in fields(kind)}
+    counted = {each.name for kind in (MulticastStats, SocketStats) for each in fields(kind)}
     assert MULTICAST_COUNTERS.keys() == counted | {"overruns"}
 
 

@@ -7,8 +7,8 @@ import pytest
 from hedgerow.errors import RefusedError
 from hedgerow.message import Message
 from hedgerow.multicast import publisher as publisher_module
-from hedgerow.multicast.frame import Kind
-from hedgerow.multicast.limits import IDLE_TOPIC_S, INTERVAL_S, Limits
+from hedgerow.multicast.frame import FrameKind
+from hedgerow.multicast.limits import IDLE_TOPIC_S, INTERVAL_S, MulticastLimits
 from tests.multicast.lan import NO_LONGER_NEW_S, REPAIRED_S, SETTLED_S, Lan
 
 
@@ -17,10 +17,10 @@ def test_messages_of_one_turn_share_a_datagram(lan: Lan) -> None:
     subscriber.subscribe("a")
     publisher.publish("a", b"first of the topic")
     lan.run(SETTLED_S)
-    before = lan.sent[Kind.DATA]
+    before = lan.sent[FrameKind.DATA]
     publisher.send(*(Message("a", b"%d" % number) for number in range(20)))
     lan.run(SETTLED_S)
-    assert lan.sent[Kind.DATA] == before + 1
+    assert lan.sent[FrameKind.DATA] == before + 1
     assert subscriber.payloads[1:] == [b"%d" % number for number in range(20)]
     sequences = [message.id.sequence for message in subscriber.messages if message.id]
     assert sequences == list(range(1, 22))
@@ -44,12 +44,12 @@ def test_messages_larger_than_a_datagram(qos: int, loss: float, size: int) -> No
 
 
 def test_a_message_that_is_too_large_is_refused(lan: Lan) -> None:
-    publisher = lan.host(limits=Limits(payload_bytes=1_000))
+    publisher = lan.host(limits=MulticastLimits(payload_bytes=1_000))
     with pytest.raises(RefusedError, match="1001 bytes; at most 1000"):
         publisher.publish("a", bytes(1_001))
     with pytest.raises(RefusedError, match="begin with \\$"):
         publisher.publish("$SYS/x", b"")
-    subscriber = lan.host(limits=Limits(payload_bytes=1_000))
+    subscriber = lan.host(limits=MulticastLimits(payload_bytes=1_000))
     subscriber.subscribe("a")
     lan.run(SETTLED_S)
     lan.host().publish("a", bytes(200_000))
@@ -59,7 +59,7 @@ def test_a_message_that_is_too_large_is_refused(lan: Lan) -> None:
 
 
 def test_what_cannot_travel_cannot_be_held(lan: Lan) -> None:
-    gateway = lan.host(limits=Limits(payload_bytes=100))
+    gateway = lan.host(limits=MulticastLimits(payload_bytes=100))
     for message in (Message("a" * 2_000, b"x"), Message("$SYS/a", b"x"), Message("a", bytes(101))):
         with pytest.raises(RefusedError, match="multicast"):
             gateway.member.hold(message, lan.now)
@@ -71,7 +71,7 @@ def test_what_cannot_travel_cannot_be_held(lan: Lan) -> None:
 
 def test_what_left_the_history_is_said_to_be_gone() -> None:
     lan = Lan()
-    publisher, subscriber = lan.host(limits=Limits(history_bytes=3_000)), lan.host()
+    publisher, subscriber = lan.host(limits=MulticastLimits(history_bytes=3_000)), lan.host()
     subscriber.subscribe("a")
     lan.run(SETTLED_S)
     publisher.publish("a", b"first", qos=1)

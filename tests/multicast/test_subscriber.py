@@ -9,8 +9,8 @@ import pytest
 
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Kind, Repair
-from hedgerow.multicast.limits import REPAIR_AGAIN_S, REPAIR_WITHIN_S, Limits
+from hedgerow.multicast.frame import FrameKind, RepairRequest
+from hedgerow.multicast.limits import REPAIR_AGAIN_S, REPAIR_WITHIN_S, MulticastLimits
 from tests.multicast.frames import SENDER, read, write
 from tests.multicast.lan import NO_LONGER_NEW_S, REPAIRED_S, SETTLED_S, Host, Lan, kind_of
 from tests.multicast.scene import Target
@@ -30,7 +30,7 @@ def test_unsubscribing_leaves_only_what_no_other_filter_matches(lan: Lan) -> Non
 
 
 def test_wildcards_join_no_more_groups_than_allowed(lan: Lan) -> None:
-    publisher, subscriber = lan.host(), lan.host(limits=Limits(groups=10))
+    publisher, subscriber = lan.host(), lan.host(limits=MulticastLimits(groups=10))
     subscriber.subscribe("#")
     for number in range(30):
         publisher.publish(f"a/{number}", b"")
@@ -54,7 +54,7 @@ def test_qos_1_loses_nothing_and_does_not_storm(receivers: int) -> None:
 
     def note_loss(host: Host, data: bytes) -> bool:
         is_lost = lan.random.random() < 0.05
-        if is_lost and kind_of(data) == Kind.DATA:
+        if is_lost and kind_of(data) == FrameKind.DATA:
             missed.add(data)
         return is_lost
 
@@ -90,7 +90,7 @@ def test_the_last_message_is_repaired_though_nothing_follows_it(lan: Lan) -> Non
     publisher, subscriber = lan.host(), lan.host()
     subscriber.subscribe("a")
     lan.run(SETTLED_S)
-    lan.drop = lambda host, data: kind_of(data) == Kind.DATA
+    lan.drop = lambda host, data: kind_of(data) == FrameKind.DATA
     publisher.publish("a", b"the only one", qos=1)
     lan.run(0.01)
     lan.drop = lambda host, data: False
@@ -137,7 +137,7 @@ def test_a_gap_that_nobody_can_fill_is_given_up_and_counted(lan: Lan) -> None:
     subscriber.subscribe("a")
     publisher.publish("a", b"1", qos=1)
     lan.run(SETTLED_S)
-    lan.drop = lambda host, data: host is subscriber and kind_of(data) == Kind.DATA
+    lan.drop = lambda host, data: host is subscriber and kind_of(data) == FrameKind.DATA
     publisher.publish("a", b"2", qos=1)
     lan.run(0.001)
     lan.drop = lambda host, data: host is publisher  # It hears no requests.
@@ -152,7 +152,7 @@ def test_a_wildcard_gets_what_was_sent_before_it_knew_of_the_topic(lan: Lan) -> 
     publisher, subscriber = lan.host(), lan.host()
     subscriber.subscribe("a/#")
     lan.run(SETTLED_S)
-    lan.drop = lambda host, data: kind_of(data) == Kind.DATA
+    lan.drop = lambda host, data: kind_of(data) == FrameKind.DATA
     publisher.publish("a/1", b"1", qos=1)
     lan.run(0.01)
     lan.drop = lambda host, data: False
@@ -207,16 +207,16 @@ def test_of_fifty_who_miss_the_same_frame_a_few_ask(lan: Lan) -> None:
     lan.run(SETTLED_S)
     publisher.publish("a", b"1", qos=1)
     lan.run(NO_LONGER_NEW_S)
-    lan.drop = lambda host, data: kind_of(data) == Kind.DATA
+    lan.drop = lambda host, data: kind_of(data) == FrameKind.DATA
     publisher.publish("a", b"2", qos=1)
     lan.run(2 * lan.delay_s)
-    lan.drop = lambda host, data: host is publisher and kind_of(data) == Kind.REPAIR
+    lan.drop = lambda host, data: host is publisher and kind_of(data) == FrameKind.REPAIR
     publisher.publish("a", b"3", qos=1)
     lan.run(0.05)
     lan.drop = lambda host, data: False
     lan.run(REPAIRED_S)
     assert all(subscriber.payloads == [b"1", b"2", b"3"] for subscriber in subscribers)
-    assert 0 < lan.sent[Kind.REPAIR] <= 10  # All ask once if nobody listens to the others.
+    assert 0 < lan.sent[FrameKind.REPAIR] <= 10  # All ask once if nobody listens to the others.
 
 
 OTHER = bytes.fromhex("1112131415161718")
@@ -224,7 +224,7 @@ OTHER = bytes.fromhex("1112131415161718")
 
 def receive(target: Target, sequence: int, sender: bytes = SENDER, payload: bytes = b"") -> None:
     data = write(
-        Kind.DATA, payload or b"%d" % sequence, flags=frame.QOS_1, sender=sender,
+        FrameKind.DATA, payload or b"%d" % sequence, flags=frame.QOS_1, sender=sender,
         stream_sequence=sequence, message_sequence=sequence,
     )  # fmt: skip
     target.ask(data, topic="t")
@@ -243,14 +243,14 @@ def with_frames(*sequences: int, **own_limits: Any) -> Target:
 
 def request(*ranges: tuple[int, int], newer_than_ms: int = frame.ANY_AGE, topic: str = "t") -> bytes:
     """What another subscriber says to all."""
-    repair = Repair(SENDER, newer_than_ms, list(ranges))
-    return write(Kind.REPAIR, frame.pack_repair(repair), topic=topic, sender=OTHER)
+    repair = RepairRequest(SENDER, newer_than_ms, list(ranges))
+    return write(FrameKind.REPAIR, frame.pack_repair(repair), topic=topic, sender=OTHER)
 
 
 def requests(target: Target) -> list[list[tuple[int, int]]]:
     """The ranges that it has asked for."""
     said = [read(data) for data in target.said()]
-    return [each.body.ranges for each in said if each.header.kind == Kind.REPAIR]
+    return [each.body.ranges for each in said if each.header.kind == FrameKind.REPAIR]
 
 
 def test_another_who_asks_for_all_that_we_miss_asks_for_us() -> None:

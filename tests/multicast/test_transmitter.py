@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import HEADER_BYTES, Kind
+from hedgerow.multicast.frame import HEADER_BYTES, FrameKind
 from hedgerow.multicast.groups import CONTROL_TOPIC
-from hedgerow.multicast.outgoing import Outgoing
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.outgoing import OutgoingTopic
+from hedgerow.multicast.stats import MulticastStats
 from hedgerow.multicast.transmitter import Transmitter
 from tests.multicast.frames import SENDER, read
 from tests.multicast.scene import KEY, OTHER_KEY, ring
@@ -15,12 +15,12 @@ NEW_UNTIL = 10.0
 
 
 def transmitter(*copies: str) -> Transmitter:
-    return Transmitter(SENDER, Stats(), lambda topic: copies)
+    return Transmitter(SENDER, MulticastStats(), lambda topic: copies)
 
 
 def send(sender: Transmitter, now: float, topic: str = "t") -> None:
-    outgoing = Outgoing(topic, 1_000, 0, NEW_UNTIL, 0.0)
-    sender.send_to_topic(outgoing, Kind.DATA, 0, 0, 1, b"payload", now)
+    outgoing = OutgoingTopic(topic, 1_000, 0, NEW_UNTIL, 0.0)
+    sender.send_to_topic(outgoing, FrameKind.DATA, 0, 0, 1, b"payload", now)
 
 
 def nonces(sender: Transmitter) -> list[bytes]:
@@ -66,7 +66,7 @@ def test_peers_get_copies_that_say_their_topic() -> None:
 
 def test_what_is_for_all_goes_to_peers_too() -> None:
     sender = transmitter("one")
-    sender.send_to_all(Kind.TOPICS, frame.pack_names(["t"]))
+    sender.send_to_all(FrameKind.TOPICS, frame.pack_names(["t"]))
     assert [topic for topic, _ in sender.to_groups] == [CONTROL_TOPIC]
     assert sender.to_peers == [("one", sender.to_groups[0][1])]
 
@@ -77,6 +77,6 @@ def test_the_stale_counter_is_that_of_the_presence_before_the_last() -> None:
     stale = []
     for _ in range(4):
         sender.send_presence()
-        sender.send_to_all(Kind.LEAVE)
+        sender.send_to_all(FrameKind.LEAVE)
         stale.append(sender.stale_counter)
     assert stale == [0, 0, 2, 4]

@@ -60,7 +60,7 @@ def test_what_is_about_clients_is_for_administrators() -> None:
         delegation.CalledBack("anna-phone"),
         delegation.GuestUnsubscribed("anna-phone", "home/anna/#"),
         delegation.Registered("tractor", "home/anna/#"),
-        delegation.Refused("tractor", "mobile/farm", "no right to publish to 'home/anna/door'"),
+        delegation.DelegationRefused("tractor", "mobile/farm", "no right to publish to 'home/anna/door'"),
         RelayFailed("192.0.2.9", "no answer"),
         SensorPacketDropped("192.0.2.9", "no topic"),
         MemberNotHeard("192.0.2.9", "wrong key"),

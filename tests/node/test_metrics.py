@@ -17,7 +17,7 @@ import hedgerow
 from hedgerow.broker.ids import Inbound, Outbound
 from hedgerow.federation.part import FederationPart
 from hedgerow.mobility.part import MobilityPart
-from hedgerow.multicast.gateway import Ledger
+from hedgerow.multicast.gateway import GatewayLedger
 from hedgerow.multicast.part import MulticastPart
 from hedgerow.node.committer import Committer
 from hedgerow.node.metrics import LEDGER_DROPS
@@ -109,7 +109,7 @@ def test_the_columns_of_every_ledger_are_exported() -> None:
     outward, inward = ({field.name for field in fields(kind)} for kind in (Outbound, Inbound))
     assert outward == {"published", "relayed", *LEDGER_DROPS["out"]}
     assert inward == {"published", *LEDGER_DROPS["in"]}
-    assert {"published", "relayed", "waiting"} < {field.name for field in fields(Ledger)}
+    assert {"published", "relayed", "waiting"} < {field.name for field in fields(GatewayLedger)}
 
 
 async def test_names_types_units_and_help_follow_the_conventions(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.federation.part import FederationPart
-from hedgerow.node.config import NODE, SIDECAR, Kind, load_config
+from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.handlers import Request, Response
 from hedgerow.node.metrics import metrics
 from hedgerow.node.node import Node
@@ -82,7 +82,7 @@ async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Node]]:
     async with AsyncExitStack() as stack:
         servers: dict[str, Node] = {}
 
-        async def start(text: str, kind: Kind = NODE) -> int:
+        async def start(text: str, kind: NodeKind = NODE) -> int:
             path = folder / "node.toml"
             path.write_text(text)
             server = make_node(load_config(path, {}, kind))

@@ -23,7 +23,7 @@ from hedgerow.pipeline.jobs.anomalies import (
     HIGH,
     LOW,
     TOO_FEW,
-    Settings,
+    AnomalySettings,
     anomalies,
     judge,
 )
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-SMALL = Settings(readings=8, window_s=100.0, least=4, late_s=30.0, buckets=3)
+SMALL = AnomalySettings(readings=8, window_s=100.0, least=4, late_s=30.0, buckets=3)
 NOTHING = pd.DataFrame({"sensor": [], "field": [], "at": [], "value": []})
 
 
-def judged(values: Sequence[float], step_s: float = 1.0, settings: Settings = SMALL) -> list[Any]:
+def judged(values: Sequence[float], step_s: float = 1.0, settings: AnomalySettings = SMALL) -> list[Any]:
     """One sensor, a value every `step_s`: its rows."""
     at = [round(number * step_s * 1e6) for number in range(len(values))]
     new = pd.DataFrame({"sensor": "s", "field": "f", "at": at, "value": np.array(values, float)})
@@ -138,7 +138,7 @@ def test_it_is_what_a_plain_loop_finds() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="anomalies: "):
-        Settings(**wrong)
+        AnomalySettings(**wrong)
 
 
 def reading(number: int, sensor: str, at_s: float, value: float | None) -> dict[str, Any]:

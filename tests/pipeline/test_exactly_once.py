@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hedgerow
-from hedgerow.journal import Reader
+from hedgerow.journal import JournalReader
 from hedgerow.message import MessageId
 from hedgerow.node.programs import Program
 from hedgerow.pipeline import progress
@@ -153,7 +153,9 @@ async def run(everything: Everything, kills: dict[str, int]) -> tuple[Ids, Ids]:
     await disturb(everything, kills, random.Random(SEED))
     is_over.set()
     given = set().union(*await asyncio.gather(*tasks))
-    await until(lambda: Reader(everything.journal).end_position >= len(given), "the journal", PATIENCE_S)
+    await until(
+        lambda: JournalReader(everything.journal).end_position >= len(given), "the journal", PATIENCE_S
+    )
     return acknowledged, given
 
 
@@ -178,7 +180,7 @@ async def check(everything: Everything, spark: SparkSession, kills: dict[str, in
         everything.start_driver()
         acknowledged, given = await run(everything, kills)
         wanted = {
-            Reader(path).journal_id: Reader(path).end_position
+            JournalReader(path).journal_id: JournalReader(path).end_position
             for path in (everything.journal, everything.node_journal)
         }
 

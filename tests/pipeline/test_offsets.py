@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from hedgerow.errors import HedgerowError, StoreError
-from hedgerow.journal import Reader, Writer, retain
+from hedgerow.journal import JournalReader, Writer, retain
 from hedgerow.pipeline import offsets
 from hedgerow.pipeline.offsets import Positions, Range
 from hedgerow.pipeline.options import ReadOptions
@@ -21,12 +21,12 @@ from hedgerow.pipeline.options import ReadOptions
 JOURNALS = st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(st.integers(0, 500), st.integers(0, 500)))
 
 
-def write(directory: Path, count: int, segment_bytes: int = 2**26) -> Reader:
+def write(directory: Path, count: int, segment_bytes: int = 2**26) -> JournalReader:
     with Writer(directory, "broker", segment_bytes=segment_bytes) as writer:
         for number in range(count):
             writer.append_run("a", [b"%d" % number], transport="mqtt", received_at=1000.0 + number)
             writer.flush()
-    return Reader(directory)
+    return JournalReader(directory)
 
 
 def options_for(*journals: Path | str, **others: object) -> ReadOptions:
@@ -189,7 +189,9 @@ def test_it_begins_where_it_is_told(
 
 
 @pytest.mark.parametrize("name", [lambda reader: reader.journal_id, lambda reader: str(reader.directory)])
-def test_positions_are_given_by_id_or_by_directory(tmp_path: Path, name: Callable[[Reader], str]) -> None:
+def test_positions_are_given_by_id_or_by_directory(
+    tmp_path: Path, name: Callable[[JournalReader], str]
+) -> None:
     one, two = write(tmp_path / "one", 10), write(tmp_path / "two", 10)
     found = {one.journal_id: one, two.journal_id: two}
     options = options_for(tmp_path / "*", starting_position={name(one): 6})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hedgerow.errors import ConnectError
-from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
 from hedgerow.hot.plan_codec import decode_plan
 from hedgerow.message import Message
 from hedgerow.pipeline.plan import Planner, to_broker
@@ -43,7 +43,7 @@ class Planned:
             raise ConnectError("nobody is there")
         self.sent += messages
 
-    def due(self, *rows: Row) -> dict[str, Plan]:
+    def due(self, *rows: Row) -> dict[str, HotPlan]:
         self.planner.learn(rows, self.now)
         return self.planner.due(self.now)
 
@@ -52,8 +52,8 @@ def test_a_broker_is_to_keep_what_was_kept_when_it_last_had_events() -> None:
     rows = [Row("tractor", "silent", True, VERSION - SECOND), Row("tractor", "busy", True)]
     rows += [Row("tractor", "cold", False), Row("barn", "hay", True), Row(None, "busy", True)]
     assert Planned().due(*rows) == {
-        "tractor": Plan(frozenset({"silent", "busy"}), VERSION, NOW + 30),
-        "barn": Plan(frozenset({"hay"}), VERSION, NOW + 30),
+        "tractor": HotPlan(frozenset({"silent", "busy"}), VERSION, NOW + 30),
+        "barn": HotPlan(frozenset({"hay"}), VERSION, NOW + 30),
     }
 
 
@@ -62,7 +62,7 @@ def test_a_topic_leaves_the_plan_when_it_is_delegated() -> None:
     planned.due(Row("tractor", "soil", True), Row("tractor", "wind", False))
     later = VERSION + SECOND
     plans = planned.due(Row("tractor", "soil", False, later), Row("tractor", "wind", True, later))
-    assert plans == {"tractor": Plan(frozenset({"wind"}), later, NOW + 31)}
+    assert plans == {"tractor": HotPlan(frozenset({"wind"}), later, NOW + 31)}
 
 
 def test_brokers_without_events_get_the_plan_of_all() -> None:
@@ -97,7 +97,7 @@ def test_batches(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """Published once, again when it changes, before it expires, and after a failure."""
     planned = Planned()
 
-    def run(second: int, *kept: tuple[str, bool], batch_id: int = 0) -> list[Plan]:
+    def run(second: int, *kept: tuple[str, bool], batch_id: int = 0) -> list[HotPlan]:
         """A batch that comes at that second, with the calculations of that one and of the one before."""
         planned.now, before = NOW + second, len(planned.sent)
         rows = [("tractor", topic, is_kept, at) for topic, is_kept in kept for at in (second - 1, second)]
@@ -106,13 +106,13 @@ def test_batches(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
         planned.planner.publish_plans(hot.selectExpr("broker", "topic", "kept", at), batch_id)
         plans = [decode_plan(message.payload, planned.now) for message in planned.sent[before:]]
         assert not any(isinstance(plan, str) for plan in plans)
-        return [plan for plan in plans if isinstance(plan, Plan)]
+        return [plan for plan in plans if isinstance(plan, HotPlan)]
 
     soil, wind = [("soil", True), ("wind", False)], [("soil", False), ("wind", True)]
-    assert run(1, *soil) == [Plan(frozenset({"soil"}), VERSION + SECOND, NOW + 31)]
+    assert run(1, *soil) == [HotPlan(frozenset({"soil"}), VERSION + SECOND, NOW + 31)]
     assert run(1, *soil) == [], "the same batch again"
     assert run(2, *soil) == [], "nothing new"
-    assert run(3, *wind) == [Plan(frozenset({"wind"}), VERSION + 3 * SECOND, NOW + 33)]
+    assert run(3, *wind) == [HotPlan(frozenset({"wind"}), VERSION + 3 * SECOND, NOW + 33)]
     assert run(2, *soil) == [], "an older batch again"
     assert run(17, *wind) == [], "it is valid for 16 s more"
     assert len(run(19, *wind)) == 1, "it would expire"

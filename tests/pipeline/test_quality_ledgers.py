@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from hedgerow.federation.config import FederationConfig
-from hedgerow.journal import Reader
+from hedgerow.journal import JournalReader
 from hedgerow.journal.config import JournalConfig
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
@@ -45,7 +45,7 @@ def scrape(*servers: Node) -> list[str]:
 def bronze(spark: SparkSession, directory: Path) -> DataFrame:
     tables = []
     for journal in sorted(directory.iterdir()):
-        reader = Reader(journal)
+        reader = JournalReader(journal)
         table = pa.Table.from_batches(reader.batches(), reader.schema())
         tables.append(table.add_column(0, "journal", pa.array([reader.journal_id] * len(table), pa.string())))
     return spark.createDataFrame(pa.concat_tables(tables))

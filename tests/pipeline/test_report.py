@@ -17,7 +17,7 @@ from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report import report as report_job
 from hedgerow.pipeline.report.charts import Curve, line_chart
 from hedgerow.pipeline.report.report import report
-from hedgerow.pipeline.report.results import Experiment, Figures, Run, gather
+from hedgerow.pipeline.report.results import Experiment, Figures, ReportRun, gather
 from hedgerow.pipeline.tables import append
 from hedgerow_workshop.lab.journals import Delivered, Due, Published, RunJournal, write_journal
 from hedgerow_workshop.lab.morales import measure as morales
@@ -47,7 +47,7 @@ class Gathered:
         self.records = records
         self.experiments = {experiment.name: experiment for experiment in experiments}
 
-    def run(self, experiment: str, name: str) -> Run:
+    def run(self, experiment: str, name: str) -> ReportRun:
         return next(run for run in self.experiments[experiment].runs if run.name == name)
 
 

@@ -15,7 +15,7 @@ from hedgerow.journal import Writer, committed_positions
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.progress import Progress
-from hedgerow.pipeline.queries import JOBS, Settings, check_jobs, reader_name, start_readings
+from hedgerow.pipeline.queries import JOBS, QuerySettings, check_jobs, reader_name, start_readings
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, explain
 from hedgerow.pipeline.tables import load_rows
@@ -39,9 +39,11 @@ def publish(journal: Path, start: int, stop: int) -> None:
             writer.append(message, transport="mqtt", received_at=BEGAN_AT + number / 10)
 
 
-def settings_for(tmp_path: Path, every_s: float | None = None, journal: str = "journal") -> Settings:
+def settings_for(tmp_path: Path, every_s: float | None = None, journal: str = "journal") -> QuerySettings:
     tables = str(tmp_path / "tables")
-    return Settings((str(tmp_path / journal),), tables, load_rules(), rows_per_batch=200, every_s=every_s)
+    return QuerySettings(
+        (str(tmp_path / journal),), tables, load_rules(), rows_per_batch=200, every_s=every_s
+    )
 
 
 def count(spark: SparkSession, tmp_path: Path, name: str) -> int:

@@ -22,11 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from hedgerow.errors import HedgerowError
-from hedgerow.journal import Reader, Writer, committed_positions, retain
+from hedgerow.journal import JournalReader, Writer, committed_positions, retain
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline.gaps import LocatedGap, read_gaps
 from hedgerow.pipeline.options import ALL_COLUMNS, read_options
-from hedgerow.pipeline.source import JournalReader, JournalStreamReader, columns_schema
+from hedgerow.pipeline.source import SparkJournalReader, SparkJournalStreamReader, columns_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,22 +34,24 @@ if TYPE_CHECKING:
 Offset = dict[str, Any]
 
 
-def append(directory: Path, payloads: list[bytes], topic: str = "farm/a", **options: Any) -> Reader:
+def append(directory: Path, payloads: list[bytes], topic: str = "farm/a", **options: Any) -> JournalReader:
     """One segment more, with one frame."""
     with Writer(directory, "node-1", **options) as writer:
         writer.append_run(topic, payloads, transport="mqtt", received_at=1000.0, client="c")
-    return Reader(directory)
+    return JournalReader(directory)
 
 
 def numbers(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 
-def stream_reader(journals: Path, **options: str) -> JournalStreamReader:
-    return JournalStreamReader(read_options({"journals": str(journals), **options}))
+def stream_reader(journals: Path, **options: str) -> SparkJournalStreamReader:
+    return SparkJournalStreamReader(read_options({"journals": str(journals), **options}))
 
 
-def read_parts(reader: JournalReader | JournalStreamReader, parts: list[InputPartition]) -> pa.Table:
+def read_parts(
+    reader: SparkJournalReader | SparkJournalStreamReader, parts: list[InputPartition]
+) -> pa.Table:
     return pa.Table.from_batches(
         [batch for part in parts for batch in reader.read(part)],
         to_arrow_schema(columns_schema(ALL_COLUMNS), timezone="UTC"),
@@ -61,7 +63,9 @@ def payloads_of(table: pa.Table) -> list[bytes]:
     return payloads
 
 
-def follow(reader: JournalStreamReader, start: Offset, limit: ReadLimit) -> Iterator[tuple[Offset, Offset]]:
+def follow(
+    reader: SparkJournalStreamReader, start: Offset, limit: ReadLimit
+) -> Iterator[tuple[Offset, Offset]]:
     """The batches that Spark would make, up to the first empty one."""
     while (end := reader.latestOffset(start, limit)) != start:
         yield start, end
@@ -75,7 +79,7 @@ def test_the_batches_have_the_schema_that_spark_expects(tmp_path: Path) -> None:
     append(tmp_path / "one", numbers(0, 3))
     for columns in (ALL_COLUMNS, ("topic", "journal"), ("journal",), ("received_at",)):
         options = read_options({"journals": str(tmp_path / "one"), "columns": ",".join(columns)})
-        reader = JournalReader(options)
+        reader = SparkJournalReader(options)
         (part,) = reader.partitions()
         (batch,) = reader.read(part)
         assert batch.schema.equals(to_arrow_schema(columns_schema(columns), timezone="UTC"))
@@ -120,7 +124,7 @@ def test_available_now_ends_where_the_journals_ended_when_it_began(tmp_path: Pat
     append(tmp_path / "one", numbers(50, 60))
     append(tmp_path / "two", numbers(0, 10))
     start = reader.initialOffset()
-    start["journals"].pop(Reader(tmp_path / "two").journal_id)
+    start["journals"].pop(JournalReader(tmp_path / "two").journal_id)
     batches = list(follow(reader, start, ReadMaxRows(20)))
     assert [end["journals"][one.journal_id] for _, end in batches] == [20, 40, 50]
     assert reader.reportLatestOffset()["journals"][one.journal_id] == 60
@@ -134,7 +138,7 @@ def test_damage_is_passed_over_and_written_down_once(
         append(directory, [b"<%d>" % at for at in range(10 * number, 10 * number + 10)])
     damaged = sorted(directory.glob("*.segment"))[1]
     damaged.write_bytes(damaged.read_bytes().replace(b"<12>", b"<XX>"))
-    journal = Reader(directory).journal_id
+    journal = JournalReader(directory).journal_id
     reader = stream_reader(directory, gaps=str(tmp_path / "gaps"))
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -159,7 +163,7 @@ def test_what_retention_has_removed_is_a_gap_and_costs_no_batches(tmp_path: Path
     parts = reader.partitions(start, end)
     assert read_parts(reader, parts).column("position").to_pylist() == [*range(300, 330)]
     assert len(parts) == 3
-    journal = Reader(directory).journal_id
+    journal = JournalReader(directory).journal_id
     assert read_gaps(str(tmp_path / "gaps")) == [LocatedGap(journal, 0, 300, "removed by retention")]
 
 
@@ -225,7 +229,7 @@ def test_a_table_has_every_message_as_the_journal_has_it(spark: SparkSession, tm
     rows = table.orderBy("journal", "position").collect()
     expected = []
     for name in ("one", "two"):
-        reader = Reader(tmp_path / name)
+        reader = JournalReader(tmp_path / name)
         for batch in reader.batches():
             expected += [{"journal": reader.journal_id, **row} for row in batch.to_pylist()]
     expected.sort(key=lambda row: (row["journal"], row["position"]))

@@ -15,7 +15,7 @@ from hedgerow.cli.parsing import Parser
 from hedgerow.cli.pipeline import add_arguments
 from hedgerow.errors import ConfigError
 from hedgerow.pipeline.jobs import sweep
-from hedgerow.pipeline.jobs.sweep import Point, points
+from hedgerow.pipeline.jobs.sweep import SweepPoint, points
 from hedgerow_workshop.lab.sweep import (
     check_points,
     parameters_of,
@@ -35,7 +35,7 @@ def arguments_of(*words: str) -> Namespace:
     return parser.parse(["sweep", *words])
 
 
-def parse(*words: str) -> list[Point]:
+def parse(*words: str) -> list[SweepPoint]:
     return points_of(arguments_of(*words))
 
 
@@ -44,7 +44,7 @@ def test_points_are_the_product_of_all_values_with_each_seed() -> None:
     assert [(point.point, point.seed) for point in found] == [(p, s) for p in range(4) for s in (1, 2)]
     assert found[2].parameters == {"redundancy": 1, "topology": "ring"}
     assert [point.seed for point in points({"a": [1]}, seeds=[7, 3, 7])] == [7, 3]
-    assert points({}) == [Point(0, 1, {})]
+    assert points({}) == [SweepPoint(0, 1, {})]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hedgerow.sensors.packet import (
     PUBLISHER,
     SUBSCRIBER,
     Malformed,
-    Packet,
+    SensorPacket,
     build,
     parse,
     read_number,
@@ -22,14 +22,14 @@ from hedgerow.sensors.packet import (
 @pytest.mark.parametrize(
     ("data", "packet"),
     [
-        (b"12346001", Packet(12346, SUBSCRIBER, 1, b"")),
-        (b"12349002", Packet(12349, SUBSCRIBER, 2, b"")),
-        (b"1234510121.5", Packet(12345, PUBLISHER, 1, b"21.5")),
-        (b"00001199\x00\xff", Packet(1, PUBLISHER, 99, b"\x00\xff")),
-        (b"65535000", Packet(65535, SUBSCRIBER, 0, b"")),
+        (b"12346001", SensorPacket(12346, SUBSCRIBER, 1, b"")),
+        (b"12349002", SensorPacket(12349, SUBSCRIBER, 2, b"")),
+        (b"1234510121.5", SensorPacket(12345, PUBLISHER, 1, b"21.5")),
+        (b"00001199\x00\xff", SensorPacket(1, PUBLISHER, 99, b"\x00\xff")),
+        (b"65535000", SensorPacket(65535, SUBSCRIBER, 0, b"")),
     ],
 )
-def test_the_documents_packets(data: bytes, packet: Packet) -> None:
+def test_the_documents_packets(data: bytes, packet: SensorPacket) -> None:
     assert parse(data) == packet
     assert build(*packet) == data
 

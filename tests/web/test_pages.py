@@ -13,13 +13,13 @@ import pytest
 from hedgerow.web import fabric as fabric_module
 from hedgerow.web import frame, pages
 from hedgerow.web.charts import clock, delay, duration, number, sparkline
-from hedgerow.web.fabric import Event, Fabric
+from hedgerow.web.fabric import Fabric, StatusEvent
 from hedgerow.web.markup import MAX_PAYLOAD_SHOWN, ident, outside_link, payload, text
 from hedgerow.web.pages import LOGIN, PAGES, Page
 from hedgerow.web.view import (
     ClientRow,
+    EmptyLocal,
     MessageRow,
-    Nothing,
     RetainedRow,
     SubscriptionRow,
     View,
@@ -70,7 +70,7 @@ class Reader(HTMLParser):
         return (attributes for name, attributes in self.elements if name == tag)
 
 
-class Rows(Nothing):
+class Rows(EmptyLocal):
     """A node that has one of everything, under the name it is given."""
 
     def __init__(self, name: str = "sensor", data: bytes = b"on") -> None:
@@ -85,8 +85,8 @@ class Rows(Nothing):
     def retained(self, topic_filter: str, limit: int) -> tuple[Sequence[RetainedRow], int]:
         return [RetainedRow(self.name, self.data, 1, 60.0)], 1
 
-    def events(self, limit: int) -> Sequence[Event]:
-        return [Event(1, NOW, self.name, self.name)]
+    def events(self, limit: int) -> Sequence[StatusEvent]:
+        return [StatusEvent(1, NOW, self.name, self.name)]
 
 
 def view_of(fabric: Fabric, viewer: Viewer | None = None, **query: str) -> View:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hedgerow.message import Message, MessageId
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Flags, FrameError, Kind
+from hedgerow.multicast.frame import Flags, FrameError, FrameKind
 from hedgerow.multicast.groups import ipv6_group, topic_crc
 from hedgerow.multicast.keys import Keyring
 from hedgerow.sensors import packet
@@ -116,7 +116,7 @@ def test_a_port_can_be_named_by_the_user(tmp_path: Path) -> None:
 
 
 def data_frame(flags: int, rest: bytes, stream_sequence: int = 0, topic: str = TOPIC) -> bytes:
-    header = frame.pack_header(Kind.DATA, flags, topic_crc(topic), SENDER, stream_sequence, 77)
+    header = frame.pack_header(FrameKind.DATA, flags, topic_crc(topic), SENDER, stream_sequence, 77)
     return header + rest
 
 
@@ -125,7 +125,7 @@ def message_frame(message: Message, published_at: float | None = None, more_flag
     return data_frame(flags | more_flags, content, 5)
 
 
-def control_frame(kind: Kind, body: bytes = b"", topic: str | None = None) -> bytes:
+def control_frame(kind: FrameKind, body: bytes = b"", topic: str | None = None) -> bytes:
     return frame.pack_header(kind, 0, topic_crc(topic) if topic else 0, SENDER, 9 if topic else 0) + body
 
 
@@ -145,7 +145,7 @@ PROPERTIES: Any = {
 FOREIGN_ID = MessageId("node-7", 3, frame.MAX_SEQUENCE)
 # The first one announces the topic, so that the dissector knows it in all that follow.
 FRAMES = {
-    "topics": control_frame(Kind.TOPICS, frame.pack_names([TOPIC, "farm/well"])),
+    "topics": control_frame(FrameKind.TOPICS, frame.pack_names([TOPIC, "farm/well"])),
     "data": data_frame(0, b"open"),
     "data, empty": data_frame(0, b""),
     "data, topic": data_frame(Flags.TOPIC, frame.pack_topic(TOPIC) + b"open"),
@@ -164,19 +164,25 @@ FRAMES = {
         Flags.AGE | Flags.FRAGMENT, frame.pack_age(0.25) + frame.pack_fragment(0, 2, b"piece"), 8
     ),
     "data, sealed": sealed_frame(),
-    "heartbeat": control_frame(Kind.HEARTBEAT, frame.pack_heartbeat(3), TOPIC),
+    "heartbeat": control_frame(FrameKind.HEARTBEAT, frame.pack_heartbeat(3), TOPIC),
     "repair": control_frame(
-        Kind.REPAIR, frame.pack_repair(frame.Repair(MEMBER, frame.ANY_AGE, [(4, 1), (2**40, 9)])), TOPIC
+        FrameKind.REPAIR,
+        frame.pack_repair(frame.RepairRequest(MEMBER, frame.ANY_AGE, [(4, 1), (2**40, 9)])),
+        TOPIC,
     ),
-    "gone": control_frame(Kind.GONE, frame.pack_gone(frame.Gone(MEMBER, 2**63)), TOPIC),
-    "interest": control_frame(Kind.INTEREST, frame.pack_interest(frame.Interest(True, ["farm/+/x", "#"]))),
-    "presence": control_frame(Kind.PRESENCE),
-    "hello": control_frame(Kind.HELLO, frame.pack_hello(frame.Hello(b"12345678", True, ["farm/#"]))),
-    "hello, nothing wanted": control_frame(Kind.HELLO, frame.pack_hello(frame.Hello(b"12345678", False, []))),
-    "welcome": control_frame(Kind.WELCOME, b"cookies!"),
-    "challenge": control_frame(Kind.CHALLENGE, frame.pack_challenge(frame.Challenge(MEMBER, b"n" * 16))),
-    "proof": control_frame(Kind.PROOF, frame.pack_challenge(frame.Challenge(MEMBER, b"n" * 16))),
-    "leave": control_frame(Kind.LEAVE),
+    "gone": control_frame(FrameKind.GONE, frame.pack_gone(frame.Gone(MEMBER, 2**63)), TOPIC),
+    "interest": control_frame(
+        FrameKind.INTEREST, frame.pack_interest(frame.GroupInterest(True, ["farm/+/x", "#"]))
+    ),
+    "presence": control_frame(FrameKind.PRESENCE),
+    "hello": control_frame(FrameKind.HELLO, frame.pack_hello(frame.Hello(b"12345678", True, ["farm/#"]))),
+    "hello, nothing wanted": control_frame(
+        FrameKind.HELLO, frame.pack_hello(frame.Hello(b"12345678", False, []))
+    ),
+    "welcome": control_frame(FrameKind.WELCOME, b"cookies!"),
+    "challenge": control_frame(FrameKind.CHALLENGE, frame.pack_challenge(frame.Challenge(MEMBER, b"n" * 16))),
+    "proof": control_frame(FrameKind.PROOF, frame.pack_challenge(frame.Challenge(MEMBER, b"n" * 16))),
+    "leave": control_frame(FrameKind.LEAVE),
 }
 
 
@@ -259,17 +265,17 @@ def challenge_fields(body: bytes) -> dict[str, Any]:
 
 
 BODY_FIELDS: dict[int, Callable[[bytes], dict[str, Any]]] = {
-    Kind.HEARTBEAT: lambda body: {"oldest": str(frame.parse_heartbeat(body))},
-    Kind.REPAIR: repair_fields,
-    Kind.GONE: gone_fields,
-    Kind.TOPICS: lambda body: named("topic", frame.parse_names(body, are_filters=False)),
-    Kind.INTEREST: interest_fields,
-    Kind.PRESENCE: lambda body: {},
-    Kind.HELLO: hello_fields,
-    Kind.WELCOME: lambda body: {"cookie": colons(frame.parse_welcome(body))},
-    Kind.CHALLENGE: challenge_fields,
-    Kind.PROOF: challenge_fields,
-    Kind.LEAVE: lambda body: {},
+    FrameKind.HEARTBEAT: lambda body: {"oldest": str(frame.parse_heartbeat(body))},
+    FrameKind.REPAIR: repair_fields,
+    FrameKind.GONE: gone_fields,
+    FrameKind.TOPICS: lambda body: named("topic", frame.parse_names(body, are_filters=False)),
+    FrameKind.INTEREST: interest_fields,
+    FrameKind.PRESENCE: lambda body: {},
+    FrameKind.HELLO: hello_fields,
+    FrameKind.WELCOME: lambda body: {"cookie": colons(frame.parse_welcome(body))},
+    FrameKind.CHALLENGE: challenge_fields,
+    FrameKind.PROOF: challenge_fields,
+    FrameKind.LEAVE: lambda body: {},
 }
 
 
@@ -300,7 +306,7 @@ def frame_fields(data: bytes) -> dict[str, Any]:
         return fields | seal | {"encrypted": colons(encrypted), "tag": colons(tag)}
     if header.flags & Flags.TOPIC:
         fields["topic"], body = frame.parse_topic(body)
-    if header.kind == Kind.DATA:
+    if header.kind == FrameKind.DATA:
         return fields | data_fields(header.flags, body)
     return fields | BODY_FIELDS[header.kind](body)
 
@@ -328,7 +334,7 @@ def multicast(frames: list[bytes], port: int = MULTICAST_PORT) -> list[Datagram]
 
 def test_the_frames_here_are_of_every_kind_and_flag() -> None:
     headers = [frame.parse_header(data) for data in FRAMES.values()]
-    assert {header.kind for header in headers} == set(Kind)
+    assert {header.kind for header in headers} == set(FrameKind)
     assert {flag for flag in Flags for header in headers if header.flags & flag} == set(Flags)
 
 
@@ -341,7 +347,7 @@ def test_every_kind_and_flag_of_multicast_frames(tmp_path: Path) -> None:
             fields["published_at"] = to_seconds(fields["published_at"])
         assert (name, fields) == (name, frame_fields(data))
         assert (name, dissected.protocol, dissected.is_malformed) == (name, "Hedgerow", False)
-        assert dissected.info.startswith(Kind(data[1]).name)
+        assert dissected.info.startswith(FrameKind(data[1]).name)
 
 
 def test_the_info_column(tmp_path: Path) -> None:
@@ -403,15 +409,15 @@ def test_what_the_decoder_drops_is_malformed_and_nothing_else(tmp_path: Path) ->
         data_frame(Flags.TOPIC, b"\x00\x03\xed\xa0\x80"),  # A surrogate is no UTF-8.
         data_frame(Flags.TOPIC, b"\x00\x02\xc0\x80"),  # Nor is a NUL in two bytes.
         data_frame(Flags.TOPIC, frame.pack_topic("𐍈€")),
-        control_frame(Kind.TOPICS, frame.pack_names(["/".join("a" * 201)])),
-        control_frame(Kind.TOPICS, frame.pack_names(["/".join("a" * 200)])),
-        control_frame(Kind.TOPICS, frame.pack_names(["a"] * frame.MAX_NAMES)),
-        control_frame(Kind.TOPICS, frame.pack_names(["a"] * (frame.MAX_NAMES + 1))),
-        control_frame(Kind.INTEREST, frame.pack_interest(frame.Interest(False, ["a/#/b"]))),
-        control_frame(Kind.INTEREST, frame.pack_interest(frame.Interest(False, ["a/b+"]))),
-        control_frame(Kind.INTEREST, frame.pack_interest(frame.Interest(False, ["+/+", "/", "#"]))),
-        control_frame(Kind.REPAIR, FRAMES["repair"][32:44] + bytes(10) * (frame.MAX_RANGES + 1), TOPIC),
-        control_frame(Kind.REPAIR, FRAMES["repair"][32:44], TOPIC),
+        control_frame(FrameKind.TOPICS, frame.pack_names(["/".join("a" * 201)])),
+        control_frame(FrameKind.TOPICS, frame.pack_names(["/".join("a" * 200)])),
+        control_frame(FrameKind.TOPICS, frame.pack_names(["a"] * frame.MAX_NAMES)),
+        control_frame(FrameKind.TOPICS, frame.pack_names(["a"] * (frame.MAX_NAMES + 1))),
+        control_frame(FrameKind.INTEREST, frame.pack_interest(frame.GroupInterest(False, ["a/#/b"]))),
+        control_frame(FrameKind.INTEREST, frame.pack_interest(frame.GroupInterest(False, ["a/b+"]))),
+        control_frame(FrameKind.INTEREST, frame.pack_interest(frame.GroupInterest(False, ["+/+", "/", "#"]))),
+        control_frame(FrameKind.REPAIR, FRAMES["repair"][32:44] + bytes(10) * (frame.MAX_RANGES + 1), TOPIC),
+        control_frame(FrameKind.REPAIR, FRAMES["repair"][32:44], TOPIC),
         data_frame(Flags.PROPERTIES, b"\x02\x01\x02"),  # payload format indicator 2
         data_frame(Flags.PROPERTIES, b"\x04\x01\x00\x01\x00"),  # twice
         data_frame(Flags.PROPERTIES, b"\x03\x23\x00\x01"),  # a topic alias

@@ -16,13 +16,15 @@ Groups = dict[str, Rows]
 
 def page() -> str:
     lines = head("Every command", "`hedgerow COMMAND --help` says the same, shorter.")
-    commands = ((f"[`hedgerow {name}`](#hedgerow-{name})", each.help) for name, each in cli.COMMANDS.items())
+    commands = (
+        (f"[`hedgerow {name}`](#hedgerow-{name})", each.help) for name, each in cli.all_commands().items()
+    )
     lines += [*table(("command", ""), commands), *_exit_statuses()]
-    parsers = {name: _parser(name) for name in cli.COMMANDS}
+    parsers = {name: _parser(name) for name in cli.all_commands()}
     groups = {name: _groups(name, parser) for name, parser in parsers.items()}
     times = Counter((title, rows) for found in groups.values() for title, rows in found.items() if title)
     shared = {title: rows for (title, rows), count in times.items() if count > 1}
-    for name in cli.COMMANDS:
+    for name in cli.all_commands():
         lines += [f"## `hedgerow {name}`", "", *_said(docstring(cli.module_of(name)))]
         if name in KINDS:
             lines += [

@@ -37,7 +37,7 @@ FIELDS = {
 KINDS = {
     kind.command.removeprefix("hedgerow "): kind
     for kind in vars(config).values()
-    if isinstance(kind, config.Kind)
+    if isinstance(kind, config.NodeKind)
 }
 # Nothing sensible, and numbers beyond everything: who reads them says what it would take.
 PROBES: tuple[object, ...] = ("\x7f", -(10**30), 0, 10**30, 999_999_999)

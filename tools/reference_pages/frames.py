@@ -54,7 +54,7 @@ def _multicast() -> list[str]:
         ),
         *layout(multicast_frame.HEADER, multicast_frame.Header._fields),
         *_heading("Kinds of multicast frames", level=3),
-        *kinds(multicast_frame.Kind),
+        *kinds(multicast_frame.FrameKind),
         *_heading("Flags of multicast frames", level=3),
         *kinds(multicast_frame.Flags),
         *_heading("Limits of multicast", level=3),
@@ -85,7 +85,7 @@ def _federation() -> list[str]:
             "UTF-8 behind their length, and of a row of filters each says how many bytes it shares with the "
             "one before.",
         ),
-        *kinds(federation_wire.Kind),
+        *kinds(federation_wire.MeshKind),
         *limits(federation_limits, "MAX_"),
     ]
 
@@ -98,7 +98,7 @@ def _overlay() -> list[str]:
     return [
         *_heading("Overlay packets", f"Version {overlay_wire.VERSION}, in network byte order:"),
         *drawing(overlay_wire, "version 1"),
-        *kinds(overlay_wire.Kind, allowed),
+        *kinds(overlay_wire.OverlayKind, allowed),
         *limits(overlay_wire, "MAX_", "PROOF_"),
     ]
 
@@ -107,7 +107,7 @@ def _tunnel() -> list[str]:
     return [
         *_heading("Tunnel frames", f"Version {tunnel_frames.VERSION}, in network byte order:"),
         *drawing(tunnel_frames, "version 1"),
-        *kinds(tunnel_frames.Kind),
+        *kinds(tunnel_frames.TunnelFrameKind),
         *limits(tunnel_frames, "MAX_", "NONCE_", "PROOF_"),
     ]
 
@@ -124,7 +124,7 @@ def _delegation() -> list[str]:
             f"Version {delegation_codec.VERSION}. What mobile and fixed brokers write to each "
             "other, on topics `DOMAIN/BROKER/ACTION`. Each payload begins with this header, big-endian:",
         ),
-        *layout(delegation_codec._HEADER, ("version", "kind", *publications.Header._fields)),
+        *layout(delegation_codec._HEADER, ("version", "kind", *publications.StreamHeader._fields)),
         *table(("number", "name", "action", "from"), rows),
         *limits(delegation_limits, "MAX_"),
     ]
@@ -143,7 +143,7 @@ def _bridges() -> list[str]:
 
 
 def _journal() -> list[str]:
-    names = ["marker", *journal_frame.Frame._fields[1:]]
+    names = ["marker", *journal_frame.JournalFrame._fields[1:]]
     rows = [(code(name), str(calcsize(f"<{kind}"))) for name, kind in journal_frame.RUN_FIELDS.items()]
     return [
         *_heading(

@@ -14,7 +14,7 @@ from hedgerow.bridges import admission, attendance, commands, stamps
 from hedgerow.bridges.section import read_section
 from hedgerow.broker import systopics
 from hedgerow.broker.ids import RIGHT_TOPIC
-from hedgerow.federation import carrier, federation, rights, state
+from hedgerow.federation import federation, foreign_neighbour, rights, state
 from hedgerow.federation.interests import interests, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
 from hedgerow.federation.mesh import announcements
@@ -108,7 +108,7 @@ FEDERATION = (
     ),
     (frames.NODE_TOPIC + "NODE", "federators beside a broker", "frames to the node that dialled"),
     (
-        carrier.PRESENCE_TOPIC + "NODE",
+        foreign_neighbour.PRESENCE_TOPIC + "NODE",
         "federators beside a broker",
         "whether it is there; retained, and its will",
     ),

@@ -35,10 +35,10 @@ from hedgerow.agent.events import (
 )
 from hedgerow.agent.links import LinkWatch
 from hedgerow.agent.plan import (
+    BrokerLink,
     Ghosts,
-    Link,
-    Plan,
     Topology,
+    TopologyPlan,
     changes,
     link_between,
     target_links,
@@ -54,7 +54,7 @@ class Action(Enum):
     DELETE = "delete"
 
 
-class Command(NamedTuple):
+class BridgeCommand(NamedTuple):
     """To `broker`: have a bridge to `far`, or have it no more. Doing it twice must be as doing it once."""
 
     action: Action
@@ -111,12 +111,12 @@ class Agent:
         self._carried: dict[str, dict[str, bool]] = {}  # broker → far end → is it up
         self._lower_agents: dict[str, float] = {}  # only they can keep this one from acting
         self._watch = LinkWatch(probe_interval_s / 5, connect_s, self.detection_s)
-        self._cut: frozenset[Link] = frozenset()
-        self._decided_for: tuple[frozenset[str], frozenset[Link]] | None = None
-        self._target: frozenset[Link] = frozenset()
-        self._attempts: dict[Command, _Attempt] = {}
+        self._cut: frozenset[BrokerLink] = frozenset()
+        self._decided_for: tuple[frozenset[str], frozenset[BrokerLink]] | None = None
+        self._target: frozenset[BrokerLink] = frozenset()
+        self._attempts: dict[BridgeCommand, _Attempt] = {}
         self._probes: list[str] = []
-        self._commands: list[Command] = []
+        self._commands: list[BridgeCommand] = []
         self._announces = False
         self._events: list[AgentEvent] = []
         for broker in brokers:
@@ -131,7 +131,7 @@ class Agent:
         return frozenset(self._heard_at)
 
     @property
-    def cut(self) -> frozenset[Link]:
+    def cut(self) -> frozenset[BrokerLink]:
         """Pairs of living brokers that cannot be linked at present."""
         return self._cut
 
@@ -147,7 +147,7 @@ class Agent:
             return False
         is_up = self._bridges()
         plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
-        return plan == Plan() and all(is_up[link] for link in self._target)
+        return plan == TopologyPlan() and all(is_up[link] for link in self._target)
 
     @property
     def deadline(self) -> float:
@@ -237,7 +237,7 @@ class Agent:
         announces, self._announces = self._announces, False
         return self.agent_id if announces else None
 
-    def take_commands(self) -> list[Command]:
+    def take_commands(self) -> list[BridgeCommand]:
         """In the order in which they are to be given."""
         taken, self._commands = self._commands, []
         return taken
@@ -285,16 +285,16 @@ class Agent:
             self._decide_target(is_up, now)
             self._command(is_up, now)
 
-    def _bridges(self) -> dict[Link, bool]:
+    def _bridges(self) -> dict[BrokerLink, bool]:
         """Those that living brokers carry, and whether they are up."""
-        found: dict[Link, bool] = {}
+        found: dict[BrokerLink, bool] = {}
         for broker, bridges in self._carried.items():
             for far, is_up in bridges.items():
                 link = link_between(self._brokers, broker, far)
                 found[link] = is_up or found.get(link, False)
         return found
 
-    def _observe_links(self, is_up: dict[Link, bool], now: float) -> None:
+    def _observe_links(self, is_up: dict[BrokerLink, bool], now: float) -> None:
         self._probe(sorted(self._watch.observe(is_up, self._target, self._heard_at, now)))
         cut = self._watch.cut
         self._events += [PairCut(link) for link in sorted(cut - self._cut)]
@@ -305,7 +305,7 @@ class Agent:
         ]
         self._cut = cut
 
-    def _decide_target(self, is_up: dict[Link, bool], now: float) -> None:
+    def _decide_target(self, is_up: dict[BrokerLink, bool], now: float) -> None:
         world = (self.alive, self._cut)
         if world == self._decided_for:
             return
@@ -319,12 +319,12 @@ class Agent:
             # What is wanted from now on is given its time to come up.
             self._observe_links(is_up, now)
 
-    def _command(self, is_up: dict[Link, bool], now: float) -> None:
+    def _command(self, is_up: dict[BrokerLink, bool], now: float) -> None:
         plan = changes(self._target, self._brokers, self.alive, self._cut, is_up, self._ghosts)
         is_whole = all(is_up.get(link, False) for link in self._target)
-        wanted = [Command(Action.CREATE, link.lower, link.higher) for link in plan.create]
+        wanted = [BridgeCommand(Action.CREATE, link.lower, link.higher) for link in plan.create]
         wanted += [
-            Command(Action.DELETE, broker, far)
+            BridgeCommand(Action.DELETE, broker, far)
             for link in plan.delete
             if not is_up[link] or (is_whole and self._heard_at.keys() >= set(link))
             for broker, far in (link, link[::-1])

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hedgerow.agent.plan import Link, Plan
+from hedgerow.agent.plan import BrokerLink, TopologyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class BrokerLost:
 @dataclass(frozen=True, slots=True)
 class PairCut:
     level: ClassVar[int] = logging.WARNING
-    link: Link
+    link: BrokerLink
 
     def __str__(self) -> str:
         return f"{self.link} cannot be linked at present"
@@ -40,7 +40,7 @@ class PairCut:
 @dataclass(frozen=True, slots=True)
 class PairRestored:
     level: ClassVar[int] = logging.INFO
-    link: Link
+    link: BrokerLink
 
     def __str__(self) -> str:
         return f"{self.link} may be linked again"
@@ -58,7 +58,7 @@ class ActingChanged:
 @dataclass(frozen=True, slots=True)
 class Planned:
     level: ClassVar[int] = logging.INFO
-    plan: Plan
+    plan: TopologyPlan
 
     def __str__(self) -> str:
         return f"plan: {str(self.plan).replace(chr(10), ', ')}"

@@ -18,13 +18,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hedgerow.agent.plan import Link
+from hedgerow.agent.plan import BrokerLink
 
 FIRST_RETRY_S = 10.0
 MAX_RETRY_S = 300.0
 
 
-class State(Enum):
+class BrokerLinkState(Enum):
     UP = "up"
     DOWN = "down"
     ABSENT = "absent"
@@ -33,7 +33,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class _Pair:
-    state: State | None = None
+    state: BrokerLinkState | None = None
     since_at: float = 0.0
     patience_s: float = 0.0
     is_asked: bool = False
@@ -43,9 +43,9 @@ class _Pair:
 
     def next_at(self) -> list[float]:
         times = [self.retry_at] if self.is_cut else []
-        if self.state is State.UP and self.failures:
+        if self.state is BrokerLinkState.UP and self.failures:
             times.append(self.since_at + MAX_RETRY_S)
-        elif self.state in (State.DOWN, State.ABSENT):
+        elif self.state in (BrokerLinkState.DOWN, BrokerLinkState.ABSENT):
             times.append(self.since_at + self.patience_s)
         return times
 
@@ -55,10 +55,14 @@ class LinkWatch:
         self._grace_s = grace_s
         self._connect_s = connect_s
         self._stable_s = stable_s
-        self._pairs: dict[Link, _Pair] = {}
+        self._pairs: dict[BrokerLink, _Pair] = {}
 
     def observe(
-        self, is_up: Mapping[Link, bool], wanted: Collection[Link], heard_at: Mapping[str, float], now: float
+        self,
+        is_up: Mapping[BrokerLink, bool],
+        wanted: Collection[BrokerLink],
+        heard_at: Mapping[str, float],
+        now: float,
     ) -> set[str]:
         """The bridges that exist, those that should, and who lives, heard when. Returns whom to probe now."""
         suspects: set[str] = set()
@@ -68,16 +72,20 @@ class LinkWatch:
         for link in {*is_up, *wanted, *self._pairs}:
             if heard_at.keys() >= set(link):
                 pair = self._pairs.setdefault(link, _Pair())
-                absent = State.ABSENT if link in wanted else None
-                self._enter(pair, {True: State.UP, False: State.DOWN, None: absent}[is_up.get(link)], now)
-                if pair.state is not State.DOWN and (is_whole or pair.state is State.UP):
+                absent = BrokerLinkState.ABSENT if link in wanted else None
+                self._enter(
+                    pair,
+                    {True: BrokerLinkState.UP, False: BrokerLinkState.DOWN, None: absent}[is_up.get(link)],
+                    now,
+                )
+                if pair.state is not BrokerLinkState.DOWN and (is_whole or pair.state is BrokerLinkState.UP):
                     pair.is_cut = pair.is_cut and now < pair.retry_at
                 if self._judge(pair, min(heard_at[link.lower], heard_at[link.higher]), now):
                     suspects |= set(link)
         return suspects
 
     @property
-    def cut(self) -> frozenset[Link]:
+    def cut(self) -> frozenset[BrokerLink]:
         return frozenset(link for link, pair in self._pairs.items() if pair.is_cut)
 
     def deadline(self, now: float) -> float:
@@ -85,28 +93,33 @@ class LinkWatch:
         times = (at for pair in self._pairs.values() for at in pair.next_at() if at > now)
         return min(times, default=float("inf"))
 
-    def _enter(self, pair: _Pair, state: State | None, now: float) -> None:
+    def _enter(self, pair: _Pair, state: BrokerLinkState | None, now: float) -> None:
         before, pair.state = pair.state, state
         if state is before:
             return
-        if before in (State.DOWN, State.ABSENT) and state in (State.DOWN, State.ABSENT):
+        if before in (BrokerLinkState.DOWN, BrokerLinkState.ABSENT) and state in (
+            BrokerLinkState.DOWN,
+            BrokerLinkState.ABSENT,
+        ):
             # One attempt, even if the bridge is made and lost over and over.
             made_s = now - pair.since_at
-            pair.patience_s = made_s + self._connect_s if state is State.DOWN else 2 * self._connect_s
+            pair.patience_s = (
+                made_s + self._connect_s if state is BrokerLinkState.DOWN else 2 * self._connect_s
+            )
             return
         pair.since_at = now
         pair.is_asked = False
-        if state is State.ABSENT:
+        if state is BrokerLinkState.ABSENT:
             pair.patience_s = 2 * self._connect_s
         else:
-            pair.patience_s = self._grace_s if before is State.UP else self._connect_s
-        if state is State.UP and pair.is_cut:
+            pair.patience_s = self._grace_s if before is BrokerLinkState.UP else self._connect_s
+        if state is BrokerLinkState.UP and pair.is_cut:
             stable_s = min(self._stable_s * 2.0 ** (pair.failures - 1), MAX_RETRY_S)
             pair.retry_at = now + stable_s
 
     def _judge(self, pair: _Pair, ends_heard_at: float, now: float) -> bool:
         """Must its ends be asked first?"""
-        if pair.state is State.UP:
+        if pair.state is BrokerLinkState.UP:
             if now >= pair.since_at + MAX_RETRY_S:
                 pair.failures = 0
         elif pair.state is not None and now >= pair.since_at + pair.patience_s:

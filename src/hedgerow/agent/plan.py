@@ -24,7 +24,7 @@ from hedgerow.agent.graph import Edge, Graph, Parts, components, edge_of, neighb
 from hedgerow.agent.shapes import TOPOLOGIES
 
 
-class Link(NamedTuple):
+class BrokerLink(NamedTuple):
     """A bridge between two brokers, whichever of them carries it."""
 
     lower: str
@@ -49,11 +49,11 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopologyPlan:
     """In the order in which it is to be done: all creations, then all deletions."""
 
-    create: tuple[Link, ...] = ()
-    delete: tuple[Link, ...] = ()
+    create: tuple[BrokerLink, ...] = ()
+    delete: tuple[BrokerLink, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"create {link}" for link in self.create] + [f"delete {link}" for link in self.delete]
@@ -75,8 +75,8 @@ def parse_topology(text: str) -> Topology:
     return Topology(name, int(numbers[0]))
 
 
-def link_between(brokers: Sequence[str], a: str, b: str) -> Link:
-    return Link(a, b) if brokers.index(a) < brokers.index(b) else Link(b, a)
+def link_between(brokers: Sequence[str], a: str, b: str) -> BrokerLink:
+    return BrokerLink(a, b) if brokers.index(a) < brokers.index(b) else BrokerLink(b, a)
 
 
 def target_links(
@@ -85,7 +85,7 @@ def target_links(
     alive: Collection[str],
     cut: Iterable[tuple[str, str]] = (),
     existing: Iterable[tuple[str, str]] = (),
-) -> frozenset[Link]:
+) -> frozenset[BrokerLink]:
     """The bridges that should be between the living brokers. Pairs may be given either way round."""
     rank = {broker: index for index, broker in enumerate(brokers)}
     living = [rank[broker] for broker in brokers if broker in alive]
@@ -97,7 +97,7 @@ def target_links(
         inside = frozenset(edge for edge in usable if edge[0] in nodes)
         graph = Graph(nodes, {node: reachable[node] for node in nodes}, inside)
         links |= TOPOLOGIES[topology.name].build(graph, topology.parameter)
-    return frozenset(Link(brokers[a], brokers[b]) for a, b in links)
+    return frozenset(BrokerLink(brokers[a], brokers[b]) for a, b in links)
 
 
 def plan(
@@ -107,7 +107,7 @@ def plan(
     cut: Iterable[tuple[str, str]] = (),
     existing: Iterable[tuple[str, str]] = (),
     ghosts: Ghosts = Ghosts.DELETE,
-) -> Plan:
+) -> TopologyPlan:
     """What to do. Pairs with an unknown broker, or of a broker with itself, are no links and are ignored."""
     cut, existing = list(cut), list(existing)
     target = target_links(topology, brokers, alive, cut, existing)
@@ -115,13 +115,13 @@ def plan(
 
 
 def changes(
-    target: frozenset[Link],
+    target: frozenset[BrokerLink],
     brokers: Sequence[str],
     alive: Collection[str],
     cut: Iterable[tuple[str, str]],
     existing: Iterable[tuple[str, str]],
     ghosts: Ghosts,
-) -> Plan:
+) -> TopologyPlan:
     """From the bridges that exist to a target that was decided on."""
     rank = {broker: index for index, broker in enumerate(brokers)}
     dead = {index for index, broker in enumerate(brokers) if broker not in alive}
@@ -137,9 +137,9 @@ def changes(
     delete = there - wanted
     if ghosts is Ghosts.KEEP:
         delete -= haunted
-    return Plan(
-        tuple(Link(brokers[a], brokers[b]) for a, b in create),
-        tuple(Link(brokers[a], brokers[b]) for a, b in sorted(delete)),
+    return TopologyPlan(
+        tuple(BrokerLink(brokers[a], brokers[b]) for a, b in create),
+        tuple(BrokerLink(brokers[a], brokers[b]) for a, b in sorted(delete)),
     )
 
 

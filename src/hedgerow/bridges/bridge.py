@@ -22,7 +22,7 @@ from hedgerow.bridges.dialling import Dialling
 from hedgerow.bridges.events import BridgeClosed, BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
 from hedgerow.bridges.far_connection import FarConnection
 from hedgerow.bridges.foreign import Foreign
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, pump
@@ -41,7 +41,7 @@ QUIET_S = 0.3  # without a message from the far side: nothing is under way
 AGE_CHECK_S = 10.0
 
 
-class State(Enum):
+class BridgePhase(Enum):
     WAITING = "waiting"
     CONNECTING = "connecting"
     UP = "up"
@@ -64,11 +64,11 @@ class Bridge:
         self.broker = broker
         self.section = section
         self.version = VERSIONS[section.bridge_protocol_version]
-        self.state = State.IDLE if section.start_type == "lazy" else State.WAITING
+        self.state = BridgePhase.IDLE if section.start_type == "lazy" else BridgePhase.WAITING
         self.since = now
         self.reason = ""
         self.connection: FarConnection | None = None
-        self.address: Address | None = None
+        self.address: FarAddress | None = None
         self.inbound = Inbound()
         self.is_changed = True
         self.is_draining = False
@@ -90,7 +90,7 @@ class Bridge:
         self._foreign: Foreign | None = None  # where the far broker gives no ids
         self._was_up = False
         self._told_reason = ""
-        self._dialling = Dialling(section, random, float("inf") if self.state is State.IDLE else now)
+        self._dialling = Dialling(section, random, float("inf") if self.state is BridgePhase.IDLE else now)
         self._look_at = now + LOOK_S if section.start_type == "lazy" else float("inf")
         self._age_at = now + AGE_CHECK_S
         self._drain_until = float("inf")
@@ -136,16 +136,16 @@ class Bridge:
         foreign = self.connection.foreign if self.connection is not None else None
         return min(at, foreign.deadline) if foreign is not None else at
 
-    def take_dial(self, now: float) -> Address | None:
+    def take_dial(self, now: float) -> FarAddress | None:
         """Where to open a link now, if that is due."""
         address = self._dialling.take_dial(now)
         if address is None:
             return self._dialling.take_trial(now)
         self.address = address
-        self._become(State.CONNECTING, self.reason, now)
+        self._become(BridgePhase.CONNECTING, self.reason, now)
         return address
 
-    def open(self, address: Address, now: float) -> FarConnection:
+    def open(self, address: FarAddress, now: float) -> FarConnection:
         """The link to this address is there."""
         old = self.connection
         if old is not None:
@@ -159,32 +159,32 @@ class Bridge:
         self.address = address
         self._dialling.stop()
         self.connection = connection
-        self._become(State.CONNECTING, self.reason, now)
+        self._become(BridgePhase.CONNECTING, self.reason, now)
         return connection
 
-    def _connect(self, address: Address, now: float) -> FarConnection:
+    def _connect(self, address: FarAddress, now: float) -> FarConnection:
         return FarConnection(self, now, str(address))
 
-    def handle_dial_failed(self, address: Address, reason: str, now: float) -> None:
-        if self.state is State.CONNECTING and self.connection is None and address == self.address:
+    def handle_dial_failed(self, address: FarAddress, reason: str, now: float) -> None:
+        if self.state is BridgePhase.CONNECTING and self.connection is None and address == self.address:
             self._dialling.try_next_address()
             self._wait(reason, now)
 
     def _wait(self, reason: str, now: float) -> None:
         """For the next attempt, if there is to be one."""
-        if self.state is State.CONNECTING and reason != self._told_reason:
+        if self.state is BridgePhase.CONNECTING and reason != self._told_reason:
             self._told_reason = reason
             self.events.append(
                 BridgeNotUp(self.section.name, str(self.address), reason, self.section.follows)
             )
         if self.section.start_type == "once" and self._was_up:
-            self._become(State.STOPPED, reason, now)
+            self._become(BridgePhase.STOPPED, reason, now)
             return
         if self.section.start_type == "lazy" and not self._is_needed:
-            self._become(State.IDLE, reason, now)
+            self._become(BridgePhase.IDLE, reason, now)
             return
         self._dialling.wait(now)
-        self._become(State.WAITING, reason, now)
+        self._become(BridgePhase.WAITING, reason, now)
 
     # What the connection tells
 
@@ -206,7 +206,7 @@ class Bridge:
         """Trying again would change nothing."""
         self.connection = None
         connection.end("")
-        self._become(State.STOPPED, reason, self.broker.now)
+        self._become(BridgePhase.STOPPED, reason, self.broker.now)
 
     def handle_connected(self, connection: FarConnection) -> None:
         """CONNACK came; the subscriptions are yet to be answered."""
@@ -224,7 +224,7 @@ class Bridge:
         if foreign is not None and [each for each in answered if each.topic_filter == CONTROL_FILTER]:
             foreign.stamps.receive_subscribed(self.broker.now)
             foreign.serve()
-        if connection.is_subscribed and self.state is not State.UP:
+        if connection.is_subscribed and self.state is not BridgePhase.UP:
             self._come_up(connection)
         if refused:
             self.reason = f"the far broker does not let us subscribe: {', '.join(refused)[:200]}"
@@ -236,7 +236,7 @@ class Bridge:
         self._told_reason = ""
         self._active_at = now
         self._dialling.handle_up(now)
-        self._become(State.UP, "", now)
+        self._become(BridgePhase.UP, "", now)
         section = self.section
         self.events.append(BridgeUp(section.name, str(self.address), connection.far_node, section.follows))
         self.notify_there(b"1")
@@ -260,7 +260,7 @@ class Bridge:
         now = self.broker.now
         if connection.foreign is not None:
             connection.foreign.disconnected(keeps_session=not self.section.cleansession)
-        was_up = self.state is State.UP
+        was_up = self.state is BridgePhase.UP
         if was_up:
             kind = BridgeClosed if self._is_closing else BridgeDown
             self.events.append(kind(self.section.name, str(self.address), reason, self.section.follows))
@@ -329,16 +329,16 @@ class Bridge:
         count = self.ledger.relayed + self.inbound.published
         if count != self._active_count or len(self.session.outbox or ()):
             self._active_count, self._active_at = count, now
-        if self.state is State.IDLE and self._is_needed:
+        if self.state is BridgePhase.IDLE and self._is_needed:
             self._dialling.dial(self._dialling.position, now)
         elif (
-            self.state is State.UP
+            self.state is BridgePhase.UP
             and self.connection is not None
             and now >= self._active_at + self.section.idle_timeout_s
         ):
             self.connection.leave("nothing to do", is_for_good=False)
 
-    def _become(self, state: State, reason: str, now: float) -> None:
+    def _become(self, state: BridgePhase, reason: str, now: float) -> None:
         if state is not self.state:
             self.since = now
         self.is_changed = self.is_changed or state is not self.state or reason != self.reason
@@ -392,7 +392,7 @@ class Bridge:
     def status(self) -> dict[str, object]:
         outbox = self.session.outbox
         connection = self.connection
-        is_up = self.state is State.UP and connection is not None
+        is_up = self.state is BridgePhase.UP and connection is not None
         return {
             "connection": self.section.name,
             "state": self.state.value,

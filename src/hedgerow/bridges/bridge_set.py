@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hedgerow.bridges.admission import Admission
-from hedgerow.bridges.bridge import Bridge, State
+from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_session import stop_listening
 from hedgerow.bridges.carriers import carrier_id
 from hedgerow.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.bridges.following import FollowingBridge
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.broker.limits import QueueLimits
@@ -44,7 +44,7 @@ class BridgeSet:
         broker: Broker,
         random: Callable[[], float],
         token: Callable[[], int],
-        is_own: Callable[[Address], bool],
+        is_own: Callable[[FarAddress], bool],
     ) -> None:
         self._broker = broker
         self._random = random
@@ -54,13 +54,13 @@ class BridgeSet:
         self._bridges: dict[str, Bridge] = {}
         self._draining: list[Bridge] = []
         self._left: dict[Session, str] = {}  # by deleted bridges, with something that waits → their names
-        self._admissions: OrderedDict[tuple[tuple[Address, ...], str], Admission] = OrderedDict()
+        self._admissions: OrderedDict[tuple[tuple[FarAddress, ...], str], Admission] = OrderedDict()
         self._gone: list[str] = []  # names whose state is to be taken away
         self._told: dict[str, dict[str, object]] = {}
         self._counters_at = 0.0
         self._look_at = float("inf")  # whether a deleted bridge is done
         self._events: list[BridgeEvent] = []
-        self.is_stirred = True
+        self.has_work = True
         """Something happened: the shell is to look at dials, states, events and the deadline."""
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class BridgeSet:
         if session is not None and not self._may_take(session, section.name):
             raise ConfigError(f"the local client identifier {client_id} is in use")
         if known is not None:
-            if _is_same(known.section, section) and known.state is not State.STOPPED:
+            if _is_same(known.section, section) and known.state is not BridgePhase.STOPPED:
                 return "unchanged"
             self._take_away(known, section, client_id)
         for leaving in [bridge for bridge in self._draining if bridge.section.name == section.name]:
@@ -117,8 +117,8 @@ class BridgeSet:
             bridge.listened_before &= known.listened_before
         bridge.on_up = self._take_along
         bridge.on_down = self._offer
-        bridge.on_change = self._stir
-        self.is_stirred = True
+        bridge.on_change = self._note_work
+        self.has_work = True
         self._bridges[section.name] = bridge
         return "created" if known is None else "replaced"
 
@@ -175,7 +175,7 @@ class BridgeSet:
         if bridge is None:
             raise ConfigError(f"there is no bridge {name}")
         self._gone.append(name)
-        self.is_stirred = True
+        self.has_work = True
         bridge.begin_drain(now)
         self._draining.append(bridge)
         self._finish_drained(now)
@@ -209,7 +209,9 @@ class BridgeSet:
             self._forget(next(iter(self._left)))
         self._left[session] = bridge.section.name
         self._offer(bridge)
-        self._forget_carried(session, [other for other in self._bridges.values() if other.state is State.UP])
+        self._forget_carried(
+            session, [other for other in self._bridges.values() if other.state is BridgePhase.UP]
+        )
 
     def _forget_carried(self, session: Session, bridges: list[Bridge]) -> None:
         """Of what a deleted bridge left, that which these bridges have now."""
@@ -248,7 +250,7 @@ class BridgeSet:
     def _offer(self, bridge: Bridge) -> None:
         """A bridge is down: what waits for it goes by those that came up before that was known."""
         for other in self._bridges.values():
-            if other.state is State.UP and other.session is not bridge.session:
+            if other.state is BridgePhase.UP and other.session is not bridge.session:
                 self._take(other, bridge.session)
 
     def _take(self, bridge: Bridge, session: Session) -> set[MessageId]:
@@ -320,7 +322,7 @@ class BridgeSet:
             if bridge.deadline == float("-inf"):
                 bridge.handle_timer(now)
 
-    def take_dials(self, now: float) -> list[tuple[Bridge, Address]]:
+    def take_dials(self, now: float) -> list[tuple[Bridge, FarAddress]]:
         """Links to open."""
         due = [(bridge, bridge.take_dial(now)) for bridge in self._bridges.values()]
         return [(bridge, address) for bridge, address in due if address is not None]
@@ -345,8 +347,8 @@ class BridgeSet:
                     told.append((name, status))
         return told
 
-    def _stir(self) -> None:
-        self.is_stirred = True
+    def _note_work(self) -> None:
+        self.has_work = True
 
     def take_events(self) -> list[BridgeEvent]:
         events, self._events = self._events, []

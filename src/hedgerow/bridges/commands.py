@@ -101,7 +101,7 @@ class Commands:
         return events
 
     @property
-    def is_stirred(self) -> bool:
+    def has_work(self) -> bool:
         """Is there something to write into the log?"""
         return bool(self._events)
 

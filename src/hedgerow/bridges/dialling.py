@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 
 FIRST_ADDRESS_S = 30.0  # how often one that has come to a second address tries the first again
 _NEVER = float("inf")
@@ -30,13 +30,13 @@ class Dialling:
     def deadline(self) -> float:
         return min(self._dial_at, self._trial_at)
 
-    def take_dial(self, now: float) -> Address | None:
+    def take_dial(self, now: float) -> FarAddress | None:
         if self._dial_at > now:
             return None
         self._dial_at = _NEVER
         return self._section.addresses[self.position]
 
-    def take_trial(self, now: float) -> Address | None:
+    def take_trial(self, now: float) -> FarAddress | None:
         """The first address, while a link to another is open."""
         if self._trial_at > now:
             return None

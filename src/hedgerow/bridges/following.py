@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hedgerow.bridges.admission import Admission
-from hedgerow.bridges.bridge import Bridge, State
+from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_session import add_subscription, unsubscribe
 from hedgerow.bridges.far_connection import FarConnection
 from hedgerow.bridges.far_filters import MAX_FAR_FILTERS, Deliver, FarFilters, is_reserved
 from hedgerow.bridges.following_connection import FollowingConnection
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import pump
 from hedgerow.broker.recent import send_recent
@@ -93,7 +93,7 @@ class FollowingBridge(Bridge):
             send_recent(broker, self.session, subscription, was_admitted, with_past_values=False, since=since)
         add_subscription(broker, self.session, subscription, since)
         self._listening.set(topic_filter, topic_filter, qos)
-        if known is None and self.state is State.UP and connection is not None:
+        if known is None and self.state is BridgePhase.UP and connection is not None:
             broker.queue_retained(connection, subscription, None)
             pump(connection)
         elif known is None:
@@ -126,7 +126,7 @@ class FollowingBridge(Bridge):
     def publish_there(self, message: Message) -> bool:
         """A message of the node's own, at QoS 0. False: the bridge is not up, or too much waits there."""
         connection = self.connection
-        if connection is None or self.state is not State.UP:
+        if connection is None or self.state is not BridgePhase.UP:
             return False
         packet = Publish(message.topic, message.payload, 0, message.retain)
         data = encode(packet, connection.protocol_version)
@@ -182,7 +182,7 @@ class FollowingBridge(Bridge):
 
     # The connection, and what people see
 
-    def _connect(self, address: Address, now: float) -> FarConnection:
+    def _connect(self, address: FarAddress, now: float) -> FarConnection:
         return FollowingConnection(self, now, str(address))
 
     def handle_refused(self, connection: FarConnection, reason_code: int, reason: str) -> None:

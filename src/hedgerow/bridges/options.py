@@ -18,7 +18,7 @@ from hedgerow.bridges.values import (
     START_TYPE,
     TEXT,
     TOPIC_NAME,
-    Kind,
+    ValueKind,
     check_characters,
     one_of,
     quote,
@@ -33,11 +33,11 @@ Version = tuple[int, int]
 HEDGEROW = None  # In the place of a version: the word is ours.
 
 
-class Option(NamedTuple):
+class BridgeOption(NamedTuple):
     """One word of a section."""
 
     word: str
-    kind: Kind
+    kind: ValueKind
     help: str
     field: str
     aliases: tuple[str, ...]
@@ -47,16 +47,16 @@ class Option(NamedTuple):
 
 def _option(
     word: str,
-    kind: Kind,
+    kind: ValueKind,
     meaning: str,
     field: str | None = None,
     aliases: tuple[str, ...] = (),
     since: Version | None = (2, 0),
-) -> Option:
-    return Option(word, kind, meaning, field or word, aliases, since)
+) -> BridgeOption:
+    return BridgeOption(word, kind, meaning, field or word, aliases, since)
 
 
-TOPIC = Kind(read_topic_line, str)
+TOPIC = ValueKind(read_topic_line, str)
 PROTOCOL = one_of("mqttv31", "mqttv311", "mqttv50")
 OVERFLOW = one_of("drop-oldest", "drop-newest")
 TLS_VERSION = one_of("tlsv1.2", "tlsv1.3")
@@ -169,7 +169,7 @@ class OptionError(ConfigError):
         self.word = word
 
 
-def find_option(word: str) -> Option:
+def find_option(word: str) -> BridgeOption:
     """The option of this word or alias."""
     check_characters(word)
     if word in UNSUPPORTED:

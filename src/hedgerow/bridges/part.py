@@ -14,7 +14,7 @@ from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.io.files import read_bridge_files
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.dialled import DialledConnection
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
@@ -58,7 +58,7 @@ class BridgesPart(Part):
         self.commands.restore(now)
         self.bridges.leave_unclaimed()
 
-    def _is_own(self, address: Address) -> bool:
+    def _is_own(self, address: FarAddress) -> bool:
         """Does one of this node's listeners answer at this address? Names are looked up when dialled."""
         host = "127.0.0.1" if address.host == "localhost" else address.host
         return is_of_this_machine(host) and any(
@@ -77,13 +77,13 @@ class BridgesPart(Part):
 
     @property
     def has_work(self) -> bool:
-        return self.is_running and (self.bridges.is_stirred or self.commands.is_stirred)
+        return self.is_running and (self.bridges.has_work or self.commands.has_work)
 
     def serve(self) -> None:
         """Something happened to a bridge: links to open, states to tell, the next deadline."""
         bridges, now = self.bridges, self.node.clock()
         bridges.serve(now)
-        bridges.is_stirred = False
+        bridges.has_work = False
         for bridge, address in bridges.take_dials(now):
             self._dial(bridge, address)
         self.commands.publish_states(now)
@@ -96,9 +96,9 @@ class BridgesPart(Part):
 
     def handle_timer(self, now: float) -> None:
         self.bridges.handle_timer(now)
-        self.bridges.is_stirred = True
+        self.bridges.has_work = True
 
-    def _dial(self, bridge: Bridge, address: Address) -> None:
+    def _dial(self, bridge: Bridge, address: FarAddress) -> None:
         section = bridge.section
 
         def open_connection(link: FarLink, now: float) -> DialledConnection:

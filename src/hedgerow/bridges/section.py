@@ -23,7 +23,7 @@ from hedgerow.bridges.options import (
     NEEDS,
     OPTIONS,
     TOPIC,
-    Option,
+    BridgeOption,
     OptionError,
     Version,
     find_option,
@@ -32,15 +32,15 @@ from hedgerow.bridges.topic_line import TopicLine
 from hedgerow.bridges.values import (
     ADDRESSES,
     MAX_ADDRESSES,
-    Address,
     Backoff,
+    FarAddress,
     check_characters,
     quote,
 )
 from hedgerow.errors import ConfigError
 from hedgerow.topics import is_wildcard
 
-__all__ = ["MAX_ADDRESSES", "OPTIONS", "Address", "Backoff", "Section", "TopicLine", "read_section"]
+__all__ = ["MAX_ADDRESSES", "OPTIONS", "Backoff", "FarAddress", "Section", "TopicLine", "read_section"]
 
 MAX_TEXT_BYTES = 65_536  # A command is kept for as long as its bridge is, and is read while others wait.
 MAX_JSON_BYTES = 4 * MAX_TEXT_BYTES  # The JSON of the longest text: every " and \ doubled, fields named.
@@ -55,7 +55,7 @@ class Section:
     """One bridge. The fields are the options of `OPTIONS`, which says what each means."""
 
     name: str
-    addresses: tuple[Address, ...]
+    addresses: tuple[FarAddress, ...]
     topics: tuple[TopicLine, ...]
     round_robin: bool = False
     remote_clientid: str | None = None
@@ -180,7 +180,7 @@ def _read_text(text: str) -> Section:
         raise ConfigError(f"{place}{error}") from None
 
 
-def _read(option: Option, word: str, text: str) -> Any:
+def _read(option: BridgeOption, word: str, text: str) -> Any:
     try:
         check_characters(text)
         return option.kind.read(text)
@@ -188,7 +188,7 @@ def _read(option: Option, word: str, text: str) -> Any:
         raise OptionError(word, error) from None
 
 
-def _add(values: dict[str, Any], option: Option, word: str, value: object) -> None:
+def _add(values: dict[str, Any], option: BridgeOption, word: str, value: object) -> None:
     if option.kind is TOPIC:
         values.setdefault(option.field, []).append(value)
         if len(values[option.field]) > MAX_TOPICS:
@@ -233,7 +233,7 @@ class _Members(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def _from_json(option: Option, word: str, value: object) -> Any:
+def _from_json(option: BridgeOption, word: str, value: object) -> Any:
     if isinstance(value, _Members) and option.kind is TOPIC:
         return _topic_from_json(word, value)
     if option.kind is ADDRESSES and type(value) is list and all(isinstance(each, str) for each in value):
@@ -265,7 +265,7 @@ def _topic_from_json(word: str, members: Iterable[tuple[str, Any]]) -> TopicLine
         raise OptionError(word, error) from None
 
 
-def _to_json(option: Option, value: Any) -> object:
+def _to_json(option: BridgeOption, value: Any) -> object:
     if option.kind is TOPIC:
         return [
             {name: each for name in TOPIC_FIELDS if (each := getattr(line, name)) != TOPIC_FIELDS[name]}
@@ -276,7 +276,7 @@ def _to_json(option: Option, value: Any) -> object:
     return value if isinstance(value, bool | int | float | str) else option.kind.write(value)
 
 
-def _settings(section: Section) -> list[tuple[Option, Any]]:
+def _settings(section: Section) -> list[tuple[BridgeOption, Any]]:
     """The options that are not the default, with their values."""
     defaults = {each.name: each.default for each in fields(Section)}
     found = [(option, getattr(section, option.field)) for option in OPTIONS.values()]

@@ -156,7 +156,7 @@ class UnmatchedStamps:
         return 1
 
 
-class LastValues:
+class LastValueIds:
     """The id of each topic's last value at the foreign broker; of those seen last if there are many."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ from hedgerow.bridges.stamp_codec import (
     fingerprint,
     fingerprint_topic,
 )
-from hedgerow.bridges.stamp_tables import MAX_VALUES, Held, HeldMessages, LastValues, UnmatchedStamps
+from hedgerow.bridges.stamp_tables import MAX_VALUES, Held, HeldMessages, LastValueIds, UnmatchedStamps
 from hedgerow.message import Message, MessageId
 
 CONTROL_FILTER = PREFIX + "#"
@@ -121,7 +121,7 @@ class Stamps:
         self._unmatched = UnmatchedStamps(self.attendance.patience_s)
         self._echoes = UnmatchedStamps(ECHO_S)
         self._recent: deque[tuple[float, Stamp]] = deque(maxlen=MAX_RECENT)
-        self._values = LastValues()
+        self._values = LastValueIds()
         self._new_stamps: list[Stamp] = []
         self._sent_stamps: list[Stamp] = []
         self._questions: list[tuple[bytes, bytes]] = []

@@ -30,7 +30,7 @@ _FORBIDDEN = re.compile(
 )
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """One way to write a value."""
 
     read: Callable[[str], Any]
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     """Any text at all: in JSON it is always a string."""
 
 
-class Address(NamedTuple):
+class FarAddress(NamedTuple):
     """Where the far broker is."""
 
     host: str
@@ -87,28 +87,28 @@ def one_word(text: str) -> str:
     return word
 
 
-def one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> ValueKind:
     def read(text: str) -> str:
         word = one_word(text)
         if word not in choices:
             raise ConfigError(f"{quote(word)} is none of {', '.join(choices)}")
         return word
 
-    return Kind(read, str)
+    return ValueKind(read, str)
 
 
-def whole_number(lowest: int, highest: int) -> Kind:
+def whole_number(lowest: int, highest: int) -> ValueKind:
     def read(text: str) -> int:
         word = one_word(text)
         if not re.fullmatch("[0-9]{1,15}", word) or not lowest <= int(word) <= highest:
             raise ConfigError(f"{quote(word)} is not a whole number from {lowest} to {highest}")
         return int(word)
 
-    return Kind(read, str)
+    return ValueKind(read, str)
 
 
-def seconds(lowest: float, highest: float) -> Kind:
-    return Kind(lambda text: _read_seconds(one_word(text), lowest, highest), _write_seconds)
+def seconds(lowest: float, highest: float) -> ValueKind:
+    return ValueKind(lambda text: _read_seconds(one_word(text), lowest, highest), _write_seconds)
 
 
 def _read_seconds(word: str, lowest: float, highest: float) -> float:
@@ -183,7 +183,7 @@ def _is_host_name(host: str) -> bool:
     )
 
 
-def _read_address(word: str) -> Address:
+def _read_address(word: str) -> FarAddress:
     """HOST, HOST:PORT, or IPv6 as Mosquitto writes it, with a port, or in brackets, with or without."""
     host, colon, port = word.rpartition(":")
     if not colon or word.endswith("]"):
@@ -195,10 +195,10 @@ def _read_address(word: str) -> Address:
         raise ConfigError(f"{quote(word)} is not HOST or HOST:PORT{hint}")
     if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
         raise ConfigError(f"{quote(word)}: {quote(port)} is not a port from 1 to 65535")
-    return Address(host, int(port))
+    return FarAddress(host, int(port))
 
 
-def _read_addresses(text: str) -> tuple[Address, ...]:
+def _read_addresses(text: str) -> tuple[FarAddress, ...]:
     words = [word for word in text.split(" ") if word]
     if not words:
         raise ConfigError("has no value")
@@ -207,7 +207,7 @@ def _read_addresses(text: str) -> tuple[Address, ...]:
     return tuple(map(_read_address, words))
 
 
-def _write_addresses(addresses: tuple[Address, ...]) -> str:
+def _write_addresses(addresses: tuple[FarAddress, ...]) -> str:
     return " ".join(map(str, addresses))
 
 
@@ -228,11 +228,11 @@ def _write_backoff(backoff: Backoff) -> str:
     return base if base == cap else f"{base} {cap}"
 
 
-FLAG = Kind(_read_flag, lambda value: "true" if value else "false")
-TEXT = Kind(_read_text, str, is_text=True)
-NAME = Kind(_read_name, str, is_text=True)
-TOPIC_NAME = Kind(_read_topic_name, str, is_text=True)
-START_TYPE = Kind(_read_start_type, str)
-IP_ADDRESS = Kind(_read_ip_address, str)
-ADDRESSES = Kind(_read_addresses, _write_addresses)
-BACKOFF = Kind(_read_backoff, _write_backoff)
+FLAG = ValueKind(_read_flag, lambda value: "true" if value else "false")
+TEXT = ValueKind(_read_text, str, is_text=True)
+NAME = ValueKind(_read_name, str, is_text=True)
+TOPIC_NAME = ValueKind(_read_topic_name, str, is_text=True)
+START_TYPE = ValueKind(_read_start_type, str)
+IP_ADDRESS = ValueKind(_read_ip_address, str)
+ADDRESSES = ValueKind(_read_addresses, _write_addresses)
+BACKOFF = ValueKind(_read_backoff, _write_backoff)

@@ -1,8 +1,9 @@
 """The `hedgerow` program: a table of commands, each a module with `add_arguments` and `run`.
 
 Only the module of the command that runs is imported, so that none pays for another. Other packages add
-commands by entry points of the group `hedgerow.commands`, each a module like ours that also has a `COMMAND`;
-a name with a dot is a command below another, `pipeline.sweep` for `hedgerow pipeline sweep`. A command
+commands by entry points of the group `hedgerow.commands`, each the name of a module like ours; the package
+that holds the module has a table like ours, `COMMANDS`. A name with a dot is a command below another,
+`pipeline.sweep` for `hedgerow pipeline sweep`, and in no table. A command
 returns its exit status; the errors that people can do something about leave as one line that names
 the command, with the status that `EXIT_CODES` gives them. A mistake on the command line is followed
 by an example of how it is done.
@@ -144,18 +145,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @cache
-def added_commands() -> dict[str, Any]:
-    """The modules of commands that other packages add, by name."""
+def added_commands() -> dict[str, str]:
+    """The names of the modules of commands that other packages add, by the command's name."""
     # Reading the packages' metadata takes longer than most commands take to start.
     from importlib.metadata import entry_points
 
-    return {each.name: each.load() for each in entry_points(group="hedgerow.commands")}
+    return {each.name: each.module for each in entry_points(group="hedgerow.commands")}
 
 
 def all_commands() -> dict[str, Command]:
     """Ours and those that other packages add, in the order of their groups."""
-    added = {name: module.COMMAND for name, module in added_commands().items() if "." not in name}
-    return dict(sorted((added | COMMANDS).items(), key=lambda item: GROUPS.index(item[1].group)))
+    added = {
+        name: import_module(module.rpartition(".")[0]).COMMANDS[name]
+        for name, module in added_commands().items()
+        if "." not in name
+    }
+    return dict(sorted((added | COMMANDS).items(), key=lambda item: _place(item[1].group)))
+
+
+def _place(group: str) -> tuple[int, str]:
+    """A group that only another package has comes last."""
+    return (GROUPS.index(group) if group in GROUPS else len(GROUPS), group)
 
 
 def find_command(name: str) -> Command | None:
@@ -163,9 +173,7 @@ def find_command(name: str) -> Command | None:
 
 
 def module_of(command: str) -> Any:
-    if command in COMMANDS:
-        return import_module(f"hedgerow.cli.{command}")
-    return added_commands()[command]
+    return import_module(f"hedgerow.cli.{command}" if command in COMMANDS else added_commands()[command])
 
 
 def make_parser(command: str) -> Parser:

@@ -41,6 +41,8 @@ examples:
   hedgerow bridge mqtt://10.0.0.7 del north
   hedgerow bridge list
 """
+WORDS_AFTER = {"new": "FILE"}
+"""What a shell completes."""
 
 ANSWER_S = 3.0
 QUIET_S = 0.5  # between two states, which come in one go

@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from hedgerow.cli.option_values import topic_name, url, whole
-from hedgerow.client.urls import SCHEMES, Address, parse_url
+from hedgerow.client.urls import SCHEMES, BusUrl, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.message import MAX_ORIGIN, Message, Properties
 from hedgerow.mqtt import properties as mqtt_properties
@@ -207,7 +207,7 @@ def take_url(words: list[str]) -> str | None:
     return None
 
 
-def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Address, str | None]:
+def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[BusUrl, str | None]:
     """The address, without the topic that mosquitto's URLs may have as their path."""
     if url is not None and arguments.url is not None:
         raise ConfigError(f"two URLs: {url} and -L")
@@ -233,11 +233,11 @@ def _read_address(arguments: argparse.Namespace, url: str | None) -> tuple[Addre
     topic, question, options = address.rest, "", ""
     if address.scheme.options:
         topic, question, options = topic.partition("?")
-    bare = Address(address.scheme, address.host, address.port, question + options)
+    bare = BusUrl(address.scheme, address.host, address.port, question + options)
     return bare, topic.removeprefix("/") or None
 
 
-def _with_multicast_options(arguments: argparse.Namespace, address: Address) -> str:
+def _with_multicast_options(arguments: argparse.Namespace, address: BusUrl) -> str:
     """The URL to connect to. Flags for multicast take the place of what the URL says, or add to it."""
     given: dict[str, Any] = {
         name: value
@@ -262,7 +262,7 @@ def _with_multicast_options(arguments: argparse.Namespace, address: Address) -> 
     return replace(options, **given).url
 
 
-def _connect_arguments(arguments: argparse.Namespace, address: Address) -> dict[str, Any]:
+def _connect_arguments(arguments: argparse.Namespace, address: BusUrl) -> dict[str, Any]:
     if arguments.id is not None and arguments.id_prefix is not None:
         raise ConfigError("-i and -I say the same thing twice")
     client_id = arguments.id if arguments.id_prefix is None else f"{arguments.id_prefix}{os.getpid()}"

@@ -2,7 +2,8 @@
 
 The script is made of the parsers themselves. It completes commands, options, words and values that are one of
 a few, and the names of files and directories where the help says FILE or DIR. For a value of which nothing is
-known it offers nothing.
+known it offers nothing. A command's `WORDS_AFTER` says, for each of its words, what may follow: FILE, DIR, or
+one of a few.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from hedgerow.cli.completion_scripts import (
     FILE,
     NOTHING,
     SHELLS,
-    Command,
-    Option,
-    Value,
+    CompletedCommand,
+    CompletedOption,
+    CompletedValue,
 )
 
 EXAMPLES = """\
@@ -42,11 +43,6 @@ VALUES_OF: dict[str, tuple[str, str]] = {
     "--topology": ("hedgerow.agent.shapes", "TOPOLOGIES"),
 }
 WORDS_OF: dict[str, tuple[str, str]] = {"bridge": ("hedgerow.cli.bridge", "COMMANDS")}
-WORDS_AFTER: dict[tuple[str, str], tuple[str, str] | str] = {
-    ("bridge", "new"): FILE,
-    ("pipeline", "run"): ("hedgerow.cli.pipeline", "JOBS"),
-    ("pipeline", "check"): DIRECTORY,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,48 +59,49 @@ def run(arguments: argparse.Namespace) -> int:
 # What there is to complete
 
 
-def commands() -> list[Command]:
+def commands() -> list[CompletedCommand]:
     listed = all_commands()
     found = [read_command(name) for name in listed]
-    names = Value(ANYTHING, tuple(listed))
-    return [*found, Command("help", "say more about a command", (), names, {})]
+    names = CompletedValue(ANYTHING, tuple(listed))
+    return [*found, CompletedCommand("help", "say more about a command", (), names, {})]
 
 
-def read_command(name: str) -> Command:
+def read_command(name: str) -> CompletedCommand:
     """A command as its parser knows it."""
     options = []
-    words = Value(ANYTHING, _table(*WORDS_OF[name])) if name in WORDS_OF else None
+    words = CompletedValue(ANYTHING, _table(*WORDS_OF[name])) if name in WORDS_OF else None
     for action in make_parser(name)._actions:
         if action.option_strings:
             if action.help != argparse.SUPPRESS:
                 options.append(_option(action))
         elif words is None:
-            words = Value(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
-    after = {word: _words_after(each) for (command, word), each in WORDS_AFTER.items() if command == name}
-    added: dict[str, tuple[str, str]] = getattr(module_of(name), "WORDS_AFTER", {})
-    after |= {word: _words_after(each) for word, each in added.items()}
-    return Command(name, all_commands()[name].help, tuple(options), words or Value(NOTHING), after)
+            words = CompletedValue(NOTHING) if action.help == argparse.SUPPRESS else _value(action)
+    following: dict[str, str | tuple[str, ...]] = getattr(module_of(name), "WORDS_AFTER", {})
+    after = {word: _words_after(each) for word, each in following.items()}
+    return CompletedCommand(
+        name, all_commands()[name].help, tuple(options), words or CompletedValue(NOTHING), after
+    )
 
 
-def _option(action: argparse.Action) -> Option:
+def _option(action: argparse.Action) -> CompletedOption:
     value = _value(action)
     for name in action.option_strings:
         if name in VALUES_OF:
-            value = Value(ANYTHING, _table(*VALUES_OF[name]))
-    return Option(tuple(action.option_strings), value, _plain_help(action))
+            value = CompletedValue(ANYTHING, _table(*VALUES_OF[name]))
+    return CompletedOption(tuple(action.option_strings), value, _plain_help(action))
 
 
-def _value(action: argparse.Action) -> Value:
+def _value(action: argparse.Action) -> CompletedValue:
     if action.nargs == 0:
-        return Value(NOTHING)
+        return CompletedValue(NOTHING)
     if action.choices is not None:
-        return Value(ANYTHING, tuple(map(str, action.choices)))
+        return CompletedValue(ANYTHING, tuple(map(str, action.choices)))
     called = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    return Value(KINDS.get(called, ANYTHING))
+    return CompletedValue(KINDS.get(called, ANYTHING))
 
 
-def _words_after(where: tuple[str, str] | str) -> Value:
-    return Value(where) if isinstance(where, str) else Value(ANYTHING, _table(*where))
+def _words_after(what: str | tuple[str, ...]) -> CompletedValue:
+    return CompletedValue(KINDS[what]) if isinstance(what, str) else CompletedValue(ANYTHING, what)
 
 
 def _table(module: str, name: str) -> tuple[str, ...]:

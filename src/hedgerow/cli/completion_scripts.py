@@ -12,39 +12,39 @@ from typing import NamedTuple
 NOTHING, ANYTHING, FILE, DIRECTORY = "nothing", "anything", "file", "directory"
 
 
-class Value(NamedTuple):
+class CompletedValue(NamedTuple):
     """What may stand somewhere: NOTHING, ANYTHING, FILE, DIRECTORY, or one of `choices`."""
 
     kind: str
     choices: tuple[str, ...] = ()
 
 
-class Option(NamedTuple):
+class CompletedOption(NamedTuple):
     names: tuple[str, ...]
-    value: Value
+    value: CompletedValue
     help: str
 
 
-class Command(NamedTuple):
+class CompletedCommand(NamedTuple):
     name: str
     help: str
-    options: tuple[Option, ...]
-    words: Value
+    options: tuple[CompletedOption, ...]
+    words: CompletedValue
     """The words, or the first of them."""
-    after: dict[str, Value]
+    after: dict[str, CompletedValue]
     """What may follow a word."""
 
 
-def _names_by_value(command: Command) -> dict[Value, list[str]]:
+def _names_by_value(command: CompletedCommand) -> dict[CompletedValue, list[str]]:
     """The options that take a value, by what it may be."""
-    by_value: dict[Value, list[str]] = {}
+    by_value: dict[CompletedValue, list[str]] = {}
     for option in command.options:
         if option.value.kind != NOTHING:
             by_value.setdefault(option.value, []).extend(option.names)
     return by_value
 
 
-def _takes(command: Command) -> list[str]:
+def _takes(command: CompletedCommand) -> list[str]:
     """The options that take a value: the word behind one of them is no word of the command's."""
     return [name for names in _names_by_value(command).values() for name in names]
 
@@ -101,7 +101,7 @@ complete -F _hedgerow hedgerow
 """
 
 
-def bash_script(found: Iterable[Command]) -> str:
+def bash_script(found: Iterable[CompletedCommand]) -> str:
     listed = list(found)
     parts = {
         "COMMANDS": " ".join(command.name for command in listed),
@@ -112,7 +112,7 @@ def bash_script(found: Iterable[Command]) -> str:
     return _fill(_BASH, parts)
 
 
-def _bash_values(found: Iterable[Command]) -> Iterator[str]:
+def _bash_values(found: Iterable[CompletedCommand]) -> Iterator[str]:
     for command in found:
         for value, names in _names_by_value(command).items():
             patterns = "|".join(f'"{command.name} {name}"' for name in names)
@@ -120,7 +120,7 @@ def _bash_values(found: Iterable[Command]) -> Iterator[str]:
             yield f"        {patterns}) {f'{offer}; ' if offer else ''}return ;;"
 
 
-def _bash_options(command: Command) -> str:
+def _bash_options(command: CompletedCommand) -> str:
     options = " ".join(name for option in command.options for name in option.names)
     takes = " ".join(_takes(command))
     words = " ".join(command.words.choices)
@@ -128,14 +128,14 @@ def _bash_options(command: Command) -> str:
     return f"        {command.name}) {lists} ;;"
 
 
-def _bash_words(found: Iterable[Command]) -> Iterator[str]:
+def _bash_words(found: Iterable[CompletedCommand]) -> Iterator[str]:
     for command in found:
         for word, value in (("", command.words), *command.after.items()):
             if offer := _bash_offer(value):
                 yield f"        {_quote(f'{command.name} {word}')}) {offer} ;;"
 
 
-def _bash_offer(value: Value) -> str:
+def _bash_offer(value: CompletedValue) -> str:
     if value.choices:
         return f"_hedgerow_offer -W {_quote(' '.join(value.choices))}"
     return {FILE: "_hedgerow_files", DIRECTORY: "_hedgerow_directories"}.get(value.kind, "")
@@ -189,7 +189,7 @@ fi
 """
 
 
-def zsh_script(found: Iterable[Command]) -> str:
+def zsh_script(found: Iterable[CompletedCommand]) -> str:
     listed = list(found)
     firsts = [
         f"            {_quote(command.name)}\\ ({'|'.join(command.words.choices)})) first=$word; break ;;"
@@ -212,11 +212,11 @@ def zsh_script(found: Iterable[Command]) -> str:
     return _fill(_ZSH, parts)
 
 
-def _zsh_arguments(command: Command) -> str:
+def _zsh_arguments(command: CompletedCommand) -> str:
     specs = [spec for option in command.options for spec in _zsh_option(option)]
     lines = [f"        {command.name})"]
     lines.append("            case $first in")
-    for word, value in {"''": command.words, **command.after, "*": Value(NOTHING)}.items():
+    for word, value in {"''": command.words, **command.after, "*": CompletedValue(NOTHING)}.items():
         lines.append(f"                {word}) word={_quote(f'*:word:{_zsh_action(value)}')} ;;")
     lines.append("            esac")
     lines.append("            _arguments -s \\")
@@ -224,7 +224,7 @@ def _zsh_arguments(command: Command) -> str:
     return "\n".join([*lines, '                "$word" ;;'])
 
 
-def _zsh_option(option: Option) -> Iterator[str]:
+def _zsh_option(option: CompletedOption) -> Iterator[str]:
     """Each may be repeated: the shell need not know which."""
     for name in option.names:
         spec = f"*{name}[{_zsh_escape(option.help)}]"
@@ -237,7 +237,7 @@ def _zsh_option(option: Option) -> Iterator[str]:
             yield f"{spec}:value:{_zsh_action(option.value)}"
 
 
-def _zsh_action(value: Value) -> str:
+def _zsh_action(value: CompletedValue) -> str:
     if value.choices:
         return f"({' '.join(map(_zsh_escape, value.choices))})"
     return {FILE: "_files", DIRECTORY: "_files -/"}.get(value.kind, " ")
@@ -283,7 +283,7 @@ complete -c hedgerow -n __hedgerow_begins -l help -d 'say what there is'
 """
 
 
-def fish_script(found: Iterable[Command]) -> str:
+def fish_script(found: Iterable[CompletedCommand]) -> str:
     lines: list[str] = []
     takes: list[str] = []
     for command in found:
@@ -297,7 +297,7 @@ def fish_script(found: Iterable[Command]) -> str:
     return _fill(_FISH, {"TAKES": "\n".join(takes), "COMMANDS": "\n".join(lines)})
 
 
-def _fish_words(command: Command) -> Iterator[str]:
+def _fish_words(command: CompletedCommand) -> Iterator[str]:
     this = f"__hedgerow_is {command.name}"
     first = f"; and not __hedgerow_after {' '.join(command.words.choices)}" if command.words.choices else ""
     values = [(f"{this}{first}", command.words)]
@@ -307,7 +307,7 @@ def _fish_words(command: Command) -> Iterator[str]:
             yield f"complete -c hedgerow -n {_fish_quote(condition)} {offer}"
 
 
-def _fish_option(command: str, option: Option) -> str:
+def _fish_option(command: str, option: CompletedOption) -> str:
     names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
     # -f: no files, which fish would offer for whatever it knows nothing of.
     value = "" if option.value.kind == NOTHING else f"-r {_fish_offer(option.value) or '-f'} "
@@ -317,7 +317,7 @@ def _fish_option(command: str, option: Option) -> str:
     )
 
 
-def _fish_offer(value: Value) -> str:
+def _fish_offer(value: CompletedValue) -> str:
     if value.choices:
         return f"-f -a {_fish_quote(' '.join(value.choices))}"
     return {FILE: "-F", DIRECTORY: "-f -a '(__fish_complete_directories)'"}.get(value.kind, "")
@@ -338,7 +338,7 @@ def _fill(template: str, parts: dict[str, str]) -> str:
     return template
 
 
-SHELLS: dict[str, Callable[[Iterable[Command]], str]] = {
+SHELLS: dict[str, Callable[[Iterable[CompletedCommand]], str]] = {
     "bash": bash_script,
     "zsh": zsh_script,
     "fish": fish_script,

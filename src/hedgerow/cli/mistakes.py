@@ -33,7 +33,7 @@ _OTHER_COMMANDS = {
 }
 _OTHER_OPTIONS = dict.fromkeys(("--host", "--listen", "--port", "-p"), ("--mqtt", "--broker", "--http"))
 
-# Why there is no connection → what to look at. The reasons are `net.client.link.explain`'s.
+# Why there is no connection → what to look at. The reasons are `client.link.explain`'s.
 _CONNECTION_HINTS: tuple[tuple[str, str], ...] = (
     (r"connection refused$", "does a node run there, at this port?"),
     (
@@ -66,7 +66,7 @@ def _example(words: Sequence[str]) -> str | None:
     known = all_commands()
     if command in known:
         return known[command].example
-    meant = _OTHER_COMMANDS.get(command) or nearest(command, known) or "doctor"
+    meant = _OTHER_COMMANDS.get(command) or nearest(command, known) or next(iter(known))
     return known[meant].example if meant in known else f"hedgerow {meant}"
 
 

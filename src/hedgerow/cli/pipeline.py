@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.cli import added_commands, client_options
+from hedgerow.cli import added_commands, client_options, module_of
 from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.cli.option_values import broker_url, duration, real, whole
 from hedgerow.cli.parsing import UsageError
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from hedgerow.pipeline.progress import Progress
-    from hedgerow.pipeline.queries import Settings
+    from hedgerow.pipeline.queries import QuerySettings
     from hedgerow.pipeline.runner import Runner
 
 JOBS = ("ingest", "readings", "hot", "anomalies", "quality")
+WORDS_AFTER: dict[str, str | tuple[str, ...]] = {"run": JOBS, "check": "DIR"}
+"""What a shell completes."""
 MAX_EVERY_S = 86_400
 MAX_ROWS_PER_BATCH = 1_000_000_000
 MIN_PLAN_VALIDITY_S, MAX_PLAN_VALIDITY_S = 1, 86_400
@@ -75,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _added() -> dict[str, Any]:
     """The modules of commands that other packages add to `hedgerow pipeline`."""
     prefix = "pipeline."
-    found = added_commands().items()
-    return {name.removeprefix(prefix): module for name, module in found if name.startswith(prefix)}
+    found = added_commands()
+    return {name.removeprefix(prefix): module_of(name) for name in found if name.startswith(prefix)}
 
 
 def _add_spark_arguments(parser: argparse.ArgumentParser) -> None:
@@ -294,9 +296,9 @@ def _read_memory(text: str) -> str:
     return text
 
 
-def read_settings(arguments: argparse.Namespace) -> Settings:
+def read_settings(arguments: argparse.Namespace) -> QuerySettings:
     from hedgerow.pipeline.options import read_options
-    from hedgerow.pipeline.queries import Settings, source_options
+    from hedgerow.pipeline.queries import QuerySettings, source_options
     from hedgerow.pipeline.rules import FARM, load_rules
     from hedgerow.pipeline.session import is_here
 
@@ -306,7 +308,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         raise UsageError("where do the tables go? Give --tables DIR")
     if arguments.broker is not None and parse_url(arguments.broker).scheme.name not in BROKER_SCHEMES:
         raise ConfigError(f"--broker {arguments.broker}: plans are published over MQTT")
-    settings = Settings(
+    settings = QuerySettings(
         journals=tuple(arguments.journal),
         tables=arguments.tables.rstrip("/"),
         rules=load_rules(arguments.rules or FARM),
@@ -340,7 +342,7 @@ def _in_our_words(text: str) -> str:
     return text
 
 
-def _look_for_journals(settings: Settings) -> None:
+def _look_for_journals(settings: QuerySettings) -> None:
     for pattern in settings.journals:
         if any(letter in pattern for letter in "*?["):
             if not glob(pattern):  # noqa: PTH207 - a pattern may be absolute

@@ -17,7 +17,7 @@ from hedgerow.cli import client_options
 from hedgerow.cli.option_values import broker_url, by, whole
 from hedgerow.cli.progress_line import ProgressLine
 from hedgerow.client.dial import TlsOptions
-from hedgerow.client.urls import BROKER_SCHEMES, Address, parse_url
+from hedgerow.client.urls import BROKER_SCHEMES, BusUrl, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.journal.config import JournalConfig, read_filter, read_filters, read_max_age, read_max_bytes
 from hedgerow.journal.io.recorder import Recorder, RecorderOptions
@@ -139,7 +139,7 @@ def _read_options(arguments: argparse.Namespace) -> RecorderOptions:
     )
 
 
-def _read_address(arguments: argparse.Namespace) -> Address:
+def _read_address(arguments: argparse.Namespace) -> BusUrl:
     address = parse_url(arguments.broker)
     if address.scheme.name not in BROKER_SCHEMES:
         known = ", ".join(f"{name}://" for name in BROKER_SCHEMES)

@@ -26,8 +26,8 @@ from hedgerow.cli.top_view import (
     SORTS,
     TITLE,
     VIEWS,
-    Line,
-    Snapshot,
+    ScreenLine,
+    TopSnapshot,
     cut,
     render,
     take_snapshot,
@@ -77,13 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target(arguments, url)
     if not target.url.startswith(("mqtt", "ws")) or target.topic is not None:
         raise ConfigError(f"{target.url}: a fabric is watched over MQTT, by a URL without a topic")
-    watch = Watch(target)
+    watch = FabricWatch(target)
     if arguments.json or arguments.once or not can_draw():
         return client_options.run(print_once(watch, arguments))
     return client_options.run(show(watch, arguments))
 
 
-class Watch:
+class FabricWatch:
     """A subscription to the statuses of a fabric, and what they say."""
 
     def __init__(self, target: Target) -> None:
@@ -167,7 +167,7 @@ class Watch:
         return f"In the node's ACL, {who} needs: topic read {STATUS_FILTER}"
 
 
-async def print_once(watch: Watch, arguments: argparse.Namespace) -> int:
+async def print_once(watch: FabricWatch, arguments: argparse.Namespace) -> int:
     await watch.run(lambda: asyncio.sleep(GATHER_S))
     snapshot = take_snapshot(watch.fabric, time.time(), arguments.sort)
     text = json.dumps(snapshot.to_dict()) if arguments.json else plain_text(snapshot)
@@ -175,12 +175,12 @@ async def print_once(watch: Watch, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plain_text(snapshot: Snapshot) -> str:
+def plain_text(snapshot: TopSnapshot) -> str:
     return "\n".join(line.text for line in render(snapshot, WIDTH, None))
 
 
-async def show(watch: Watch, arguments: argparse.Namespace) -> int:
-    viewer = Viewer(watch, arguments.sort)
+async def show(watch: FabricWatch, arguments: argparse.Namespace) -> int:
+    viewer = TopViewer(watch, arguments.sort)
     await watch.run(viewer.run)
     return 0
 
@@ -216,14 +216,14 @@ def read_keys(text: str) -> list[str]:
     return asked
 
 
-class Viewer:
+class TopViewer:
     """What is seen, and in which order, until `q`."""
 
-    def __init__(self, watch: Watch, sort: str) -> None:
+    def __init__(self, watch: FabricWatch, sort: str) -> None:
         self.sort = sort
         self.view = VIEWS[0]
         self.offset = 0
-        self.held: Snapshot | None = None
+        self.held: TopSnapshot | None = None
         self.has_ended = False
         self._watch = watch
         self._news = asyncio.Event()
@@ -240,14 +240,14 @@ class Viewer:
                     async with asyncio.timeout(REFRESH_S):
                         await self._news.wait()
 
-    def lines(self, width: int, height: int) -> list[Line]:
+    def lines(self, width: int, height: int) -> list[ScreenLine]:
         snapshot = self.held or take_snapshot(self._watch.fabric, time.time(), self.sort)
         note = self._log.text(time.time())
         body = render(snapshot, width, height - 1, view=self.view, offset=self.offset, note=note)
         state = "held" if self.held else f"sorted by {self.sort}"
         help_line = f"{self._watch.url}  {state}, {self.view}   q quit  s sort  v view  ↑↓ scroll  space hold"
-        blank = [Line("")] * (height - 1 - len(body))
-        return [*body, *blank, Line(cut(printable(help_line), width), QUIET)]
+        blank = [ScreenLine("")] * (height - 1 - len(body))
+        return [*body, *blank, ScreenLine(cut(printable(help_line), width), QUIET)]
 
     def take_keys(self, text: str) -> None:
         for asked in read_keys(text):

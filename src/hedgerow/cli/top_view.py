@@ -1,6 +1,6 @@
 """What `hedgerow top` shows, as values and as lines of text: no terminal, no clock.
 
-A `Snapshot` is what is known of a fabric at one moment. Names, topics and texts come from other nodes:
+A `TopSnapshot` is what is known of a fabric at one moment. Names, topics and texts come from other nodes:
 whatever is no printable character becomes "?" here, so that a node's name cannot move the cursor, and a line
 is never wider than it may be, in cells of the terminal.
 """
@@ -62,7 +62,7 @@ class EventRow(NamedTuple):
     text: str
 
 
-class Snapshot(NamedTuple):
+class TopSnapshot(NamedTuple):
     at: float
     nodes: tuple[NodeRow, ...]
     links: tuple[LinkRow, ...]
@@ -76,7 +76,7 @@ class Snapshot(NamedTuple):
         return {"version": 1, "at": self.at, **rows}
 
 
-class Line(NamedTuple):
+class ScreenLine(NamedTuple):
     text: str
     style: str = PLAIN
 
@@ -92,7 +92,7 @@ SORTS: dict[str, Callable[[NodeRow], tuple[float, str]]] = {
 }
 
 
-def take_snapshot(fabric: Fabric, now: float, sort: str = "name") -> Snapshot:
+def take_snapshot(fabric: Fabric, now: float, sort: str = "name") -> TopSnapshot:
     nodes = [fabric.nodes[node_id] for node_id in sorted(fabric.nodes)]
     links = (_link_row(node, link) for node in nodes for link in node.status.links)
     hot = [
@@ -105,7 +105,7 @@ def take_snapshot(fabric: Fabric, now: float, sort: str = "name") -> Snapshot:
         for node in nodes
         for event in islice(reversed(node.events), MAX_EVENTS)
     ]
-    return Snapshot(
+    return TopSnapshot(
         now,
         tuple(sorted((_node_row(node, now) for node in nodes), key=SORTS[sort])),
         tuple(links),
@@ -150,22 +150,28 @@ VIEWS = ("all", "nodes", "links", "hot", "events")
 
 
 def render(
-    snapshot: Snapshot, width: int, height: int | None, *, view: str = "all", offset: int = 0, note: str = ""
-) -> list[Line]:
+    snapshot: TopSnapshot,
+    width: int,
+    height: int | None,
+    *,
+    view: str = "all",
+    offset: int = 0,
+    note: str = "",
+) -> list[ScreenLine]:
     """At most `height` lines of at most `width` cells; None: as many as there are.
 
     With room for less than all, each part of `all` gets its share; the view of one part begins at `offset`.
     """
     parts = [part for name, part in zip(VIEWS[1:], _parts(snapshot), strict=True) if view in ("all", name)]
-    top = [_summary(snapshot), *([Line(note, BAD)] if note else [])]
+    top = [_summary(snapshot), *([ScreenLine(note, BAD)] if note else [])]
     if height is not None:
         room = height - len(top)
         parts = _share(parts, room) if view == "all" else [_scrolled(part, offset, room) for part in parts]
     lines = [*top, *(line for part in parts for line in part)]
-    return [Line(cut(line.text, width), line.style) for line in lines[:height]]
+    return [ScreenLine(cut(line.text, width), line.style) for line in lines[:height]]
 
 
-def _summary(snapshot: Snapshot) -> Line:
+def _summary(snapshot: TopSnapshot) -> ScreenLine:
     silent = sum(row.silent_s is not None for row in snapshot.nodes)
     # Each end tells of a link.
     links = {frozenset((row.node, row.to)) for row in snapshot.links}
@@ -178,10 +184,10 @@ def _summary(snapshot: Snapshot) -> Line:
         f"{counted(len(links), 'link')}{f' ({len(down)} not up)' if down else ''}, "
         f"messages in {figure(received)}/s, out {figure(sent)}/s"
     )
-    return Line(text, TITLE)
+    return ScreenLine(text, TITLE)
 
 
-def _parts(snapshot: Snapshot) -> list[list[Line]]:
+def _parts(snapshot: TopSnapshot) -> list[list[ScreenLine]]:
     """Each a heading and its rows."""
     nodes = [
         (
@@ -231,18 +237,18 @@ MAX_COLUMN = 40
 """In cells, of all columns but the last: one long name leaves room for the others."""
 
 
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], styles: Iterable[str]) -> list[Line]:
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], styles: Iterable[str]) -> list[ScreenLine]:
     cut_rows = [[*(cut(cell, MAX_COLUMN) for cell in row[:-1]), row[-1]] for row in rows]
     widths = [max(map(cells, column)) for column in zip(heading, *cut_rows, strict=True)]
-    head = Line("  ".join(map(pad, heading, widths)).rstrip(), TITLE)
+    head = ScreenLine("  ".join(map(pad, heading, widths)).rstrip(), TITLE)
     body = [
-        Line("  ".join(map(pad, row, widths)).rstrip(), style)
+        ScreenLine("  ".join(map(pad, row, widths)).rstrip(), style)
         for row, style in zip(cut_rows, styles, strict=True)
     ]
-    return [Line(""), head, *(body or [Line("none", QUIET)])]
+    return [ScreenLine(""), head, *(body or [ScreenLine("none", QUIET)])]
 
 
-def _share(parts: list[list[Line]], room: int) -> list[list[Line]]:
+def _share(parts: list[list[ScreenLine]], room: int) -> list[list[ScreenLine]]:
     """Every part gets the same number of lines, and what one does not need goes to the others."""
     left = room
     shares: dict[int, int] = {}
@@ -253,15 +259,15 @@ def _share(parts: list[list[Line]], room: int) -> list[list[Line]]:
     return [_shorten(part, shares[number]) for number, part in enumerate(parts)]
 
 
-def _shorten(part: list[Line], room: int) -> list[Line]:
+def _shorten(part: list[ScreenLine], room: int) -> list[ScreenLine]:
     if len(part) <= room:
         return part
     if room < 4:  # a blank line, the heading, a row, and how many more there are
         return []
-    return [*part[: room - 1], Line(f"… {len(part) - room + 1} more", QUIET)]
+    return [*part[: room - 1], ScreenLine(f"… {len(part) - room + 1} more", QUIET)]
 
 
-def _scrolled(part: list[Line], offset: int, room: int) -> list[Line]:
+def _scrolled(part: list[ScreenLine], offset: int, room: int) -> list[ScreenLine]:
     head, rows = part[:2], part[2:]
     first = max(0, min(offset, len(rows) - (room - len(head))))
     return [*head, *rows[first:]]

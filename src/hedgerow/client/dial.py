@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hedgerow.client.link import ClientLink
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, ConnectError, reason_of
 from hedgerow.node.link_errors import explain
 
@@ -56,7 +56,7 @@ def _explain_file(error: OSError) -> str:
 
 
 async def dial(
-    address: Address,
+    address: BusUrl,
     tls: ssl.SSLContext | None,
     timeout_s: float,
     on_data: Callable[[bytes], None],
@@ -72,7 +72,7 @@ async def dial(
 
 
 async def _dial_each(
-    address: Address,
+    address: BusUrl,
     tls: ssl.SSLContext | None,
     on_data: Callable[[bytes], None],
 ) -> ClientLink:
@@ -95,7 +95,7 @@ async def _dial_each(
 
 
 async def _dial_one(
-    address: Address,
+    address: BusUrl,
     family: int,
     host: str,
     tls: ssl.SSLContext | None,

@@ -24,7 +24,7 @@ from hedgerow.client.bus import State, StateChange
 from hedgerow.client.dial import TlsOptions
 from hedgerow.client.following import MAX_REDIRECTS, MIN_STAY_S, Whereabouts
 from hedgerow.client.line import Line, Outcome
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConnectError, HedgerowError
 from hedgerow.message import Properties
 from hedgerow.mqtt import packets
@@ -89,7 +89,7 @@ class DriverOptions:
 class ClientDriver:
     def __init__(
         self,
-        address: Address,
+        address: BusUrl,
         options: DriverOptions,
         on_events: Callable[[list[Event]], None],
         on_state: Callable[[StateChange], None],
@@ -123,7 +123,7 @@ class ClientDriver:
         return Line(client, self.clock, self._handle_connection, self._handle)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> BusUrl:
         """Where we are connected, or were last."""
         return self._where.address
 
@@ -190,12 +190,12 @@ class ClientDriver:
             if line is self.line:  # and not one that we have left
                 await self._move(renewal)
 
-    def _redirect(self, outcome: Refused | Disconnected) -> Address | None:
+    def _redirect(self, outcome: Refused | Disconnected) -> BusUrl | None:
         if not self._options.follow:
             return None
         return self._where.redirect(outcome.reason_code, outcome.server_reference)
 
-    async def _go_to(self, address: Address) -> bool:
+    async def _go_to(self, address: BusUrl) -> bool:
         """Connect where the server that has ended the connection sent us."""
         await self._stay_a_little()
         try:
@@ -218,12 +218,12 @@ class ClientDriver:
         self._on_state(StateChange(State.WAITING, reason))
         await asyncio.sleep(delay)
 
-    async def _connect(self, address: Address) -> None:
+    async def _connect(self, address: BusUrl) -> None:
         self._on_state(StateChange(State.CONNECTING))
         self._where.address = await self._attempt(self.line, address)
         self._has_connected = True
 
-    async def _attempt(self, line: Line, address: Address) -> Address:
+    async def _attempt(self, line: Line, address: BusUrl) -> BusUrl:
         """One connection, at this address or where its server sends us; ConnectError when there is none."""
         redirects = 0
         while True:
@@ -244,7 +244,7 @@ class ClientDriver:
         code = outcome.reason_code if elsewhere is None else None
         raise ConnectError(f"{address} refused the connection: {outcome.reason}{hint}", code)
 
-    async def _attempt_versions(self, line: Line, address: Address) -> Outcome:
+    async def _attempt_versions(self, line: Line, address: BusUrl) -> Outcome:
         """One connection; a server that does not know a version gets another try in an older one."""
         options = line.client.options
         versions = (packets.MQTT_RENEWALS, *self._versions) if self._options.renewals else self._versions

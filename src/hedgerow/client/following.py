@@ -12,7 +12,7 @@ import ipaddress
 import logging
 from dataclasses import replace
 
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.mqtt.extension import parse_address
 from hedgerow.mqtt.reasons import Reason
 
@@ -32,12 +32,12 @@ REDIRECTIONS = frozenset({Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED})
 class Whereabouts:
     """`home` is where the application connected, `address` where the client is, or was last."""
 
-    def __init__(self, home: Address) -> None:
+    def __init__(self, home: BusUrl) -> None:
         self.home = home
         self.address = home
-        self._supporter: Address | None = None
+        self._supporter: BusUrl | None = None
 
-    def read(self, reference: str | None) -> Address | None:
+    def read(self, reference: str | None) -> BusUrl | None:
         """The first address of a Server Reference, or of a renewal, that may be followed."""
         for text in (reference or "").split()[:MAX_REFERENCES]:
             try:
@@ -53,7 +53,7 @@ class Whereabouts:
     def set_supporter(self, reference: str) -> None:
         self._supporter = self.read(reference)
 
-    def redirect(self, reason_code: int | None, reference: str | None) -> Address | None:
+    def redirect(self, reason_code: int | None, reference: str | None) -> BusUrl | None:
         """Where a server that has refused or ended a connection says to go."""
         if reason_code not in REDIRECTIONS:
             return None
@@ -62,7 +62,7 @@ class Whereabouts:
             self.home = address
         return address
 
-    def candidate(self, attempt: int) -> Address:
+    def candidate(self, attempt: int) -> BusUrl:
         """Whom to try when the server is gone: itself, who supports it, and where it all began, in turn."""
         known = dict.fromkeys(each for each in (self.address, self._supporter, self.home) if each is not None)
         return list(known)[attempt % len(known)]

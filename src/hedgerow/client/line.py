@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 from hedgerow.client.dial import dial
 from hedgerow.client.link import ClientLink
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError
-from hedgerow.mqtt.client.client import Client
-from hedgerow.mqtt.client.client import State as ClientState
+from hedgerow.mqtt.client.client import Client, ClientState
 from hedgerow.mqtt.client.events import Connected, Disconnected, Event, Refused
 from hedgerow.node.clock import SteadyClock
 
@@ -36,7 +35,7 @@ class Line:
         """`on_connection` gets what begins and ends connections, before `on_events` gets all events."""
         self.client = client
         self.link: ClientLink | None = None
-        self.address: Address | None = None  # of the last attempt
+        self.address: BusUrl | None = None  # of the last attempt
         self.session_present = False
         self._clock = clock
         self._on_connection = on_connection
@@ -53,7 +52,7 @@ class Line:
 
     # From a connection's begin to its end.
 
-    async def attempt(self, address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Outcome:
+    async def attempt(self, address: BusUrl, tls: ssl.SSLContext | None, timeout_s: float) -> Outcome:
         """Open a link and connect. What became of it; ConnectError when there is no link."""
         self._outcome = self._loop.create_future()
         self.ended = self._loop.create_future()

@@ -19,7 +19,7 @@ from hedgerow.client.bus import Bus, State, StateChange, SubscribeOptions, Subsc
 from hedgerow.client.bus_options import BusOptions
 from hedgerow.client.driver import ClientDriver
 from hedgerow.client.overlaps import SubscriptionIdentifiers
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import packets
@@ -47,7 +47,7 @@ MAX_UNACKNOWLEDGED = 100_000
 MAX_UNCLAIMED = 10_000
 
 
-async def open_bus(address: Address, options: BusOptions) -> Bus:
+async def open_bus(address: BusUrl, options: BusOptions) -> Bus:
     if address.rest not in ("", "/") and not address.scheme.websocket:
         raise ConfigError(f'"{address.rest}" after {address}: {address.scheme.name}:// takes no path')
     bus = MqttBus(address, options)
@@ -56,7 +56,7 @@ async def open_bus(address: Address, options: BusOptions) -> Bus:
 
 
 class MqttBus(Bus):
-    def __init__(self, address: Address, options: BusOptions) -> None:
+    def __init__(self, address: BusUrl, options: BusOptions) -> None:
         super().__init__(options.on_state)
         self.address = address
         self.origin = options.driver.connect.origin

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from hedgerow.client.bus import Bus, State, StateChange, Subscription, settle
 from hedgerow.client.bus_options import BusOptions
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import HedgerowError, RefusedError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
@@ -45,7 +45,7 @@ LACKING = {
 }
 
 
-async def open_bus(address: Address, options: BusOptions) -> Bus:
+async def open_bus(address: BusUrl, options: BusOptions) -> Bus:
     options.refuse(LACKING, "multicast has no server, and so no")
     bus = MulticastBus(read_options(address.host, address.port, address.rest), options.on_state)
     await bus.open()

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from hedgerow.client.bus import Bus, State, StateChange, Subscription, settle
 from hedgerow.client.bus_options import BusOptions
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError, reason_of
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
@@ -65,7 +65,7 @@ class SensorOptions:
     renew_s: float = RENEW_S
 
 
-def read_options(address: Address) -> SensorOptions:
+def read_options(address: BusUrl) -> SensorOptions:
     """Raises ConfigError."""
     options = SensorOptions()
     path, _, query = address.rest.partition("?")
@@ -84,7 +84,7 @@ def read_options(address: Address) -> SensorOptions:
     return options
 
 
-async def open_bus(address: Address, options: BusOptions) -> Bus:
+async def open_bus(address: BusUrl, options: BusOptions) -> Bus:
     options.refuse(LACKING, f"{address}: the sensors' protocol has no place for")
     sensor_options = read_options(address)
     opened = await _open_socket(address, sensor_options.port)
@@ -93,7 +93,7 @@ async def open_bus(address: Address, options: BusOptions) -> Bus:
     return bus
 
 
-async def _open_socket(address: Address, port: int) -> socket.socket:
+async def _open_socket(address: BusUrl, port: int) -> socket.socket:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             address.host, address.port, type=socket.SOCK_DGRAM
@@ -120,7 +120,7 @@ class SensorBus(Bus):
 
     def __init__(
         self,
-        address: Address,
+        address: BusUrl,
         options: SensorOptions,
         opened: socket.socket,
         on_state: Callable[[StateChange], None] | None = None,

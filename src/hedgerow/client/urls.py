@@ -71,7 +71,7 @@ _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
 @dataclass(slots=True, frozen=True)
-class Address:
+class BusUrl:
     """A parsed URL. `rest` is what follows host and port: a WebSocket's path, or what the user of a
     command appended as a topic."""
 
@@ -95,7 +95,7 @@ class Address:
         return DEFAULT_WEBSOCKET_PATH if self.rest in ("", "/") else self.rest
 
 
-def parse_url(url: str, offered: Iterable[str] = SCHEMES) -> Address:
+def parse_url(url: str, offered: Iterable[str] = SCHEMES) -> BusUrl:
     """Read a URL, or raise ConfigError saying what is wrong with it.
 
     `offered` are the schemes that the error names: who takes some alone says of the others why not."""
@@ -111,7 +111,7 @@ def parse_url(url: str, offered: Iterable[str] = SCHEMES) -> Address:
     host = matched["literal"] or unquote(matched["host"] or "")
     if not host and not scheme.hostless:
         raise ConfigError(f'"{_without_password(url)}" names no host')
-    return Address(
+    return BusUrl(
         scheme,
         host,
         _parse_port(matched["port"], scheme, url),

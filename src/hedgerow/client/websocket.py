@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from hedgerow.client.link import ClientLink
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConnectError
 
 SUBPROTOCOL = Subprotocol("mqtt")  # MQTT-6.0.0-3
@@ -29,7 +29,7 @@ _library_logger.disabled = True
 
 
 class WebSocketClientLink(ClientLink):
-    def __init__(self, address: Address, on_data: Callable[[bytes], None]) -> None:
+    def __init__(self, address: BusUrl, on_data: Callable[[bytes], None]) -> None:
         super().__init__(on_data)
         # The user of the URL is MQTT's, not HTTP's.
         url = str(replace(address, username=None, password=None))

@@ -13,7 +13,7 @@ from pathlib import Path
 from hedgerow.broker.limits import MIB
 from hedgerow.errors import ConfigError
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
-from hedgerow.federation.overlay.limits import MAX_STATIC, Settings
+from hedgerow.federation.overlay.limits import MAX_STATIC, OverlaySettings
 from hedgerow.node.broker_urls import (
     BrokerUrl,
     at_most,
@@ -23,7 +23,7 @@ from hedgerow.node.broker_urls import (
     warn_if_readable,
 )
 
-DEFAULTS = Settings()
+DEFAULTS = OverlaySettings()
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,9 +66,9 @@ class FederationConfig:
         return bool(self.neighbours or self.join or self.discover or self.neighbours_file is not None)
 
     @property
-    def overlay_settings(self) -> Settings:
+    def overlay_settings(self) -> OverlaySettings:
         target = min(DEFAULTS.active_target, self.active_at_most)
-        return Settings(active_target=target, active_at_most=self.active_at_most)
+        return OverlaySettings(active_target=target, active_at_most=self.active_at_most)
 
     def read_neighbours(self) -> tuple[BrokerUrl, ...]:
         """The static neighbours, those of the file as it is now. Raises ConfigError."""

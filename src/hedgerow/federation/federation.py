@@ -8,7 +8,7 @@ travel as the broker's own routing, with ids, queues and acknowledgements as bet
 A link that is lost is taken from the federator at once, and others carry on. The session of the lost
 neighbour stays, and what is published waits in it (`absences.py`).
 
-What the machines have to say is done by `serve`, after whatever stirred them; `is_stirred` says that it is
+What the machines have to say is done by `serve`, after whatever gave them work; `has_work` says that it is
 due. Events for the log, links to open and a deadline are the shell's.
 """
 
@@ -30,7 +30,7 @@ from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.link_proofs import LinkProofs
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
@@ -66,7 +66,7 @@ class Federation:
         random_bytes: Callable[[int], bytes],
         key: bytes | None = None,
         redundancy: int = 2,
-        settings: Settings | None = None,
+        settings: OverlaySettings | None = None,
         keeping: Keeping | None = None,
         announce_interval_s: float | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Federation:
         self.federator = Federator(
             broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals
         )
-        self.is_stirred = True
+        self.has_work = True
         self._links: dict[str, Connection] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Connection]] = []
         self._answered_at: dict[Connection, float] = {}  # accepted, and yet to say its first word
@@ -110,7 +110,7 @@ class Federation:
         else:
             self.federator.unsubscribe(topic_filter, self.broker.now)
         self.state.look(self.broker.now)  # Of a node without neighbours nothing else would tell.
-        self.is_stirred = True
+        self.has_work = True
 
     # Links that this node opens
 
@@ -136,12 +136,12 @@ class Federation:
             self._told[where] = reason
             self._events.append(LinkNotOpen(where, reason))
         self.overlay.lost(peer, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def dialled_again(self, peer: Peer, node_id: str, round_trip_s: float) -> None:
         """The node at this address is linked to us already."""
         self.overlay.connected(peer._replace(node_id=node_id), round_trip_s, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def linked(self, connection: NeighbourConnection) -> None:
         assert connection.far_node is not None
@@ -153,7 +153,7 @@ class Federation:
             return
         if self.overlay.measured(node_id, round_trip_s):
             self.state.look(self.broker.now)
-            self.is_stirred = True
+            self.has_work = True
 
     def yields_to_accepted(self, node_id: str) -> bool:
         """Both dialled: the link of the smaller id stays."""
@@ -190,11 +190,11 @@ class Federation:
             self._tunnel_sets.add(tunnels)
         else:
             self._tunnel_sets.discard(tunnels)
-        self.is_stirred = True
+        self.has_work = True
 
     def refuse(self, node_id: str, reason: str) -> None:
         self._events.append(PeerRefused(node_id, reason))
-        self.is_stirred = True
+        self.has_work = True
 
     # Links that neighbours open (`Neighbourhood`)
 
@@ -232,7 +232,7 @@ class Federation:
         client_id = connection.connected_session().client_id
         # Not now: it may be that another takes its place in this very moment.
         self._ended.append((client_id.removeprefix(NEIGHBOUR_PREFIX), connection))
-        self.is_stirred = True
+        self.has_work = True
 
     def receive_control(self, connection: Connection, topic: str, payload: bytes) -> None:
         node_id = connection.connected_session().client_id.removeprefix(NEIGHBOUR_PREFIX)
@@ -250,7 +250,7 @@ class Federation:
             self.state.look(now)  # It may have told how far it is.
         elif topic == MESH_TOPIC:
             self.federator.receive(node_id, payload, now)
-        self.is_stirred = True
+        self.has_work = True
 
     def take_session(self, node_id: str) -> Session:
         """For a link that was dialled: the one that there was makes room."""
@@ -268,14 +268,14 @@ class Federation:
         for address in addresses:
             self._told.pop(address, None)
         self.overlay.connected(Peer(node_id, addresses), round_trip_s, now)
-        self.is_stirred = True
+        self.has_work = True
 
     # What follows
 
     def serve(self, now: float) -> None:
         self.broker.now = now
-        while self.is_stirred:
-            self.is_stirred = False
+        while self.has_work:
+            self.has_work = False
             self._take_ended(now)
             self._follow_overlay(now)
             changes = self.federator.take_changes()
@@ -350,7 +350,7 @@ class Federation:
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self._absences.handle_timer(now)
-        self.is_stirred = True
+        self.has_work = True
 
     # What people see
 

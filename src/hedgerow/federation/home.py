@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
-from hedgerow.federation import carrier
+from hedgerow.federation import foreign_neighbour
 from hedgerow.federation.events import RightMissing
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.interests.interests import Interests
@@ -70,7 +70,7 @@ class Home:
         """Whether what is published at home is to come here."""
         if not is_asked:
             self._leave_at[topic_filter] = self._broker.now + LINGER_S
-            self._federation.is_stirred = True  # of the next deadline
+            self._federation.has_work = True  # of the next deadline
         elif self._leave_at.pop(topic_filter, None) is None:
             self._bridge.ask_for(topic_filter)
 
@@ -85,26 +85,26 @@ class Home:
         self._interests.subscribed(topic_filter, reason_code < FAILURE, describe(reason_code))
         if topic_filter == self._rights.topic:
             self._rights.begin(self._broker.now)
-        self._federation.is_stirred = True
+        self._federation.has_work = True
 
     def _disconnected(self) -> None:
         self.is_connected = False
         self._interests.disconnected(self._broker.now)
         self._rights.connection_lost()
         self._tunnels.close_all("the connection to the broker beside was lost")
-        self._federation.is_stirred = True
+        self._federation.has_work = True
 
     def _hear(self, topic: str, payload: bytes, retain: bool) -> None:
         self._interests.receive(topic, payload, retain, self._broker.now)
-        self._federation.is_stirred = True
+        self._federation.has_work = True
 
     def _receive_frame(self, topic: str, payload: bytes, retain: bool) -> None:
         self._tunnels.receive(payload, self._broker.now)
-        self._federation.is_stirred = True  # of the next deadline
+        self._federation.has_work = True  # of the next deadline
 
     def _open_inside(self, tunnel: Tunnel) -> Connection:
         # Its subscriptions may be older than ours to the log, and are nothing that people need to know of.
-        self._interests.log.note(NEIGHBOUR_PREFIX + tunnel.peer, carrier.filters_of(tunnel.peer))
+        self._interests.log.note(NEIGHBOUR_PREFIX + tunnel.peer, foreign_neighbour.filters_of(tunnel.peer))
         return self._broker.open(self._broker.now, f"tunnel of {tunnel.peer}", True, None, "tunnel")
 
     # What follows

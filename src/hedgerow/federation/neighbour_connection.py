@@ -1,8 +1,8 @@
 """The connection to a neighbour that this node dialled.
 
 If a federated node answers, it is the link to that neighbour. If a broker answers that is not ours, a
-federator may stand beside it: then this connection carries a tunnel to that one (`carrier.py`), through which
-another of these is opened.
+federator may stand beside it: then this connection carries a tunnel to that one
+(`foreign_neighbour.py`), through which another of these is opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hedgerow.broker.neighbours import (
     proof_of,
     with_proof,
 )
-from hedgerow.federation.carrier import Carrier
+from hedgerow.federation.foreign_neighbour import ForeignNeighbour
 from hedgerow.federation.overlay.link_proofs import NO_PROOF
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
@@ -42,8 +42,8 @@ TUNNEL = "tunnel"  # the transport of a connection inside one
 class NeighbourConnection(DialledConnection):
     __slots__ = (
         "_packet_id",
-        "carrier",
         "federation",
+        "foreign",
         "opened_at",
         "password",
         "peer",
@@ -71,7 +71,7 @@ class NeighbourConnection(DialledConnection):
         self.password = password
         self.proof = federation.proofs.make()
         self.opened_at = now
-        self.carrier: Carrier | None = None  # where a broker answered that is not ours
+        self.foreign: ForeignNeighbour | None = None  # where a broker answered that is not ours
         self.tunnels = federation.make_tunnels(is_federator=False)
         self.tunnel_id = federation.draw_tunnel_id()
         self.protocol_version = MQTT_5
@@ -104,7 +104,7 @@ class NeighbourConnection(DialledConnection):
 
     @property
     def is_hurried(self) -> bool:
-        return self.carrier is not None or super().is_hurried
+        return self.foreign is not None or super().is_hurried
 
     # CONNACK
 
@@ -134,9 +134,9 @@ class NeighbourConnection(DialledConnection):
         self.state = State.CONNECTED
         self.timer_at = None
         self.short_path = {}  # Nothing that comes is for the broker's clients.
-        self.carrier = Carrier(self, self.tunnels)
+        self.foreign = ForeignNeighbour(self, self.tunnels)
         self.probe.begin()
-        self.carrier.begin(packet)
+        self.foreign.begin(packet)
 
     def open_inside(self) -> NeighbourConnection:
         """The tunnel is open: who answers in it is the neighbour."""
@@ -144,7 +144,7 @@ class NeighbourConnection(DialledConnection):
         return NeighbourConnection(self.federation, self.peer, address, self.broker.now, transport=TUNNEL)
 
     def take_packet_id(self) -> int:
-        self._packet_id += 1  # A carrier has no session, and subscribes once.
+        self._packet_id += 1  # A foreign broker keeps no session of ours, and subscribes once.
         return self._packet_id
 
     def handle_refused(self, reason_code: int, reason: str) -> None:
@@ -156,18 +156,18 @@ class NeighbourConnection(DialledConnection):
 
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         """At a neighbour nothing is subscribed to; what it gets is decided there."""
-        if self.carrier is not None:
-            self.carrier.handle_subscribed(answered, codes)
+        if self.foreign is not None:
+            self.foreign.handle_subscribed(answered, codes)
 
     def handle_round_trip(self, round_trip_s: float) -> None:
-        if self.carrier is None:  # which is beside the neighbour
+        if self.foreign is None:  # which is beside the neighbour
             self.federation.measured(self, round_trip_s)
 
     # Messages
 
     def handle_control(self, packet: Publish) -> bool:
-        if self.carrier is not None:
-            self.carrier.receive(packet)
+        if self.foreign is not None:
+            self.foreign.receive(packet)
             return True
         if not packet.topic.startswith(CONTROL_PREFIX):
             return False
@@ -184,5 +184,5 @@ class NeighbourConnection(DialledConnection):
         super().end(reason, with_will)
         if was_unanswered and reason != ALREADY_LINKED:
             self.federation.dial_failed(self.peer, reason)
-        if self.carrier is not None:
-            self.carrier.lost(reason)
+        if self.foreign is not None:
+            self.foreign.lost(reason)

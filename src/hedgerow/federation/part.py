@@ -18,7 +18,7 @@ from hedgerow.federation import federation as machine
 from hedgerow.federation.config import FederationConfig, warn_of_readable_secrets
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
-from hedgerow.federation.io.discovery import Discovery, own_urls
+from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
 from hedgerow.federation.io.home_section import home_section
 from hedgerow.federation.mesh.meshes import FilterState
 from hedgerow.federation.neighbour_connection import NeighbourConnection
@@ -55,7 +55,7 @@ class FederationPart(Part):
         tls = (self._config.cafile, self._config.certfile, self._config.keyfile)
         self._make_tls = make_tls_context(*tls, "the federation")
         self._dialler = Dialler(node)
-        self._discovery: Discovery | None = None
+        self._discovery: NodeDiscovery | None = None
         self.interests: Interests | None = None  # of a sidecar, in what the broker beside it wants
         self._bridges = node.find(BridgesPart)
         if self._config.home is not None and self._bridges is not None:
@@ -81,7 +81,7 @@ class FederationPart(Part):
         for url in config.join:
             self.machine.overlay.join(Peer("", (str(url),)), now)
         if config.discover:
-            self._discovery = Discovery(node.node_id, config, node.urls, self._found)
+            self._discovery = NodeDiscovery(node.node_id, config, node.urls, self._found)
             self._discovery.start()
         if config.home is not None:
             self._stand_beside(config.home, now)
@@ -120,7 +120,7 @@ class FederationPart(Part):
             overlay.remember([peer])  # Who joins everyone that it sees pushes others out.
         else:
             overlay.join(peer, self.node.clock())
-        self.machine.is_stirred = True
+        self.machine.has_work = True
         self.node.flush()
 
     def reload(self) -> Callable[[], None]:
@@ -147,7 +147,7 @@ class FederationPart(Part):
 
     @property
     def has_work(self) -> bool:
-        return self.is_running and self.machine.is_stirred
+        return self.is_running and self.machine.has_work
 
     def serve(self) -> None:
         """Something happened: links to open, things to say, the next deadline."""

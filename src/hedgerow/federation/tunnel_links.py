@@ -11,7 +11,14 @@ from collections.abc import Callable
 from hedgerow.broker.connection import Connection
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC, NODE_TOPIC, quote_node_id
 from hedgerow.federation.tunnel.tunnel import Tunnel
-from hedgerow.federation.tunnel.tunnels import Closed, Drained, Opened, Received, Refused, Tunnels
+from hedgerow.federation.tunnel.tunnels import (
+    Closed,
+    DiallerRefused,
+    Drained,
+    Opened,
+    TunnelReceived,
+    Tunnels,
+)
 from hedgerow.message import Message
 
 
@@ -112,7 +119,7 @@ class TunnelSet:
     def _follow(self) -> None:
         for event in self.tunnels.take_events():
             match event:
-                case Received(tunnel, data):
+                case TunnelReceived(tunnel, data):
                     if tunnel in self._links:
                         self._links[tunnel].receive(data)
                 case Opened(tunnel):
@@ -125,7 +132,7 @@ class TunnelSet:
                     if link is not None:
                         link.lost()
                     self._closed(tunnel, reason)
-                case Refused(node_id, reason):
+                case DiallerRefused(node_id, reason):
                     self._refused(node_id, reason)
         self.flush()
 

@@ -25,8 +25,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 
-from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
-from hedgerow.hot.registries import Changes, Registries
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
+from hedgerow.hot.registries import HotRegistries, RegistryChanges
 from hedgerow.hot.window import Window
 
 
@@ -41,8 +41,8 @@ class HotTopics:
         self._share = share
         self._capacity = capacity
         self._window = Window(x_s, y_s)
-        self._registries = Registries()
-        self._plan: Plan | None = None
+        self._registries = HotRegistries()
+        self._plan: HotPlan | None = None
         self._version: int | None = None
 
     def note(self, topic: str, now: float) -> None:
@@ -82,7 +82,7 @@ class HotTopics:
             self._close_slot(now)
         self._end_plan(now)
 
-    def follow(self, plan: Plan | None, now: float) -> bool:
+    def follow(self, plan: HotPlan | None, now: float) -> bool:
         """Is it taken? None withdraws the one that is followed, and the next may have any version."""
         self.handle_timer(now)
         if plan is None:
@@ -131,7 +131,7 @@ class HotTopics:
         for topic in cold:
             registries.delegate(topic)
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> RegistryChanges:
         """Topics that are on the other side than when this was last asked."""
         return self._registries.take_changes()
 
@@ -157,7 +157,7 @@ class HotTopics:
         return self._window.uncounted
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> HotPlan | None:
         """The one that is followed."""
         return self._plan
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hedgerow.hot.plan import Plan
-from hedgerow.hot.registries import Changes
+from hedgerow.hot.plan import HotPlan
+from hedgerow.hot.registries import RegistryChanges
 
 
 class Monitor(Protocol):
@@ -21,9 +21,9 @@ class Monitor(Protocol):
 
     def handle_timer(self, now: float) -> None: ...
 
-    def follow(self, plan: Plan | None, now: float) -> bool: ...
+    def follow(self, plan: HotPlan | None, now: float) -> bool: ...
 
-    def take_changes(self) -> Changes: ...
+    def take_changes(self) -> RegistryChanges: ...
 
     def keeps(self, topic: str) -> bool: ...
 
@@ -41,5 +41,5 @@ class Monitor(Protocol):
         """Events of topics for which there was no room, or whose name is too long."""
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> HotPlan | None:
         """The one that is followed."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hedgerow.hot.plan import Plan
-from hedgerow.hot.registries import MAX_REGISTERED, Changes, Registries
+from hedgerow.hot.plan import HotPlan
+from hedgerow.hot.registries import MAX_REGISTERED, HotRegistries, RegistryChanges
 from hedgerow.hot.window import MAX_TOPIC_LENGTH
 
 
@@ -17,7 +17,7 @@ class Naive:
     def __init__(self, rotation: int = 0) -> None:
         self._rotation = rotation
         self._counts: dict[str, int] = {}
-        self._registries = Registries()
+        self._registries = HotRegistries()
         self._changed_at = float("inf")
         self.uncounted = 0
 
@@ -47,15 +47,15 @@ class Naive:
     def handle_timer(self, now: float) -> None:
         """Nothing comes with time: changes only wait to be taken."""
 
-    def follow(self, plan: Plan | None, now: float) -> bool:
+    def follow(self, plan: HotPlan | None, now: float) -> bool:
         """A yardstick follows no plan."""
         return False
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> HotPlan | None:
         return None
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> RegistryChanges:
         self._changed_at = float("inf")
         return self._registries.take_changes()
 

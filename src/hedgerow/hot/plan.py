@@ -8,7 +8,7 @@ MAX_PLAN_TOPICS = 16_384  # Someone who may publish a plan could fill the memory
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HotPlan:
     keep: frozenset[str]
     """All other topics are to be delegated."""
     version: int

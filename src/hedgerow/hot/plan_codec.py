@@ -14,7 +14,7 @@ import json
 from math import isfinite
 
 from hedgerow.errors import TopicError
-from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
 from hedgerow.topics import validate_name
 
 FORMAT = 1
@@ -22,7 +22,7 @@ MAX_PLAN_BYTES = 4 * 1024 * 1024  # It is read whole: tens of milliseconds in wh
 MAX_PLAN_VERSION = 2**63 - 1
 
 
-def encode_plan(plan: Plan, now: float) -> bytes:
+def encode_plan(plan: HotPlan, now: float) -> bytes:
     """Raises ValueError for a plan that nobody would follow."""
     document = {
         "version": FORMAT,
@@ -37,7 +37,7 @@ def encode_plan(plan: Plan, now: float) -> bytes:
     return payload
 
 
-def decode_plan(payload: bytes, now: float) -> Plan | str:
+def decode_plan(payload: bytes, now: float) -> HotPlan | str:
     """The plan, or why it is none."""
     if len(payload) > MAX_PLAN_BYTES:
         return f"{len(payload)} bytes, over {MAX_PLAN_BYTES}"
@@ -58,7 +58,7 @@ def decode_plan(payload: bytes, now: float) -> Plan | str:
     if expires_at <= now:
         return "it has expired"
     keep = _read_topics(document.get("keep"))
-    return keep if isinstance(keep, str) else Plan(keep, version, expires_at)
+    return keep if isinstance(keep, str) else HotPlan(keep, version, expires_at)
 
 
 def _read_integer(value: object) -> int | None:

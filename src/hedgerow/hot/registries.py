@@ -19,7 +19,7 @@ MAX_REGISTERED = 16_384  # topics in each registry: whoever publishes can invent
 MAX_FORGOTTEN = 256
 
 
-class Changes(NamedTuple):
+class RegistryChanges(NamedTuple):
     delegate: Sequence[str]
     recover: Sequence[str]
 
@@ -27,7 +27,7 @@ class Changes(NamedTuple):
         return bool(self.delegate or self.recover)
 
 
-class Registries:
+class HotRegistries:
     def __init__(self) -> None:
         self._in: dict[str, None] = {}
         self._out: dict[str, None] = {}
@@ -73,9 +73,9 @@ class Registries:
             del self._out[topic]
             self._change(topic, kept=True)
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> RegistryChanges:
         changes, self._changes = self._changes, {}
-        return Changes(
+        return RegistryChanges(
             delegate=[topic for topic, kept in changes.items() if not kept],
             recover=[topic for topic, kept in changes.items() if kept],
         )

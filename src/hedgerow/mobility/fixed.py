@@ -27,8 +27,8 @@ from hedgerow.mobility.delegation.events import (
     CalledBack,
     ClientMoved,
     DelegationEvent,
-    Delivery,
     Forgotten,
+    Notification,
     Registered,
     RenewTopics,
     Unregistered,
@@ -36,7 +36,7 @@ from hedgerow.mobility.delegation.events import (
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.publications import GuestSubscription
 from hedgerow.mobility.events import MobileLinked, NodeEvent
-from hedgerow.mobility.guests import Guests
+from hedgerow.mobility.guests import GuestSessions
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.plain import is_plain
 from hedgerow.mobility.sessions import end_session, may_have_come
@@ -66,8 +66,8 @@ class FixedNode:
             may_write=self._may_write,
         )
         self._kept = KeptForMobiles(broker, self.machine)
-        self.guests = Guests(broker, self.machine, self._kept)
-        self.is_stirred = True
+        self.guests = GuestSessions(broker, self.machine, self._kept)
+        self.has_work = True
         self._port = Port(broker, "mobile brokers", self.published)
         self._filters: Counter[str] = Counter()
         self._links: dict[str, Connection] = {}
@@ -110,7 +110,7 @@ class FixedNode:
         may_write = self.broker.access.may_write(username, MOBILE_PREFIX + broker_id, topic)
         if not self._allows(broker_id) or not may_write:
             self.machine.refuse(broker_id, topic, "it may not delegate here")
-            self.is_stirred = True
+            self.has_work = True
             return f"no right to delegate: {topic}"
         return None
 
@@ -124,7 +124,7 @@ class FixedNode:
             connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
             return
         self._events.append(MobileLinked(mobile_id, address))
-        self.is_stirred = True
+        self.has_work = True
 
     def ended(self, connection: Connection) -> None:
         mobile_id = _mobile_of(connection)
@@ -132,7 +132,7 @@ class FixedNode:
             del self._links[mobile_id]
             self.machine.link_down(mobile_id, self.broker.now)
             self._forget_if_gone(mobile_id)
-            self.is_stirred = True
+            self.has_work = True
 
     def _forget_if_gone(self, mobile_id: str) -> None:
         if mobile_id not in self.machine.mobiles:
@@ -146,7 +146,7 @@ class FixedNode:
         if not topic.startswith(f"{self.domain}/"):
             # It would be of no use, and say nothing, for as long as it is there.
             connection.disconnect(Reason.NOT_AUTHORIZED, f"the domain of this broker is {self.domain}")
-        self.is_stirred = True
+        self.has_work = True
 
     # Events
 
@@ -157,13 +157,13 @@ class FixedNode:
             # Now: whoever published it hears that it was taken when this is stored.
             self._deliver_all()
             self._kept.note(stores=True)
-        self.is_stirred = True
+        self.has_work = True
 
     def _deliver_all(self) -> None:
         for delivery in self.machine.take_deliveries():
             self._deliver(delivery)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: Notification) -> None:
         broker = self.broker
         route = broker.find_route(delivery.message.topic)
         broker.durability.store_separately()
@@ -189,7 +189,7 @@ class FixedNode:
             return
         self.guests.arrived(callback, session)
         self.machine.client_attached(callback, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def keeps(self, session: Session) -> bool:
         return False
@@ -198,7 +198,7 @@ class FixedNode:
         callback = self.guests.callback_of(session)
         if callback is not None:
             self._leave(callback)
-            self.is_stirred = True
+            self.has_work = True
 
     def _leave(self, callback: str) -> None:
         undelivered = self.guests.leave(callback)
@@ -224,7 +224,7 @@ class FixedNode:
         self.machine.subscribe(asked, self.broker.now)
         if not is_plain(record):
             self._homeward.append(callback)  # when it has its SUBACK
-        self.is_stirred = True
+        self.has_work = True
         return True
 
     def unsubscribes(self, session: Session, topic_filter: str) -> bool:
@@ -232,7 +232,7 @@ class FixedNode:
         if callback is None or _is_own(topic_filter):
             return False
         self.machine.unsubscribe(callback, topic_filter, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
         return True
 
     def _send_home(self, callback: str, code: Renewal) -> None:
@@ -259,12 +259,12 @@ class FixedNode:
         self._kept.handle_timer(now)
         for callback in self.guests.take_lingering(now):
             self._send_home(callback, Renewal.ACTIVE_TOPICS)
-        self.is_stirred = True
+        self.has_work = True
 
     def serve(self, now: float) -> None:
         self.broker.now = now
-        while self.is_stirred:
-            self.is_stirred = False
+        while self.has_work:
+            self.has_work = False
             for message in self.machine.take_outside():
                 self._publish_outside(message)
             # Before events: a guest that has left since takes with it what was for it here.

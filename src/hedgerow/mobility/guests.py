@@ -14,7 +14,7 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
-from hedgerow.mobility.delegation.events import Delivery as Notification
+from hedgerow.mobility.delegation.events import Notification
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.sessions import is_finished, take_waiting
@@ -32,7 +32,7 @@ class _Unsettled(NamedTuple):
     until: float
 
 
-class Guests:
+class GuestSessions:
     def __init__(self, broker: Broker, machine: FixedSide, kept: KeptForMobiles) -> None:
         self._broker = broker
         self._machine = machine

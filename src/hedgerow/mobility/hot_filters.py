@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from hedgerow.hot.monitor import Monitor
-from hedgerow.hot.registries import Changes
+from hedgerow.hot.registries import RegistryChanges
 from hedgerow.topics import TopicTree, is_wildcard, matches
 
 
@@ -46,7 +46,7 @@ class HotFilters:
         else:
             self._pinned.discard(topic_filter)
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: RegistryChanges) -> None:
         for topic in changes.recover:
             for topic_filter, _ in self._filters.match(topic):
                 self._heat(topic_filter)

@@ -25,7 +25,7 @@ from hedgerow.message import Message
 if TYPE_CHECKING:
     from hedgerow.broker.broker import Broker
     from hedgerow.hot.monitor import Monitor
-    from hedgerow.hot.plan import Plan
+    from hedgerow.hot.plan import HotPlan
 
 HOT_TOPIC = "$SYS/broker/hot/"
 TELL_S = 0.25  # between two looks
@@ -50,7 +50,7 @@ class HotState:
         self._told: dict[str, bytes] = {}
         self._pace_s = TELL_S
         self._told_at = float("-inf")
-        self._plan: Plan | None = None
+        self._plan: HotPlan | None = None
         self._plan_at = float("-inf")
 
     def look(self, now: float) -> None:

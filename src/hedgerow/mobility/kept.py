@@ -44,7 +44,7 @@ class Stored:
     """Of the record in the stream; 0: it is not written."""
 
 
-class Reader:
+class RecordReader:
     """Takes note of what is written into a stream."""
 
     def __init__(self) -> None:

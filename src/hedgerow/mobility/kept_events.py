@@ -20,13 +20,13 @@ from hedgerow.broker.session import Session
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.limits import MAX_WAITING, MAX_WAITING_BYTES, RECORD_BYTES
 from hedgerow.mobility.delegation.mobile import MobileSide
-from hedgerow.mobility.delegation.publications import Event, Kind
+from hedgerow.mobility.delegation.publications import EventBody, PublicationKind
 from hedgerow.mobility.delegation.stream import Record
 from hedgerow.mobility.delegation.uplink import Unsettled
 from hedgerow.mobility.kept import (
     EVENTS,
     Key,
-    Reader,
+    RecordReader,
     Stored,
     finish,
     open_session,
@@ -47,12 +47,12 @@ class KeptEvents:
         self._broker = broker
         self._machine = machine
         self._session_of = session_of
-        self._stored: dict[Key, Stored] = {}  # `number` is the how-manieth that was stored
+        self._stored: dict[Key, Stored] = {}  # `number`: in the order in which they were stored
         self._count = 0
         self._unwritten: dict[MessageId, Message] = {}  # of an earlier life, or before there was a link
         self._unwritten_bytes = 0
         self._leaving: dict[str, int] = {}  # filters, and up to which of the stored ones they matter
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, RecordReader] = {}
         if self.is_on:
             self._session = open_session(broker, EVENTS)
             self._session.expires_at = None
@@ -104,7 +104,7 @@ class KeptEvents:
             if not uplink.stream.has_room(message):
                 return
             done = frozenset(self._machine.registries.match_all(message.topic))
-            record = Record(0, 0, 0, Kind.EVENT, Event(message, is_again=True), 0, done=done)
+            record = Record(0, 0, 0, PublicationKind.EVENT, EventBody(message, is_again=True), 0, done=done)
             self._machine.notifier.write_again(uplink, Unsettled(record, 0), now)
             del self._unwritten[message_id]
             self._unwritten_bytes -= message.size + RECORD_BYTES
@@ -137,12 +137,12 @@ class KeptEvents:
         if not self.is_on:
             return
         for fixed_id, uplink in self._machine.uplinks.items():
-            reader = self._readers.setdefault(fixed_id, Reader())
+            reader = self._readers.setdefault(fixed_id, RecordReader())
             for record in reader.take(uplink.stream):
-                if record.kind == Kind.EVENT and record.event.message.qos:
+                if record.kind == PublicationKind.EVENT and record.event.message.qos:
                     self._store(record.event)
 
-    def _store(self, event: Event) -> None:
+    def _store(self, event: EventBody) -> None:
         message, broker = event.message, self._broker
         assert message.id is not None
         if not event.is_handed_on and ("", message.id) not in self._stored:

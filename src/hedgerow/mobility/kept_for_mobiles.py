@@ -15,12 +15,12 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.fixed import FixedSide
-from hedgerow.mobility.delegation.publications import Event
+from hedgerow.mobility.delegation.publications import EventBody
 from hedgerow.mobility.kept import (
     FOR_GUEST,
     FOR_MOBILE,
     Key,
-    Reader,
+    RecordReader,
     Stored,
     finish,
     open_session,
@@ -45,7 +45,7 @@ class _Support:
         self.stored: dict[Key, Stored] = {}
         self.written: deque[tuple[int, Key]] = deque()
         """Numbers in its stream."""
-        self.reader = Reader()
+        self.reader = RecordReader()
         self.is_anew = False
         self.awaited: set[str] = set()
         """Topic filters that it had told, and has yet to tell again."""
@@ -140,10 +140,10 @@ class KeptForMobiles:
                 support.written.clear()
             for record in support.reader.take(mobile.stream):
                 event = record.body
-                if isinstance(event, Event) and event.message.qos:
+                if isinstance(event, EventBody) and event.message.qos:
                     self._note_event(support, event, record.number, stores and mobile_id != but)
 
-    def _note_event(self, support: _Support, event: Event, number: int, stores: bool) -> None:
+    def _note_event(self, support: _Support, event: EventBody, number: int, stores: bool) -> None:
         assert event.message.id is not None
         names = [name for name, _ in event.callbacks] if event.is_handed_on else [""]
         for name in names:

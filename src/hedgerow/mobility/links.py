@@ -58,7 +58,7 @@ class FixedLinks:
             self._told[url] = reason
             self._node.note(FixedNotLinked(url, reason))
         self.tell()
-        self._node.is_stirred = True
+        self._node.has_work = True
 
     def open(
         self, url: str, address: str, now: float, username: str | None = None, password: bytes | None = None
@@ -87,7 +87,7 @@ class FixedLinks:
         else:
             self._next = link
             self._heard.clear()
-        node.is_stirred = True
+        node.has_work = True
 
     def serve(self) -> None:
         """Move, if that is due."""
@@ -121,7 +121,7 @@ class FixedLinks:
             node.machine.receive_publication(link.far_node, topic, payload, node.broker.now)
             self._note_proof(link)
         node.sync_delegated()
-        node.is_stirred = True
+        node.has_work = True
 
     def _note_proof(self, link: FixedLink) -> None:
         uplink = self._node.machine.current

@@ -30,11 +30,11 @@ from hedgerow.mobility.delegation.events import (
     ClientMoved,
     Delegated,
     DelegationEvent,
-    Delivery,
     GuestSubscribed,
     GuestUnsubscribed,
     Introduced,
     Left,
+    Notification,
     Recovered,
     TakenOver,
     TurnedAway,
@@ -74,7 +74,7 @@ class MobileNode:
         )
         self.monitor: Monitor = make_monitor(settings)
         self.state = HotState(broker, self.monitor, now)
-        self.is_stirred = True
+        self.has_work = True
         self._filters = HotFilters(self.monitor)
         self._subscribers = Subscribers(broker, self.machine, self._filters, self._filter_ended)
         self._handover = Handover(self, settings.move_after_s)
@@ -101,7 +101,7 @@ class MobileNode:
 
     def _note_subscription(self, session: Session | None, topic_filter: str, qos: int | None) -> None:
         self._subscribers.note(session, topic_filter, qos)
-        self.is_stirred = True
+        self.has_work = True
 
     def _filter_ended(self, topic_filter: str) -> None:
         self._handover.recovered(topic_filter)
@@ -124,13 +124,13 @@ class MobileNode:
             # Now: whoever published it hears that it was taken when this is stored.
             self._deliver_all()
             self._kept.published(message)
-        self.is_stirred = True
+        self.has_work = True
 
     def _deliver_all(self) -> None:
         for delivery in self.machine.take_deliveries():
             self._deliver(delivery)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: Notification) -> None:
         message, broker = delivery.message, self.broker
         route = broker.find_route(message.topic)
         assert message.id is not None
@@ -169,7 +169,7 @@ class MobileNode:
         self._handover.returned(session.client_id, self.broker.now)
         self._take_up(session, callback)
         self._handover.look(callback, self.broker.now)
-        self.is_stirred = True
+        self.has_work = True
 
     def _take_up(self, session: Session, callback: str) -> None:
         """What an earlier life of this node had delegated for it, and the fixed broker has given back."""
@@ -208,7 +208,7 @@ class MobileNode:
         if is_at_fixed and session.connection is not None and session.client_id not in self._handover.sent:
             # It has come back before this broker, which was away, was told that it had gone.
             self.machine.client_attached(callback, now)
-            self.is_stirred = True
+            self.has_work = True
             return
         self.broker.set_away(session, is_at_fixed)
         if is_at_fixed:
@@ -258,7 +258,7 @@ class MobileNode:
         """These fixed brokers from now on; this one moves if its present one is not among them."""
         self.broker.now = now
         self.links.set_urls(urls)
-        self.is_stirred = True
+        self.has_work = True
 
     def close(self, now: float) -> None:
         self.broker.now = now
@@ -284,12 +284,12 @@ class MobileNode:
         self.sync_delegated()
         if self.state.deadline <= now:
             self.state.handle_timer(now)
-        self.is_stirred = True
+        self.has_work = True
 
     def serve(self, now: float) -> None:
         self.broker.now = now
-        while self.is_stirred:
-            self.is_stirred = False
+        while self.has_work:
+            self.has_work = False
             self._follow_monitor(now)
             # Before events: a client that has moved since takes with it what was for it here.
             self._deliver_all()
@@ -300,7 +300,7 @@ class MobileNode:
             self.links.serve()
             self._kept.note()
             self._kept.let_go()
-            self.is_stirred = self.is_stirred or self.machine.has_deliveries
+            self.has_work = self.has_work or self.machine.has_deliveries
             publications = self.machine.take_publications()
             if publications:
                 # What they acknowledge is stored before they leave.
@@ -322,7 +322,7 @@ class MobileNode:
             self._handover.recovered(topic_filter)
         if not self.links.is_moving and self.machine.may_delegate:
             self.machine.delegate(self._filters.take_cold(FILTERS_AT_ONCE), now)
-            self.is_stirred = self.is_stirred or self._filters.has_news
+            self.has_work = self.has_work or self._filters.has_news
         self.sync_delegated()
 
     def _handle_event(self, event: DelegationEvent, now: float) -> None:
@@ -343,7 +343,7 @@ class MobileNode:
             case Introduced():
                 if not self.settings.delegates:
                     self.machine.renew_clients(now)
-                self.is_stirred = True
+                self.has_work = True
             case TakenOver():
                 self.links.tell()
             case Left():
@@ -369,4 +369,4 @@ class MobileNode:
         if refused is not None:
             self.note(refused)
         self.state.look(self.broker.now)
-        self.is_stirred = True
+        self.has_work = True

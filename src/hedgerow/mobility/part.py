@@ -95,7 +95,7 @@ class MobilityPart(Part):
 
     @property
     def has_work(self) -> bool:
-        return self.is_running and self.machine.is_stirred
+        return self.is_running and self.machine.has_work
 
     def serve(self) -> None:
         """Something happened: links to open, things to say, the next deadline."""

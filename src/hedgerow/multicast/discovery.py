@@ -14,8 +14,8 @@ from itertools import islice
 
 from hedgerow.message import Message, Properties
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import HEADER_BYTES, SEAL_BYTES, Hello, Interest, Kind
-from hedgerow.multicast.incoming import Sender
+from hedgerow.multicast.frame import HEADER_BYTES, SEAL_BYTES, FrameKind, GroupInterest, Hello
+from hedgerow.multicast.incoming import SendingMember
 from hedgerow.multicast.limits import (
     ANSWER_WITHIN_S,
     ANSWERS_AT_ONCE,
@@ -28,7 +28,7 @@ from hedgerow.multicast.limits import (
     MAX_ANSWERS,
     MAX_INTERESTS,
     MAX_PUBLISHERS,
-    Limits,
+    MulticastLimits,
 )
 from hedgerow.multicast.peers import PeerAddress, Peers
 from hedgerow.multicast.publisher import Publisher
@@ -36,7 +36,7 @@ from hedgerow.multicast.random import Random
 from hedgerow.multicast.subscriber import Subscriber
 from hedgerow.multicast.timers import Timers
 from hedgerow.multicast.transmitter import Transmitter
-from hedgerow.multicast.values import LastValues, Value
+from hedgerow.multicast.values import LastValue, LastValues
 from hedgerow.rates import Allowance
 from hedgerow.topics import is_wildcard
 
@@ -44,7 +44,7 @@ from hedgerow.topics import is_wildcard
 class Discovery:
     def __init__(
         self,
-        limits: Limits,
+        limits: MulticastLimits,
         transmitter: Transmitter,
         timers: Timers,
         values: LastValues,
@@ -62,7 +62,7 @@ class Discovery:
         self._subscriber = subscriber
         self._peers = peers
         self._asks: dict[str, int] = {}  # filters whose last values were asked for so many times
-        self._answers: dict[str, Value] = {}
+        self._answers: dict[str, LastValue] = {}
         self._announcements: dict[str, None] = {}
         self._is_answer_due = False
         self._interests = Allowance(INTERESTS_PER_S, 0.5)
@@ -102,7 +102,7 @@ class Discovery:
         body = frame.pack_hello(hello)
         if len(body) > self._room:
             body = frame.pack_hello(hello._replace(filters=["#"]))
-        self._transmitter.send_to_peer(address, Kind.HELLO, body)
+        self._transmitter.send_to_peer(address, FrameKind.HELLO, body)
 
     # Asking
 
@@ -130,7 +130,9 @@ class Discovery:
 
     def _send_interest(self, filters: Iterable[str], wants_values: bool) -> None:
         for page in self._pages(filters):
-            self._transmitter.send_to_all(Kind.INTEREST, frame.pack_interest(Interest(wants_values, page)))
+            self._transmitter.send_to_all(
+                FrameKind.INTEREST, frame.pack_interest(GroupInterest(wants_values, page))
+            )
 
     def _pages(self, names: Iterable[str]) -> Iterator[list[str]]:
         """As many at a time as fit into a frame."""
@@ -148,7 +150,7 @@ class Discovery:
 
     # Answering
 
-    def receive_interest(self, interest: Interest, now: float) -> None:
+    def receive_interest(self, interest: GroupInterest, now: float) -> None:
         if not self._interests.take(now):
             return
         # Those who ask for values have just come, and may not have heard what was said before. The others
@@ -202,11 +204,11 @@ class Discovery:
 
     def _send_topics(self, topics: Iterable[str]) -> None:
         for page in self._pages(topics):
-            self._transmitter.send_to_all(Kind.TOPICS, frame.pack_names(page))
+            self._transmitter.send_to_all(FrameKind.TOPICS, frame.pack_names(page))
 
     # Hearing
 
-    def receive_topics(self, sender: Sender, topics: list[str], now: float) -> None:
+    def receive_topics(self, sender: SendingMember, topics: list[str], now: float) -> None:
         for topic in topics:
             if topic[:1] == "$":
                 continue
@@ -221,7 +223,7 @@ class Discovery:
             if len(listening.publishers) < MAX_PUBLISHERS:
                 listening.publishers.add(sender.id)
 
-    def receive_leave(self, sender: Sender) -> None:
+    def receive_leave(self, sender: SendingMember) -> None:
         for listening in list(self._subscriber.listening.values()):
             if sender.id in listening.publishers:
                 listening.publishers.discard(sender.id)

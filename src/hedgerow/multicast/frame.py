@@ -54,7 +54,7 @@ class FrameError(ValueError):
     """A datagram that is not a frame, or a wrong one."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     DATA = 1  # one message, several, or a piece of one
     HEARTBEAT = 2  # how far the sender's stream of this topic has come
     REPAIR = 3  # please send these of a stream again
@@ -89,8 +89,8 @@ QOS_SHIFT = QOS_1.bit_length() - 1
 _KNOWN_FLAGS = sum(map(int, Flags))
 # What only a DATA frame may have. A SEALED or TOPIC flag may be anywhere.
 _DATA_FLAGS = _KNOWN_FLAGS & ~(SEALED | TOPIC)
-_KINDS = frozenset(map(int, Kind))
-_DATA = int(Kind.DATA)
+_KINDS = frozenset(map(int, FrameKind))
+_DATA = int(FrameKind.DATA)
 
 
 class Header(NamedTuple):
@@ -101,7 +101,7 @@ class Header(NamedTuple):
     """CRC-32 of the topic that the frame is about; 0 when it is about none, or many."""
     sender: bytes
     stream_sequence: int
-    """The how-manieth frame of the sender's stream of this topic; 0 outside of streams (QoS 0)."""
+    """The number of the frame in the sender's stream of this topic; 0 outside of streams (QoS 0)."""
     message_sequence: int
     """Of the id of the first message in it."""
 
@@ -116,7 +116,7 @@ def parse_header(data: bytes) -> Header:
     if header.kind not in _KINDS:
         raise FrameError(f"kind {header.kind}")
     if header.flags & ~_KNOWN_FLAGS or (header.kind != _DATA and header.flags & _DATA_FLAGS):
-        raise FrameError(f"flags {header.flags:#x} in {Kind(header.kind).name}")
+        raise FrameError(f"flags {header.flags:#x} in {FrameKind(header.kind).name}")
     if header.stream_sequence > MAX_SEQUENCE:
         raise FrameError(f"stream sequence {header.stream_sequence}")
     if header.message_sequence > MAX_SEQUENCE:
@@ -289,7 +289,7 @@ _RANGE = Struct(">QH")
 ANY_AGE = 0xFFFFFFFF
 
 
-class Repair(NamedTuple):
+class RepairRequest(NamedTuple):
     sender: bytes
     """Whose stream: the request goes to all, so that those with the same gap need not ask."""
     newer_than_ms: int
@@ -326,18 +326,18 @@ def parse_gone(body: bytes) -> Gone:
     return Gone(*_unpack(_GONE, body))
 
 
-def pack_repair(repair: Repair) -> bytes:
+def pack_repair(repair: RepairRequest) -> bytes:
     ranges = [_RANGE.pack(first, count) for first, count in repair.ranges[:MAX_RANGES]]
     return _REPAIR.pack(repair.sender, repair.newer_than_ms) + b"".join(ranges)
 
 
-def parse_repair(body: bytes) -> Repair:
+def parse_repair(body: bytes) -> RepairRequest:
     sender, newer_than_ms = _unpack(_REPAIR, body)
     rest = body[_REPAIR.size :]
     if len(rest) % _RANGE.size or not 0 < len(rest) <= MAX_RANGES * _RANGE.size:
         raise FrameError("a repair request with a torn range")
     ranges = [(first, count) for first, count in _RANGE.iter_unpack(rest) if first and count]
-    return Repair(sender, newer_than_ms, ranges)
+    return RepairRequest(sender, newer_than_ms, ranges)
 
 
 def pack_names(names: Iterable[str]) -> bytes:
@@ -362,20 +362,20 @@ def parse_names(body: bytes, are_filters: bool) -> list[str]:
     return names
 
 
-class Interest(NamedTuple):
+class GroupInterest(NamedTuple):
     wants_values: bool
     """The last values of the topics too, not only their names."""
     filters: list[str]
 
 
-def pack_interest(interest: Interest) -> bytes:
+def pack_interest(interest: GroupInterest) -> bytes:
     return bytes((interest.wants_values,)) + pack_names(interest.filters)
 
 
-def parse_interest(body: bytes) -> Interest:
+def parse_interest(body: bytes) -> GroupInterest:
     if not body:
         raise FrameError("a body that is too short")
-    return Interest(bool(body[0]), parse_names(body[1:], are_filters=True))
+    return GroupInterest(bool(body[0]), parse_names(body[1:], are_filters=True))
 
 
 _HELLO = Struct(">8sB")

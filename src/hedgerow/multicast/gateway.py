@@ -56,7 +56,7 @@ class GroupMember(Protocol):
 
 
 @dataclass(slots=True)
-class Ledger:
+class GatewayLedger:
     """One direction: `published` is the sum of all others."""
 
     published: int = 0
@@ -105,8 +105,8 @@ class Gateway:
     """`to_group` and `to_broker` are the ledgers. After `close` nothing flows."""
 
     def __init__(self, broker: Broker, member: GroupMember, topic_filters: Iterable[str], now: float) -> None:
-        self.to_group = Ledger()
-        self.to_broker = Ledger()
+        self.to_group = GatewayLedger()
+        self.to_broker = GatewayLedger()
         self._broker = broker
         self._member = member
         self._filters = [check_filter(each) for each in topic_filters]

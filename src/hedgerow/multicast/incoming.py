@@ -45,7 +45,7 @@ MAX_FLOORS = 1_024  # topics of one sender that were left, and may be joined aga
 MAX_MISSING = 0xFFFF  # The largest gap that is asked for; one that is larger is a stream joined late.
 
 
-class Stream:
+class IncomingStream:
     """What comes of one topic from one sender."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Stream:
         "window",
     )
 
-    def __init__(self, sender: Sender, listening: Listening) -> None:
+    def __init__(self, sender: SendingMember, listening: Listening) -> None:
         self.sender = sender
         self.listening = listening
         self.since = listening.since
@@ -175,7 +175,7 @@ class Stream:
         self.pieces_of = None
 
 
-class Sender:
+class SendingMember:
     """Another member."""
 
     __slots__ = (
@@ -200,7 +200,7 @@ class Sender:
         """When its multicast was last heard."""
         self.address: PeerAddress | None = None
         """Where single datagrams reach it."""
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, IncomingStream] = {}
         self.floors: dict[str, int] = {}
         """By topic, of streams that are forgotten: message sequences up to this have been here."""
         self.window = ReplayWindow()
@@ -211,7 +211,7 @@ class Sender:
         self.relayed = False
         """A gateway brought one of its messages, which may come from itself again."""
 
-    def forget(self, topic: str) -> Stream | None:
+    def forget(self, topic: str) -> IncomingStream | None:
         stream = self.streams.pop(topic, None)
         if stream is not None:
             if len(self.floors) >= MAX_FLOORS:

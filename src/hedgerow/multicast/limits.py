@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(slots=True, frozen=True)
-class Limits:
+class MulticastLimits:
     payload_bytes: int = 256 * 1024
     """The largest message, sent or received."""
     datagram_bytes: int = DATAGRAM_BYTES

@@ -21,29 +21,29 @@ from hedgerow.multicast.frame import (
     SENDER_BYTES,
     TOPIC,
     FrameError,
+    FrameKind,
     Header,
-    Kind,
     parse_header,
 )
 from hedgerow.multicast.groups import CONTROL_TOPIC, topic_crc
-from hedgerow.multicast.incoming import Listening, Sender
+from hedgerow.multicast.incoming import Listening, SendingMember
 from hedgerow.multicast.keys import Keyring, SealError
 from hedgerow.multicast.limits import (
     GONE_AFTER_S,
     LINGER_S,
-    Limits,
+    MulticastLimits,
 )
 from hedgerow.multicast.peers import PeerAddress, Peers
 from hedgerow.multicast.proofs import Datagram, Proofs
 from hedgerow.multicast.publisher import Publisher
 from hedgerow.multicast.random import Random
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.stats import MulticastStats
 from hedgerow.multicast.subscriber import Subscriber
 from hedgerow.multicast.timers import Timers
 from hedgerow.multicast.transmitter import Transmitter
 from hedgerow.multicast.values import LastValues
 
-__all__ = ["CONTROL_TOPIC", "Keyring", "Limits", "Member", "PeerAddress", "Random", "Stats"]
+__all__ = ["CONTROL_TOPIC", "Keyring", "Member", "MulticastLimits", "MulticastStats", "PeerAddress", "Random"]
 
 MAX_CACHED_TOPICS = 16_384
 MAX_EVENTS = 16  # between two looks at them; each is a line for people
@@ -56,12 +56,12 @@ class NotHeard(NamedTuple):
     reason: str
 
 
-class Received(NamedTuple):
+class ReceivedFrame(NamedTuple):
     """A frame that was found genuine."""
 
     header: Header
     body: bytes
-    sender: Sender
+    sender: SendingMember
     listening: Listening | None
     """The topic of ours that it is about."""
     source: PeerAddress | None
@@ -76,13 +76,13 @@ class Member:
         random: Random,
         *,
         keys: Keyring | None = None,
-        limits: Limits | None = None,
+        limits: MulticastLimits | None = None,
         hears_itself: bool = True,
     ) -> None:
-        limits = limits or Limits()
+        limits = limits or MulticastLimits()
         self.sender = random.randbytes(SENDER_BYTES)
         self.origin = self.sender.hex()
-        self.stats = Stats()
+        self.stats = MulticastStats()
         self._keys = keys
         self._hears_itself = hears_itself
         self._wanted: dict[str, bool] = {}
@@ -198,7 +198,7 @@ class Member:
 
     def leave(self, now: float) -> None:
         self.flush(now)
-        self._transmitter.send_to_all(Kind.LEAVE)
+        self._transmitter.send_to_all(FrameKind.LEAVE)
 
     # What comes out
 
@@ -311,7 +311,7 @@ class Member:
             if counter <= sender.stale or not is_new:
                 self.stats.replayed += 1
                 return
-            if header.kind == Kind.PRESENCE and counter > sender.presence_counter:
+            if header.kind == FrameKind.PRESENCE and counter > sender.presence_counter:
                 sender.stale, sender.presence_counter = sender.presence_counter, counter
         if sender.heard_at < now - GONE_AFTER_S:
             self._discovery.reached_another(now)  # One of us was away, and may have missed the last values.
@@ -338,7 +338,7 @@ class Member:
             return
         handle = _HANDLERS.get(header.kind)
         if handle is not None:
-            handle(self, Received(header, body, sender, listening, source, unicast, now))
+            handle(self, ReceivedFrame(header, body, sender, listening, source, unicast, now))
 
     def _receive_unproven(
         self, header: Header, body: bytes, counter: int, datagram: Datagram, now: float
@@ -369,44 +369,44 @@ class Member:
 
     # By kind
 
-    def _receive_heartbeat(self, received: Received) -> None:
+    def _receive_heartbeat(self, received: ReceivedFrame) -> None:
         header, body, sender, listening, _, _, now = received
         if listening is not None:
             oldest = frame.parse_heartbeat(body)
             self._subscriber.receive_heartbeat(sender, listening, header.stream_sequence, oldest, now)
 
-    def _receive_gone(self, received: Received) -> None:
+    def _receive_gone(self, received: ReceivedFrame) -> None:
         if received.listening is not None:
             gone = frame.parse_gone(received.body)
             self._subscriber.receive_gone(received.sender, received.listening, gone, received.now)
 
-    def _receive_repair(self, received: Received) -> None:
+    def _receive_repair(self, received: ReceivedFrame) -> None:
         repair = frame.parse_repair(received.body)
         if repair.sender == self.sender:
             self._publisher.receive_repair(repair, received.header.crc, received.sender.id, received.now)
         elif not received.unicast:  # What the others do not hear does not speak for them.
             self._subscriber.hear_repair(repair, received.header.crc, received.now)
 
-    def _receive_topics(self, received: Received) -> None:
+    def _receive_topics(self, received: ReceivedFrame) -> None:
         topics = frame.parse_names(received.body, are_filters=False)
         self._discovery.receive_topics(received.sender, topics, received.now)
 
-    def _receive_interest(self, received: Received) -> None:
+    def _receive_interest(self, received: ReceivedFrame) -> None:
         self._discovery.receive_interest(frame.parse_interest(received.body), received.now)
 
-    def _receive_hello(self, received: Received) -> None:
+    def _receive_hello(self, received: ReceivedFrame) -> None:
         _, body, sender, _, source, _, now = received
         if source is None:
             return
         is_new = self._peers.receive_hello(source, sender.id, frame.parse_hello(body), now)
-        self._transmitter.send_to_peer(source, Kind.WELCOME, self._peers.cookie_for(source))
+        self._transmitter.send_to_peer(source, FrameKind.WELCOME, self._peers.cookie_for(source))
         if is_new:
             self._see_to_copies()
             self._discovery.reached_another(now)
             if self._peers.needs_copies(source, now):
                 self._greet(source)  # What is deaf in one direction is as a rule deaf in both.
 
-    def _receive_welcome(self, received: Received) -> None:
+    def _receive_welcome(self, received: ReceivedFrame) -> None:
         source = received.source
         cookie = frame.parse_welcome(received.body)
         if source is not None and self._peers.receive_welcome(
@@ -414,11 +414,11 @@ class Member:
         ):
             self._greet(source)
 
-    def _receive_challenge(self, received: Received) -> None:
+    def _receive_challenge(self, received: ReceivedFrame) -> None:
         challenge = frame.parse_challenge(received.body)
         self._proofs.answer(challenge, received.sender.id, received.now)
 
-    def _receive_leave(self, received: Received) -> None:
+    def _receive_leave(self, received: ReceivedFrame) -> None:
         self._subscriber.receive_leave(received.sender, received.now)
         self._discovery.receive_leave(received.sender)
         if received.sender.address is not None:
@@ -426,20 +426,20 @@ class Member:
             self._see_to_copies()
 
 
-_NUMBERED = frozenset((Kind.DATA, Kind.HEARTBEAT, Kind.GONE))
+_NUMBERED = frozenset((FrameKind.DATA, FrameKind.HEARTBEAT, FrameKind.GONE))
 
-_DATA = int(Kind.DATA)
+_DATA = int(FrameKind.DATA)
 
-# DATA, of which there are the most, goes without a `Received`. That a PRESENCE was heard is all that it says,
-# and a PROOF is news only of one that is not believed yet.
-_HANDLERS: dict[int, Callable[[Member, Received], None]] = {
-    Kind.HEARTBEAT: Member._receive_heartbeat,
-    Kind.REPAIR: Member._receive_repair,
-    Kind.GONE: Member._receive_gone,
-    Kind.TOPICS: Member._receive_topics,
-    Kind.INTEREST: Member._receive_interest,
-    Kind.HELLO: Member._receive_hello,
-    Kind.WELCOME: Member._receive_welcome,
-    Kind.CHALLENGE: Member._receive_challenge,
-    Kind.LEAVE: Member._receive_leave,
+# DATA, of which there are the most, goes without a `ReceivedFrame`. That a PRESENCE was heard is all that it
+# says, and a PROOF is news only of one that is not believed yet.
+_HANDLERS: dict[int, Callable[[Member, ReceivedFrame], None]] = {
+    FrameKind.HEARTBEAT: Member._receive_heartbeat,
+    FrameKind.REPAIR: Member._receive_repair,
+    FrameKind.GONE: Member._receive_gone,
+    FrameKind.TOPICS: Member._receive_topics,
+    FrameKind.INTEREST: Member._receive_interest,
+    FrameKind.HELLO: Member._receive_hello,
+    FrameKind.WELCOME: Member._receive_welcome,
+    FrameKind.CHALLENGE: Member._receive_challenge,
+    FrameKind.LEAVE: Member._receive_leave,
 }

@@ -16,7 +16,7 @@ from hedgerow.multicast.limits import HISTORY_AT_LEAST_S
 from hedgerow.multicast.peers import PeerAddress
 
 
-class Sent:
+class SentFrame:
     """A frame of a stream."""
 
     __slots__ = ("body", "flags", "message_sequence", "sent_again_at", "sent_at", "sequence")
@@ -30,7 +30,7 @@ class Sent:
         self.sent_again_at = float("-inf")
 
 
-class Outgoing:
+class OutgoingTopic:
     """One topic that this member publishes to."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Outgoing:
         self.used_at = now
         self.sequence = sequence
         """Of the last frame of the stream."""
-        self.history: deque[Sent] = deque()
+        self.history: deque[SentFrame] = deque()
         self.heartbeat_s = 0.0
         self.heartbeat_at = float("inf")
         self.copy_to: tuple[PeerAddress, ...] | None = None
@@ -80,7 +80,7 @@ class Outgoing:
         """The first sequence that can still be had; one more than the last when none can."""
         return self.history[0].sequence if self.history else self.sequence + 1
 
-    def find(self, first: int, count: int) -> list[Sent]:
+    def find(self, first: int, count: int) -> list[SentFrame]:
         """The frames of this range that are in the history, which has no gaps."""
         if not self.history:
             return []
@@ -90,12 +90,12 @@ class Outgoing:
 
 
 class _Kept(NamedTuple):
-    outgoing: Outgoing
+    outgoing: OutgoingTopic
     size: int
     sent_at: float
 
 
-class History:
+class FrameHistory:
     """Bounds the histories of all topics together: the oldest frame goes first, whosever it is."""
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
@@ -104,7 +104,7 @@ class History:
         self._max_age_s = max_age_s
         self._kept: deque[_Kept] = deque()
 
-    def add(self, outgoing: Outgoing, frame: Sent, now: float) -> None:
+    def add(self, outgoing: OutgoingTopic, frame: SentFrame, now: float) -> None:
         outgoing.history.append(frame)
         size = len(frame.body) + 200  # about what the objects take
         self._kept.append(_Kept(outgoing, size, now))

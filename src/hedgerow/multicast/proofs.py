@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import NONCE_BYTES, Challenge, Header, Kind
+from hedgerow.multicast.frame import NONCE_BYTES, Challenge, FrameKind, Header
 from hedgerow.multicast.keys import ReplayWindow
 from hedgerow.multicast.limits import ASK_AGAIN_S, MAX_UNPROVEN, MAX_UNPROVEN_BYTES, PROOFS_PER_S
 from hedgerow.multicast.peers import PeerAddress
 from hedgerow.multicast.random import Random
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.stats import MulticastStats
 from hedgerow.multicast.timers import Timers
 from hedgerow.multicast.transmitter import Transmitter
 from hedgerow.rates import Allowance
@@ -45,7 +45,9 @@ class Unproven:
 
 
 class Proofs:
-    def __init__(self, transmitter: Transmitter, timers: Timers, random: Random, stats: Stats) -> None:
+    def __init__(
+        self, transmitter: Transmitter, timers: Timers, random: Random, stats: MulticastStats
+    ) -> None:
         self.unproven: dict[bytes, Unproven] = {}
         self._transmitter = transmitter
         self._timers = timers
@@ -58,7 +60,7 @@ class Proofs:
     ) -> list[Datagram] | None:
         """Keep a frame of a sender that is not believed yet. If it is the proof, what waited for it."""
         unproven = self.unproven.get(header.sender)
-        if header.kind == Kind.PROOF:
+        if header.kind == FrameKind.PROOF:
             expected = (self._transmitter.sender, unproven.nonce) if unproven is not None else None
             if unproven is None or frame.parse_challenge(body) != expected:
                 return None
@@ -73,7 +75,7 @@ class Proofs:
             self._challenge(header.sender, unproven, now)
         if not unproven.window.accepts(counter):
             self._stats.replayed += 1
-        elif header.kind == Kind.CHALLENGE:
+        elif header.kind == FrameKind.CHALLENGE:
             # Two that meet must not each wait for the other's proof first.
             self.answer(frame.parse_challenge(body), header.sender, now)
         elif unproven.bytes + len(datagram.data) > MAX_UNPROVEN_BYTES:
@@ -91,7 +93,7 @@ class Proofs:
             self._stats.unproven += len(unproven.frames)
             return
         challenge = Challenge(sender_id, unproven.nonce)
-        self._transmitter.send_to_all(Kind.CHALLENGE, frame.pack_challenge(challenge))
+        self._transmitter.send_to_all(FrameKind.CHALLENGE, frame.pack_challenge(challenge))
         wait_s = (*ASK_AGAIN_S, 1.0)[unproven.tries]
         unproven.tries += 1
         self._timers.at(now + wait_s, lambda at: self._challenge(sender_id, unproven, at))
@@ -100,5 +102,5 @@ class Proofs:
         if challenge.member == self._transmitter.sender and self._answers.take(now):
             proof = Challenge(asker, challenge.nonce)
             self._transmitter.send_to_all(
-                Kind.PROOF, frame.pack_challenge(proof), message_sequence=self._transmitter.stale_counter
+                FrameKind.PROOF, frame.pack_challenge(proof), message_sequence=self._transmitter.stale_counter
             )

@@ -19,9 +19,9 @@ from hedgerow.multicast.frame import (
     MAX_TOPIC_BYTES,
     QOS_SHIFT,
     SEAL_BYTES,
+    FrameKind,
     Gone,
-    Kind,
-    Repair,
+    RepairRequest,
 )
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.limits import (
@@ -32,13 +32,13 @@ from hedgerow.multicast.limits import (
     REPAIR_PAUSE_S,
     REPAIR_SLACK_S,
     REPAIRS_PER_S,
-    Limits,
+    MulticastLimits,
 )
-from hedgerow.multicast.outgoing import History, Outgoing, Pace, Sent
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.outgoing import FrameHistory, OutgoingTopic, Pace, SentFrame
+from hedgerow.multicast.stats import MulticastStats
 from hedgerow.multicast.timers import Timers
 from hedgerow.multicast.transmitter import Transmitter
-from hedgerow.multicast.values import LastValues, Value
+from hedgerow.multicast.values import LastValue, LastValues
 from hedgerow.rates import Allowance
 from hedgerow.topics import TopicTree, validate_name
 
@@ -48,10 +48,15 @@ _LENGTH_BYTES = 2  # before each payload of a batch
 
 class Publisher:
     def __init__(
-        self, limits: Limits, transmitter: Transmitter, timers: Timers, values: LastValues, stats: Stats
+        self,
+        limits: MulticastLimits,
+        transmitter: Transmitter,
+        timers: Timers,
+        values: LastValues,
+        stats: MulticastStats,
     ) -> None:
-        self.outgoing: dict[str, Outgoing] = {}
-        self.names: TopicTree[str, Outgoing] = TopicTree()
+        self.outgoing: dict[str, OutgoingTopic] = {}
+        self.names: TopicTree[str, OutgoingTopic] = TopicTree()
         self.new_topics: list[str] = []
         """To be announced."""
         self.publishing: list[tuple[str, bool]] = []
@@ -67,9 +72,9 @@ class Publisher:
         self._timers = timers
         self._values = values
         self._stats = stats
-        self._history = History(limits.history_bytes, limits.history_s)
-        self._by_crc: dict[int, list[Outgoing]] = {}
-        self._gathering: list[Outgoing] = []
+        self._history = FrameHistory(limits.history_bytes, limits.history_s)
+        self._by_crc: dict[int, list[OutgoingTopic]] = {}
+        self._gathering: list[OutgoingTopic] = []
         # A topic that comes back must not use its old numbers again. If even those are forgotten, it goes on
         # behind the highest of any that is.
         self._closed: dict[str, int] = {}
@@ -134,7 +139,7 @@ class Publisher:
         outgoing.gathered_bytes += size
         return message_id
 
-    def _open(self, topic: str, now: float) -> Outgoing:
+    def _open(self, topic: str, now: float) -> OutgoingTopic:
         if len(self.outgoing) >= MAX_OUTGOING:
             if now >= self._look_for_idle_at:  # It is a walk over all of them.
                 self._look_for_idle_at = now + 1.0
@@ -143,7 +148,7 @@ class Publisher:
                 text = f"{MAX_OUTGOING} topics are published to already"
                 raise RefusedError(text, Reason.QUOTA_EXCEEDED)
         sequence = self._closed.pop(topic, self._last_closed)
-        outgoing = Outgoing(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)
+        outgoing = OutgoingTopic(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)
         self.outgoing[topic] = outgoing
         self._by_crc.setdefault(outgoing.crc, []).append(outgoing)
         self.publishing.append((topic, True))
@@ -173,7 +178,7 @@ class Publisher:
             for outgoing in gathering:
                 self._flush_topic(outgoing, now)
 
-    def _flush_topic(self, outgoing: Outgoing, now: float) -> None:
+    def _flush_topic(self, outgoing: OutgoingTopic, now: float) -> None:
         payloads = outgoing.gathered
         if not payloads:
             return
@@ -184,7 +189,7 @@ class Publisher:
             flags, body = flags | BATCH, frame.pack_batch(payloads)
         self._send(outgoing, flags, outgoing.gathered_sequence, body, now, in_stream=flags & ~BATCH != 0)
 
-    def _publish_alone(self, outgoing: Outgoing, message: Message, sequence: int, now: float) -> None:
+    def _publish_alone(self, outgoing: OutgoingTopic, message: Message, sequence: int, now: float) -> None:
         published_at = self._values.stamp(message.topic, now) if message.retain else None
         flags, content = frame.pack_content(message, self._origin, published_at)
         if published_at is not None:
@@ -193,7 +198,7 @@ class Publisher:
         self._send_content(outgoing, flags, sequence, content, now, in_stream=message.qos > 0)
 
     def _send_content(
-        self, outgoing: Outgoing, flags: int, sequence: int, content: bytes, now: float, in_stream: bool
+        self, outgoing: OutgoingTopic, flags: int, sequence: int, content: bytes, now: float, in_stream: bool
     ) -> None:
         if len(content) <= outgoing.room:
             self._send(outgoing, flags, sequence, content, now, in_stream)
@@ -206,21 +211,21 @@ class Publisher:
             self._send(outgoing, flags | FRAGMENT, sequence, piece, now, in_stream=True)
 
     def _send(
-        self, outgoing: Outgoing, flags: int, sequence: int, body: bytes, now: float, in_stream: bool
+        self, outgoing: OutgoingTopic, flags: int, sequence: int, body: bytes, now: float, in_stream: bool
     ) -> None:
         stream_sequence = 0
         if in_stream:
             outgoing.sequence += 1
             stream_sequence = outgoing.sequence
-            self._history.add(outgoing, Sent(stream_sequence, flags, sequence, body, now), now)
+            self._history.add(outgoing, SentFrame(stream_sequence, flags, sequence, body, now), now)
             self.pace.sent(now, len(body))
             self.sent_at = now
             outgoing.heartbeat_s = HEARTBEAT_FIRST_S
             if now + HEARTBEAT_FIRST_S < outgoing.heartbeat_at:
                 self._beat_at(outgoing, now + HEARTBEAT_FIRST_S)
-        self._transmitter.send_to_topic(outgoing, Kind.DATA, flags, stream_sequence, sequence, body, now)
+        self._transmitter.send_to_topic(outgoing, FrameKind.DATA, flags, stream_sequence, sequence, body, now)
 
-    def send_value(self, value: Value, now: float) -> None:
+    def send_value(self, value: LastValue, now: float) -> None:
         """Tell a last value to someone who asked. To all: others who asked need not be told apart."""
         message = value.message
         # As anyone's message, with its whole id: the frame is numbered as what it is, a new one.
@@ -230,7 +235,9 @@ class Publisher:
         topic = frame.pack_topic(message.topic)
         if len(topic) + len(content) + HEADER_BYTES + SEAL_BYTES <= self._datagram_bytes:
             crc = topic_crc(message.topic)
-            self._transmitter.send_to_all(Kind.DATA, topic + content, flags | frame.TOPIC, crc, self.sequence)
+            self._transmitter.send_to_all(
+                FrameKind.DATA, topic + content, flags | frame.TOPIC, crc, self.sequence
+            )
             return
         try:
             outgoing = self.outgoing.get(message.topic) or self._open(message.topic, now)
@@ -242,11 +249,11 @@ class Publisher:
 
     # Streams
 
-    def _beat_at(self, outgoing: Outgoing, at: float) -> None:
+    def _beat_at(self, outgoing: OutgoingTopic, at: float) -> None:
         outgoing.heartbeat_at = at
         self._timers.at(at, lambda now: self._beat(outgoing, at, now))
 
-    def _beat(self, outgoing: Outgoing, planned_at: float, now: float) -> None:
+    def _beat(self, outgoing: OutgoingTopic, planned_at: float, now: float) -> None:
         if outgoing.heartbeat_at != planned_at:
             return  # Something was sent meanwhile, and has its own.
         self._history.trim(now)
@@ -258,11 +265,11 @@ class Publisher:
             self._beat_at(outgoing, quiet_at)
             return
         body = frame.pack_heartbeat(outgoing.oldest)
-        self._transmitter.send_to_topic(outgoing, Kind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
+        self._transmitter.send_to_topic(outgoing, FrameKind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
         outgoing.heartbeat_s = min(2 * outgoing.heartbeat_s, INTERVAL_S)
         self._beat_at(outgoing, now + outgoing.heartbeat_s)
 
-    def receive_repair(self, repair: Repair, crc: int, asker: bytes, now: float) -> None:
+    def receive_repair(self, repair: RepairRequest, crc: int, asker: bytes, now: float) -> None:
         """Someone misses frames of ours."""
         self.sent_at = now
         # The request travelled, and we may have been busy: what is near the asker's beginning is sent with
@@ -286,7 +293,7 @@ class Publisher:
                 self._tell_gone(outgoing, Gone(asker, eligible - 1), now)
         self.pace.sent_again(self._stats.repairs_sent - before, now)
 
-    def _send_again(self, outgoing: Outgoing, each: Sent, now: float) -> None:
+    def _send_again(self, outgoing: OutgoingTopic, each: SentFrame, now: float) -> None:
         if each.sent_again_at > now - REPAIR_PAUSE_S:
             return
         if not self._repairs.take(now):
@@ -296,16 +303,16 @@ class Publisher:
         self._stats.repairs_sent += 1
         body = frame.pack_age(now - each.sent_at) + each.body
         self._transmitter.send_to_topic(
-            outgoing, Kind.DATA, each.flags | AGE, each.sequence, each.message_sequence, body, now
+            outgoing, FrameKind.DATA, each.flags | AGE, each.sequence, each.message_sequence, body, now
         )
 
-    def _tell_gone(self, outgoing: Outgoing, gone: Gone, now: float) -> None:
+    def _tell_gone(self, outgoing: OutgoingTopic, gone: Gone, now: float) -> None:
         """What was asked for and cannot be had is not to be waited for."""
         if not self._repairs.take(now):
             self._stats.repairs_refused += 1
             return
         self._transmitter.send_to_topic(
-            outgoing, Kind.GONE, 0, outgoing.sequence, 0, frame.pack_gone(gone), now
+            outgoing, FrameKind.GONE, 0, outgoing.sequence, 0, frame.pack_gone(gone), now
         )
 
     # Upkeep

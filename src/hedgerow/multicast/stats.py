@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Stats:
+class MulticastStats:
     published: int = 0
     delivered: int = 0
     datagrams_sent: int = 0

@@ -21,9 +21,9 @@ from hedgerow.multicast.frame import (
     SENDER_BYTES,
     TIME,
     FrameError,
+    FrameKind,
     Gone,
-    Kind,
-    Repair,
+    RepairRequest,
 )
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.incoming import (
@@ -31,9 +31,9 @@ from hedgerow.multicast.incoming import (
     MAX_MISSING,
     VOID,
     Arrived,
+    IncomingStream,
     Listening,
-    Sender,
-    Stream,
+    SendingMember,
 )
 from hedgerow.multicast.limits import (
     GONE_AFTER_S,
@@ -48,13 +48,13 @@ from hedgerow.multicast.limits import (
     REPAIR_TRIES,
     REPAIR_UNHEARD_S,
     REPAIR_WITHIN_S,
-    Limits,
+    MulticastLimits,
 )
 from hedgerow.multicast.random import Random
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.stats import MulticastStats
 from hedgerow.multicast.timers import Timers
 from hedgerow.multicast.transmitter import Transmitter
-from hedgerow.multicast.values import LastValues, Value
+from hedgerow.multicast.values import LastValue, LastValues
 from hedgerow.topics import TopicTree, is_wildcard
 
 _NO_PROPERTIES: Properties = {}
@@ -68,11 +68,11 @@ _CONTENT_BYTES = 65_536  # A message's properties and id, beside its payload.
 class Subscriber:
     def __init__(
         self,
-        limits: Limits,
+        limits: MulticastLimits,
         transmitter: Transmitter,
         timers: Timers,
         values: LastValues,
-        stats: Stats,
+        stats: MulticastStats,
         random: Random,
     ) -> None:
         self.filters: dict[str, int] = {}
@@ -80,7 +80,7 @@ class Subscriber:
         self.memberships: list[tuple[str, bool]] = []
         self.messages: list[Message] = []
         self.held: list[Message] = []
-        self.senders: dict[bytes, Sender] = {}
+        self.senders: dict[bytes, SendingMember] = {}
         self.on_value: Callable[[str], None] = lambda topic: None
         """Somebody told a last value that is as new as ours."""
         self.is_paused = False
@@ -95,7 +95,9 @@ class Subscriber:
         self._tree: TopicTree[str, float] = TopicTree()  # filters, and since when
         self._by_crc: dict[int, list[Listening]] = {}
         self._stream_count = 0
-        self._assembling: dict[Stream, None] = {}  # those with messages in pieces, in the order of beginning
+        self._assembling: dict[
+            IncomingStream, None
+        ] = {}  # those with messages in pieces, in the order of beginning
         self._duplicates = DuplicateLog(_DUPLICATES_BYTES)
         self._relayed_origins: set[str] = set()
 
@@ -153,12 +155,12 @@ class Subscriber:
 
     # Senders
 
-    def meet(self, sender_id: bytes, now: float) -> Sender:
+    def meet(self, sender_id: bytes, now: float) -> SendingMember:
         sender = self.senders.get(sender_id)
         if sender is None:
             if len(self.senders) >= MAX_SENDERS:
                 self._forget_senders()
-            sender = self.senders[sender_id] = Sender(sender_id, now)
+            sender = self.senders[sender_id] = SendingMember(sender_id, now)
             sender.relayed = sender.origin in self._relayed_origins
         return sender
 
@@ -174,19 +176,19 @@ class Subscriber:
         sender = self.senders.get(sender_id)
         return float("-inf") if sender is None else sender.multicast_at
 
-    def _stream(self, sender: Sender, listening: Listening) -> Stream | None:
+    def _stream(self, sender: SendingMember, listening: Listening) -> IncomingStream | None:
         stream = sender.streams.get(listening.topic)
         if stream is None:
             if self._stream_count >= MAX_STREAMS:
                 self._stats.dropped += 1
                 return None
             self._stream_count += 1
-            stream = sender.streams[listening.topic] = Stream(sender, listening)
+            stream = sender.streams[listening.topic] = IncomingStream(sender, listening)
             if len(listening.publishers) < MAX_PUBLISHERS:
                 listening.publishers.add(sender.id)  # Its announcement may have been lost.
         return stream
 
-    def _forget_stream(self, sender: Sender, topic: str) -> None:
+    def _forget_stream(self, sender: SendingMember, topic: str) -> None:
         stream = sender.forget(topic)
         if stream is not None:
             self._stream_count -= 1
@@ -198,7 +200,7 @@ class Subscriber:
 
     def receive_data(
         self,
-        sender: Sender,
+        sender: SendingMember,
         listening: Listening,
         flags: int,
         stream_sequence: int,
@@ -242,7 +244,7 @@ class Subscriber:
         self._advance(stream, now)
 
     def receive_heartbeat(
-        self, sender: Sender, listening: Listening, last: int, oldest: int, now: float
+        self, sender: SendingMember, listening: Listening, last: int, oldest: int, now: float
     ) -> None:
         listening.heard_at = now
         stream = self._stream(sender, listening)
@@ -253,7 +255,7 @@ class Subscriber:
             self._skip(stream, oldest)
         self._advance(stream, now)
 
-    def receive_gone(self, sender: Sender, listening: Listening, gone: Gone, now: float) -> None:
+    def receive_gone(self, sender: SendingMember, listening: Listening, gone: Gone, now: float) -> None:
         stream = sender.streams.get(listening.topic)
         if stream is None or gone.member not in (frame.EVERYONE, self._transmitter.sender):
             return
@@ -262,7 +264,7 @@ class Subscriber:
         self._skip(stream, gone.last + 1)
         self._advance(stream, now)
 
-    def receive_leave(self, sender: Sender, now: float) -> None:
+    def receive_leave(self, sender: SendingMember, now: float) -> None:
         """Nobody will repair its streams any more."""
         for topic, stream in list(sender.streams.items()):
             for sequence in sorted(stream.waiting):
@@ -278,19 +280,19 @@ class Subscriber:
                 for topic in list(sender.streams):
                     self._forget_stream(sender, topic)
 
-    def _know_of(self, stream: Stream, sequence: int) -> None:
+    def _know_of(self, stream: IncomingStream, sequence: int) -> None:
         """A frame or a heartbeat says that the stream has come so far."""
         if sequence > stream.highest:
             stream.highest = sequence
             if sequence - MAX_MISSING > stream.expected:
                 self._pass_over(stream, sequence - MAX_MISSING)
 
-    def _skip(self, stream: Stream, sequence: int) -> None:
+    def _skip(self, stream: IncomingStream, sequence: int) -> None:
         """What is before this will not come."""
         self._pass_over(stream, sequence)
         stream.is_settled = True
 
-    def _pass_over(self, stream: Stream, sequence: int) -> None:
+    def _pass_over(self, stream: IncomingStream, sequence: int) -> None:
         if sequence > stream.expected:
             self._drop_pieces(stream)
         before = stream.bytes
@@ -299,7 +301,7 @@ class Subscriber:
         if stream.is_settled:
             self._stats.lost += min(skipped, MAX_MISSING)
 
-    def _advance(self, stream: Stream, now: float) -> None:
+    def _advance(self, stream: IncomingStream, now: float) -> None:
         """Give on what is next in order; see to what is missing."""
         self._drain(stream, now)
         if self._is_over(stream):
@@ -311,25 +313,25 @@ class Subscriber:
         if stream.has_gap:
             self._expect_repair(stream, now)
 
-    def _is_over(self, stream: Stream) -> bool:
+    def _is_over(self, stream: IncomingStream) -> bool:
         limit = self._limits.waiting_bytes
         return self.waiting_bytes > limit or stream.bytes > limit // _MAX_SHARE
 
-    def _drain(self, stream: Stream, now: float) -> None:
+    def _drain(self, stream: IncomingStream, now: float) -> None:
         while (arrived := stream.take()) is not None:
             self.waiting_bytes -= len(arrived.body) + FRAME_BYTES
             stream.is_settled = True
             stream.stuck_at = now
             self._give_in_order(stream, arrived, now)
 
-    def _give_up(self, stream: Stream, now: float) -> None:
+    def _give_up(self, stream: IncomingStream, now: float) -> None:
         """The first gap stays one."""
         self._skip(stream, min(stream.waiting, default=stream.highest + 1))
         self._drain(stream, now)
 
     # Repair
 
-    def _expect_repair(self, stream: Stream, now: float) -> None:
+    def _expect_repair(self, stream: IncomingStream, now: float) -> None:
         again_s = REPAIR_AGAIN_S * (1 + self._random.random())
         within_s = max(REPAIR_WITHIN_S, min(0.001 * len(self.senders), REPAIR_AT_MOST_S))
         if stream.ask_at is None:
@@ -342,11 +344,11 @@ class Subscriber:
         elif stream.ask_at > now + 2 * REPAIR_AGAIN_S and not stream.tries:
             self._ask_later(stream, now + again_s)  # It goes on: no need to wait as long as for the dead.
 
-    def _ask_later(self, stream: Stream, at: float) -> None:
+    def _ask_later(self, stream: IncomingStream, at: float) -> None:
         stream.ask_at = at
         self._timers.at(at, lambda now: self._ask(stream, at, now))
 
-    def _ask(self, stream: Stream, planned_at: float, now: float) -> None:
+    def _ask(self, stream: IncomingStream, planned_at: float, now: float) -> None:
         if stream.ask_at != planned_at:
             return
         stream.ask_at = None
@@ -366,17 +368,17 @@ class Subscriber:
         if not stream.is_settled:
             newer_than_ms = min(int((now - stream.since) * 1000) + 1, ANY_AGE)
         missing = stream.missing(MAX_RANGES)
-        repair = Repair(stream.sender.id, newer_than_ms, _clip(missing))
+        repair = RepairRequest(stream.sender.id, newer_than_ms, _clip(missing))
         stream.asked_to = _last_of(missing, MAX_REPAIRS)
         crc = stream.listening.crc
-        self._transmitter.send_to_all(Kind.REPAIR, frame.pack_repair(repair), crc=crc)
+        self._transmitter.send_to_all(FrameKind.REPAIR, frame.pack_repair(repair), crc=crc)
         self._stats.repairs_requested += 1
         wait_s = min(REPAIR_AGAIN_S * 2 ** max(stream.tries - 1, 0), 1.0) if is_heard else REPAIR_UNHEARD_S
         stream.asked_at = now
         stream.suppressed = 0
         self._ask_later(stream, now + wait_s * (0.75 + 0.5 * self._random.random()))
 
-    def hear_repair(self, repair: Repair, crc: int, now: float) -> None:
+    def hear_repair(self, repair: RepairRequest, crc: int, now: float) -> None:
         """Another member asks: if it is for what we miss too, we need not."""
         sender = self.senders.get(repair.sender)
         if sender is None:
@@ -398,7 +400,7 @@ class Subscriber:
 
     # To the application
 
-    def _give_in_order(self, stream: Stream, arrived: Arrived, now: float) -> None:
+    def _give_in_order(self, stream: IncomingStream, arrived: Arrived, now: float) -> None:
         """A frame whose turn it is. A wrong one does not stop those behind it."""
         try:
             if arrived.flags == VOID or arrived.message_sequence <= stream.floor:
@@ -410,7 +412,7 @@ class Subscriber:
         except FrameError:
             self._stats.malformed += 1
 
-    def _give_piece(self, stream: Stream, arrived: Arrived, now: float) -> None:
+    def _give_piece(self, stream: IncomingStream, arrived: Arrived, now: float) -> None:
         if arrived.flags & BATCH:
             raise FrameError("a batch in pieces")
         index, count, piece = frame.parse_fragment(arrived.body)
@@ -434,12 +436,14 @@ class Subscriber:
                 self._drop_pieces(next(iter(self._assembling)))
                 self._stats.fragments_discarded += 1
 
-    def _drop_pieces(self, stream: Stream) -> None:
+    def _drop_pieces(self, stream: IncomingStream) -> None:
         self.waiting_bytes -= len(stream.pieces)
         stream.drop_pieces()
         self._assembling.pop(stream, None)
 
-    def _give(self, stream: Stream, flags: int, message_sequence: int, content: bytes, now: float) -> None:
+    def _give(
+        self, stream: IncomingStream, flags: int, message_sequence: int, content: bytes, now: float
+    ) -> None:
         topic, sender = stream.listening.topic, stream.sender
         stream.delivered_sequence = max(stream.delivered_sequence, message_sequence)
         origin = sender.origin
@@ -487,7 +491,7 @@ class Subscriber:
         if published_at is None or not message.retain:
             raise FrameError("a last value without its time")
         known = self._values.get(message.topic)
-        if known is None or Value(message, published_at).age_key >= known.age_key:
+        if known is None or LastValue(message, published_at).age_key >= known.age_key:
             self.on_value(message.topic)
         if not self._values.set(message, published_at):
             self._stats.duplicates += 1
@@ -495,7 +499,7 @@ class Subscriber:
             self.held.append(message)
             self._stats.delivered += bool(message.payload)
 
-    def hold_again(self, value: Value) -> None:
+    def hold_again(self, value: LastValue) -> None:
         """A last value that we had when the application subscribed."""
         if value.message.payload:
             self.held.append(value.message)

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hedgerow.multicast.frame import TOPIC, Kind, pack_header, pack_topic
+from hedgerow.multicast.frame import TOPIC, FrameKind, pack_header, pack_topic
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.keys import Keyring, Sealer
-from hedgerow.multicast.outgoing import Outgoing
+from hedgerow.multicast.outgoing import OutgoingTopic
 from hedgerow.multicast.peers import PeerAddress
-from hedgerow.multicast.stats import Stats
+from hedgerow.multicast.stats import MulticastStats
 
 
 class Transmitter:
     def __init__(
-        self, sender: bytes, stats: Stats, find_copies: Callable[[str | None], tuple[PeerAddress, ...]]
+        self,
+        sender: bytes,
+        stats: MulticastStats,
+        find_copies: Callable[[str | None], tuple[PeerAddress, ...]],
     ) -> None:
         self.sender = sender
         self.to_groups: list[tuple[str, bytes]] = []
@@ -37,7 +40,7 @@ class Transmitter:
 
     def send_presence(self) -> None:
         self._counters = (self._counters[1], self._sealer.counter if self._sealer else 0)
-        self.send_to_all(Kind.PRESENCE)
+        self.send_to_all(FrameKind.PRESENCE)
 
     @property
     def stale_counter(self) -> int:
@@ -46,8 +49,8 @@ class Transmitter:
 
     def send_to_topic(
         self,
-        outgoing: Outgoing,
-        kind: Kind,
+        outgoing: OutgoingTopic,
+        kind: FrameKind,
         flags: int,
         stream_sequence: int,
         message_sequence: int,
@@ -69,7 +72,7 @@ class Transmitter:
 
     def send_to_all(
         self,
-        kind: Kind,
+        kind: FrameKind,
         body: bytes = b"",
         flags: int = 0,
         crc: int = 0,
@@ -81,7 +84,7 @@ class Transmitter:
         for address in self._find_copies(None):
             self._send_copy(address, header, body)
 
-    def send_to_peer(self, address: PeerAddress, kind: Kind, body: bytes) -> None:
+    def send_to_peer(self, address: PeerAddress, kind: FrameKind, body: bytes) -> None:
         self._send_copy(address, pack_header(kind, 0, 0, self.sender), body)
 
     def _send(self, topic: str, header: bytes, body: bytes) -> None:

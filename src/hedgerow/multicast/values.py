@@ -19,7 +19,7 @@ _OVERHEAD_BYTES = 400
 _TICK_S = 1e-6  # The resolution of the time in a frame.
 
 
-class Value(NamedTuple):
+class LastValue(NamedTuple):
     message: Message
     published_at: float
 
@@ -37,13 +37,13 @@ class LastValues:
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
         self._max_bytes = max_bytes
-        self._tree: TopicTree[str, Value] = TopicTree()
-        self._values: dict[str, Value] = {}  # in the order in which they were set
+        self._tree: TopicTree[str, LastValue] = TopicTree()
+        self._values: dict[str, LastValue] = {}  # in the order in which they were set
 
     def __len__(self) -> int:
         return len(self._values)
 
-    def get(self, topic: str) -> Value | None:
+    def get(self, topic: str) -> LastValue | None:
         return self._values.get(topic)
 
     def stamp(self, topic: str, now: float) -> float:
@@ -53,7 +53,7 @@ class LastValues:
 
     def set(self, message: Message, published_at: float) -> bool:
         """Keep a value; False when the one that we have is as new."""
-        value = Value(message, published_at)
+        value = LastValue(message, published_at)
         known = self._values.get(message.topic)
         if known is not None and value.age_key <= known.age_key:
             return False
@@ -71,7 +71,7 @@ class LastValues:
             self._tree.remove(topic, topic)
             self.bytes -= value.size
 
-    def match(self, topic_filter: str) -> Iterator[Value]:
+    def match(self, topic_filter: str) -> Iterator[LastValue]:
         """Deletions too."""
         return (value for _, value in self._tree.match_filter(topic_filter))
 

@@ -103,7 +103,7 @@ class Committer(Part):
 
     @property
     def has_work(self) -> bool:
-        """Something may have to be stored. That is found out when the loop has heard everyone in this turn."""
+        """Something may have to be stored: that is found out when this turn has heard everyone."""
         return not self._scheduled and not self._closed
 
     def serve(self) -> None:

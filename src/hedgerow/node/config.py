@@ -89,7 +89,7 @@ FIELDS = {
 }
 
 
-class Kind(NamedTuple):
+class NodeKind(NamedTuple):
     """A kind of node: what can be configured of it, and what holds for it otherwise."""
 
     command: str
@@ -97,9 +97,9 @@ class Kind(NamedTuple):
     defaults: Config
 
 
-NODE = Kind("hedgerow up", KEYS, Config())
+NODE = NodeKind("hedgerow up", KEYS, Config())
 # It has no clients of its own: whatever it serves, it serves through the broker that it stands beside.
-SIDECAR = Kind(
+SIDECAR = NodeKind(
     "hedgerow federate",
     tuple(
         key
@@ -110,7 +110,7 @@ SIDECAR = Kind(
     Config(mqtt=(), ws=(), http=()),
 )
 # It has no clients at all: it is a member of the federation that it shows.
-DASHBOARD = Kind(
+DASHBOARD = NodeKind(
     "hedgerow dash",
     tuple(
         key
@@ -133,7 +133,7 @@ CLOSED_DASHBOARD = {
 }
 
 
-def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind = NODE) -> Config:
+def load_config(path: Path | None, overrides: Mapping[str, object], kind: NodeKind = NODE) -> Config:
     """The configuration in `path`, if any, with `overrides` by key ("tls.key"). Raises ConfigError."""
     given = _read_file(path) if path is not None else {}
     for name, value in overrides.items():
@@ -141,7 +141,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object], kind: Kind =
     return _Loader(given, kind).config()
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> NodeKind:
     """Whose configuration it is: only what stands beside a broker names that. Raises ConfigError."""
     return SIDECAR if "federation.broker" in _read_file(path) else NODE
 
@@ -153,7 +153,7 @@ def load_access(config: Config) -> Access:
     return Access(Acl.parse(read_utf8(config.acl), str(config.acl)))
 
 
-def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
+def add_arguments(parser: argparse.ArgumentParser, kind: NodeKind = NODE) -> None:
     """Add `--config` and the flag of every key, in groups that are the sections of the file.
 
     A flag that was not given leaves no attribute.
@@ -188,7 +188,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: Kind = NODE) -> None:
     )
 
 
-def from_arguments(namespace: argparse.Namespace, kind: Kind = NODE) -> Config:
+def from_arguments(namespace: argparse.Namespace, kind: NodeKind = NODE) -> Config:
     """The configuration that the flags of `add_arguments` ask for. Raises ConfigError."""
     given = vars(namespace)
     overrides = {key.name: given[key.name] for key in kind.keys if key.name in given}
@@ -215,7 +215,7 @@ def _flag_of(name: str) -> str:
 class _Loader:
     """From what was given, by key, to a Config: reads each value, then checks them together."""
 
-    def __init__(self, given: dict[str, _Given], kind: Kind) -> None:
+    def __init__(self, given: dict[str, _Given], kind: NodeKind) -> None:
         self.given = given
         self.kind = kind
         self.values: dict[str, Any] = {}
@@ -406,7 +406,7 @@ def _listeners(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Addr
     return ((name, address) for name in names for address in getattr(config, name))
 
 
-def _unknown(name: str, kind: Kind) -> str:
+def _unknown(name: str, kind: NodeKind) -> str:
     import difflib
 
     if name in SECTIONS:

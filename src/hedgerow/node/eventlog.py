@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from hedgerow.node.history import History
+from hedgerow.node.logs import kind_of
 
 WINDOW_S = 60.0
 MAX_LINES = 30  # a minute, of one kind from one address
@@ -25,7 +26,7 @@ _OTHERS = ("other events", "other addresses")
 
 
 class Event(Protocol):
-    """What a machine or the shell reports: its text is the log line, its class the kind.
+    """What a machine or the shell reports: its text is the log line, `kind_of` its kind.
 
     `address`, if it has one, is the peer's. `lines_a_minute`, if it has that, is how many lines of this
     kind one address gets a minute, each for another `reason`, without a summary of the rest, which the
@@ -57,7 +58,7 @@ class EventLog:
         if now >= self._window_ends_at:
             self._end_window()
             self._window_ends_at = now + WINDOW_S
-        key = (type(event).__name__, getattr(event, "address", ""))
+        key = (kind_of(event), getattr(event, "address", ""))
         if key not in self._counts and len(self._counts) >= MAX_KEYS:
             key = _OTHERS
         bound = getattr(event, "lines_a_minute", None)

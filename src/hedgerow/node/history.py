@@ -39,7 +39,7 @@ KINDS: dict[type, str] = {
     delegation.Recovered: "recovered",
     delegation.HandedBack: "recovered",
     delegation.TakenOver: "lost",
-    delegation.Refused: "refused",
+    delegation.DelegationRefused: "refused",
     broker.ClientConnected: "connected",
     broker.ClientDisconnected: "disconnected",
     broker.ConnectionRefused: "refused",

@@ -1,7 +1,7 @@
 """What a node logs: a line of text for people, or a JSON object for programs, on standard error.
 
 Everything goes through the standard `logging`. A record's message may be an object that states a fact,
-such as `ClientConnected`: as text it is its `str()`, as JSON its type is the event and its dataclass
+such as `ClientConnected`: as text it is its `str()`, as JSON its kind is the event and its dataclass
 fields are the fields. A line is always one line: what clients choose to be called cannot forge another
 one, nor send commands to a terminal.
 """
@@ -87,9 +87,17 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def kind_of(fact: object) -> str:
+    """The name of its class, or the one under which people know it: `logged_as`, if it has that."""
+    return getattr(fact, "logged_as", type(fact).__name__)
+
+
+def json_name(fact: object) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind_of(fact)).lower()
+
+
 def _describe(record: logging.LogRecord) -> tuple[str, dict[str, object]]:
     fact: object = record.msg
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(fact).__name__).lower()
-        return name, {field.name: getattr(fact, field.name) for field in dataclasses.fields(fact)}
+        return json_name(fact), {field.name: getattr(fact, field.name) for field in dataclasses.fields(fact)}
     return "log", getattr(record, "fields", {})

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hedgerow.errors import HedgerowError, StoreError
-from hedgerow.journal import Reader
+from hedgerow.journal import JournalReader
 from hedgerow.journal.io.files import is_journal
 from hedgerow.pipeline.options import EARLIEST, LATEST, ReadOptions, is_position
 
@@ -57,16 +57,16 @@ def decode(offset: object) -> Positions:
     )
 
 
-def find(patterns: tuple[str, ...]) -> dict[str, Reader]:
+def find(patterns: tuple[str, ...]) -> dict[str, JournalReader]:
     """The journals that there are now, by id. A directory that is named, and not matched by a glob, must
     hold one. HedgerowError: it does not, or two hold the same."""
-    found: dict[str, Reader] = {}
+    found: dict[str, JournalReader] = {}
     for pattern in patterns:
         named = Path(pattern)
         is_glob = bool(_MAGIC.search(pattern)) and not named.is_dir()
         for directory in sorted(Path(named.anchor).glob(pattern[1:])) if is_glob else [named]:
             try:
-                reader = Reader(directory)
+                reader = JournalReader(directory)
             except StoreError:
                 if is_glob and not is_journal(directory):
                     continue  # It may match other things, and a journal that is just being made.
@@ -80,7 +80,7 @@ def find(patterns: tuple[str, ...]) -> dict[str, Reader]:
     return found
 
 
-def starting_positions(found: Mapping[str, Reader], options: ReadOptions) -> Positions:
+def starting_positions(found: Mapping[str, JournalReader], options: ReadOptions) -> Positions:
     """Where a new query begins. HedgerowError: a position is asked for that there is not."""
     positions = options.starting_position
     if not isinstance(positions, str):
@@ -93,7 +93,7 @@ def starting_positions(found: Mapping[str, Reader], options: ReadOptions) -> Pos
     return {journal: _starting_position(reader, options) for journal, reader in found.items()}
 
 
-def joining_position(reader: Reader, options: ReadOptions) -> int:
+def joining_position(reader: JournalReader, options: ReadOptions) -> int:
     """Where a journal begins that appears while a query is running: with `latest` at its first message, as
     all of it has come since the query began."""
     return (
@@ -101,7 +101,7 @@ def joining_position(reader: Reader, options: ReadOptions) -> int:
     )
 
 
-def _starting_position(reader: Reader, options: ReadOptions) -> int:
+def _starting_position(reader: JournalReader, options: ReadOptions) -> int:
     positions = options.starting_position
     if options.starting_time is not None:
         return reader.position_at(options.starting_time)
@@ -122,11 +122,11 @@ def _starting_position(reader: Reader, options: ReadOptions) -> int:
     return position
 
 
-def end_positions(found: Mapping[str, Reader]) -> Positions:
+def end_positions(found: Mapping[str, JournalReader]) -> Positions:
     return {journal: reader.end_position for journal, reader in found.items()}
 
 
-def check(taken: Mapping[str, int], found: Mapping[str, Reader], options: ReadOptions) -> None:
+def check(taken: Mapping[str, int], found: Mapping[str, JournalReader], options: ReadOptions) -> None:
     """HedgerowError: what a checkpoint has taken is not what there is, and what to do."""
     for journal, position in taken.items():
         reader = found.get(journal)
@@ -208,6 +208,6 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _list(found: Mapping[str, Reader]) -> str:
+def _list(found: Mapping[str, JournalReader]) -> str:
     some = [f"{journal} in {reader.directory}" for journal, reader in list(found.items())[:5]]
     return (", ".join(some) + (", …" if len(found) > len(some) else "")) or "none"

@@ -27,7 +27,7 @@ from pyspark.sql import functions as sql
 
 import hedgerow
 from hedgerow.errors import ConnectError, HedgerowError, TopicError, reason_of
-from hedgerow.hot.plan import MAX_PLAN_TOPICS, Plan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
 from hedgerow.hot.plan_codec import encode_plan
 from hedgerow.message import Message, Properties
 from hedgerow.pipeline.jobs.hot import MAX_AHEAD_S, registries
@@ -75,7 +75,7 @@ class Planner:
         self._validity_s = validity_s
         self._clock = clock
         self._registries: dict[str | None, _Registry] = {}
-        self._published: dict[str, Plan] = {}
+        self._published: dict[str, HotPlan] = {}
         self._is_behind = False
 
     def publish_plans(self, batch: DataFrame, batch_id: int) -> None:
@@ -120,26 +120,26 @@ class Planner:
             for topic in list(registry.kept)[: len(registry.kept) - MAX_PLAN_TOPICS]:
                 del registry.kept[topic]
 
-    def due(self, now: float) -> dict[str, Plan]:
+    def due(self, now: float) -> dict[str, HotPlan]:
         """Broker → the plan that is to be published."""
         brokers = self._brokers or tuple(filter(None, self._registries))
         plans = {broker: plan for broker in brokers if (plan := self._plan(broker)) is not None}
         return {broker: plan for broker, plan in plans.items() if self._is_due(broker, plan, now)}
 
-    def _plan(self, broker: str) -> Plan | None:
+    def _plan(self, broker: str) -> HotPlan | None:
         own, overall = self._registries.get(broker), self._registries.get(None)
         # When a broker's own rows have ended long ago, the network's are the better guess.
         if overall is not None and (own is None or own.version <= overall.version - self._validity_us):
             own = overall
         if own is None:
             return None
-        return Plan(frozenset(own.kept), own.version, own.version / MICROSECONDS + self._validity_s)
+        return HotPlan(frozenset(own.kept), own.version, own.version / MICROSECONDS + self._validity_s)
 
     @property
     def _validity_us(self) -> int:
         return round(self._validity_s * MICROSECONDS)
 
-    def _is_due(self, broker: str, plan: Plan, now: float) -> bool:
+    def _is_due(self, broker: str, plan: HotPlan, now: float) -> bool:
         before = self._published.get(broker)
         if plan.expires_at <= now or (before is not None and plan.version <= before.version):
             return False
@@ -178,7 +178,7 @@ def to_broker(url: str, **options: Any) -> Publish:
     return publish
 
 
-def _messages(broker: str, plan: Plan, now: float) -> Sequence[Message]:
+def _messages(broker: str, plan: HotPlan, now: float) -> Sequence[Message]:
     """One, or none for a broker or a plan that nobody could follow."""
     try:
         topic = validate_name(plan_topic(broker))

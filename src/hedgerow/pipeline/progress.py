@@ -57,7 +57,7 @@ class Progress:
         return ", ".join(parts)
 
 
-class Watch:
+class QueryWatch:
     """One query, looked at from time to time."""
 
     def __init__(self, job: str, query: StreamingQuery) -> None:

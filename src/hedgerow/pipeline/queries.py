@@ -47,7 +47,7 @@ CATCH_UP_LATE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class QuerySettings:
     """What people choose. `every_s` is how often a stream looks for more; None: until nothing is left."""
 
     journals: tuple[str, ...]
@@ -77,12 +77,14 @@ class Settings:
         return KeptConnection(self.broker, **self.connect) if self.broker is not None else None
 
 
-def messages(spark: SparkSession, settings: Settings, job: str, columns: tuple[str, ...] = ()) -> DataFrame:
+def messages(
+    spark: SparkSession, settings: QuerySettings, job: str, columns: tuple[str, ...] = ()
+) -> DataFrame:
     """The journals, as a stream. What `job` has taken may be removed from them."""
     return spark.readStream.format("hedgerow").options(**source_options(settings, job, columns)).load()
 
 
-def source_options(settings: Settings, job: str, columns: tuple[str, ...] = ()) -> dict[str, str]:
+def source_options(settings: QuerySettings, job: str, columns: tuple[str, ...] = ()) -> dict[str, str]:
     options = {
         "journals": json.dumps(settings.journals),
         "reader": reader_name(settings.tables, job),
@@ -105,7 +107,7 @@ def reader_name(tables: str, job: str) -> str:
     return f"hedgerow-{job}-{crc32(str(Path(tables).absolute()).encode()):08x}"
 
 
-def bronze_stream(spark: SparkSession, settings: Settings, job: str) -> DataFrame:
+def bronze_stream(spark: SparkSession, settings: QuerySettings, job: str) -> DataFrame:
     """Bronze as it grows. Only the Parquet table is a stream; beside another the journals are read again."""
     if settings.form != PARQUET:
         return ingest.bronze(messages(spark, settings, job))
@@ -113,12 +115,12 @@ def bronze_stream(spark: SparkSession, settings: Settings, job: str) -> DataFram
     return read_table_stream(spark, settings.tables, "bronze", schema, ingest.PARTITIONED_BY)
 
 
-def start_ingest(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start_ingest(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     writer = ingest.write_bronze(messages(spark, settings, "ingest"), settings.tables, settings.form)
     return [start(writer, "ingest", settings)]
 
 
-def start_readings(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start_readings(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     """Two queries, since a message goes to one of two tables, and each is written exactly once."""
     queries = []
     for name, select in (("readings", readings.readings), ("quarantine", readings.quarantine)):
@@ -127,7 +129,7 @@ def start_readings(spark: SparkSession, settings: Settings) -> list[StreamingQue
     return queries
 
 
-def start_anomalies(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start_anomalies(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     schema = StructType.fromDDL(readings.READING_SCHEMA)
     assert isinstance(schema, StructType)
     stream = read_table_stream(spark, settings.tables, "readings", schema)
@@ -135,7 +137,7 @@ def start_anomalies(spark: SparkSession, settings: Settings) -> list[StreamingQu
     return [start(writer, "anomalies", settings)]
 
 
-def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
+def start_hot(spark: SparkSession, settings: QuerySettings) -> list[StreamingQuery]:
     source = messages(spark, settings, "hot", ("broker", "topic", "received_at"))
     checkpoint, table = checkpoint_place(settings.tables, "hot"), table_place(settings.tables, "hot")
     planner = None
@@ -164,7 +166,7 @@ def start_hot(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     return [start(writer.option("checkpointLocation", checkpoint), "hot", settings)]
 
 
-def start(writer: DataStreamWriter, name: str, settings: Settings) -> StreamingQuery:
+def start(writer: DataStreamWriter, name: str, settings: QuerySettings) -> StreamingQuery:
     if settings.every_s is None:
         return writer.queryName(name).trigger(availableNow=True).start()
     return (
@@ -172,7 +174,7 @@ def start(writer: DataStreamWriter, name: str, settings: Settings) -> StreamingQ
     )
 
 
-def summarise_quality(spark: SparkSession, settings: Settings) -> None:
+def summarise_quality(spark: SparkSession, settings: QuerySettings) -> None:
     schema = ingest.bronze_schema(columns_schema())
     bronze = read_table(spark, settings.tables, "bronze", settings.form, schema)
     deliveries = quality.deliveries(bronze).persist()
@@ -183,7 +185,7 @@ def summarise_quality(spark: SparkSession, settings: Settings) -> None:
         deliveries.unpersist()
 
 
-STREAMS: dict[str, tuple[Callable[[SparkSession, Settings], list[StreamingQuery]], str]] = {
+STREAMS: dict[str, tuple[Callable[[SparkSession, QuerySettings], list[StreamingQuery]], str]] = {
     "hot": (start_hot, "hot topics of the whole network, and the plan that mobile brokers follow"),
     "ingest": (start_ingest, "journals to bronze, every message once"),
     "readings": (start_readings, "bronze to readings by the rules; what cannot be read to quarantine"),
@@ -194,7 +196,7 @@ STREAMS: dict[str, tuple[Callable[[SparkSession, Settings], list[StreamingQuery]
 OF_JOURNALS = ("hot", "ingest")
 """Streams that read journals; the others read what these write."""
 
-SUMMARIES: dict[str, tuple[Callable[[SparkSession, Settings], None], str]] = {
+SUMMARIES: dict[str, tuple[Callable[[SparkSession, QuerySettings], None], str]] = {
     "quality": (summarise_quality, "delay, loss, duplicates and gaps of each link, topic and subscriber"),
 }
 

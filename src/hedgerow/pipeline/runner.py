@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.gaps import GAPS, read_gaps
-from hedgerow.pipeline.progress import Progress, Watch
-from hedgerow.pipeline.queries import OF_JOURNALS, STREAMS, SUMMARIES, Settings
+from hedgerow.pipeline.progress import Progress, QueryWatch
+from hedgerow.pipeline.queries import OF_JOURNALS, STREAMS, SUMMARIES, QuerySettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ Tell = Callable[[Progress], None]
 class Runner:
     """`tell` is given what has changed."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, tell: Tell) -> None:
+    def __init__(self, spark: SparkSession, settings: QuerySettings, tell: Tell) -> None:
         self._spark = spark
         self._settings = settings
         self._tell = tell
@@ -89,7 +89,7 @@ class Runner:
     def _run_on(self, jobs: tuple[str, ...]) -> None:
         """First the jobs that read journals: where all queries begin at once, the first plan comes when all
         of them are compiled, after 68 s of processor time and not 41 s."""
-        watches: list[Watch] = []
+        watches: list[QueryWatch] = []
         starting = [job for job in jobs if job in OF_JOURNALS]
         later = [job for job in jobs if job in STREAMS and job not in OF_JOURNALS]
         summaries = [job for job in jobs if job in SUMMARIES]
@@ -112,14 +112,14 @@ class Runner:
         finally:
             self._stop(watches)
 
-    def _start(self, job: str) -> list[Watch]:
+    def _start(self, job: str) -> list[QueryWatch]:
         start, _ = STREAMS[job]
         try:
-            return [Watch(query.name, query) for query in start(self._spark, self._settings)]
+            return [QueryWatch(query.name, query) for query in start(self._spark, self._settings)]
         except Exception as error:
             raise HedgerowError(f"{job}: {explain(error)}") from error
 
-    def _wait_for(self, watches: list[Watch]) -> None:
+    def _wait_for(self, watches: list[QueryWatch]) -> None:
         try:
             while any(watch.query.isActive for watch in watches) and not self.is_stopping:
                 self._look(watches)
@@ -128,7 +128,7 @@ class Runner:
         finally:
             self._stop(watches)
 
-    def _look(self, watches: list[Watch]) -> None:
+    def _look(self, watches: list[QueryWatch]) -> None:
         for watch in watches:
             error = watch.query.exception()
             if error is not None and self.is_stopping:
@@ -139,7 +139,7 @@ class Runner:
                 raise HedgerowError(f"{watch.job}: {reason}")
             self._report(watch.look())
 
-    def _stop(self, watches: list[Watch]) -> None:
+    def _stop(self, watches: list[QueryWatch]) -> None:
         """Each after its batch. One whose batch takes too long is interrupted: it will be done again."""
         give_up_at = time.monotonic() + STOP_S
         for watch in watches:

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 )
 
 from hedgerow.errors import ConfigError, HedgerowError, reason_of
-from hedgerow.journal import Gap, Reader, store_committed
+from hedgerow.journal import Gap, JournalReader, store_committed
 from hedgerow.pipeline import offsets
 from hedgerow.pipeline.gaps import report_gap
 from hedgerow.pipeline.offsets import Positions, Range
@@ -83,10 +83,10 @@ class HedgerowDataSource(DataSource):
         return columns_schema(read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return JournalReader(self._read_options(schema))
+        return SparkJournalReader(self._read_options(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return JournalStreamReader(self._read_options(schema))
+        return SparkJournalStreamReader(self._read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from hedgerow.pipeline.sink import BatchPublisher
@@ -108,7 +108,7 @@ class HedgerowDataSource(DataSource):
         return options
 
 
-class JournalReader(DataSourceReader):
+class SparkJournalReader(DataSourceReader):
     """All that is there when the query is planned, from the starting position."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -125,7 +125,7 @@ class JournalReader(DataSourceReader):
         return _read(partition, self._options)
 
 
-class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SparkJournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._last: Positions | None = None  # With the trigger availableNow: where it ends.
@@ -184,7 +184,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _parts(
-    starts: Positions, ends: Positions, found: Mapping[str, Reader], options: ReadOptions
+    starts: Positions, ends: Positions, found: Mapping[str, JournalReader], options: ReadOptions
 ) -> list[InputPartition]:
     """One for each task."""
     wholes: list[Range] = []
@@ -215,7 +215,7 @@ def _read(partition: InputPartition, options: ReadOptions) -> Iterator[RecordBat
 
 
 def _read_range(part: Range, options: ReadOptions) -> Iterator[RecordBatch]:
-    reader = Reader(Path(part.directory))
+    reader = JournalReader(Path(part.directory))
     if reader.journal_id != part.journal or reader.end_position < part.end:
         # Planned a moment ago, beside the driver.
         raise HedgerowError(

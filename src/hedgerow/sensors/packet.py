@@ -25,7 +25,7 @@ MAX_TOPIC_NUMBER = 99
 MAX_PORT = 65_535
 
 
-class Packet(NamedTuple):
+class SensorPacket(NamedTuple):
     port: int
     role: int
     topic: int
@@ -36,7 +36,7 @@ class Malformed(NamedTuple):
     reason: str
 
 
-def parse(data: bytes) -> Packet | Malformed:
+def parse(data: bytes) -> SensorPacket | Malformed:
     if len(data) < HEADER_BYTES:
         return Malformed(f"{len(data)} bytes are shorter than the header of {HEADER_BYTES}")
     port, role, topic = data[:5], data[5:6], data[6:8]
@@ -48,7 +48,7 @@ def parse(data: bytes) -> Packet | Malformed:
         return Malformed(f"role {_show(role)} is neither 0, a subscriber, nor 1, a publisher")
     if not topic.isdigit():
         return Malformed(f"topic {_show(topic)} is not two digits")
-    return Packet(int(port), int(role), int(topic), data[HEADER_BYTES:])
+    return SensorPacket(int(port), int(role), int(topic), data[HEADER_BYTES:])
 
 
 def build(port: int, role: int, topic: int, payload: bytes = b"") -> bytes:

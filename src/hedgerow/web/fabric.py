@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hedgerow.topics import STATUS_PREFIX
-from hedgerow.web.status import Event, HotTopic, LinkStatus, Mesh, Status, read_meshes, read_status
+from hedgerow.web.status import HotTopic, LinkStatus, MeshPlace, Status, StatusEvent, read_meshes, read_status
 
-__all__ = ["Event", "Fabric", "HotTopic", "LinkStatus", "Mesh", "Node", "Rates", "Status"]
+__all__ = ["Fabric", "HotTopic", "LinkStatus", "MeshPlace", "Node", "Rates", "Status", "StatusEvent"]
 
 MESHES_LEVEL = "meshes"
 
@@ -61,9 +61,9 @@ class Node:
     rates: Rates | None = None
     """None before the second status, and after a restart."""
     history: deque[Rates] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    events: deque[StatusEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     """Oldest first, at most an hour old."""
-    meshes: dict[str, Mesh] = field(default_factory=dict)
+    meshes: dict[str, MeshPlace] = field(default_factory=dict)
     """By filter."""
     more_filters: int = 0
     counts_gaps: bool = True
@@ -85,7 +85,7 @@ class Fabric:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.meshes: dict[str, dict[str, Mesh]] = {}
+        self.meshes: dict[str, dict[str, MeshPlace]] = {}
         self.ignored = 0
         """Statuses dropped: wrong version or type, outdated, or more than is held."""
         self._held = 0
@@ -177,7 +177,7 @@ class Fabric:
                 self._drop(longest)
         return len(self.nodes) < MAX_NODES
 
-    def _place_meshes(self, node: Node, meshes: dict[str, Mesh], more_filters: int, size: int) -> None:
+    def _place_meshes(self, node: Node, meshes: dict[str, MeshPlace], more_filters: int, size: int) -> None:
         for topic_filter in node.meshes.keys() - meshes.keys():
             others = self.meshes[topic_filter]
             del others[node.node_id]

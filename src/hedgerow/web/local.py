@@ -23,7 +23,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
 from hedgerow.node.status import status_topic
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
-from hedgerow.web.fabric import Event
+from hedgerow.web.fabric import StatusEvent
 from hedgerow.web.view import MAX_ROWS, MAX_SEARCH, ClientRow, RetainedRow, SubscriptionRow, Viewer
 
 if TYPE_CHECKING:
@@ -117,14 +117,14 @@ class LocalRows:
         scan = self._scan_retained(topic_filter, limit)
         return sorted(map(self._retained_row, _begun(scan).first), key=lambda row: row.topic), scan.total
 
-    def events(self, limit: int) -> Sequence[Event]:
+    def events(self, limit: int) -> Sequence[StatusEvent]:
         """Newest first, as whoever may read this node's status may see them."""
         node = self._node
         if not self._viewer.may_read(status_topic(node.node_id)):
             return ()
         history = node.event_log.history
         newest = history.newest(self._now, limit, with_clients=self._viewer.sees_clients)
-        return [Event(each.number, each.at, each.kind, each.text) for each in newest]
+        return [StatusEvent(each.number, each.at, each.kind, each.text) for each in newest]
 
     # How they are found
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from hedgerow.web.charts import milliseconds, number
-from hedgerow.web.fabric import LinkStatus, Mesh, Node
+from hedgerow.web.fabric import LinkStatus, MeshPlace, Node
 from hedgerow.web.map_layout import HEIGHT, MANY, WIDTH, Point, place
 from hedgerow.web.markup import MAX_TITLE, Part, href, ident, short, visible
 
@@ -91,7 +91,7 @@ def draw(
     now: float,
     *,
     chosen: str = "",
-    mesh: Mapping[str, Mesh] | None = None,
+    mesh: Mapping[str, MeshPlace] | None = None,
 ) -> Part:
     """The map. `chosen` is a node's id or an edge's key; with a mesh, what is not of it steps back."""
     places = _places(nodes, edges)
@@ -203,7 +203,7 @@ def _shortened(a: Point, b: Point, by: float = RADIUS + 9) -> tuple[Point, Point
     return Point(a.x + across, a.y + down), Point(b.x - across, b.y - down)
 
 
-def _arrows(mesh: Mapping[str, Mesh], places: Mapping[str, Point]) -> list[str]:
+def _arrows(mesh: Mapping[str, MeshPlace], places: Mapping[str, Point]) -> list[str]:
     """From each node of the mesh to its parents."""
     arrows = []
     for name, each in mesh.items():
@@ -217,7 +217,7 @@ def _arrows(mesh: Mapping[str, Mesh], places: Mapping[str, Point]) -> list[str]:
     return arrows
 
 
-def _kinds(node: Node, now: float, chosen: str, mesh: Mapping[str, Mesh] | None, cores: set[str]) -> str:
+def _kinds(node: Node, now: float, chosen: str, mesh: Mapping[str, MeshPlace] | None, cores: set[str]) -> str:
     """The classes of a node's element."""
     status, name = node.status, node.node_id
     kinds = ["node", "kind-" + (status.kind if status.kind in KIND_MARKS else "other")]
@@ -235,7 +235,7 @@ def _kinds(node: Node, now: float, chosen: str, mesh: Mapping[str, Mesh] | None,
     return " ".join(kinds)
 
 
-def part_in(mesh: Mesh) -> str:
+def part_in(mesh: MeshPlace) -> str:
     """local: it has subscribers; member: it passes messages on; aware: it knows the way to the core alone."""
     return "local" if mesh.is_local else "member" if mesh.is_member else "aware"
 

@@ -45,7 +45,7 @@ class HotTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StatusEvent:
     number: int
     at: float
     kind: str
@@ -67,7 +67,7 @@ class Status:
     links: tuple[LinkStatus, ...]
     hot: tuple[HotTopic, ...] | None
     """None: this node does not count them."""
-    events: tuple[Event, ...]
+    events: tuple[StatusEvent, ...]
     """The newest, oldest first."""
     journal: Mapping[str, str] | None
     """Figures by name, as text."""
@@ -76,7 +76,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class MeshPlace:
     """One node's place in the mesh of a filter."""
 
     core: str
@@ -111,7 +111,7 @@ def read_status(payload: bytes) -> Status:
     )
 
 
-def read_meshes(payload: bytes) -> tuple[dict[str, Mesh], int]:
+def read_meshes(payload: bytes) -> tuple[dict[str, MeshPlace], int]:
     """Meshes by filter, and how many more filters there are."""
     told = _read(payload)
     filters = _table(told, "filters")
@@ -157,14 +157,14 @@ def _hot(each: object) -> HotTopic:
     return HotTopic(topic, _as_number(score), served)
 
 
-def _event(each: object) -> Event:
+def _event(each: object) -> StatusEvent:
     told = _as_table(each)
     kind, text = _str(told, "kind")[:MAX_WORD] or "other", _str(told, "text")[:MAX_EVENT_TEXT]
-    return Event(_int(told, "number"), _float(told, "at"), kind, text)
+    return StatusEvent(_int(told, "number"), _float(told, "at"), kind, text)
 
 
-def _mesh(told: Mapping[str, object]) -> Mesh:
-    return Mesh(
+def _mesh(told: Mapping[str, object]) -> MeshPlace:
+    return MeshPlace(
         core=_str(told, "core"),
         distance=_int(told, "distance"),
         parents=_strings(told, "parents", MAX_LINKS),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hedgerow.web.fabric import Event, Fabric
+from hedgerow.web.fabric import Fabric, StatusEvent
 
 MAX_ROWS = 200  # of a table: a page is polled each second, and is read by a person
 MAX_SEARCH = 200  # characters that are searched for
@@ -104,10 +104,10 @@ class Local(Protocol):
 
     def retained(self, topic_filter: str, limit: int) -> tuple[Sequence[RetainedRow], int]: ...
 
-    def events(self, limit: int) -> Sequence[Event]: ...
+    def events(self, limit: int) -> Sequence[StatusEvent]: ...
 
 
-class Nothing:
+class EmptyLocal:
     """A `Local` that knows nothing: for log-in pages, and for tests."""
 
     def clients(self, search: str, limit: int) -> tuple[Sequence[ClientRow], int]:
@@ -119,7 +119,7 @@ class Nothing:
     def retained(self, topic_filter: str, limit: int) -> tuple[Sequence[RetainedRow], int]:
         return (), 0
 
-    def events(self, limit: int) -> Sequence[Event]:
+    def events(self, limit: int) -> Sequence[StatusEvent]:
         return ()
 
 
@@ -145,7 +145,7 @@ class View:
     now: float
     viewer: Viewer = field(default_factory=Viewer)
     query: Mapping[str, str] = field(default_factory=dict)
-    local: Local = field(default_factory=Nothing)
+    local: Local = field(default_factory=EmptyLocal)
     watch: WatchView | None = None
     notice: str = ""
     """One line about what was just done, or why it was not."""

@@ -47,7 +47,7 @@ class TooManyWatchesError(Exception):
     """There is no room for one more."""
 
 
-class Watch:
+class FilterWatch:
     """One filter of one viewer."""
 
     def __init__(self, node: NodeContext, topic_filter: str, may_read: Callable[[str], bool]) -> None:
@@ -166,7 +166,7 @@ class Watches:
 
     def __init__(self, node: NodeContext) -> None:
         self._node = node
-        self._watches: dict[Key, Watch] = {}
+        self._watches: dict[Key, FilterWatch] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -197,7 +197,7 @@ class Watches:
         self._wake()
         return watch.view()
 
-    def _begin(self, key: Key, may_read: Callable[[str], bool]) -> Watch:
+    def _begin(self, key: Key, may_read: Callable[[str], bool]) -> FilterWatch:
         viewer, topic_filter = key
         if len(topic_filter) > MAX_FILTER:
             raise TopicError(f"a filter of more than {MAX_FILTER} characters")
@@ -210,7 +210,7 @@ class Watches:
             self._end(min(own, key=lambda each: self._watches[each].ends_at))
         elif len(self._watches) >= MAX_WATCHES:
             self._end_one_that_is_paused()
-        watch = self._watches[key] = Watch(self._node, topic_filter, may_read)
+        watch = self._watches[key] = FilterWatch(self._node, topic_filter, may_read)
         watch.start()
         return watch
 

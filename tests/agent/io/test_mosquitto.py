@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from hedgerow.agent.io.broker_list import read_words
-from hedgerow.agent.io.drivers import BridgeState, Broker, DriverContext, choose_driver, read_version
+from hedgerow.agent.io.drivers import BridgeState, DriverContext, WatchedBroker, choose_driver, read_version
 from hedgerow.agent.io.events import CommandRefused
 from hedgerow.agent.io.mosquitto import MosquittoDriver, find_process
 from hedgerow.agent.io.sections import DEFAULT_TOPICS, BridgeSettings
@@ -55,8 +55,8 @@ class Scene:
         self.driver = MosquittoDriver(context)
         near, far = read_words(["near=127.0.0.1:1", "far=mqtt://user:pass@127.0.0.1:2"])
         near = replace(near, config_dir=self.folder, pid=pid, pidfile=folder / "pid")
-        self.near = Broker(near, Mock(), "mosquitto", (2, 1))
-        self.far = Broker(far, Mock(), "mosquitto", (2, 0))
+        self.near = WatchedBroker(near, Mock(), "mosquitto", (2, 1))
+        self.far = WatchedBroker(far, Mock(), "mosquitto", (2, 0))
 
     @property
     def files(self) -> list[str]:
@@ -118,10 +118,10 @@ def test_who_carries(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
     context = DriverContext(BridgeSettings(), None, scene.events.append, scene.changed.append)
     drivers = make_drivers(context)
-    old, new, node = scene.far, scene.near, Broker(scene.far.entry, Mock(), "hedgerow", (0, 1))
-    nobody = Broker(scene.far.entry, Mock(), "", (0, 0))
+    old, new, node = scene.far, scene.near, WatchedBroker(scene.far.entry, Mock(), "hedgerow", (0, 1))
+    nobody = WatchedBroker(scene.far.entry, Mock(), "", (0, 0))
 
-    def chosen(near: Broker, far: Broker) -> tuple[str, Broker]:
+    def chosen(near: WatchedBroker, far: WatchedBroker) -> tuple[str, WatchedBroker]:
         driver, carrier, _ = choose_driver(drivers, near, far)
         return driver.name, carrier
 
@@ -149,7 +149,7 @@ async def test_what_is_written_is_taken_by_a_mosquitto(tmp_path: Path) -> None:
         scene = Scene(tmp_path, 2)
         scene.near.version = (2, 0)
         (entry,) = read_words([f"far=127.0.0.1:{far_port}"])
-        scene.driver.create(scene.near, Broker(entry, Mock()), DEFAULT_TOPICS)
+        scene.driver.create(scene.near, WatchedBroker(entry, Mock()), DEFAULT_TOPICS)
         scene.driver._to_reload.clear()
         scene.near.version = (2, 1)
         with run_mosquitto(tmp_path / "near", f"include_dir {scene.folder}") as near_port:

@@ -12,8 +12,8 @@ from unittest.mock import AsyncMock, Mock
 from hedgerow.agent.events import ActingChanged, BrokerFound, BrokerLost
 from hedgerow.agent.io.broker_list import read_words
 from hedgerow.agent.io.events import (
-    BridgeDown,
-    BridgeUp,
+    AgentBridgeDown,
+    AgentBridgeUp,
     BrokerRefuses,
     CommandRefused,
     CommandSent,
@@ -21,7 +21,7 @@ from hedgerow.agent.io.events import (
 )
 from hedgerow.agent.io.sections import BridgeSettings
 from hedgerow.agent.io.shell import AgentSettings, AgentShell
-from hedgerow.agent.plan import Ghosts, Link, Plan, parse_topology
+from hedgerow.agent.plan import BrokerLink, Ghosts, TopologyPlan, parse_topology
 from hedgerow.bridges.topic_line import TopicLine
 from tests.agent.io.fakes import FakeNode, fake_nodes
 from tests.waiting import until
@@ -134,7 +134,7 @@ async def test_two_agents_agree_and_the_second_takes_over() -> None:
 async def test_who_only_watches_changes_nothing_and_knows_what_it_would_do() -> None:
     async with fake_nodes("a", "b", "c") as nodes, agent(nodes, "line", is_silent=True) as running:
         assert await running.shell.wait_until(lambda: running.shell.is_informed, 10.0)
-        assert running.shell.plan() == Plan((Link("a", "b"), Link("b", "c")))
+        assert running.shell.plan() == TopologyPlan((BrokerLink("a", "b"), BrokerLink("b", "c")))
         await until(lambda: running.shell.agent.is_acting, "the time at which it would have acted")
         assert [node.commands for node in nodes] == [[], [], []]
 
@@ -146,7 +146,7 @@ async def test_bridges_that_are_there_are_known_before_anything_is_planned() -> 
         commands = [list(node.commands) for node in nodes]
         async with agent(nodes) as running:
             await until(lambda: running.shell.agent.is_done, "the agent to find it so")
-            assert len(running.of(BridgeUp)) == 2
+            assert len(running.of(AgentBridgeUp)) == 2
             assert [node.commands for node in nodes] == commands
 
 
@@ -242,7 +242,7 @@ async def test_who_loses_sight_of_all_brokers_keeps_what_it_carries() -> None:
 
 
 def test_halves_of_characters_can_be_printed() -> None:
-    line = to_json(BridgeDown("a", "b", "\ud800"), 0.0)
+    line = to_json(AgentBridgeDown("a", "b", "\ud800"), 0.0)
     assert json.loads(line.encode())["reason"] == "?"
 
 

@@ -12,7 +12,7 @@ from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.io.discovery import (
     FEDERATION_SERVICE,
     MAX_URLS_BYTES,
-    Discovery,
+    NodeDiscovery,
     interfaces_to_search,
     own_urls,
     read_node,
@@ -30,8 +30,8 @@ async def test_a_node_and_a_sidecar_find_each_other() -> None:
     found: dict[str, dict[str, list[str]]] = {node: {}, sidecar: {}}
     listening = ["mqtt://127.0.0.1:18831", "http://127.0.0.1:8780"]
     discoveries = [
-        Discovery(node, FederationConfig(discover=True), listening, found[node].__setitem__),
-        Discovery(sidecar, FederationConfig(discover=True, home=HOME), [], found[sidecar].__setitem__),
+        NodeDiscovery(node, FederationConfig(discover=True), listening, found[node].__setitem__),
+        NodeDiscovery(sidecar, FederationConfig(discover=True, home=HOME), [], found[sidecar].__setitem__),
     ]
     for discovery in discoveries:
         discovery.start()
@@ -47,7 +47,7 @@ async def test_a_node_and_a_sidecar_find_each_other() -> None:
 
 
 async def test_it_can_be_stopped_at_any_time() -> None:
-    discovery = Discovery("n", FederationConfig(discover=True, home=HOME), [], lambda *_: None)
+    discovery = NodeDiscovery("n", FederationConfig(discover=True, home=HOME), [], lambda *_: None)
     await discovery.stop()
     discovery.start()
     await discovery.stop()
@@ -60,7 +60,7 @@ async def test_where_multicast_dns_does_not_work_the_log_says_so(
         raise OSError(errno.ENODEV, "No such device")
 
     monkeypatch.setattr("zeroconf.asyncio.AsyncZeroconf", refuse)
-    discovery = Discovery("n", FederationConfig(discover=True, home=HOME), [], lambda *_: None)
+    discovery = NodeDiscovery("n", FederationConfig(discover=True, home=HOME), [], lambda *_: None)
     discovery.start()
     wanted = "no other nodes are looked for: multicast DNS does not work here: No such device"
     await until(lambda: wanted in caplog.text, "the warning")

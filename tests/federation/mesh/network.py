@@ -13,7 +13,7 @@ from itertools import pairwise
 from random import Random
 
 from hedgerow.federation.mesh.federator import Federator
-from hedgerow.federation.mesh.wire import Kind, kind_of
+from hedgerow.federation.mesh.wire import MeshKind, kind_of
 
 Link = frozenset[str]
 
@@ -58,7 +58,7 @@ class Network:
         self.redundancy = redundancy
         self.links: dict[Link, float] = {}
         self.nodes: dict[str, Federator] = {}
-        self.sent: Counter[Kind] = Counter()
+        self.sent: Counter[MeshKind] = Counter()
         self.bytes = 0
         self.subscribed: dict[str, set[str]] = {}
         self.routes: dict[str, set[tuple[str, str]]] = {}

@@ -17,7 +17,7 @@ from hedgerow.federation.mesh.announcements import (
     Announcements,
     read_announcement,
 )
-from hedgerow.federation.mesh.wire import Kind, RegularTopic, WireError
+from hedgerow.federation.mesh.wire import MeshKind, RegularTopic, WireError
 
 
 class Heard:
@@ -41,7 +41,7 @@ class Heard:
 
 def packet(topic_filter: str, is_subscribed: bool = True) -> bytes:
     entry = wire.encode_regular_topic(RegularTopic(topic_filter, is_subscribed))
-    return wire.encode_packet(Kind.NEW_REGULAR_TOPIC, [entry])
+    return wire.encode_packet(MeshKind.NEW_REGULAR_TOPIC, [entry])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_connection_that_is_lost_again_proves_nothing() -> None:
         (packet("$SYS/#"), "local topic"),
         (b"\x01", "malformed"),
         (b"\x01\x04\x00", "kind"),
-        (wire.encode_packet(Kind.REPAIR, []), "kind"),
+        (wire.encode_packet(MeshKind.REPAIR, []), "kind"),
         (b"a" * 1_025, "too large"),
         (b"a" * 100_000, "too large"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.federation.mesh.wire import Kind
+from hedgerow.federation.mesh.wire import MeshKind
 from tests.federation.mesh.network import Network, grid, layers, random_graph
 
 seeds = st.integers(0, 2**32)
@@ -101,12 +101,12 @@ def test_a_failed_way_is_repaired_by_one_early_announcement() -> None:
     network.subscribe("7", "t")
     network.run(SETTLED_S)
     core = network.nodes["2"]
-    announced, repairs = core.stats.announcements, network.sent[Kind.REPAIR]
+    announced, repairs = core.stats.announcements, network.sent[MeshKind.REPAIR]
     network.cut("4", "7")
     assert set(network.publish("6", "t")) >= {"2", "7"}
     network.run(0.1)
     assert core.stats.announcements == announced + 1
-    assert 0 < network.sent[Kind.REPAIR] - repairs <= 2 * len(network.links)
+    assert 0 < network.sent[MeshKind.REPAIR] - repairs <= 2 * len(network.links)
     assert network.nodes["7"].parents_of("t") == ["8"]
     assert network.cores("t") == {"2"}
 

@@ -7,14 +7,14 @@ import pytest
 from hedgerow.errors import TopicError
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.meshes import FilterState
-from hedgerow.federation.mesh.wire import Kind, kind_of
+from hedgerow.federation.mesh.wire import MeshKind, kind_of
 
 
 def federator(node_id: str = "5", epoch: int = 0) -> Federator:
     return Federator(node_id, 0.0, random=lambda: 0.5, epoch=epoch)
 
 
-def deliver(sender: Federator, receiver: Federator, now: float) -> list[Kind]:
+def deliver(sender: Federator, receiver: Federator, now: float) -> list[MeshKind]:
     """All that waits for `receiver`; the kinds of the packets."""
     packets = [payload for neighbour, payload in sender.take_packets() if neighbour == receiver.node_id]
     for payload in packets:
@@ -70,14 +70,14 @@ def test_two_nodes_meet() -> None:
     """
     one, other = pair()
     other.subscribe("t", 0.0)
-    assert deliver(other, one, 0.0) == [Kind.CORE_ANN]
+    assert deliver(other, one, 0.0) == [MeshKind.CORE_ANN]
     assert one.targets("t", None) == ["2"]
     assert one.take_changes() == [("2", "t", True)]
     assert not one.is_member("t")
     one.subscribe("t", 1.0)
-    assert deliver(one, other, 1.0) == [Kind.CORE_ANN, Kind.MESH_MEMB_ANN]
+    assert deliver(one, other, 1.0) == [MeshKind.CORE_ANN, MeshKind.MESH_MEMB_ANN]
     assert other.core_of("t") == one.core_of("t") == "1"
-    assert deliver(other, one, 1.0) == [Kind.CORE_ANN, Kind.MESH_MEMB_ANN]
+    assert deliver(other, one, 1.0) == [MeshKind.CORE_ANN, MeshKind.MESH_MEMB_ANN]
     one.handle_timer(3.0)
     other.handle_timer(3.0)
     assert one.targets("t", None) == ["2"]
@@ -91,9 +91,9 @@ def test_filters_that_are_subscribed_to_together_share_an_announcement() -> None
     one, other = pair()
     for number in range(50):
         one.subscribe(f"t{number}", 0.0)
-    assert deliver(one, other, 0.0) == [Kind.CORE_ANN]
+    assert deliver(one, other, 0.0) == [MeshKind.CORE_ANN]
     one.handle_timer(one.deadline)
-    assert deliver(one, other, 0.1) == [Kind.CORE_ANN]
+    assert deliver(one, other, 0.1) == [MeshKind.CORE_ANN]
     assert all(other.core_of(f"t{number}") == "1" for number in range(50))
 
 

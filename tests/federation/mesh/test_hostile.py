@@ -13,18 +13,18 @@ from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.wire import (
     About,
-    Changes,
     CoreAnnouncement,
+    FilterChanges,
     FilterList,
-    Kind,
     MembershipAnnouncement,
+    MeshKind,
     Question,
     Repair,
     encode_packet,
 )
 from tests.federation.mesh.network import Network, grid
 
-NOTHING = Changes(1, 0, 0)
+NOTHING = FilterChanges(1, 0, 0)
 
 
 def federator(*neighbours: str) -> Federator:
@@ -35,17 +35,21 @@ def federator(*neighbours: str) -> Federator:
 
 
 def announcement(
-    core: str, sequence: int = 1, distance: int = 1, lifetime_s: float = 15.0, changes: Changes = NOTHING
+    core: str,
+    sequence: int = 1,
+    distance: int = 1,
+    lifetime_s: float = 15.0,
+    changes: FilterChanges = NOTHING,
 ) -> bytes:
     return wire.encode_core_announcement(CoreAnnouncement(core, sequence, distance, lifetime_s, changes))
 
 
-def whole(*filters: str, version: int = 1) -> Changes:
-    return Changes(version, 0, len(filters), filters)
+def whole(*filters: str, version: int = 1) -> FilterChanges:
+    return FilterChanges(version, 0, len(filters), filters)
 
 
 def core_ann(*entries: bytes) -> bytes:
-    return encode_packet(Kind.CORE_ANN, entries)
+    return encode_packet(MeshKind.CORE_ANN, entries)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +65,16 @@ def core_ann(*entries: bytes) -> bytes:
         (core_ann(announcement("c", lifetime_s=1e9)), "impossible lifetime"),
         (core_ann(announcement("5", sequence=1 << 60)), "impossible sequence"),
         (core_ann(announcement("c", changes=whole("$SYS/#"))), "local topic"),
-        (encode_packet(Kind.REPAIR, [wire.encode_repair(Repair("nobody", 1))]), "unknown core"),
-        (encode_packet(Kind.ASK, [wire.encode_question(Question(About.LIST, "nobody"))]), "unknown core"),
+        (encode_packet(MeshKind.REPAIR, [wire.encode_repair(Repair("nobody", 1))]), "unknown core"),
+        (encode_packet(MeshKind.ASK, [wire.encode_question(Question(About.LIST, "nobody"))]), "unknown core"),
         (
-            encode_packet(Kind.LIST, [wire.encode_list(FilterList("c", 1, True, True, 0, ()))]),
+            encode_packet(MeshKind.LIST, [wire.encode_list(FilterList("c", 1, True, True, 0, ()))]),
             "not asked for",
         ),
         (
-            encode_packet(Kind.NEW_REGULAR_TOPIC, [wire.encode_regular_topic(wire.RegularTopic("a", True))]),
+            encode_packet(
+                MeshKind.NEW_REGULAR_TOPIC, [wire.encode_regular_topic(wire.RegularTopic("a", True))]
+            ),
             "not from a client",
         ),
     ],
@@ -147,7 +153,7 @@ def test_invented_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for core in range(20):
         invented = whole(*(f"{core}/{number}" for number in range(100)))
         entry = wire.encode_membership(MembershipAnnouncement(f"x{core}", 1, invented))
-        machine.receive("bad", encode_packet(Kind.MESH_MEMB_ANN, [entry]), 1.0)
+        machine.receive("bad", encode_packet(MeshKind.MESH_MEMB_ANN, [entry]), 1.0)
     assert machine.stats.ignored == {"too many filters": 10}
     assert len(machine._meshes.by_filter) == 1_000
     machine.remove_neighbour("bad", 2.0)
@@ -172,7 +178,7 @@ def test_a_short_question_is_not_answered_with_the_long_list_again_and_again() -
         machine.subscribe(f"some/topic/{number}", 0.0)
     machine.handle_timer(1.0)
     machine.take_packets()
-    question = encode_packet(Kind.ASK, [wire.encode_question(Question(About.LIST, "5"))])
+    question = encode_packet(MeshKind.ASK, [wire.encode_question(Question(About.LIST, "5"))])
     for _ in range(100):
         machine.receive("bad", question, 1.0)
     assert sum(len(payload) for _, payload in machine.take_packets()) < 60_000
@@ -186,7 +192,7 @@ def test_repairs_do_not_make_a_core_announce_all_the_time() -> None:
     for step in range(1_000):
         now = 1.0 + step / 1_000
         repair = wire.encode_repair(Repair("5", machine._own.sequence))
-        machine.receive("bad", encode_packet(Kind.REPAIR, [repair]), now)
+        machine.receive("bad", encode_packet(MeshKind.REPAIR, [repair]), now)
         if machine.deadline <= now:
             machine.handle_timer(now)
     assert machine.stats.announcements - before <= 1 / limits.EARLY_S + 1
@@ -229,7 +235,7 @@ def test_the_federation_goes_on_beside_a_neighbour_that_does_all_of_it(
             core_ann(*(announcement(core, changes=whole(f"{core}/#")) for core in cores)),
             core_ann(announcement("liar", int(network.now * 1_000), 0, changes=invented)),
             encode_packet(
-                Kind.MESH_MEMB_ANN,
+                MeshKind.MESH_MEMB_ANN,
                 [wire.encode_membership(MembershipAnnouncement(core, 1, invented)) for core in cores],
             ),
         ):
@@ -268,17 +274,17 @@ def test_noise_from_one_neighbour_leaves_the_others_alone(seed: int) -> None:
         core = random.choice(["x", "y", "8", "31"])
         filters = random.sample(["u", "v/#", "w/+"], random.randint(0, 3))
         version, since, size = (random.choice([0, 1, 2, 3, 1 << 40]) for _ in range(3))
-        changes = Changes(version, since, size, tuple(filters))
+        changes = FilterChanges(version, since, size, tuple(filters))
         sequence = random.choice([0, 1, 2, 5, 1 << 33, 1 << 61])
         entries = [
-            (Kind.CORE_ANN, announcement(core, sequence, random.choice([0, 1, 7]), changes=changes)),
-            (Kind.MESH_MEMB_ANN, wire.encode_membership(MembershipAnnouncement(core, sequence, changes))),
-            (Kind.REPAIR, wire.encode_repair(Repair(random.choice([core, "2"]), sequence))),
+            (MeshKind.CORE_ANN, announcement(core, sequence, random.choice([0, 1, 7]), changes=changes)),
+            (MeshKind.MESH_MEMB_ANN, wire.encode_membership(MembershipAnnouncement(core, sequence, changes))),
+            (MeshKind.REPAIR, wire.encode_repair(Repair(random.choice([core, "2"]), sequence))),
             (
-                Kind.ASK,
+                MeshKind.ASK,
                 wire.encode_question(Question(random.choice(list(About)), random.choice([core, "2"]))),
             ),
-            (Kind.LIST, wire.encode_list(FilterList(core, sequence, True, True, 1, tuple(filters)))),
+            (MeshKind.LIST, wire.encode_list(FilterList(core, sequence, True, True, 1, tuple(filters)))),
         ]
         kind, entry = random.choice(entries)
         payload = bytearray(encode_packet(kind, [entry]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.federation.mesh.wire import Kind
+from hedgerow.federation.mesh.wire import MeshKind
 from tests.federation.mesh.network import Network, grid
 
 COUNT = 10_000
@@ -40,7 +40,7 @@ def test_a_long_list_crosses_each_link_once_and_one_more_filter_is_cheap() -> No
     network.run(2)
     assert network.cores(names(LONG)[-1]) == {"2"}
     # Each of the eight others asks one neighbour; the list is about 15 bytes for a filter.
-    assert network.sent[Kind.ASK] <= 2 * 8
+    assert network.sent[MeshKind.ASK] <= 2 * 8
     assert network.bytes < 2 * 8 * 16 * LONG
     before = network.bytes
     network.subscribe("7", names(LONG)[5])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.federation.mesh.wire import Kind
+from hedgerow.federation.mesh.wire import MeshKind
 from tests.federation.mesh.network import Network, grid, random_graph
 
 seeds = st.integers(0, 2**32)
@@ -68,11 +68,11 @@ def test_theorem_1_an_announcement_crosses_each_link_at_most_twice(
     chosen = subscribe_some(network, seed)
     network.run(2)
     core = network.nodes[min(chosen, key=int)]
-    sent, announced = network.sent[Kind.CORE_ANN], core.stats.announcements
+    sent, announced = network.sent[MeshKind.CORE_ANN], core.stats.announcements
     network.run(30)
     periodic = core.stats.announcements - announced
     assert periodic >= 5
-    assert network.sent[Kind.CORE_ANN] - sent <= 2 * len(network.links) * periodic
+    assert network.sent[MeshKind.CORE_ANN] - sent <= 2 * len(network.links) * periodic
 
 
 @settings(max_examples=30, deadline=None)

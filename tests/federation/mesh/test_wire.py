@@ -14,11 +14,11 @@ from hedgerow.federation.mesh import wire
 from hedgerow.federation.mesh.limits import MAX_PACKET_BYTES, MAX_SEQUENCE, PART_BYTES
 from hedgerow.federation.mesh.wire import (
     About,
-    Changes,
     CoreAnnouncement,
+    FilterChanges,
     FilterList,
-    Kind,
     MembershipAnnouncement,
+    MeshKind,
     Question,
     RegularTopic,
     Repair,
@@ -32,41 +32,46 @@ numbers = st.integers(0, MAX_SEQUENCE)
 filters = st.sampled_from(["a", "a/b", "a/+", "#", "/", "a/b/ü😀", "x" * 500])
 rows = st.lists(filters, max_size=6).map(tuple)
 changes = st.one_of(
-    st.builds(Changes, numbers, numbers, numbers, rows, rows).filter(lambda each: each.since != each.version),
-    st.builds(lambda version, size: Changes(version, version, size), numbers, numbers),
+    st.builds(FilterChanges, numbers, numbers, numbers, rows, rows).filter(
+        lambda each: each.since != each.version
+    ),
+    st.builds(lambda version, size: FilterChanges(version, version, size), numbers, numbers),
 )
 tenths = st.integers(1, 10_000).map(lambda number: number / 10)
-ENTRIES: dict[Kind, tuple[st.SearchStrategy[Any], Callable[[Any], bytes]]] = {
-    Kind.CORE_ANN: (
+ENTRIES: dict[MeshKind, tuple[st.SearchStrategy[Any], Callable[[Any], bytes]]] = {
+    MeshKind.CORE_ANN: (
         st.builds(CoreAnnouncement, names, numbers, numbers, tenths, changes),
         wire.encode_core_announcement,
     ),
-    Kind.MESH_MEMB_ANN: (st.builds(MembershipAnnouncement, names, numbers, changes), wire.encode_membership),
-    Kind.NEW_REGULAR_TOPIC: (st.builds(RegularTopic, filters, st.booleans()), wire.encode_regular_topic),
-    Kind.ASK: (st.builds(Question, st.sampled_from(About), names), wire.encode_question),
-    Kind.LIST: (
+    MeshKind.MESH_MEMB_ANN: (
+        st.builds(MembershipAnnouncement, names, numbers, changes),
+        wire.encode_membership,
+    ),
+    MeshKind.NEW_REGULAR_TOPIC: (st.builds(RegularTopic, filters, st.booleans()), wire.encode_regular_topic),
+    MeshKind.ASK: (st.builds(Question, st.sampled_from(About), names), wire.encode_question),
+    MeshKind.LIST: (
         st.builds(FilterList, names, numbers, st.booleans(), st.booleans(), numbers, rows),
         wire.encode_list,
     ),
-    Kind.REPAIR: (st.builds(Repair, names, numbers), wire.encode_repair),
+    MeshKind.REPAIR: (st.builds(Repair, names, numbers), wire.encode_repair),
 }
 packets = st.sampled_from(sorted(ENTRIES)).flatmap(
     lambda kind: st.tuples(st.just(kind), st.lists(ENTRIES[kind][0], max_size=4))
 )
 
 
-def encode(kind: Kind, entries: list[Any]) -> bytes:
+def encode(kind: MeshKind, entries: list[Any]) -> bytes:
     return encode_packet(kind, map(ENTRIES[kind][1], entries))
 
 
 @given(packets)
-def test_there_and_back(packet: tuple[Kind, list[Any]]) -> None:
+def test_there_and_back(packet: tuple[MeshKind, list[Any]]) -> None:
     assert decode(encode(*packet)) == packet
 
 
 @given(packets, st.data())
 def test_what_is_cut_short_is_refused_or_has_fewer_entries(
-    packet: tuple[Kind, list[Any]], data: st.DataObject
+    packet: tuple[MeshKind, list[Any]], data: st.DataObject
 ) -> None:
     whole = encode(*packet)
     length = data.draw(st.integers(0, len(whole) - 1))
@@ -86,7 +91,7 @@ def test_any_bytes(payload: bytes) -> None:
 
 
 @given(packets, st.data())
-def test_changed_bytes(packet: tuple[Kind, list[Any]], data: st.DataObject) -> None:
+def test_changed_bytes(packet: tuple[MeshKind, list[Any]], data: st.DataObject) -> None:
     damaged = bytearray(encode(*packet))
     damaged[data.draw(st.integers(2, max(2, len(damaged) - 1))) % len(damaged)] ^= data.draw(
         st.integers(1, 255)
@@ -97,7 +102,7 @@ def test_changed_bytes(packet: tuple[Kind, list[Any]], data: st.DataObject) -> N
 
 def row_of(*pieces: bytes) -> bytes:
     """A LIST of core "a" with these pieces as its filters."""
-    return bytes((1, Kind.LIST, 1)) + b"a" + bytes((1, 3, len(pieces), len(pieces))) + b"".join(pieces)
+    return bytes((1, MeshKind.LIST, 1)) + b"a" + bytes((1, 3, len(pieces), len(pieces))) + b"".join(pieces)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +113,14 @@ def row_of(*pieces: bytes) -> bytes:
         (b"\x02\x01", "version"),
         (b"\x00\x01", "version"),
         (b"\x01\x63", "kind"),
-        (bytes((1, Kind.DATA)), "kind"),
-        (bytes((1, Kind.CORE_ANN)) + bytes(MAX_PACKET_BYTES), "too large"),
-        (bytes((1, Kind.REPAIR, 1)) + b"a\x80\x00", "malformed"),  # a number in two forms
-        (bytes((1, Kind.REPAIR, 1)) + b"a" + b"\xff" * 9 + b"\x01", "malformed"),  # too large a number
-        (bytes((1, Kind.REPAIR, 1)) + b"a" + b"\xff" * 40, "malformed"),
-        (bytes((1, Kind.REPAIR, 0, 1)), "malformed"),  # no id
-        (bytes((1, Kind.REPAIR, 2)) + b"\xc3\x28\x01", "malformed"),  # no UTF-8
-        (bytes((1, Kind.ASK, 9, 1)) + b"a", "malformed"),
+        (bytes((1, MeshKind.DATA)), "kind"),
+        (bytes((1, MeshKind.CORE_ANN)) + bytes(MAX_PACKET_BYTES), "too large"),
+        (bytes((1, MeshKind.REPAIR, 1)) + b"a\x80\x00", "malformed"),  # a number in two forms
+        (bytes((1, MeshKind.REPAIR, 1)) + b"a" + b"\xff" * 9 + b"\x01", "malformed"),  # too large a number
+        (bytes((1, MeshKind.REPAIR, 1)) + b"a" + b"\xff" * 40, "malformed"),
+        (bytes((1, MeshKind.REPAIR, 0, 1)), "malformed"),  # no id
+        (bytes((1, MeshKind.REPAIR, 2)) + b"\xc3\x28\x01", "malformed"),  # no UTF-8
+        (bytes((1, MeshKind.ASK, 9, 1)) + b"a", "malformed"),
         (row_of(b"\x01\x01a"), "malformed"),  # shares with nothing
         (row_of(b"\x00\x03a#b"), "malformed"),  # no filter
         (row_of(b"\x00\x00"), "malformed"),
@@ -131,7 +136,7 @@ def test_a_small_packet_does_not_unfold_into_gigabytes() -> None:
     long = b"x" * 60_000
     first = b"\x00" + wire.encode_numbers(len(long)) + long
     again = wire.encode_numbers(len(long), 0)
-    payload = bytes((1, Kind.LIST, 1)) + b"a" + b"\x01\x03\x01" + wire.encode_numbers(10_001)
+    payload = bytes((1, MeshKind.LIST, 1)) + b"a" + b"\x01\x03\x01" + wire.encode_numbers(10_001)
     with pytest.raises(WireError, match="too large"):
         decode(payload + first + again * 10_000)
 
@@ -147,6 +152,6 @@ def test_parts_are_all_of_it_and_each_fits(row: list[str]) -> None:
     cut = wire.parts(row, PART_BYTES)
     assert [each for part in cut for each in part] == row
     for part in cut:
-        decode(encode(Kind.LIST, [FilterList("a", 1, True, True, 0, part)]))
+        decode(encode(MeshKind.LIST, [FilterList("a", 1, True, True, 0, part)]))
     longest = "ü" * 32_767
     assert wire.parts([longest, longest], PART_BYTES) == [(longest,), (longest,)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import dist
 from random import Random
 
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
 
@@ -18,7 +18,7 @@ START = 1_700_000_000.0
 class Network:
     """A run is decided by its seed."""
 
-    def __init__(self, seed: int, settings: Settings | None = None, key: bytes | None = None) -> None:
+    def __init__(self, seed: int, settings: OverlaySettings | None = None, key: bytes | None = None) -> None:
         self.random = Random(seed)
         self.now = START
         self.nodes: dict[str, Overlay] = {}
@@ -196,7 +196,7 @@ def names(count: int) -> list[str]:
     return [f"n{number}" for number in range(count)]
 
 
-def joined(seed: int, count: int, gap_s: float = 0.05, settings: Settings | None = None) -> Network:
+def joined(seed: int, count: int, gap_s: float = 0.05, settings: OverlaySettings | None = None) -> Network:
     """Nodes that joined through the first of them, one after the other."""
     network = Network(seed, settings)
     first, *others = names(count)

@@ -8,9 +8,9 @@ import pytest
 
 from hedgerow.federation.overlay import handlers, limits, wire
 from hedgerow.federation.overlay.events import PeerRefused
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.overlay import Overlay
-from hedgerow.federation.overlay.wire import Kind, Packet, Peer
+from hedgerow.federation.overlay.wire import OverlayKind, OverlayPacket, Peer
 from tests.federation.overlay.network import peer
 
 NOW = 1_700_000_000.0
@@ -20,7 +20,7 @@ KEY = b"k" * 32
 class Attacker:
     """A node with links of its own making to one machine."""
 
-    def __init__(self, key: bytes | None = None, settings: Settings | None = None) -> None:
+    def __init__(self, key: bytes | None = None, settings: OverlaySettings | None = None) -> None:
         self.node = Overlay(peer("me"), NOW, epoch=1, random=Random(0).random, key=key, settings=settings)
         self.key = key
         self.now = NOW
@@ -29,16 +29,16 @@ class Attacker:
     def connect(self, name: str) -> None:
         self.node.connected(Peer(name, ()), 0.01, self.now)
 
-    def packet(self, name: str, packet: Packet) -> bytes:
+    def packet(self, name: str, packet: OverlayPacket) -> bytes:
         self._sequence += 1
         return wire.encode(packet, self._sequence, self.key, name, "me")
 
-    def send(self, name: str, packet: Packet) -> None:
+    def send(self, name: str, packet: OverlayPacket) -> None:
         self.node.receive(name, self.packet(name, packet), self.now)
 
     def become_neighbour(self, name: str) -> None:
         self.connect(name)
-        self.send(name, Packet(Kind.NEIGHBOUR, peers=(peer(name),)))
+        self.send(name, OverlayPacket(OverlayKind.NEIGHBOUR, peers=(peer(name),)))
 
     @property
     def active(self) -> list[str]:
@@ -54,9 +54,9 @@ def test_a_flood_of_invented_peers_fills_nothing_beyond_its_bound() -> None:
     attacker.become_neighbour("bad")
     for number in range(1_000):
         attacker.now += 0.05
-        attacker.send("bad", Packet(Kind.SHUFFLE, 0, number, invented(16, 16 * number)))
-        attacker.send("bad", Packet(Kind.NEIGHBOURS, peers=invented(16, 16 * number)))
-    assert len(attacker.node.passive) == Settings().passive_at_most
+        attacker.send("bad", OverlayPacket(OverlayKind.SHUFFLE, 0, number, invented(16, 16 * number)))
+        attacker.send("bad", OverlayPacket(OverlayKind.NEIGHBOURS, peers=invented(16, 16 * number)))
+    assert len(attacker.node.passive) == OverlaySettings().passive_at_most
     assert len(attacker.node.links["bad"].others) <= wire.MAX_PEERS
     assert attacker.active == ["bad"]
 
@@ -65,7 +65,7 @@ def test_invented_newcomers_make_few_connections() -> None:
     attacker = Attacker()
     attacker.become_neighbour("bad")
     for (newcomer,) in zip(invented(400), strict=True):
-        attacker.send("bad", Packet(Kind.FORWARD_JOIN, 0, peers=(newcomer,)))
+        attacker.send("bad", OverlayPacket(OverlayKind.FORWARD_JOIN, 0, peers=(newcomer,)))
     assert len(attacker.node.take_connects()) == limits.MAX_DIALS
     assert attacker.node.stats.crowded > 0
 
@@ -75,7 +75,7 @@ def test_who_sends_too_much_is_cut_off_and_named() -> None:
     attacker.become_neighbour("bad")
     attacker.become_neighbour("good")
     for _ in range(1_000):
-        attacker.send("bad", Packet(Kind.NEIGHBOURS))
+        attacker.send("bad", OverlayPacket(OverlayKind.NEIGHBOURS))
     assert attacker.active == ["good"]
     assert attacker.node.stats.flooded == 1
     assert PeerRefused("bad", "it sends too much") in attacker.node.take_events()
@@ -99,17 +99,17 @@ def test_many_who_join_find_a_bounded_view() -> None:
     attacker = Attacker()
     for number in range(100):
         attacker.connect(f"x{number}")
-        attacker.send(f"x{number}", Packet(Kind.JOIN, peers=(peer(f"x{number}"),)))
-    assert len(attacker.active) == Settings().active_at_most
+        attacker.send(f"x{number}", OverlayPacket(OverlayKind.JOIN, peers=(peer(f"x{number}"),)))
+    assert len(attacker.active) == OverlaySettings().active_at_most
     assert attacker.active[-1] == "x99"
-    assert attacker.node.stats.evicted == 100 - Settings().active_at_most
+    assert attacker.node.stats.evicted == 100 - OverlaySettings().active_at_most
 
 
-@pytest.mark.parametrize("kind", [Kind.JOIN, Kind.NEIGHBOUR])
-def test_a_forged_sender_is_refused(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [OverlayKind.JOIN, OverlayKind.NEIGHBOUR])
+def test_a_forged_sender_is_refused(kind: OverlayKind) -> None:
     attacker = Attacker()
     attacker.connect("bad")
-    attacker.send("bad", Packet(kind, peers=(peer("good"),)))
+    attacker.send("bad", OverlayPacket(kind, peers=(peer("good"),)))
     assert attacker.active == []
     assert attacker.node.stats.forged == 1
     assert attacker.node.take_events() == [PeerRefused("bad", "it speaks for 'good'")]
@@ -118,7 +118,7 @@ def test_a_forged_sender_is_refused(kind: Kind) -> None:
 def test_what_was_recorded_does_not_count_again() -> None:
     attacker = Attacker(KEY)
     attacker.connect("good")
-    recorded = attacker.packet("good", Packet(Kind.JOIN, peers=(peer("good"),)))
+    recorded = attacker.packet("good", OverlayPacket(OverlayKind.JOIN, peers=(peer("good"),)))
     attacker.node.receive("good", recorded, NOW)
     attacker.node.lost(Peer("good", ()), NOW)
     attacker.connect("good")
@@ -133,7 +133,7 @@ def test_without_the_key_nothing_is_kept_of_a_stranger() -> None:
     attacker.key = None
     for number in range(300):
         attacker.connect(f"x{number}")
-        attacker.send(f"x{number}", Packet(Kind.JOIN, peers=(peer(f"x{number}"),)))
+        attacker.send(f"x{number}", OverlayPacket(OverlayKind.JOIN, peers=(peer(f"x{number}"),)))
     assert attacker.node.stats.forged == 300
     assert attacker.node.links == {}
     assert attacker.node.passive == []
@@ -160,15 +160,22 @@ def test_noise_of_every_kind_is_dropped_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.FORWARD_JOIN, Kind.SHUFFLE, Kind.SHUFFLE_REPLY, Kind.NEIGHBOURS, Kind.RELEASE]
+    "kind",
+    [
+        OverlayKind.FORWARD_JOIN,
+        OverlayKind.SHUFFLE,
+        OverlayKind.SHUFFLE_REPLY,
+        OverlayKind.NEIGHBOURS,
+        OverlayKind.RELEASE,
+    ],
 )
-def test_who_is_no_neighbour_here_is_told_so(kind: Kind) -> None:
+def test_who_is_no_neighbour_here_is_told_so(kind: OverlayKind) -> None:
     attacker = Attacker()
     attacker.connect("bad")
-    attacker.send("bad", Packet(kind, peers=(peer("x"),)))
+    attacker.send("bad", OverlayPacket(kind, peers=(peer("x"),)))
     ((whom, answer),) = attacker.node.take_packets()
     assert whom == "bad"
-    assert wire.decode(answer, None, "me", "bad")[0] == Packet(Kind.DISCONNECT)
+    assert wire.decode(answer, None, "me", "bad")[0] == OverlayPacket(OverlayKind.DISCONNECT)
     assert attacker.node.passive == []
 
 
@@ -177,12 +184,12 @@ def test_a_member_cannot_talk_a_node_out_of_its_last_links() -> None:
     for name in ("a", "b", "c", "d", "e"):
         attacker.become_neighbour(name)
     for name in ("a", "b", "c", "d", "e"):
-        attacker.send(name, Packet(Kind.RELEASE, peers=tuple(map(peer, "abcde"))))
+        attacker.send(name, OverlayPacket(OverlayKind.RELEASE, peers=tuple(map(peer, "abcde"))))
     assert attacker.active == ["a", "b", "c", "d", "e"]
     attacker.become_neighbour("f")
-    attacker.send("a", Packet(Kind.RELEASE, peers=(peer("x"), peer("me"))))
+    attacker.send("a", OverlayPacket(OverlayKind.RELEASE, peers=(peer("x"), peer("me"))))
     assert "a" in attacker.active  # There is no way to it that we know of.
-    attacker.send("a", Packet(Kind.RELEASE, peers=(peer("b"),)))
+    attacker.send("a", OverlayPacket(OverlayKind.RELEASE, peers=(peer("b"),)))
     assert attacker.active == ["b", "c", "d", "e", "f"]
 
 
@@ -192,7 +199,7 @@ def test_walks_of_others_are_bounded() -> None:
         attacker.become_neighbour(name)
     for number in range(400):
         attacker.now += 0.02
-        attacker.send("bad", Packet(Kind.SHUFFLE, 6, number, invented(2)))
+        attacker.send("bad", OverlayPacket(OverlayKind.SHUFFLE, 6, number, invented(2)))
     assert len(attacker.node.shuffles.walks) <= limits.MAX_WALKS
 
 
@@ -205,7 +212,7 @@ def test_a_key_of_the_wrong_size(key: bytes) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_comes_in_whatever_order_nothing_is_raised_and_all_bounds_hold(seed: int) -> None:
     random = Random(seed)
-    attacker = Attacker(settings=Settings(active_target=2, active_at_most=3, passive_at_most=5))
+    attacker = Attacker(settings=OverlaySettings(active_target=2, active_at_most=3, passive_at_most=5))
     node = attacker.node
     node.join(Peer("", ("mqtt://p0",)), NOW)
     node.add_static(Peer("", ("mqtt://p1",)), NOW)
@@ -227,13 +234,13 @@ def test_whatever_comes_in_whatever_order_nothing_is_raised_and_all_bounds_hold(
                     who = wanted.node_id or wanted.addresses[0].removeprefix("mqtt://")
                     node.connected(Peer(who, wanted.addresses), random.random(), attacker.now)
             case _:
-                kind = random.choice(list(Kind))
+                kind = random.choice(list(OverlayKind))
                 fewest, most = wire.PEERS_ALLOWED[kind]
                 some = [peer(random.choice(names)) for _ in range(random.randint(fewest, min(most, 4)))]
                 if kind in handlers.NAMES_ITS_SENDER:
                     some = [peer(name)]
                 value = random.choice((0, 1, 1, 6, 255))
-                attacker.send(name, Packet(kind, value, random.randrange(4), tuple(some)))
+                attacker.send(name, OverlayPacket(kind, value, random.randrange(4), tuple(some)))
         movable = [link for link in node.neighbours() if not link.is_static]
         assert len(movable) <= 3
         assert len(node.passive) <= 5

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from tests.federation.overlay.network import joined, kill_some
 
-QUICK = Settings(optimise_s=1.0)
+QUICK = OverlaySettings(optimise_s=1.0)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_the_mean_round_trip_falls_and_the_overlay_holds(seed: int) -> None:
-    network = joined(seed, 100, settings=Settings(optimise_s=1e9))
+    network = joined(seed, 100, settings=OverlaySettings(optimise_s=1e9))
     network.run(10)
     at_first_s = network.mean_round_trip_s()
     network = joined(seed, 100, settings=QUICK)
@@ -31,7 +31,7 @@ def test_the_mean_round_trip_falls_and_the_overlay_holds(seed: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(each, marks=pytest.mark.soak) for each in (2, 3, 4))])
 def test_swaps_split_not_even_a_sparse_overlay(seed: int) -> None:
     """Nearly a tree: most links are the only way between their ends."""
-    sparse = Settings(active_target=1, active_at_most=3, optimise_s=1.0)
+    sparse = OverlaySettings(active_target=1, active_at_most=3, optimise_s=1.0)
     network = joined(seed, 40, settings=sparse)
     network.run(5)
     for _ in range(300):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, PeerRefused
-from hedgerow.federation.overlay.limits import Settings
+from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
 from tests.federation.overlay.network import Network, joined, kill_some, names, peer
 
-SETTINGS = Settings()
-STILL = Settings(optimise_s=1e9)  # Without swaps views come to rest.
+SETTINGS = OverlaySettings()
+STILL = OverlaySettings(optimise_s=1e9)  # Without swaps views come to rest.
 seeds = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 
 
@@ -229,4 +229,4 @@ def test_a_closed_overlay_refuses_and_names_who_has_not_the_key() -> None:
 )
 def test_settings_that_cannot_work(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError):
-        Settings(**wrong)
+        OverlaySettings(**wrong)

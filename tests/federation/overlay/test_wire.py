@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.federation.overlay import wire
-from hedgerow.federation.overlay.wire import PEERS_ALLOWED, Kind, Packet, PacketError, Peer, ProofError
+from hedgerow.federation.overlay.wire import (
+    PEERS_ALLOWED,
+    OverlayKind,
+    OverlayPacket,
+    PacketError,
+    Peer,
+    ProofError,
+)
 
 KEY = bytes(range(32))
 texts = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
@@ -17,23 +24,23 @@ peers = st.builds(Peer, texts, st.lists(texts, max_size=wire.MAX_ADDRESSES).map(
 
 
 @st.composite
-def packets(draw: st.DrawFn) -> Packet:
-    kind = draw(st.sampled_from(Kind))
+def packets(draw: st.DrawFn) -> OverlayPacket:
+    kind = draw(st.sampled_from(OverlayKind))
     fewest, most = PEERS_ALLOWED[kind]
     some = draw(st.lists(peers, min_size=fewest, max_size=most))
     value, number = draw(st.integers(0, 255)), draw(st.integers(0, 2**32 - 1))
-    return Packet(kind, value, number, tuple(some))
+    return OverlayPacket(kind, value, number, tuple(some))
 
 
 @given(packets(), st.integers(0, 2**64 - 1), st.sampled_from([None, KEY]))
-def test_a_packet_comes_back_as_it_was(packet: Packet, sequence: int, key: bytes | None) -> None:
+def test_a_packet_comes_back_as_it_was(packet: OverlayPacket, sequence: int, key: bytes | None) -> None:
     data = wire.encode(packet, sequence, key, "a", "b")
     assert wire.decode(data, key, "a", "b") == (packet, sequence)
     assert len(data) <= wire.MAX_PACKET_BYTES
 
 
 @given(packets(), st.data())
-def test_a_byte_changed_anywhere_breaks_the_proof(packet: Packet, data: st.DataObject) -> None:
+def test_a_byte_changed_anywhere_breaks_the_proof(packet: OverlayPacket, data: st.DataObject) -> None:
     good = wire.encode(packet, 1, KEY, "a", "b")
     at = data.draw(st.integers(1, len(good) - 1))  # the first byte is the version
     bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
@@ -53,19 +60,19 @@ def test_a_byte_changed_anywhere_breaks_the_proof(packet: Packet, data: st.DataO
     ],
 )
 def test_a_proof_is_of_one_key_sender_and_receiver(key: bytes, sender: str, receiver: str) -> None:
-    data = wire.encode(Packet(Kind.RELEASE), 1, KEY, "a", "b")
+    data = wire.encode(OverlayPacket(OverlayKind.RELEASE), 1, KEY, "a", "b")
     with pytest.raises(ProofError):
         wire.decode(data, key, sender, receiver)
 
 
 def test_a_packet_without_a_proof_is_none_of_a_member() -> None:
-    data = wire.encode(Packet(Kind.RELEASE), 1, None, "a", "b")
+    data = wire.encode(OverlayPacket(OverlayKind.RELEASE), 1, None, "a", "b")
     with pytest.raises(ProofError):
         wire.decode(data, KEY, "a", "b")
 
 
 @given(packets(), st.data())
-def test_the_packet_has_no_more_bytes_and_no_fewer(packet: Packet, data: st.DataObject) -> None:
+def test_the_packet_has_no_more_bytes_and_no_fewer(packet: OverlayPacket, data: st.DataObject) -> None:
     good = wire.encode(packet, 1, None, "a", "b")
     for bad in (good + b"\0", good[: data.draw(st.integers(0, len(good) - 1))]):
         with pytest.raises(PacketError):
@@ -88,17 +95,17 @@ HEADER = "01 {kind:02x} 00 00000000 0000000000000001 {count:02x}"
     [
         (0, 0, ""),
         (99, 0, ""),
-        (Kind.JOIN, 0, ""),
-        (Kind.JOIN, 2, "0161 00 0162 00"),
-        (Kind.JOIN, 1, "00 00"),  # no id
-        (Kind.JOIN, 1, "010a 00"),  # a line feed for an id
-        (Kind.JOIN, 1, "0161 01 00"),  # an empty address
-        (Kind.JOIN, 1, "0161 01 0a 61"),  # a text longer than the packet
-        (Kind.JOIN, 1, "0161 05 0162 0162 0162 0162 0162"),
-        (Kind.JOIN, 1, "01ff 00"),
-        (Kind.JOIN, 1, "81" + "61" * 129 + "00"),
-        (Kind.SHUFFLE, 17, "0161 00" * 17),
-        (Kind.NEIGHBOUR_REPLY, 1, "0161 00"),
+        (OverlayKind.JOIN, 0, ""),
+        (OverlayKind.JOIN, 2, "0161 00 0162 00"),
+        (OverlayKind.JOIN, 1, "00 00"),  # no id
+        (OverlayKind.JOIN, 1, "010a 00"),  # a line feed for an id
+        (OverlayKind.JOIN, 1, "0161 01 00"),  # an empty address
+        (OverlayKind.JOIN, 1, "0161 01 0a 61"),  # a text longer than the packet
+        (OverlayKind.JOIN, 1, "0161 05 0162 0162 0162 0162 0162"),
+        (OverlayKind.JOIN, 1, "01ff 00"),
+        (OverlayKind.JOIN, 1, "81" + "61" * 129 + "00"),
+        (OverlayKind.SHUFFLE, 17, "0161 00" * 17),
+        (OverlayKind.NEIGHBOUR_REPLY, 1, "0161 00"),
     ],
 )
 def test_what_is_no_packet(kind: int, count: int, rest: str) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 from hedgerow.federation.tunnel.frames import MAX_FRAME_BYTES, decode
 from hedgerow.federation.tunnel.tunnel import Tunnel
-from hedgerow.federation.tunnel.tunnels import Closed, Event, Opened, Received, Tunnels
+from hedgerow.federation.tunnel.tunnels import Closed, Opened, TunnelEvent, TunnelReceived, Tunnels
 
 FEDERATOR = "federator"
 DIALLER = "dialler"
@@ -27,7 +27,7 @@ class Carrier:
         self.carried: list[tuple[str, bytes]] = []
         """(receiver, payload) of all that arrived."""
         self.lost: list[bytes] = []
-        self.events: dict[str, list[Event]] = defaultdict(list)
+        self.events: dict[str, list[TunnelEvent]] = defaultdict(list)
         self.arrived: dict[tuple[str, int], bytearray] = defaultdict(bytearray)
         """(receiver, tunnel id) → the stream as it came out."""
         self._random = Random(5)
@@ -71,7 +71,7 @@ class Carrier:
                 self.queues[FEDERATOR if destination is None else destination].append(payload)
             for event in node.take_events():
                 self.events[name].append(event)
-                if isinstance(event, Received):
+                if isinstance(event, TunnelReceived):
                     self.arrived[name, event.tunnel.id] += event.data
 
     def carry(self, receiver: str) -> bool:

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.federation.tunnel import frames
-from hedgerow.federation.tunnel.frames import Frame, FrameError, Kind, Seal, quote_node_id, unquote_node_id
+from hedgerow.federation.tunnel.frames import (
+    Seal,
+    TunnelFrame,
+    TunnelFrameError,
+    TunnelFrameKind,
+    quote_node_id,
+    unquote_node_id,
+)
 from hedgerow.topics import validate_name
 
 KEY = bytes(range(32))
@@ -18,14 +25,14 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min
 
 
 @st.composite
-def some_frames(draw: st.DrawFn) -> Frame:
-    kind = draw(st.sampled_from(Kind))
-    frame = Frame(kind, draw(st.booleans()), draw(numbers), draw(names))
-    if kind in (Kind.OPEN, Kind.OPENED):
+def some_frames(draw: st.DrawFn) -> TunnelFrame:
+    kind = draw(st.sampled_from(TunnelFrameKind))
+    frame = TunnelFrame(kind, draw(st.booleans()), draw(numbers), draw(names))
+    if kind in (TunnelFrameKind.OPEN, TunnelFrameKind.OPENED):
         return frame._replace(data=draw(st.binary(min_size=16, max_size=16)))
-    if kind is Kind.CLOSE:
+    if kind is TunnelFrameKind.CLOSE:
         return frame._replace(reason=draw(names))
-    data = draw(st.binary(min_size=1, max_size=50)) if kind is Kind.DATA else b""
+    data = draw(st.binary(min_size=1, max_size=50)) if kind is TunnelFrameKind.DATA else b""
     return frame._replace(sequence=draw(numbers), acknowledged=draw(numbers), data=data)
 
 
@@ -33,7 +40,7 @@ seals = st.sampled_from([Seal(None), Seal(KEY, b"context")])
 
 
 @given(some_frames(), seals)
-def test_a_frame_comes_back_as_it_was(frame: Frame, seal: Seal) -> None:
+def test_a_frame_comes_back_as_it_was(frame: TunnelFrame, seal: Seal) -> None:
     payload = frames.encode(frame, seal)
     assert frames.decode(payload) == frame
     assert seal.accepts(payload)
@@ -41,22 +48,24 @@ def test_a_frame_comes_back_as_it_was(frame: Frame, seal: Seal) -> None:
 
 def test_the_largest_frame_is_taken_and_a_larger_one_is_not() -> None:
     data = bytes(frames.MAX_DATA_BYTES)
-    payload = frames.encode(Frame(Kind.DATA, True, 1, "n" * 255, 0, 0, data), Seal(KEY))
+    payload = frames.encode(TunnelFrame(TunnelFrameKind.DATA, True, 1, "n" * 255, 0, 0, data), Seal(KEY))
     assert len(payload) == frames.MAX_FRAME_BYTES
     assert frames.decode(payload).data == data
-    with pytest.raises(FrameError, match="too large"):
+    with pytest.raises(TunnelFrameError, match="too large"):
         frames.decode(payload + b"x")
-    with pytest.raises(FrameError, match="malformed"):
-        frames.decode(frames.encode(Frame(Kind.DATA, True, 1, "n", 0, 0, data + b"x"), Seal(None)))
+    with pytest.raises(TunnelFrameError, match="malformed"):
+        frames.decode(
+            frames.encode(TunnelFrame(TunnelFrameKind.DATA, True, 1, "n", 0, 0, data + b"x"), Seal(None))
+        )
 
 
 @given(some_frames(), st.data())
-def test_a_byte_changed_anywhere_breaks_the_proof(frame: Frame, data: st.DataObject) -> None:
+def test_a_byte_changed_anywhere_breaks_the_proof(frame: TunnelFrame, data: st.DataObject) -> None:
     seal = Seal(KEY, b"context")
     good = frames.encode(frame, seal)
     at = data.draw(st.integers(0, len(good) - 1))
     bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
-    with suppress(FrameError):
+    with suppress(TunnelFrameError):
         frames.decode(bad)
         assert not seal.accepts(bad)
 
@@ -66,18 +75,18 @@ def test_a_byte_changed_anywhere_breaks_the_proof(frame: Frame, data: st.DataObj
     [Seal(None), Seal(KEY[::-1], b"a", b"b"), Seal(KEY, b"ab"), Seal(KEY, b"", b"ab"), Seal(KEY, b"b", b"a")],
 )
 def test_a_proof_is_of_one_key_and_one_context(other: Seal) -> None:
-    payload = frames.encode(Frame(Kind.ACK, True, 1, "node", 2, 3), Seal(KEY, b"a", b"b"))
+    payload = frames.encode(TunnelFrame(TunnelFrameKind.ACK, True, 1, "node", 2, 3), Seal(KEY, b"a", b"b"))
     assert Seal(KEY, b"a", b"b").accepts(payload)
     assert not other.accepts(payload)
 
 
 def test_a_frame_without_a_proof_does_not_count_where_there_is_a_key() -> None:
-    payload = frames.encode(Frame(Kind.ACK, True, 1, "node", 2, 3), Seal(None))
+    payload = frames.encode(TunnelFrame(TunnelFrameKind.ACK, True, 1, "node", 2, 3), Seal(None))
     assert not Seal(KEY).accepts(payload)
 
 
-OPENING = Frame(Kind.OPEN, False, 7, "dialler", data=bytes(16))
-ANSWER = Frame(Kind.OPENED, True, 7, "federator", data=bytes(range(16)))
+OPENING = TunnelFrame(TunnelFrameKind.OPEN, False, 7, "dialler", data=bytes(16))
+ANSWER = TunnelFrame(TunnelFrameKind.OPENED, True, 7, "federator", data=bytes(range(16)))
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -92,11 +101,11 @@ ANSWER = Frame(Kind.OPENED, True, 7, "federator", data=bytes(range(16)))
     ],
 )
 def test_every_part_of_the_handshake_makes_another_session(
-    key: bytes | None, opening: Frame, answer: Frame
+    key: bytes | None, opening: TunnelFrame, answer: TunnelFrame
 ) -> None:
     one, other = frames.agree(key, OPENING, ANSWER), frames.agree(key, opening, answer)
     assert one.number != other.number
-    payload = frames.encode(Frame(Kind.ACK, True, one.number, "federator"), one.seal)
+    payload = frames.encode(TunnelFrame(TunnelFrameKind.ACK, True, one.number, "federator"), one.seal)
     assert frames.agree(key, OPENING, ANSWER).seal.accepts(payload)
     assert other.seal.accepts(payload) is (key is None)
 
@@ -121,28 +130,31 @@ def test_every_part_of_the_handshake_makes_another_session(
     ],
 )
 def test_what_is_no_frame_is_refused_with_a_reason(payload: bytes, reason: str) -> None:
-    with pytest.raises(FrameError, match=f"^{reason}$"):
+    with pytest.raises(TunnelFrameError, match=f"^{reason}$"):
         frames.decode(payload)
 
 
 @given(st.binary(max_size=100), st.integers(0, 255), st.booleans())
 def test_noise_is_refused_and_nothing_else_happens(noise: bytes, kind: int, has_head: bool) -> None:
     payload = bytes([frames.VERSION, kind]) + noise if has_head else noise
-    with suppress(FrameError):
+    with suppress(TunnelFrameError):
         frames.decode(payload)
         assert not Seal(KEY).accepts(payload)
 
 
 @given(st.text(max_size=300))
 def test_a_reason_fits_and_is_one_line(reason: str) -> None:
-    payload = frames.encode(Frame(Kind.CLOSE, True, 1, "n", reason=reason), Seal(None))
+    payload = frames.encode(TunnelFrame(TunnelFrameKind.CLOSE, True, 1, "n", reason=reason), Seal(None))
     decoded = frames.decode(payload).reason
     assert decoded.isprintable()
     assert len(decoded.encode()) <= frames.MAX_REASON_BYTES
 
 
 def test_a_reason_that_would_write_to_the_terminal_does_not() -> None:
-    payload = frames.encode(Frame(Kind.CLOSE, True, 1, "n"), Seal(None)) + b"\x1b[2J\nroot: all is well\xff"
+    payload = (
+        frames.encode(TunnelFrame(TunnelFrameKind.CLOSE, True, 1, "n"), Seal(None))
+        + b"\x1b[2J\nroot: all is well\xff"
+    )
     assert frames.decode(payload).reason == " [2J root: all is well\ufffd"
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.federation.tunnel import frames
-from hedgerow.federation.tunnel.frames import Kind
+from hedgerow.federation.tunnel.frames import TunnelFrameKind
 from hedgerow.federation.tunnel.tunnel import ACK_S, Tunnel
 from hedgerow.federation.tunnel.tunnels import Opened, Tunnels
 from tests.federation.tunnel.carrier import DIALLER, FEDERATOR, KEY, Carrier
@@ -212,7 +212,7 @@ def hostile(draw: st.DrawFn) -> bytes:
     """Noise, or a frame with a head that is right."""
     if draw(st.booleans()):
         return draw(st.binary(max_size=80))
-    kind = draw(st.sampled_from(Kind))
+    kind = draw(st.sampled_from(TunnelFrameKind))
     number = draw(st.sampled_from([1, 2, 2**64 - 1]))
     flags = draw(st.sampled_from([0, 0x40, 0x80, 0xC0]))
     name = draw(st.sampled_from([DIALLER, FEDERATOR, "x"])).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.federation.tunnel import frames
-from hedgerow.federation.tunnel.frames import Frame, Kind
+from hedgerow.federation.tunnel.frames import TunnelFrame, TunnelFrameKind
 from hedgerow.federation.tunnel.tunnel import (
     ACK_FRAMES,
     ACK_S,
@@ -15,11 +15,11 @@ from hedgerow.federation.tunnel.tunnel import (
     WINDOW_FRAMES,
     Tunnel,
 )
-from hedgerow.federation.tunnel.tunnels import Drained, Received
+from hedgerow.federation.tunnel.tunnels import Drained, TunnelReceived
 from tests.federation.tunnel.carrier import DIALLER, FEDERATOR, KEY, Carrier
 
 
-def under_way(carrier: Carrier, receiver: str) -> list[Frame]:
+def under_way(carrier: Carrier, receiver: str) -> list[TunnelFrame]:
     carrier.collect()
     return [frames.decode(payload) for payload in carrier.queues[receiver]]
 
@@ -225,7 +225,7 @@ def test_a_reader_that_pauses_stops_the_writer_within_the_window() -> None:
     far.pause_reading()
     near.write(data)
     carrier.advance(1)
-    assert not any(isinstance(event, Received) for event in carrier.events[FEDERATOR])
+    assert not any(isinstance(event, TunnelReceived) for event in carrier.events[FEDERATOR])
     assert near.unacknowledged_bytes == len(data)
     first = far.resume_reading()
     assert first == data[:WINDOW_BYTES]
@@ -241,7 +241,7 @@ def test_a_writer_that_ignores_the_window_is_closed_by_a_reader_that_pauses(size
     _, far = carrier.dial()
     far.pause_reading()
     for sequence in range(0, (WINDOW_FRAMES + 1) * size, size):
-        forged = Frame(Kind.DATA, False, far.number, DIALLER, sequence, 0, bytes(size))
+        forged = TunnelFrame(TunnelFrameKind.DATA, False, far.number, DIALLER, sequence, 0, bytes(size))
         carrier.federator.receive(frames.encode(forged, frames.Seal(None)), carrier.now)
     carrier.collect()
     assert carrier.closed(FEDERATOR) == ["the other end sends more than the window"]
@@ -251,7 +251,7 @@ def test_a_writer_that_ignores_the_window_is_closed_by_a_reader_that_pauses(size
 def test_an_acknowledgement_of_what_was_never_sent_is_ignored() -> None:
     carrier = Carrier()
     near, far = carrier.dial()
-    forged = Frame(Kind.ACK, False, far.number, DIALLER, 0, 1)
+    forged = TunnelFrame(TunnelFrameKind.ACK, False, far.number, DIALLER, 0, 1)
     carrier.federator.receive(frames.encode(forged, frames.Seal(None)), carrier.now)
     assert carrier.federator.ignored == {"acknowledgement": 1}
     near.write(b"goes on")

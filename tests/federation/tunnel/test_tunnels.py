@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from hedgerow.federation.tunnel import frames, tunnels
-from hedgerow.federation.tunnel.frames import Frame, Kind, Seal
+from hedgerow.federation.tunnel.frames import Seal, TunnelFrame, TunnelFrameKind
 from hedgerow.federation.tunnel.tunnels import (
     OPEN_AGAIN_S,
     OPEN_S,
     Closed,
+    DiallerRefused,
     Opened,
-    Received,
-    Refused,
+    TunnelReceived,
     Tunnels,
 )
 from tests.federation.tunnel.carrier import DIALLER, FEDERATOR, KEY, Carrier
@@ -42,7 +42,7 @@ def test_what_was_written_before_opens_the_tunnel_with_its_first_frame() -> None
     carrier.settle()
     opened, received = carrier.events[FEDERATOR]
     assert isinstance(opened, Opened)
-    assert received == Received(opened.tunnel, b"connect")
+    assert received == TunnelReceived(opened.tunnel, b"connect")
 
 
 def test_open_is_repeated_until_a_federator_is_there() -> None:
@@ -87,12 +87,12 @@ def test_a_broker_without_a_federator_is_given_up() -> None:
     now = carrier.now
     opens = 0
     while node.deadline < float("inf"):
-        opens += sum(frames.decode(payload).kind is Kind.OPEN for _, payload in node.take_frames())
+        opens += sum(frames.decode(payload).kind is TunnelFrameKind.OPEN for _, payload in node.take_frames())
         now = max(now, node.deadline)
         node.handle_timer(now)
         if tunnel.closed_because is not None:
             (payload,) = (payload for _, payload in node.take_frames())
-            assert frames.decode(payload).kind is Kind.CLOSE
+            assert frames.decode(payload).kind is TunnelFrameKind.CLOSE
     assert now == carrier.now + OPEN_S
     assert opens == OPEN_S / OPEN_AGAIN_S
     assert node.take_events() == [
@@ -110,7 +110,7 @@ def test_a_node_with_another_key_is_refused_and_named_and_is_told_why(
     carrier.advance(OPEN_S)
     assert carrier.events[DIALLER] == [Closed(tunnel, DIFFERS)]
     refusals = carrier.events[FEDERATOR]
-    assert set(refusals) == {Refused(DIALLER, "it has another key, or only one of us has one")}
+    assert set(refusals) == {DiallerRefused(DIALLER, "it has another key, or only one of us has one")}
     assert carrier.federator.ignored["proof"] >= len(refusals)
 
 
@@ -121,7 +121,7 @@ def test_a_dialler_with_the_federators_own_node_id_is_refused() -> None:
     for _, payload in dialler.take_frames():
         federator.receive(payload, 0.0)
     reason = "it has the node id of this federator, same"
-    assert federator.take_events() == [Refused("same", reason)]
+    assert federator.take_events() == [DiallerRefused("same", reason)]
     ((destination, payload),) = federator.take_frames()
     dialler.receive(payload, 0.0)
     assert destination == "same"
@@ -231,8 +231,10 @@ def test_a_dialler_says_it_too() -> None:
 def test_answers_to_strangers_have_a_rate() -> None:
     federator = Tunnels("federator", is_federator=True, random_bytes=Random(1).randbytes, key=KEY)
     for number in range(1_000):
-        for kind in (Kind.ACK, Kind.OPEN):
-            frame = Frame(kind, False, number, "stranger", data=bytes(16) if kind is Kind.OPEN else b"")
+        for kind in (TunnelFrameKind.ACK, TunnelFrameKind.OPEN):
+            frame = TunnelFrame(
+                kind, False, number, "stranger", data=bytes(16) if kind is TunnelFrameKind.OPEN else b""
+            )
             federator.receive(frames.encode(frame, Seal(None)), 10.0)
     assert len(federator.take_frames()) <= 2 * (1 + tunnels.ANSWERS_PER_S * tunnels.ANSWERS_BURST_S)
     assert len(federator.take_events()) <= 1 + tunnels.ANSWERS_PER_S * tunnels.ANSWERS_BURST_S
@@ -242,7 +244,7 @@ def test_answers_to_strangers_have_a_rate() -> None:
 def test_half_open_tunnels_are_bounded_and_do_not_keep_a_dialler_out() -> None:
     carrier = Carrier()
     for number in range(3 * tunnels.MAX_HALF_OPEN):
-        frame = Frame(Kind.OPEN, False, number, f"invented{number}", data=bytes(16))
+        frame = TunnelFrame(TunnelFrameKind.OPEN, False, number, f"invented{number}", data=bytes(16))
         carrier.federator.receive(frames.encode(frame, Seal(None)), carrier.now)
     assert len(carrier.federator._handshakes) == len(carrier.federator._tunnels) == tunnels.MAX_HALF_OPEN
     carrier.dial()
@@ -262,7 +264,7 @@ def test_a_full_federator_refuses_a_newcomer_but_not_one_that_comes_back(
     refused = carrier.nodes["c"].open(3, carrier.now)
     carrier.settle()
     assert carrier.events["c"] == [Closed(refused, "this federator has 2 tunnels already")]
-    assert carrier.events[FEDERATOR][-1] == Refused("c", "this federator has 2 tunnels already")
+    assert carrier.events[FEDERATOR][-1] == DiallerRefused("c", "this federator has 2 tunnels already")
     carrier.add("b", KEY)
     carrier.dial(4, "b")
 
@@ -356,10 +358,10 @@ def test_misuse_raises() -> None:
 
 
 FORGERIES = [
-    Frame(Kind.DATA, False, 0, DIALLER, 4, 0, b"forged"),
-    Frame(Kind.DATA, False, 0, DIALLER, 1_000, 0, b"a gap"),
-    Frame(Kind.ACK, False, 0, DIALLER, 4, 4),
-    Frame(Kind.CLOSE, False, 0, DIALLER, reason="go away"),
+    TunnelFrame(TunnelFrameKind.DATA, False, 0, DIALLER, 4, 0, b"forged"),
+    TunnelFrame(TunnelFrameKind.DATA, False, 0, DIALLER, 1_000, 0, b"a gap"),
+    TunnelFrame(TunnelFrameKind.ACK, False, 0, DIALLER, 4, 4),
+    TunnelFrame(TunnelFrameKind.CLOSE, False, 0, DIALLER, reason="go away"),
 ]
 
 
@@ -367,7 +369,7 @@ FORGERIES = [
 @pytest.mark.parametrize(
     "seal", [Seal(None), Seal(KEY), Seal(KEY[::-1]), frames.agree(KEY, *[FORGERIES[0]] * 2).seal]
 )
-def test_with_a_key_a_forged_frame_changes_nothing(forged: Frame, seal: Seal) -> None:
+def test_with_a_key_a_forged_frame_changes_nothing(forged: TunnelFrame, seal: Seal) -> None:
     carrier = Carrier(KEY)
     near, far = carrier.dial()
     near.write(b"one ")
@@ -383,7 +385,7 @@ def test_with_a_key_a_forged_frame_changes_nothing(forged: Frame, seal: Seal) ->
 
 
 @pytest.mark.parametrize("forged", FORGERIES, ids=lambda frame: f"{frame.kind.name}{frame.sequence}")
-def test_without_a_key_a_frame_that_names_another_sender_does_not_count(forged: Frame) -> None:
+def test_without_a_key_a_frame_that_names_another_sender_does_not_count(forged: TunnelFrame) -> None:
     carrier = Carrier()
     near, far = carrier.dial()
     near.write(b"one ")
@@ -403,7 +405,7 @@ def test_only_the_answer_to_this_very_open_opens_a_tunnel() -> None:
     recorded = carrier.queues[DIALLER].popleft()
     carrier.restart()
     tunnel = carrier.dialler.open(7, carrier.now)
-    answer = Frame(Kind.OPENED, True, 7, "impostor", data=bytes(16))
+    answer = TunnelFrame(TunnelFrameKind.OPENED, True, 7, "impostor", data=bytes(16))
     for payload in (
         recorded,
         frames.encode(answer, Seal(None)),
@@ -420,7 +422,7 @@ def test_only_the_answer_to_this_very_open_opens_a_tunnel() -> None:
 def test_an_answer_in_the_diallers_own_name_does_not_open_a_tunnel() -> None:
     carrier = Carrier()
     tunnel = carrier.dialler.open(7, carrier.now)
-    answer = Frame(Kind.OPENED, True, 7, DIALLER, data=bytes(16))
+    answer = TunnelFrame(TunnelFrameKind.OPENED, True, 7, DIALLER, data=bytes(16))
     carrier.dialler.receive(frames.encode(answer, Seal(None)), carrier.now)
     assert not tunnel.is_open
     assert carrier.dialler.ignored == {"sender": 1}
@@ -429,7 +431,7 @@ def test_an_answer_in_the_diallers_own_name_does_not_open_a_tunnel() -> None:
 def test_an_open_with_the_id_of_a_tunnel_that_lives_and_another_nonce_is_ignored() -> None:
     carrier = Carrier()
     carrier.dial()
-    frame = Frame(Kind.OPEN, False, 7, DIALLER, data=bytes(16))
+    frame = TunnelFrame(TunnelFrameKind.OPEN, False, 7, DIALLER, data=bytes(16))
     carrier.federator.receive(frames.encode(frame, Seal(None)), carrier.now)
     assert carrier.federator.ignored == {"duplicate": 1}
     assert carrier.kinds(DIALLER) == []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.errors import StoreError
-from hedgerow.journal import COLUMNS, Gap, Reader, Writer, schema
+from hedgerow.journal import COLUMNS, Gap, JournalReader, Writer, schema
 from hedgerow.journal import columns as columns_module
 from hedgerow.journal.io import files
 from hedgerow.journal.io.frame import NO_TIME
@@ -22,7 +22,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 pytest.importorskip("numpy")
 
 
-def table(reader: Reader, *arguments: Any, **options: Any) -> Any:
+def table(reader: JournalReader, *arguments: Any, **options: Any) -> Any:
     batches = list(reader.batches(*arguments, **options))
     for batch in batches:
         batch.validate(full=True)
@@ -30,7 +30,7 @@ def table(reader: Reader, *arguments: Any, **options: Any) -> Any:
     return pa.Table.from_batches(batches, schema=schema(columns))
 
 
-def positions(reader: Reader, *arguments: Any, **options: Any) -> list[int]:
+def positions(reader: JournalReader, *arguments: Any, **options: Any) -> list[int]:
     return list(table(reader, *arguments, **options)["position"].to_pylist())
 
 
@@ -78,7 +78,7 @@ def test_columns_are_what_is_read_row_by_row(
             if is_flushed:
                 writer.flush()
     expected = [as_columns(row) for row in read_plain(directory)]
-    reader = Reader(directory)
+    reader = JournalReader(directory)
     assert reader.end_position == len(expected)
 
     def compared(found: Any) -> list[dict[str, Any]]:
@@ -101,11 +101,11 @@ def test_columns_are_what_is_read_row_by_row(
 def test_the_schema_is_what_spark_asks_for(tmp_path: Path) -> None:
     with Writer(tmp_path, "node-a") as writer:
         writer.append(numbered(1), transport="mqtt", received_at=1)
-    (batch,) = Reader(tmp_path).batches()
+    (batch,) = JournalReader(tmp_path).batches()
     assert batch.schema == schema()
     assert batch.schema.field("received_at").type == pa.timestamp("us", "UTC")
     assert batch.schema.field("topic").type == pa.string()
-    (few,) = Reader(tmp_path).batches(columns=("topic", "position"))
+    (few,) = JournalReader(tmp_path).batches(columns=("topic", "position"))
     assert few.to_pydict() == {"topic": ["field/1"], "position": [0]}
 
 
@@ -115,7 +115,7 @@ def test_what_is_not_durable_is_not_read(tmp_path: Path) -> None:
             writer.append(numbered(sequence), transport="mqtt", received_at=1)
             writer.flush()
         files.tell_durable(writer._told, 2)
-        reader = Reader(tmp_path)
+        reader = JournalReader(tmp_path)
         assert reader.end_position == 2
         assert positions(reader) == positions(reader, 0, 100) == [0, 1]
 
@@ -127,7 +127,7 @@ def test_a_copy_without_small_files(tmp_path: Path) -> None:
             writer.flush()
     for name in ("durable", "ids", "lock"):
         (tmp_path / name).unlink()
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     assert (reader.first_position, reader.end_position) == (0, 4)
     assert positions(reader) == [0, 1, 2, 3]
 
@@ -143,7 +143,7 @@ def test_gaps_are_told(tmp_path: Path) -> None:
     damaged[-1] ^= 1
     found[3].path.write_bytes(damaged)
     gaps: list[Gap] = []
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     assert positions(reader, 0, on_gap=gaps.append) == [1, 2, 4, 5]
     assert [(gap.start, gap.end) for gap in gaps] == [(0, 1), (3, 4)]
     assert "retention" in gaps[0].reason
@@ -158,7 +158,7 @@ def test_positions_at_a_time(tmp_path: Path) -> None:
             writer.append(numbered(sequence), transport="mqtt", received_at=100 + sequence // 2)
             if sequence % 5 == 4:
                 writer.flush()
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     assert reader.position_at(0) == reader.position_at(100) == 0
     assert [reader.position_at(at) for at in (100.5, 101, 107, 114, 114.5)] == [2, 2, 14, 28, 30]
 
@@ -166,8 +166,8 @@ def test_positions_at_a_time(tmp_path: Path) -> None:
 def test_a_reader_is_its_path(tmp_path: Path) -> None:
     with Writer(tmp_path, "node-a") as writer:
         writer.append(numbered(1), transport="mqtt", received_at=1)
-        assert writer.journal_id == Reader(tmp_path).journal_id
-    assert positions(pickle.loads(pickle.dumps(Reader(tmp_path)))) == [0]
+        assert writer.journal_id == JournalReader(tmp_path).journal_id
+    assert positions(pickle.loads(pickle.dumps(JournalReader(tmp_path)))) == [0]
 
 
 def test_beside_the_writer(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_beside_the_writer(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=write)
         thread.start()
-        reader = Reader(tmp_path)
+        reader = JournalReader(tmp_path)
         seen: list[int] = []
         gaps: list[Gap] = []
         while len(seen) < 3_000:
@@ -195,9 +195,9 @@ def test_beside_the_writer(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no journal"):
-        Reader(tmp_path)
+        JournalReader(tmp_path)
     Writer(tmp_path, "node-a").close()
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     assert list(reader.batches()) == []
     assert reader.first_position == reader.end_position == reader.position_at(5) == 0
     with pytest.raises(ValueError, match="no columns colour"):
@@ -212,7 +212,7 @@ def test_reading_begins_anywhere_in_a_segment_of_many_frames(tmp_path: Path) -> 
             writer.append(numbered(number, payload=bytes(number)), transport="mqtt", received_at=1.0)
             if number % 3 == 2:
                 writer.flush()
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     for start in range(0, 600, 7):
         assert positions(reader, start, start + 10) == list(range(start, min(start + 10, 600)))
     (segment,) = files.segments(tmp_path)
@@ -238,7 +238,7 @@ def test_a_long_string_that_many_rows_share_is_cut_into_batches(
             "a", [b"%d" % n for n in range(1000)], transport="mqtt", received_at=1.0, client="c" * 2000
         )
         writer.append_run("b", [b"b"] * 10, transport="mqtt", received_at=1.0, client="c" * 200_000)
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     batches = list(reader.batches(3, 1005))
     assert [row for batch in batches for row in batch.column("position").to_pylist()] == [*range(3, 1005)]
     assert [row for batch in batches for row in batch.column("payload").to_pylist()][:997] == [

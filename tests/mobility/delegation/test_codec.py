@@ -13,20 +13,20 @@ from hedgerow.mobility.delegation.codec import CodecError
 from hedgerow.mobility.delegation.publications import (
     ACTIONS,
     Body,
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
     GuestSubscription,
-    Header,
-    Hello,
-    Kind,
-    Nothing,
+    HelloBody,
+    PublicationKind,
     Registration,
     Registrations,
     Serving,
+    StreamHeader,
     Unsubscription,
 )
 
-HEADER = Header(7, 5, 3, 12, 9, 8)
+HEADER = StreamHeader(7, 5, 3, 12, 9, 8)
 
 names = st.one_of(
     st.text(max_size=20).map(lambda client: addresses.of_client(client, "m1")),
@@ -49,7 +49,7 @@ messages = st.builds(
 )
 pairs = st.dictionaries(names, levels, max_size=5).map(lambda found: tuple(found.items()))
 events = st.builds(
-    Event,
+    EventBody,
     messages,
     pairs,
     st.lists(names, unique=True, max_size=5).map(tuple),
@@ -60,16 +60,16 @@ events = st.builds(
 )
 guest_filters = filters | filters.map("$share/name/{}".format)
 lists = st.builds(Registrations, st.lists(registrations, max_size=5).map(tuple))
-BODIES: dict[Kind, st.SearchStrategy[Body]] = {
-    Kind.HELLO: st.builds(Hello, numbers, st.integers(0, 2**64 - 1)),
-    Kind.DELEGATE: lists,
-    Kind.RECOVERED: lists,
-    Kind.RECOVER: st.builds(Filters, st.lists(filters, max_size=5).map(tuple)),
-    Kind.UNSUBSCRIPTION_SINGLE: st.builds(Unsubscription, filters, names),
-    Kind.SERVING: st.builds(Serving, names, st.booleans()),
-    Kind.EVENT: events,
-    Kind.NOTIFY: events,
-    Kind.SUBSCRIPTION: st.builds(
+BODIES: dict[PublicationKind, st.SearchStrategy[Body]] = {
+    PublicationKind.HELLO: st.builds(HelloBody, numbers, st.integers(0, 2**64 - 1)),
+    PublicationKind.DELEGATE: lists,
+    PublicationKind.RECOVERED: lists,
+    PublicationKind.RECOVER: st.builds(Filters, st.lists(filters, max_size=5).map(tuple)),
+    PublicationKind.UNSUBSCRIPTION_SINGLE: st.builds(Unsubscription, filters, names),
+    PublicationKind.SERVING: st.builds(Serving, names, st.booleans()),
+    PublicationKind.EVENT: events,
+    PublicationKind.NOTIFY: events,
+    PublicationKind.SUBSCRIPTION: st.builds(
         GuestSubscription,
         guest_filters,
         names,
@@ -78,22 +78,24 @@ BODIES: dict[Kind, st.SearchStrategy[Body]] = {
         st.booleans(),
         st.none() | st.integers(1, 268_435_455),
     ),
-    Kind.UNSUBSCRIPTION: st.builds(Unsubscription, guest_filters, names),
+    PublicationKind.UNSUBSCRIPTION: st.builds(Unsubscription, guest_filters, names),
 }
-written = st.sampled_from(Kind).flatmap(
-    lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(Nothing())))
+written = st.sampled_from(PublicationKind).flatmap(
+    lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(EmptyBody())))
 )
 
 
 @given(written)
-def test_bytes_and_back(item: tuple[Kind, Body]) -> None:
+def test_bytes_and_back(item: tuple[PublicationKind, Body]) -> None:
     kind, body = item
     assert codec.decode(ACTIONS[kind], codec.encode(kind, HEADER, body)) == (kind, HEADER, body)
 
 
 @settings(max_examples=300)
 @given(written, st.data())
-def test_damaged_bytes_are_refused_or_something_else(item: tuple[Kind, Body], data: st.DataObject) -> None:
+def test_damaged_bytes_are_refused_or_something_else(
+    item: tuple[PublicationKind, Body], data: st.DataObject
+) -> None:
     kind, body = item
     payload = bytearray(codec.encode(kind, HEADER, body))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -109,8 +111,8 @@ def test_a_long_list_of_callbacks() -> None:
     """More than a text of MQTT holds."""
     entries = tuple((addresses.of_client(f"client-{index:05}", "m1"), 1) for index in range(6_000))
     body = Registrations((Registration("a", entries),))
-    assert codec.decode("delegate", codec.encode(Kind.DELEGATE, HEADER, body)) == (
-        Kind.DELEGATE,
+    assert codec.decode("delegate", codec.encode(PublicationKind.DELEGATE, HEADER, body)) == (
+        PublicationKind.DELEGATE,
         HEADER,
         body,
     )
@@ -130,7 +132,11 @@ def test_a_long_list_of_callbacks() -> None:
 def test_the_documents_topics(topic: str, expected: tuple[str, str, str]) -> None:
     assert codec.split_topic(topic) == expected
     domain, broker_id, action = expected
-    assert any(codec.topic_of(domain, broker_id, kind) == topic for kind in Kind if ACTIONS[kind] == action)
+    assert any(
+        codec.topic_of(domain, broker_id, kind) == topic
+        for kind in PublicationKind
+        if ACTIONS[kind] == action
+    )
 
 
 @pytest.mark.parametrize("topic", ["", "delegate", "rmb1/delegate", "/rmb1/delegate", "a//delegate", "a/b/c"])
@@ -140,7 +146,7 @@ def test_other_topics_are_none_of_ours(topic: str) -> None:
 
 
 def test_a_payload_of_another_action_is_refused() -> None:
-    payload = codec.encode(Kind.UNSUBSCRIPTION_ALL, HEADER, Nothing())
+    payload = codec.encode(PublicationKind.UNSUBSCRIPTION_ALL, HEADER, EmptyBody())
     with pytest.raises(CodecError, match="UNSUBSCRIPTION_ALL on the topic of 'delegate'"):
         codec.decode("delegate", payload)
 
@@ -148,17 +154,17 @@ def test_a_payload_of_another_action_is_refused() -> None:
 def test_a_filter_that_does_not_fit_its_list_is_refused() -> None:
     first = Registrations((Registration("a", (("x@m1", 1),)),))
     other = Registrations((Registration("a", (("y@m1", 1),)),))
-    payload = codec.encode(Kind.DELEGATE, HEADER, first)
+    payload = codec.encode(PublicationKind.DELEGATE, HEADER, first)
     mixed = payload.replace(b"{x@m1}", b"{y@m1}")
     assert len(mixed) == len(payload)
-    assert mixed != codec.encode(Kind.DELEGATE, HEADER, other)
+    assert mixed != codec.encode(PublicationKind.DELEGATE, HEADER, other)
     with pytest.raises(CodecError, match="differ"):
         codec.decode("delegate", mixed)
 
 
 @pytest.mark.parametrize("topic_filter", ["$SYS/#", "$hedgerow/plan", "$share/g/t"])
 def test_a_brokers_own_topics_are_not_delegated(topic_filter: str) -> None:
-    payload = codec.encode(Kind.DELEGATE, HEADER, Registrations((Registration(topic_filter, ()),)))
+    payload = codec.encode(PublicationKind.DELEGATE, HEADER, Registrations((Registration(topic_filter, ()),)))
     with pytest.raises(CodecError, match="not for others"):
         codec.decode("delegate", payload)
 

@@ -8,9 +8,9 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import attached, stream
 from hedgerow.mobility.delegation.events import (
     CalledBack,
-    Delivery,
+    DelegationRefused,
     GuestSubscribed,
-    Refused,
+    Notification,
     Registered,
     TurnedAway,
     Unregistered,
@@ -18,10 +18,10 @@ from hedgerow.mobility.delegation.events import (
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.publications import (
-    Event,
+    EventBody,
     Filters,
     GuestSubscription,
-    Kind,
+    PublicationKind,
     Registration,
     Registrations,
     Serving,
@@ -107,7 +107,7 @@ def test_a_client_whose_name_another_has_is_not_sent(world: World) -> None:
     world.run()
     assert not mobile.has_handled(number)
     assert TurnedAway("a@m2") in world.events
-    assert Refused("m2", f"{DOMAIN}/m2/serving", "another 'a' is here") in world.events
+    assert DelegationRefused("m2", f"{DOMAIN}/m2/serving", "another 'a' is here") in world.events
     world.come_back("a@m1")
     world.run()
     number = mobile.announce("a@m2", world.now)
@@ -147,7 +147,7 @@ def test_who_is_no_guest_cannot_subscribe_for_others(world: World, sides: Sides)
     world.attach("a@m1", "f1")
     assert not fixed.subscribe(GuestSubscription("$SYS/#", "a@m1", 1), world.now)
     stranger = GuestSubscription("u", "stranger@m1", 1)
-    fixed.mobiles["m1"].stream.put(Kind.SUBSCRIPTION, stranger, world.now)
+    fixed.mobiles["m1"].stream.put(PublicationKind.SUBSCRIPTION, stranger, world.now)
     world.settle("f1")
     world.run()
     assert mobile_of(world).stats.unknown_callbacks == 1
@@ -328,27 +328,27 @@ def test_a_cache_of_who_matches_is_void_after_each_change(world: World, sides: S
 
 
 @pytest.mark.parametrize("topic_filter", ["$hedgerow/plan/m2", "$hedgerow/plan/#"])
-@pytest.mark.parametrize("kind", [Kind.DELEGATE, Kind.RECOVER])
+@pytest.mark.parametrize("kind", [PublicationKind.DELEGATE, PublicationKind.RECOVER])
 def test_the_plan_of_another_mobile_broker_is_not_for_this_one(
-    world: World, kind: Kind, topic_filter: str
+    world: World, kind: PublicationKind, topic_filter: str
 ) -> None:
     uplink = mobile_of(world).current
     assert uplink is not None
     registrations = Registrations((Registration(topic_filter, (("@m1", 1),)),))
-    body = registrations if kind == Kind.DELEGATE else Filters((topic_filter,))
+    body = registrations if kind == PublicationKind.DELEGATE else Filters((topic_filter,))
     uplink.stream.put(kind, body, world.now)
     world.settle("m1")
     world.run()
     assert list(fixed_of(world).mobiles["m1"].topics) == ["t/1"]
-    refused = Refused("m1", f"{DOMAIN}/m1/delegate", "a plan that is not its own")
-    assert (refused in world.events) == (kind == Kind.DELEGATE)
+    refused = DelegationRefused("m1", f"{DOMAIN}/m1/delegate", "a plan that is not its own")
+    assert (refused in world.events) == (kind == PublicationKind.DELEGATE)
 
 
 def test_a_mobile_broker_gives_no_plan_to_others(world: World) -> None:
     uplink = mobile_of(world).current
     assert uplink is not None
     plan = Message("$hedgerow/plan/m2", b"{}", 1, retain=True, id=MessageId("m1", 1, 1_000))
-    uplink.stream.put(Kind.EVENT, Event(plan), world.now)
+    uplink.stream.put(PublicationKind.EVENT, EventBody(plan), world.now)
     world.settle("m1")
     world.run()
     assert not world.outside
@@ -357,7 +357,7 @@ def test_a_mobile_broker_gives_no_plan_to_others(world: World) -> None:
 
 def test_a_guest_is_not_taken_for_somebody_else_when_it_is_announced_again(world: World) -> None:
     world.attach("a@m1", "f1")
-    fixed_of(world).mobiles["m2"].stream.put(Kind.SERVING, Serving("a@m1", True), world.now)
+    fixed_of(world).mobiles["m2"].stream.put(PublicationKind.SERVING, Serving("a@m1", True), world.now)
     world.settle("f1")
     world.run()
     assert mobile_of(world, "m2").stats.unknown_callbacks == 1
@@ -406,7 +406,7 @@ def test_a_message_that_is_reclaimed_and_handed_on_again(world: World, sides: Si
     world.come_back("a@m1")
     assert world.again[event, "a@m1"] == 1
     # It has not acknowledged it, so it waits: the word that the client is there, which is late, sends it on.
-    world.sessions["a@m1"] = [Delivery(message, (("a@m1", 1),))]
+    world.sessions["a@m1"] = [Notification(message, (("a@m1", 1),))]
     world.connect("m1", "f1")
     world.run()
     assert (world.notified[event, "a@m1"], world.again[event, "a@m1"]) == (0, 2)

@@ -15,33 +15,33 @@ from hedgerow.mobility.delegation.publications import (
     FROM_FIXED,
     FROM_MOBILE,
     Body,
-    Header,
-    Hello,
-    Kind,
-    Nothing,
+    EmptyBody,
+    HelloBody,
+    PublicationKind,
+    StreamHeader,
 )
 from tests.mobility.delegation.test_codec import BODIES
 from tests.mobility.delegation.world import DOMAIN
 
-Item = tuple[Kind, Body, int]
+Item = tuple[PublicationKind, Body, int]
 NOBODY = Matched()
 
 
-def items(kinds: set[Kind]) -> st.SearchStrategy[list[Item]]:
-    written = st.sampled_from(sorted(kinds - {Kind.HELLO})).flatmap(
-        lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(Nothing())), st.integers(0, 4))
+def items(kinds: set[PublicationKind]) -> st.SearchStrategy[list[Item]]:
+    written = st.sampled_from(sorted(kinds - {PublicationKind.HELLO})).flatmap(
+        lambda kind: st.tuples(st.just(kind), BODIES.get(kind, st.just(EmptyBody())), st.integers(0, 4))
     )
     return st.lists(written, max_size=12)
 
 
 def write(side: MobileSide | FixedSide, sender: str, written: list[Item]) -> None:
     """HELLO, then these as its next ones."""
-    hello = codec.encode(Kind.HELLO, Header(9, 0, 1, 0, 0), Hello(0, 0))
+    hello = codec.encode(PublicationKind.HELLO, StreamHeader(9, 0, 1, 0, 0), HelloBody(0, 0))
     side.receive_publication(sender, f"{DOMAIN}/{sender}/hello", hello, 1.0)
     number = 0
     for kind, body, acknowledged in written:
-        number += kind != Kind.ACKNOWLEDGE
-        payload = codec.encode(kind, Header(9, 1, 1, number, acknowledged, acknowledged), body)
+        number += kind != PublicationKind.ACKNOWLEDGE
+        payload = codec.encode(kind, StreamHeader(9, 1, 1, number, acknowledged, acknowledged), body)
         side.receive_publication(sender, codec.topic_of(DOMAIN, sender, kind), payload, 1.0)
 
 

@@ -9,11 +9,11 @@ from hedgerow.mobility.delegation import codec, fixed, stream
 from hedgerow.mobility.delegation.events import (
     ClientMoved,
     Delegated,
+    DelegationRefused,
     Forgotten,
     HandedBack,
     Left,
     Recovered,
-    Refused,
     RenewTopics,
     TakenOver,
 )
@@ -22,13 +22,13 @@ from hedgerow.mobility.delegation.limits import FORGET_AFTER_S
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.publications import (
     Body,
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
-    Header,
-    Kind,
-    Nothing,
+    PublicationKind,
     Registration,
     Registrations,
+    StreamHeader,
 )
 from tests.mobility.delegation.world import DOMAIN, TAKEOVER_AFTER_S, World
 
@@ -74,7 +74,7 @@ def test_a_delegated_topic_costs_one_publication_for_all_its_subscribers(world: 
     (publication,) = world.links["m1", "f1"].down
     assert publication.topic == f"{DOMAIN}/f1/notify"
     _, _, body = codec.decode("notify", publication.payload)
-    assert isinstance(body, Event)
+    assert isinstance(body, EventBody)
     assert (body.is_all, body.callbacks) == (True, ())
 
 
@@ -258,7 +258,7 @@ def test_a_mobile_broker_that_never_acknowledges_is_forgotten(
     uplink = mobile_of(world).current
     assert uplink is not None
     for _ in range(30):
-        uplink.stream.put(Kind.RECOVER, Filters(("t/1",)), world.now)
+        uplink.stream.put(PublicationKind.RECOVER, Filters(("t/1",)), world.now)
     world.settle("m1")
     world.carry("m1", "f1", 30, 0)
     assert Forgotten("m1", "it acknowledges nothing") in world.events
@@ -462,14 +462,14 @@ def test_a_refused_delegation_loses_nothing(world: World, monkeypatch: pytest.Mo
     events.append(world.publish("outside", "t/1"))
     world.run()
     assert all(world.notified[event, "a@m1"] == 1 for event in events)
-    assert Refused("m1", f"{DOMAIN}/m1/delegate", "too many subscribers") in world.events
+    assert DelegationRefused("m1", f"{DOMAIN}/m1/delegate", "too many subscribers") in world.events
     assert not mobile_of(world).registries.by_filter["t/1"].is_delegated
 
 
-HEADER = Header(1, 1, 1, 1, 0)
+HEADER = StreamHeader(1, 1, 1, 1, 0)
 
 
-def written(kind: Kind, body: Body, domain: str = DOMAIN, sender: str = "m1") -> tuple[str, bytes]:
+def written(kind: PublicationKind, body: Body, domain: str = DOMAIN, sender: str = "m1") -> tuple[str, bytes]:
     return codec.topic_of(domain, sender, kind), codec.encode(kind, HEADER, body)
 
 
@@ -487,10 +487,14 @@ def known_at(side: FixedSide) -> list[object]:
 @pytest.mark.parametrize(
     ("sender", "publication", "why"),
     [
-        ("stranger", written(Kind.DELEGATE, DELEGATION, sender="stranger"), "it may not delegate here"),
-        ("m1", written(Kind.DELEGATE, DELEGATION, domain="farm/sector2"), "another domain"),
-        ("m2", written(Kind.DELEGATE, DELEGATION), "in the name of another broker"),
-        ("m1", written(Kind.RECOVERED, DELEGATION), "RECOVERED is for a fixed broker to write"),
+        (
+            "stranger",
+            written(PublicationKind.DELEGATE, DELEGATION, sender="stranger"),
+            "it may not delegate here",
+        ),
+        ("m1", written(PublicationKind.DELEGATE, DELEGATION, domain="farm/sector2"), "another domain"),
+        ("m2", written(PublicationKind.DELEGATE, DELEGATION), "in the name of another broker"),
+        ("m1", written(PublicationKind.RECOVERED, DELEGATION), "RECOVERED is for a fixed broker to write"),
         ("m1", (f"{DOMAIN}/m1/delegate", b"\xff" * 60), "version 255"),
         ("m1", (f"{DOMAIN}/m1/delegate", b""), "a payload of 0 bytes"),
         ("m1", ("t/1", b""), "no coordination topic"),
@@ -500,7 +504,7 @@ def test_what_is_refused(world: World, sender: str, publication: tuple[str, byte
     before = known_at(fixed_of(world))
     fixed_of(world).receive_publication(sender, *publication, world.now)
     world.settle("f1")
-    assert Refused(sender, publication[0], why) in world.events
+    assert DelegationRefused(sender, publication[0], why) in world.events
     assert fixed_of(world).stats.refused == 1
     assert known_at(fixed_of(world)) == before
 
@@ -511,18 +515,20 @@ def test_a_callback_of_somebody_else_gets_nothing(world: World, callback: str) -
     fixed_of(world).client_attached("c@m2", world.now)
     uplink = mobile_of(world).current
     assert uplink is not None
-    uplink.stream.put(Kind.DELEGATE, Registrations((Registration("u", ((callback, 1),)),)), world.now)
+    uplink.stream.put(
+        PublicationKind.DELEGATE, Registrations((Registration("u", ((callback, 1),)),)), world.now
+    )
     message_id = MessageId("m1", 1, 1_000)
     world.expect(message_id, "u")
     message = Message("u", b"", 1, id=message_id)
-    uplink.stream.put(Kind.EVENT, Event(message, ((callback, 1),)), world.now)
+    uplink.stream.put(PublicationKind.EVENT, EventBody(message, ((callback, 1),)), world.now)
     world.settle("m1")
     for publication in world.links["m1", "f1"].up:
         fixed_of(world).receive_publication("m1", publication.topic, publication.payload, world.now)
     assert not fixed_of(world).take_deliveries()
     assert fixed_of(world).stats.unknown_callbacks == 1
     why = "a callback that is not its own, nor of a client here"
-    assert Refused("m1", f"{DOMAIN}/m1/delegate", why) in fixed_of(world).take_events()
+    assert DelegationRefused("m1", f"{DOMAIN}/m1/delegate", why) in fixed_of(world).take_events()
 
 
 def test_a_client_with_an_address_of_its_own(world: World) -> None:
@@ -549,11 +555,11 @@ def test_a_broker_that_is_not_allowed_leaves_no_trace() -> None:
     side.link_up("m1")
     assert not side.mobiles
     assert not side.take_publications()
-    assert side.take_events() == [Refused("m1", "", "it may not delegate here")]
+    assert side.take_events() == [DelegationRefused("m1", "", "it may not delegate here")]
 
 
 def test_what_a_stranger_writes_to_a_mobile_broker(world: World) -> None:
-    payload = codec.encode(Kind.NOTHING, HEADER, Nothing())
+    payload = codec.encode(PublicationKind.NOTHING, HEADER, EmptyBody())
     mobile_of(world).receive_publication("f2", f"{DOMAIN}/f2/nothing", payload, world.now)
     mobile_of(world).receive_publication("f1", f"{DOMAIN}/f2/nothing", payload, world.now)
     assert mobile_of(world).stats.refused == 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hedgerow.message import Message
 from hedgerow.mobility.delegation import codec
-from hedgerow.mobility.delegation.events import Stats
-from hedgerow.mobility.delegation.publications import Hello, Kind, Serving
+from hedgerow.mobility.delegation.events import DelegationStats
+from hedgerow.mobility.delegation.publications import HelloBody, PublicationKind, Serving
 from hedgerow.mobility.delegation.stream import Stream
 
 
@@ -15,7 +15,7 @@ def receive(stream: Stream, publications: list[Message]) -> list[str]:
     for publication in publications:
         _, _, action = codec.split_topic(publication.topic)
         kind, header, body = codec.decode(action, publication.payload)
-        if isinstance(body, Hello):
+        if isinstance(body, HelloBody):
             if stream.receive_hello(header, body, 0.0):
                 stream.begin_anew()
         elif stream.accept(kind, header):
@@ -35,11 +35,11 @@ def connect(first: Stream, second: Stream) -> list[str]:
 
 
 def put(stream: Stream, callback: str) -> None:
-    stream.put(Kind.SERVING, Serving(callback, True), 0.0)
+    stream.put(PublicationKind.SERVING, Serving(callback, True), 0.0)
 
 
 def test_what_a_cut_link_lost_is_sent_again() -> None:
-    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
     connect(first, second)
     for callback in ("1@a", "2@a", "3@a"):
         put(first, callback)
@@ -50,7 +50,7 @@ def test_what_a_cut_link_lost_is_sent_again() -> None:
 
 
 def test_what_a_gap_follows_is_not_taken() -> None:
-    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
     connect(first, second)
     put(first, "1@a")
     put(first, "2@a")
@@ -61,18 +61,18 @@ def test_what_a_gap_follows_is_not_taken() -> None:
 
 def test_what_was_written_for_a_forgotten_stream_does_not_count_in_the_next() -> None:
     """Its number may be the very next one there."""
-    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
     connect(first, second)
     put(first, "old@a")
     late = first.take_publications()
-    second = Stream("d", "b", 2, Stats())
+    second = Stream("d", "b", 2, DelegationStats())
     connect(first, second)
     put(first, "new@a")
     assert receive(second, late + first.take_publications()) == ["new@a"]
 
 
 def test_nothing_is_acknowledged_before_what_was_written_for_it_is_here() -> None:
-    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
     connect(first, second)
     put(first, "question@a")
     receive(second, first.take_publications())
@@ -88,7 +88,7 @@ def test_nothing_is_acknowledged_before_what_was_written_for_it_is_here() -> Non
 
 
 def test_an_old_hello_is_ignored() -> None:
-    first, second = Stream("d", "a", 1, Stats()), Stream("d", "b", 1, Stats())
+    first, second = Stream("d", "a", 1, DelegationStats()), Stream("d", "b", 1, DelegationStats())
     first.link_up()
     old = first.take_publications()
     connect(first, second)

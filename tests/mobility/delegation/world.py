@@ -16,9 +16,9 @@ from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import (
     ClientMoved,
     DelegationEvent,
-    Delivery,
     GuestSubscribed,
     GuestUnsubscribed,
+    Notification,
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.mobile import MobileSide
@@ -47,7 +47,7 @@ class Link:
 class Waiting:
     """A delivery at a fixed broker that these clients have not got."""
 
-    delivery: Delivery
+    delivery: Notification
     names: set[str]
 
 
@@ -63,7 +63,7 @@ class World:
         self.inboxes: dict[str, deque[Message]] = {name: deque() for name in fixed_ids}
         self.outboxes: dict[str, list[Waiting]] = {name: [] for name in fixed_ids}
         self.is_reading_late = False
-        self.sessions: dict[str, list[Delivery]] = {}
+        self.sessions: dict[str, list[Notification]] = {}
         """What waits at its mobile broker for a client that is not there."""
         self.where: dict[str, str] = {}
         """At which fixed broker a client is; "" for its mobile broker."""
@@ -131,7 +131,7 @@ class World:
                     if other != name:
                         self.give(other, message)
 
-    def _count(self, deliveries: list[Delivery]) -> None:
+    def _count(self, deliveries: list[Notification]) -> None:
         for delivery in deliveries:
             message_id = delivery.message.id
             assert message_id is not None
@@ -142,7 +142,7 @@ class World:
                 (self.again if delivery.is_again else self.notified)[message_id, callback] += 1
                 assert self.notified[message_id, callback] <= 1, f"{callback} got {message_id} twice"
 
-    def _notify(self, deliveries: list[Delivery]) -> None:
+    def _notify(self, deliveries: list[Notification]) -> None:
         """By a mobile broker: what is for a client that is elsewhere waits in its session."""
         for delivery in deliveries:
             for pair in delivery.callbacks:
@@ -154,7 +154,7 @@ class World:
 
     # Clients at fixed brokers: what is delivered to them there waits until they read.
 
-    def _queue(self, fixed_id: str, deliveries: list[Delivery]) -> None:
+    def _queue(self, fixed_id: str, deliveries: list[Notification]) -> None:
         for delivery in deliveries:
             names = {callback for callback, _ in delivery.callbacks}
             self.outboxes[fixed_id].append(Waiting(delivery, names))
@@ -273,7 +273,7 @@ class World:
         there = {name: qos for name, qos in wanted.items() if name in away}
         mobile.publish(message, mobile.matched(here, there), self.now)
         if mobile.stats.duplicates == duplicates:
-            self._notify([Delivery(message, tuple(here.items()))])
+            self._notify([Notification(message, tuple(here.items()))])
         self.settle(mobile_id)
 
     def expect(self, message_id: MessageId, topic: str, *due: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.client.client import Client, State
+from hedgerow.mqtt.client.client import Client, ClientState
 from hedgerow.mqtt.client.events import (
     Connected,
     ConnectOptions,
@@ -89,7 +89,7 @@ def test_refusal_with_reason_and_server_reference() -> None:
     )
     assert events == [Refused(Reason.SERVER_MOVED, "gone", "b:1883")]
     assert peer.client.closing
-    assert peer.client.state is State.IDLE
+    assert peer.client.state is ClientState.IDLE
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.journal import Reader
+from hedgerow.journal import JournalReader
 from hedgerow_workshop.bench import pipeline
 from hedgerow_workshop.bench.pipeline import Plan, measure, run
 from hedgerow_workshop.bench.pipeline.publisher import PAYLOAD_BYTES, payload, read_payload
@@ -46,7 +46,7 @@ def test_both_sources_have_the_same_rows(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     recording = record(tmp_path, 1_000)
-    reader = Reader(recording.journal)
+    reader = JournalReader(recording.journal)
     assert reader.end_position == recording.rows == 1_000
     table = pq.read_table(recording.parquet)
     assert table.column("sequence").to_pylist() == list(range(1_000))

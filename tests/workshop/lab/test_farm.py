@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hedgerow.journal import Reader, check
+from hedgerow.journal import JournalReader, check
 from hedgerow_workshop.lab.farm import FIELDS, NONSENSE_EVERY, Farm
 
 
@@ -19,7 +19,7 @@ async def test_everything_is_heard_and_journalled_once(tmp_path: Path) -> None:
     house, *fields = farm.journals
     assert check(house).messages == len(traffic.published)
     for name, journal in zip(FIELDS, fields, strict=True):
-        batches = Reader(journal).batches(columns=("origin", "transport"))
+        batches = JournalReader(journal).batches(columns=("origin", "transport"))
         rows = [row for batch in batches for row in batch.to_pylist()]
         own = [row for row in rows if row["transport"] != "neighbour"]
         assert len(own) == sum(each.origin == f"{name}-station" for each in traffic.published)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hedgerow.journal import Reader, Writer, check
+from hedgerow.journal import JournalReader, Writer, check
 from hedgerow.message import Message
 from hedgerow_workshop.lab.experiments import Request, Row
 from hedgerow_workshop.lab.journals import Delivered, Due, Published, RunJournal, leave, write_journal
@@ -26,7 +26,7 @@ from tests.workshop.lab.lab_results import make_results
 
 
 def read(directory: Path) -> list[dict[str, Any]]:
-    return [row for batch in Reader(directory).batches() for row in batch.to_pylist()]
+    return [row for batch in JournalReader(directory).batches() for row in batch.to_pylist()]
 
 
 def user_properties(row: dict[str, Any]) -> dict[str, str]:

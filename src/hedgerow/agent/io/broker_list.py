@@ -18,10 +18,10 @@ from typing import Any
 
 from hedgerow.agent.agent import MAX_BROKERS
 from hedgerow.bridges.options import find_option
-from hedgerow.bridges.section import Address as BridgeAddress
+from hedgerow.bridges.section import FarAddress
 from hedgerow.bridges.values import ADDRESSES
 from hedgerow.client.dial import TlsOptions
-from hedgerow.client.urls import Address, parse_url
+from hedgerow.client.urls import BusUrl, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.node.authority import authority
 from hedgerow.node.values import read_directory_path, read_file_path, read_node_id, read_text, read_utf8
@@ -40,9 +40,9 @@ class BrokerEntry:
     """One broker. `id` is its name among agents; it need not be the node's own."""
 
     id: str
-    address: Address
+    address: BusUrl
     """Where the agent reaches it, and bridges too unless `bridge_address` says otherwise."""
-    bridge_address: BridgeAddress | None = None
+    bridge_address: FarAddress | None = None
     options: tuple[Option, ...] = ()
     """Further words of the sections of bridges to it."""
     bind: str | None = None
@@ -56,8 +56,8 @@ class BrokerEntry:
     pid: int | None = None
 
     @property
-    def far_address(self) -> BridgeAddress:
-        return self.bridge_address or BridgeAddress(self.address.host, self.address.port)
+    def far_address(self) -> FarAddress:
+        return self.bridge_address or FarAddress(self.address.host, self.address.port)
 
 
 def read_words(words: Iterable[str]) -> list[BrokerEntry]:
@@ -90,7 +90,7 @@ def _read_word(word: str) -> BrokerEntry:
     return BrokerEntry(broker_id, address)
 
 
-def read_url(text: str) -> Address:
+def read_url(text: str) -> BusUrl:
     """`HOST:PORT`, or a URL that bridges can be made to."""
     address = parse_url(text if "://" in text else f"mqtt://{text}")
     if address.scheme.name not in BRIDGED_SCHEMES:
@@ -100,7 +100,7 @@ def read_url(text: str) -> Address:
     return address
 
 
-def default_id(address: Address) -> str:
+def default_id(address: BusUrl) -> str:
     return make_id(f"{address.host}-{address.port}")
 
 
@@ -171,12 +171,12 @@ def _read_table(table: dict[str, Any], base: Path) -> BrokerEntry:
     )
 
 
-def _read_url(value: object, base: Path) -> Address:
+def _read_url(value: object, base: Path) -> BusUrl:
     return read_url(read_text(value, base))
 
 
-def _read_bridge_address(value: object, base: Path) -> BridgeAddress:
-    addresses: tuple[BridgeAddress, ...] = ADDRESSES.read(read_text(value, base))
+def _read_bridge_address(value: object, base: Path) -> FarAddress:
+    addresses: tuple[FarAddress, ...] = ADDRESSES.read(read_text(value, base))
     if len(addresses) > 1:
         raise ConfigError("one address is expected")
     return addresses[0]

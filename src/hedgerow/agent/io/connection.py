@@ -51,7 +51,7 @@ MAX_PACKET_BYTES = 1 << 20  # A broker could send anything; states and versions 
 MAX_UNANSWERED = 1_000  # Commands to a broker that never acknowledges one.
 
 
-class Listener(Protocol):
+class ConnectionListener(Protocol):
     """What a connection tells; `broker` is the entry's id."""
 
     def receive_answer(self, broker: str) -> None: ...
@@ -75,7 +75,7 @@ class BrokerConnection:
         self,
         entry: BrokerEntry,
         agent_id: str,
-        listener: Listener,
+        listener: ConnectionListener,
         probe_interval_s: float,
         detection_s: float,
     ) -> None:

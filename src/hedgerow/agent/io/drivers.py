@@ -36,7 +36,7 @@ class BridgeState(NamedTuple):
 
 
 @dataclass(slots=True)
-class Broker:
+class WatchedBroker:
     """What the agent knows of one broker."""
 
     entry: BrokerEntry
@@ -72,23 +72,23 @@ class Driver(Protocol):
     ends_with_agent: bool
     """Its bridges are there as long as the agent runs, and no longer."""
 
-    def can_carry(self, near: Broker) -> bool: ...
+    def can_carry(self, near: WatchedBroker) -> bool: ...
 
-    def prepare(self, near: Broker) -> None:
+    def prepare(self, near: WatchedBroker) -> None:
         """What kind of broker it is has been heard."""
 
-    def create(self, near: Broker, far: Broker, topics: Sequence[TopicLine]) -> None:
+    def create(self, near: WatchedBroker, far: WatchedBroker, topics: Sequence[TopicLine]) -> None:
         """Twice is as once. Raises ConfigError with the reason why it cannot be done."""
 
-    def delete(self, near: Broker, far_id: str) -> None: ...
+    def delete(self, near: WatchedBroker, far_id: str) -> None: ...
 
-    def bridges(self, near: Broker) -> Mapping[str, BridgeState]:
+    def bridges(self, near: WatchedBroker) -> Mapping[str, BridgeState]:
         """Far end → how it fares."""
 
-    def receive_system(self, near: Broker, topic: str, payload: bytes) -> bool:
+    def receive_system(self, near: WatchedBroker, topic: str, payload: bytes) -> bool:
         """A message below `$SYS`. Did it change `bridges`?"""
 
-    def forget(self, near: Broker) -> None:
+    def forget(self, near: WatchedBroker) -> None:
         """The connection was lost: what it said is retained, and will be heard again."""
 
     def stand_by(self) -> None:
@@ -107,30 +107,30 @@ class HedgerowDriver:
         self._context = context
         self._states: dict[str, dict[str, BridgeState]] = {}
 
-    def can_carry(self, near: Broker) -> bool:
+    def can_carry(self, near: WatchedBroker) -> bool:
         return near.kind == "hedgerow"
 
-    def prepare(self, near: Broker) -> None:
+    def prepare(self, near: WatchedBroker) -> None:
         pass
 
-    def create(self, near: Broker, far: Broker, topics: Sequence[TopicLine]) -> None:
+    def create(self, near: WatchedBroker, far: WatchedBroker, topics: Sequence[TopicLine]) -> None:
         name = bridge_name(far.id)
         section = make_section(name, far.entry, topics, self._context.settings, bind=near.entry.bind)
         self._command(near, far.id, "new", section.to_text())
 
-    def delete(self, near: Broker, far_id: str) -> None:
+    def delete(self, near: WatchedBroker, far_id: str) -> None:
         self._command(near, far_id, "del", bridge_name(far_id))
 
-    def _command(self, near: Broker, far_id: str, word: str, payload: str) -> None:
+    def _command(self, near: WatchedBroker, far_id: str, word: str, payload: str) -> None:
         def refused(reason: str) -> None:
             self._context.emit(CommandRefused(near.id, far_id, reason))
 
         near.connection.command(f"{BRIDGE_TOPICS}{word}", payload.encode(), refused)
 
-    def bridges(self, near: Broker) -> Mapping[str, BridgeState]:
+    def bridges(self, near: WatchedBroker) -> Mapping[str, BridgeState]:
         return self._states.get(near.id, {})
 
-    def receive_system(self, near: Broker, topic: str, payload: bytes) -> bool:
+    def receive_system(self, near: WatchedBroker, topic: str, payload: bytes) -> bool:
         if topic == f"{BRIDGE_TOPICS}result":
             self._receive_result(near, payload)
             return False
@@ -148,14 +148,14 @@ class HedgerowDriver:
             states[far_id] = state
         return True
 
-    def _receive_result(self, near: Broker, payload: bytes) -> None:
+    def _receive_result(self, near: WatchedBroker, payload: bytes) -> None:
         result = _read_object(payload)
         name, reason = result.get("connection"), result.get("reason")
         far_id = far_of(name) if isinstance(name, str) else None
         if far_id is not None and result.get("ok") is False and isinstance(reason, str):
             self._context.emit(CommandRefused(near.id, far_id[:MAX_REASON], reason[:MAX_REASON]))
 
-    def forget(self, near: Broker) -> None:
+    def forget(self, near: WatchedBroker) -> None:
         self._states.pop(near.id, None)
 
     def stand_by(self) -> None:
@@ -165,7 +165,9 @@ class HedgerowDriver:
         pass
 
 
-def choose_driver(drivers: Sequence[Driver], near: Broker, far: Broker) -> tuple[Driver, Broker, Broker]:
+def choose_driver(
+    drivers: Sequence[Driver], near: WatchedBroker, far: WatchedBroker
+) -> tuple[Driver, WatchedBroker, WatchedBroker]:
     """The driver, and the pair with the end that carries first."""
     for driver in drivers:
         for pair in ((near, far), (far, near)):

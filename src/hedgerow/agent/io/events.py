@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from hedgerow.agent.events import AgentEvent
-from hedgerow.agent.plan import Plan
+from hedgerow.agent.plan import TopologyPlan
+from hedgerow.node.logs import json_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class CommandRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeUp:
+class AgentBridgeUp:
+    logged_as: ClassVar[str] = "BridgeUp"
     level: ClassVar[int] = logging.INFO
     broker: str
     far: str
@@ -47,7 +48,8 @@ class BridgeUp:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeDown:
+class AgentBridgeDown:
+    logged_as: ClassVar[str] = "BridgeDown"
     level: ClassVar[int] = logging.WARNING
     broker: str
     far: str
@@ -58,7 +60,8 @@ class BridgeDown:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeGone:
+class AgentBridgeGone:
+    logged_as: ClassVar[str] = "BridgeGone"
     level: ClassVar[int] = logging.INFO
     broker: str
     far: str
@@ -90,7 +93,8 @@ class BrokerRefuses:
 
 
 @dataclass(frozen=True, slots=True)
-class CarrierEnded:
+class BridgeProcessEnded:
+    logged_as: ClassVar[str] = "CarrierEnded"
     level: ClassVar[int] = logging.ERROR
     reason: str
 
@@ -101,25 +105,26 @@ class CarrierEnded:
 ShellEvent = (
     CommandSent
     | CommandRefused
-    | BridgeUp
-    | BridgeDown
-    | BridgeGone
+    | AgentBridgeUp
+    | AgentBridgeDown
+    | AgentBridgeGone
     | BrokerKnown
     | BrokerRefuses
-    | CarrierEnded
+    | BridgeProcessEnded
 )
 
 
 def to_json(event: AgentEvent | ShellEvent, now: float) -> str:
     """One line: `time` (Unix), `event` (the fact's name), its fields, and `message` for people."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(event).__name__).lower()
     values = {each.name: _plain(getattr(event, each.name)) for each in fields(event)}
-    line = json.dumps({"time": now, "event": name, **values, "message": str(event)}, ensure_ascii=False)
+    line = json.dumps(
+        {"time": now, "event": json_name(event), **values, "message": str(event)}, ensure_ascii=False
+    )
     return line.encode(errors="replace").decode()  # JSON of a broker may hold halves of characters.
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Plan):
+    if isinstance(value, TopologyPlan):
         return {
             "create": [list(link) for link in value.create],
             "delete": [list(link) for link in value.delete],

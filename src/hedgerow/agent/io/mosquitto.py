@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hedgerow.agent.io.broker_list import BrokerEntry
 from hedgerow.agent.io.connection import CONNECTION_TOPICS
-from hedgerow.agent.io.drivers import MAX_BRIDGES, BridgeState, Broker, DriverContext, level_between
+from hedgerow.agent.io.drivers import MAX_BRIDGES, BridgeState, DriverContext, WatchedBroker, level_between
 from hedgerow.agent.io.events import CommandRefused
 from hedgerow.agent.io.sections import bridge_name, make_section
 from hedgerow.bridges.topic_line import TopicLine
@@ -35,9 +35,9 @@ class MosquittoDriver:
     def __init__(self, context: DriverContext) -> None:
         self._context = context
         self._is_up: dict[str, dict[str, bool]] = {}  # broker → client identifier
-        self._to_reload: dict[str, Broker] = {}
+        self._to_reload: dict[str, WatchedBroker] = {}
 
-    def can_carry(self, near: Broker) -> bool:
+    def can_carry(self, near: WatchedBroker) -> bool:
         folder = near.entry.config_dir
         return (
             near.kind == "mosquitto"
@@ -46,10 +46,10 @@ class MosquittoDriver:
             and os.access(folder, os.W_OK | os.X_OK)
         )
 
-    def prepare(self, near: Broker) -> None:
+    def prepare(self, near: WatchedBroker) -> None:
         pass
 
-    def create(self, near: Broker, far: Broker, topics: Sequence[TopicLine]) -> None:
+    def create(self, near: WatchedBroker, far: WatchedBroker, topics: Sequence[TopicLine]) -> None:
         further = (
             ("remote_clientid", client_id(near.id, far.id)),
             ("notifications", "true"),
@@ -66,7 +66,7 @@ class MosquittoDriver:
         except OSError as error:
             raise ConfigError(f"{near.entry.config_dir}: {reason_of(error)}") from None
 
-    def delete(self, near: Broker, far_id: str) -> None:
+    def delete(self, near: WatchedBroker, far_id: str) -> None:
         assert near.entry.config_dir is not None
         try:
             _path(near.entry.config_dir, far_id).unlink(missing_ok=True)
@@ -75,7 +75,7 @@ class MosquittoDriver:
             return
         self._reload(near)
 
-    def bridges(self, near: Broker) -> Mapping[str, BridgeState]:
+    def bridges(self, near: WatchedBroker) -> Mapping[str, BridgeState]:
         if not self.can_carry(near):
             return {}
         assert near.entry.config_dir is not None
@@ -91,7 +91,7 @@ class MosquittoDriver:
             for far in fars
         }
 
-    def receive_system(self, near: Broker, topic: str, payload: bytes) -> bool:
+    def receive_system(self, near: WatchedBroker, topic: str, payload: bytes) -> bool:
         level = level_between(CONNECTION_TOPICS, topic, "/state")
         if level is None or not level.startswith(client_id(near.id, "")):
             return False
@@ -100,7 +100,7 @@ class MosquittoDriver:
             states[level] = payload == b"1"
         return True
 
-    def forget(self, near: Broker) -> None:
+    def forget(self, near: WatchedBroker) -> None:
         self._is_up.pop(near.id, None)
 
     def stand_by(self) -> None:
@@ -109,7 +109,7 @@ class MosquittoDriver:
     async def stop(self) -> None:
         self._send_signals()
 
-    def _reload(self, near: Broker) -> None:
+    def _reload(self, near: WatchedBroker) -> None:
         """Once for all the files that change in this turn."""
         if not self._to_reload:
             asyncio.get_running_loop().call_soon(self._send_signals)

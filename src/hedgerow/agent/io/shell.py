@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hedgerow.agent.agent import Action, Agent, Command
+from hedgerow.agent.agent import Action, Agent, BridgeCommand
 from hedgerow.agent.events import AgentEvent, BrokerLost
 from hedgerow.agent.io.broker_list import BrokerEntry
 from hedgerow.agent.io.connection import VERSION_TOPIC, BrokerConnection
 from hedgerow.agent.io.drivers import (
     BridgeState,
-    Broker,
     Driver,
     DriverContext,
+    WatchedBroker,
     choose_driver,
     read_version,
 )
 from hedgerow.agent.io.events import (
-    BridgeDown,
-    BridgeGone,
-    BridgeUp,
+    AgentBridgeDown,
+    AgentBridgeGone,
+    AgentBridgeUp,
     BrokerKnown,
     BrokerRefuses,
     CommandRefused,
@@ -36,7 +36,7 @@ from hedgerow.agent.io.events import (
 )
 from hedgerow.agent.io.sections import BridgeSettings, mirrored
 from hedgerow.agent.io.table import make_drivers
-from hedgerow.agent.plan import Ghosts, Link, Plan, Topology, link_between, plan
+from hedgerow.agent.plan import BrokerLink, Ghosts, Topology, TopologyPlan, link_between, plan
 from hedgerow.errors import ConfigError
 from hedgerow.node.clock import SteadyClock
 
@@ -73,7 +73,7 @@ class AgentShell:
     ) -> None:
         self.settings = settings
         self.clock = SteadyClock()
-        self.brokers: dict[str, Broker] = {}
+        self.brokers: dict[str, WatchedBroker] = {}
         self.agent = Agent(
             settings.agent_id,
             (),
@@ -94,7 +94,7 @@ class AgentShell:
         self._stands_by = False
         self._changed = asyncio.Event()
         self._entries = list(entries)
-        self.unmade: Link | None = None
+        self.unmade: BrokerLink | None = None
         """A bridge that was not made because it would have ended with this agent."""
         self._redirected: dict[tuple[str, str], str] = {}
         self._is_stepping = False
@@ -137,7 +137,7 @@ class AgentShell:
             connection = BrokerConnection(
                 entry, settings.agent_id, self, settings.probe_interval_s, self.agent.detection_s
             )
-            self.brokers[entry.id] = Broker(entry, connection)
+            self.brokers[entry.id] = WatchedBroker(entry, connection)
             connection.start()
 
     # What people ask
@@ -158,7 +158,7 @@ class AgentShell:
         """Every broker has answered, and said which bridges it has."""
         return all(broker_id in self._reported for broker_id in self.brokers)
 
-    def plan(self) -> Plan:
+    def plan(self) -> TopologyPlan:
         """What would be done, if what is known now were all."""
         existing = [(near, far) for near, bridges in self._reported.items() for far in bridges]
         brokers, alive = self.agent.brokers, self.agent.alive
@@ -212,7 +212,7 @@ class AgentShell:
     def receive_problem(self, broker: str, reason: str) -> None:
         self._emit(BrokerRefuses(broker, reason))
 
-    def _receive_version(self, broker: Broker, payload: bytes) -> None:
+    def _receive_version(self, broker: WatchedBroker, payload: bytes) -> None:
         text = payload.decode(errors="replace")[:100]
         found = read_version(text)
         if found is not None and found != (broker.product, broker.version):
@@ -223,7 +223,7 @@ class AgentShell:
     def _report_of(self, broker: str) -> None:
         self._report(self.brokers[broker])
 
-    def _report(self, broker: Broker) -> None:
+    def _report(self, broker: WatchedBroker) -> None:
         """Tell the machine of all bridges of a broker, once they are all known."""
         if self._is_stopped:
             return
@@ -298,13 +298,13 @@ class AgentShell:
         if self.agent.is_acting:
             self._redirect_all()
 
-    def _execute(self, command: Command) -> None:
+    def _execute(self, command: BridgeCommand) -> None:
         near, far = self.brokers[command.broker], self.brokers[command.far]
         action = command.action.value
         if command.action is Action.CREATE:
             driver, near, far = choose_driver(self._drivers, near, far)
             if driver.ends_with_agent and self.settings.is_once:
-                self.unmade = Link(command.broker, command.far)
+                self.unmade = BrokerLink(command.broker, command.far)
                 return
             self._emit(CommandSent(action, near.id, far.id, driver.name))
             topics = self.settings.bridges.topics
@@ -331,7 +331,7 @@ class AgentShell:
                     self._redirected[near, far] = address
                     self._redirect(self.brokers[near], self.brokers[far])
 
-    def _redirect(self, near: Broker, far: Broker) -> None:
+    def _redirect(self, near: WatchedBroker, far: WatchedBroker) -> None:
         topics = self.settings.bridges.topics
         if link_between(self.agent.brokers, near.id, far.id).lower != near.id:
             topics = tuple(map(mirrored, topics))
@@ -355,9 +355,9 @@ def _differences(
             continue
         was_up = far in before and before[far].is_up
         if state.is_up and not was_up:
-            yield BridgeUp(broker, far)
+            yield AgentBridgeUp(broker, far)
         elif not state.is_up and was_up:
-            yield BridgeDown(broker, far, state.reason)
+            yield AgentBridgeDown(broker, far, state.reason)
     for far in before.keys() - after.keys():
         if not before[far].is_told_twice:
-            yield BridgeGone(broker, far)
+            yield AgentBridgeGone(broker, far)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hedgerow.agent.io.carrier_driver import CarrierDriver
 from hedgerow.agent.io.drivers import Driver, DriverContext, HedgerowDriver
 from hedgerow.agent.io.mosquitto import MosquittoDriver
+from hedgerow.agent.io.process_driver import ProcessDriver
 
 DRIVERS: tuple[Callable[[DriverContext], Driver], ...] = (
     HedgerowDriver,  # commands as publications
     MosquittoDriver,  # from 2.1 on, where its configuration folder is given: files and SIGHUP
-    CarrierDriver,  # any other
+    ProcessDriver,  # any other
 )
 
 

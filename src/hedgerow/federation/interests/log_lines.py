@@ -46,7 +46,7 @@ _MQTT_5 = "5"
 _SAME_KIND = re.compile(r"\s+|\d+|[^\W\d_]+|.", re.DOTALL)
 
 
-class Connected(NamedTuple):
+class ConnectionNotice(NamedTuple):
     client_id: str
     is_mqtt_5: bool
     is_clean: bool
@@ -60,10 +60,12 @@ class Expired(NamedTuple):
     client_id: str
 
 
-def read_notice(body: str) -> Connected | Departed | Expired | None:
+def read_notice(body: str) -> ConnectionNotice | Departed | Expired | None:
     connected = _CONNECTED.fullmatch(body)
     if connected is not None:
-        return Connected(connected["client_id"], connected["protocol"] == _MQTT_5, connected["clean"] == "1")
+        return ConnectionNotice(
+            connected["client_id"], connected["protocol"] == _MQTT_5, connected["clean"] == "1"
+        )
     if body.startswith("Client "):
         return _read_departure(body.removeprefix("Client "))
     if body.startswith("Bad socket read/write on client "):

@@ -43,7 +43,7 @@ from hedgerow.federation.interests.log_lines import (
     NOTICE_TOPIC,
     SUBSCRIBE_TOPIC,
     TOPICS,
-    Connected,
+    ConnectionNotice,
     Departed,
     read_notice,
     read_subscription,
@@ -283,14 +283,14 @@ class SubscriptionLog:
         if notice is None:
             return
         self.stats.notices += 1
-        if isinstance(notice, Connected):
+        if isinstance(notice, ConnectionNotice):
             self._handle_connected(notice)
         elif isinstance(notice, Departed):
             self._handle_departure(notice.client_id, now)
         else:
             self._forget(notice.client_id)
 
-    def _handle_connected(self, notice: Connected) -> None:
+    def _handle_connected(self, notice: ConnectionNotice) -> None:
         client_id, is_mqtt_5, is_clean = notice
         if client_id == NOBODY:
             return

@@ -33,7 +33,7 @@ FEDERATION_SERVICE = "_hedgerow-fed._tcp.local."
 MAX_URLS_BYTES = 250  # of one string of a TXT record, which holds 255 bytes with "urls="
 
 
-class Discovery:
+class NodeDiscovery:
     """`found` is told of each other node, its id and where it is reached, again when it is announced again.
     `listening` are the URLs of this node's listeners."""
 

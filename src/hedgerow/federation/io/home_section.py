@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ssl
 
-from hedgerow.bridges.section import Address, Section
+from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.bridges.values import Backoff
 from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX, SIDECAR_SUFFIX
-from hedgerow.federation.carrier import PRESENCE_TOPIC
 from hedgerow.federation.config import FederationConfig
+from hedgerow.federation.foreign_neighbour import PRESENCE_TOPIC
 from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.node.broker_urls import BrokerUrl
 
@@ -20,7 +20,7 @@ HOME_KEEP_ALIVE_S = 5  # after which the broker tells others that a federator is
 def home_section(config: FederationConfig, home: BrokerUrl, node_id: str) -> Section:
     return Section(
         name=HOME_NAME,
-        addresses=(Address(home.host, home.port),),
+        addresses=(FarAddress(home.host, home.port),),
         topics=(),
         follows=True,
         remote_clientid=f"{NEIGHBOUR_PREFIX}{node_id}{SIDECAR_SUFFIX}",

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from hedgerow.errors import TopicError
 from hedgerow.federation.interests.regular import regular_filter
 from hedgerow.federation.mesh import wire
-from hedgerow.federation.mesh.wire import Kind, RegularTopic, WireError
+from hedgerow.federation.mesh.wire import MeshKind, RegularTopic, WireError
 from hedgerow.rates import Allowance
 
 NEW_REGULAR_TOPIC = "hedgerow/federation/NEW_REGULAR_TOPIC"
@@ -215,7 +215,7 @@ def read_announcement(payload: bytes) -> Announcement:
 
 def _read_packet(payload: bytes) -> Announcement:
     kind, entries = wire.decode(payload)
-    if kind is not Kind.NEW_REGULAR_TOPIC:
+    if kind is not MeshKind.NEW_REGULAR_TOPIC:
         raise WireError("kind")
     topics = [entry for entry in entries if isinstance(entry, RegularTopic)]
     return Announcement(

@@ -16,14 +16,19 @@ from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.core import Core
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
-from hedgerow.federation.mesh.outgoing import Outgoing
-from hedgerow.federation.mesh.stats import Stats
-from hedgerow.federation.mesh.wire import About, Changes, FilterList, Kind, Question
+from hedgerow.federation.mesh.outgoing import OutgoingPackets
+from hedgerow.federation.mesh.stats import MeshStats
+from hedgerow.federation.mesh.wire import About, FilterChanges, FilterList, MeshKind, Question
 
 
 class Cores:
     def __init__(
-        self, own: Core, meshes: Meshes, neighbours: dict[str, Neighbour], out: Outgoing, stats: Stats
+        self,
+        own: Core,
+        meshes: Meshes,
+        neighbours: dict[str, Neighbour],
+        out: OutgoingPackets,
+        stats: MeshStats,
     ) -> None:
         self.by_id: dict[str, Core] = {}
         """All but this node itself."""
@@ -70,7 +75,7 @@ class Cores:
 
     # Lists of other cores
 
-    def follow(self, core: Core, neighbour: Neighbour, changes: Changes, now: float) -> None:
+    def follow(self, core: Core, neighbour: Neighbour, changes: FilterChanges, now: float) -> None:
         """An announcement told this of the list."""
         if core.is_complete or changes.version != core.announced_version:
             return
@@ -124,7 +129,7 @@ class Cores:
         if core.asked_of is not None and now < core.asked_at + limits.ASK_AGAIN_S:
             return
         core.asked_of, core.asked_at, core.partial = neighbour.id, now, None
-        self._out.put([neighbour.id], Kind.ASK, wire.encode_question(Question(About.LIST, core.id)))
+        self._out.put([neighbour.id], MeshKind.ASK, wire.encode_question(Question(About.LIST, core.id)))
 
     # Lists for others
 
@@ -139,25 +144,25 @@ class Cores:
             self._send(sorted(core.wanted_by), core)
             core.wanted_by.clear()
 
-    def whole(self, core: Core) -> Changes:
+    def whole(self, core: Core) -> FilterChanges:
         """For one who may not have the list: all of it if it is short; otherwise they ask."""
         version, filters = core.announced_version, core.roster.filters
         if not self._is_ready(core):
-            return Changes(version, version, 0)
-        return _inline(Changes(version, 0, len(filters), tuple(sorted(filters))))
+            return FilterChanges(version, version, 0)
+        return _inline(FilterChanges(version, 0, len(filters), tuple(sorted(filters))))
 
-    def own_changes(self) -> Changes:
+    def own_changes(self) -> FilterChanges:
         """Of this node's list, for its next announcement. The version is the sequence with which it was first
         announced, which grows over restarts."""
         own, pending = self._own, self._own.pending
         since, size = own.roster.version, len(own.roster.filters)
         if since and not pending:
-            return Changes(since, since, size)
-        whole = _inline(Changes(own.sequence, 0, size, tuple(sorted(own.roster.filters))))
+            return FilterChanges(since, since, size)
+        whole = _inline(FilterChanges(own.sequence, 0, size, tuple(sorted(own.roster.filters))))
         if not since or whole.since == 0:
             return whole  # Who has no list yet, or has forgotten it, need not ask.
         added, removed = tuple(sorted(pending.added)), tuple(sorted(pending.removed))
-        return _inline(Changes(own.sequence, since, size, added, removed))
+        return _inline(FilterChanges(own.sequence, since, size, added, removed))
 
     def _is_ready(self, core: Core) -> bool:
         return core.is_complete and not (core is self._own and core.pending)
@@ -168,12 +173,12 @@ class Cores:
         for number, row in enumerate(rows):
             is_last = number == len(rows) - 1
             entry = FilterList(core.id, core.roster.version, number == 0, is_last, size, row)
-            self._out.put(neighbours, Kind.LIST, wire.encode_list(entry))
+            self._out.put(neighbours, MeshKind.LIST, wire.encode_list(entry))
 
 
-def _inline(changes: Changes) -> Changes:
+def _inline(changes: FilterChanges) -> FilterChanges:
     """As they are if they are short; otherwise the version alone."""
     size = sum(map(len, changes.added)) + sum(map(len, changes.removed))
     if size > limits.INLINE_BYTES:
-        return Changes(changes.version, changes.version, changes.size)
+        return FilterChanges(changes.version, changes.version, changes.size)
     return changes

@@ -31,15 +31,15 @@ from hedgerow.federation.mesh.local_filters import LocalFilters
 from hedgerow.federation.mesh.memberships import Memberships
 from hedgerow.federation.mesh.meshes import Change, FilterState, Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
-from hedgerow.federation.mesh.outgoing import Outgoing
-from hedgerow.federation.mesh.stats import Stats
+from hedgerow.federation.mesh.outgoing import OutgoingPackets
+from hedgerow.federation.mesh.stats import MeshStats
 from hedgerow.federation.mesh.wire import (
     About,
-    Changes,
     CoreAnnouncement,
+    FilterChanges,
     FilterList,
-    Kind,
     MembershipAnnouncement,
+    MeshKind,
     Question,
     Repair,
     WireError,
@@ -68,7 +68,7 @@ class Federator:
             raise ValueError(f"no epoch: {epoch}")
         self.node_id = node_id
         self.redundancy = redundancy
-        self.stats = Stats()
+        self.stats = MeshStats()
         self._interval_s = announce_interval_s
         self._lifetime_s = min(announce_interval_s * limits.LIFETIME_INTERVALS, limits.MAX_LIFETIME_S)
         self._random = random
@@ -78,7 +78,7 @@ class Federator:
         self._neighbours: dict[str, Neighbour] = {}
         self._local = LocalFilters()
         self._meshes = Meshes(self._own)
-        self._out = Outgoing(self.stats.sent)
+        self._out = OutgoingPackets(self.stats.sent)
         self._cores = Cores(self._own, self._meshes, self._neighbours, self._out, self.stats)
         self._memberships = Memberships(self._meshes, self._out, self.stats)
         self._timers: list[tuple[float, str]] = []
@@ -244,7 +244,7 @@ class Federator:
             core.announced_version = entry.changes.version
             others = [other for other in self._neighbours if other != neighbour.id]
             passed_on = entry._replace(distance=core.distance)
-            self._out.put(others, Kind.CORE_ANN, wire.encode_core_announcement(passed_on))
+            self._out.put(others, MeshKind.CORE_ANN, wire.encode_core_announcement(passed_on))
             self._schedule(core)
         elif core.is_lost:
             # By a link that came up, one tells of it who may still have a way to it, or lost it as well.
@@ -303,7 +303,7 @@ class Federator:
         self._send_repair(others, core)
 
     def _send_repair(self, to: Iterable[str], core: Core) -> None:
-        self._out.put(to, Kind.REPAIR, wire.encode_repair(Repair(core.id, core.sequence)))
+        self._out.put(to, MeshKind.REPAIR, wire.encode_repair(Repair(core.id, core.sequence)))
 
     def _parents_changed(self, core: Core, now: float) -> None:
         self._meshes.refresh_core(core, now)
@@ -330,10 +330,10 @@ class Federator:
         own.settles_at = now + limits.SETTLE_S
         self._schedule(own)
 
-    def _send_announcement(self, to: Iterable[str], core: Core, changes: Changes, now: float) -> None:
+    def _send_announcement(self, to: Iterable[str], core: Core, changes: FilterChanges, now: float) -> None:
         lifetime_s = self._lifetime_s if core is self._own else max(core.expires_at - now, 0.1)
         entry = CoreAnnouncement(core.id, core.sequence, core.distance, lifetime_s, changes)
-        self._out.put(to, Kind.CORE_ANN, wire.encode_core_announcement(entry))
+        self._out.put(to, MeshKind.CORE_ANN, wire.encode_core_announcement(entry))
 
     # Time
 

@@ -13,14 +13,14 @@ from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.core import Core
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
-from hedgerow.federation.mesh.outgoing import Outgoing
+from hedgerow.federation.mesh.outgoing import OutgoingPackets
 from hedgerow.federation.mesh.roster import chain
-from hedgerow.federation.mesh.stats import Stats
-from hedgerow.federation.mesh.wire import About, Changes, Kind, MembershipAnnouncement, Question
+from hedgerow.federation.mesh.stats import MeshStats
+from hedgerow.federation.mesh.wire import About, FilterChanges, MembershipAnnouncement, MeshKind, Question
 
 
 class Memberships:
-    def __init__(self, meshes: Meshes, out: Outgoing, stats: Stats) -> None:
+    def __init__(self, meshes: Meshes, out: OutgoingPackets, stats: MeshStats) -> None:
         self._meshes = meshes
         self._out = out
         self._stats = stats
@@ -42,10 +42,10 @@ class Memberships:
             elif pending:
                 steps = list(chain(version, before, pending.added, pending.removed))
             else:
-                steps = [Changes(version, version, count)] if sequence < core.sequence else []
+                steps = [FilterChanges(version, version, count)] if sequence < core.sequence else []
             for changes in steps:
                 entry = MembershipAnnouncement(core.id, core.sequence, changes)
-                self._out.put([parent], Kind.MESH_MEMB_ANN, wire.encode_membership(entry))
+                self._out.put([parent], MeshKind.MESH_MEMB_ANN, wire.encode_membership(entry))
                 core.told[parent] = [changes.version, core.sequence]
         if not count:
             core.told.clear()
@@ -64,7 +64,7 @@ class Memberships:
         difference = membership.roster.difference(entry.changes)
         if difference is None:
             question = wire.encode_question(Question(About.MEMBERSHIP, entry.core))
-            self._out.put([neighbour.id], Kind.ASK, question)
+            self._out.put([neighbour.id], MeshKind.ASK, question)
             return
         new, gone = difference
         if neighbour.filters + len(new) - len(gone) > limits.MAX_MEMBERSHIPS:

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hedgerow.federation.mesh.limits import PART_BYTES
-from hedgerow.federation.mesh.wire import Kind, encode_packet
+from hedgerow.federation.mesh.wire import MeshKind, encode_packet
 
 
-class Outgoing:
+class OutgoingPackets:
     def __init__(self, sent: Counter[str]) -> None:
         self._sent = sent
-        self._waiting: dict[str, list[tuple[Kind, bytes]]] = {}
+        self._waiting: dict[str, list[tuple[MeshKind, bytes]]] = {}
 
-    def put(self, neighbours: Iterable[str], kind: Kind, entry: bytes) -> None:
+    def put(self, neighbours: Iterable[str], kind: MeshKind, entry: bytes) -> None:
         for neighbour in neighbours:
             self._waiting.setdefault(neighbour, []).append((kind, entry))
 
@@ -39,6 +39,6 @@ class Outgoing:
         self._waiting.clear()
         return packets
 
-    def _packet(self, kind: Kind, row: list[bytes]) -> bytes:
+    def _packet(self, kind: MeshKind, row: list[bytes]) -> bytes:
         self._sent[kind.name] += 1
         return encode_packet(kind, row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hedgerow.federation.mesh.limits import PART_BYTES
-from hedgerow.federation.mesh.wire import Changes, parts
+from hedgerow.federation.mesh.wire import FilterChanges, parts
 
 
 class Roster:
@@ -22,7 +22,7 @@ class Roster:
         """0 is none yet."""
         self.filters: set[str] = set()
 
-    def difference(self, changes: Changes) -> tuple[set[str], set[str]] | None:
+    def difference(self, changes: FilterChanges) -> tuple[set[str], set[str]] | None:
         """(what comes, what goes); None when this copy cannot follow."""
         if changes.since not in (0, self.version):
             return None
@@ -71,7 +71,9 @@ class Pending:
         self.removed.clear()
 
 
-def chain(version: int, count: int, added: Iterable[str], removed: Iterable[str] = ()) -> Iterator[Changes]:
+def chain(
+    version: int, count: int, added: Iterable[str], removed: Iterable[str] = ()
+) -> Iterator[FilterChanges]:
     """The changes that lead on from `version`, with `count` filters, each short enough for a packet. From 0
     they are the whole set."""
     removed_parts = parts(sorted(removed), PART_BYTES)
@@ -80,5 +82,5 @@ def chain(version: int, count: int, added: Iterable[str], removed: Iterable[str]
     steps += [(new, ()) for new in added_parts[1:]]
     for new, gone in steps:
         count += len(new) - len(gone)
-        yield Changes(version + 1, version, count, new, gone)
+        yield FilterChanges(version + 1, version, count, new, gone)
         version += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Stats:
+class MeshStats:
     sent: Counter[str] = field(default_factory=Counter)
     """Control packets by kind."""
     received: Counter[str] = field(default_factory=Counter)

@@ -36,7 +36,7 @@ class WireError(ValueError):
     """A packet that is to be ignored; its text is the reason under which it is counted."""
 
 
-class Kind(IntEnum):
+class MeshKind(IntEnum):
     CORE_ANN = 1  # these are cores, this far from here
     MESH_MEMB_ANN = 2  # the sender is a mesh member, and the receiver its parent
     NEW_REGULAR_TOPIC = 3  # a client to its federator: it subscribed, or no longer does
@@ -46,10 +46,10 @@ class Kind(IntEnum):
     REPAIR = 7  # a way to this core is lost: may it announce itself anew
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in MeshKind}
 
 
-class Changes(NamedTuple):
+class FilterChanges(NamedTuple):
     """How a set of filters came from version `since` to `version`; from 0 it is the whole set.
 
     Where both are the same, nothing is told of it: who has another version has to ask.
@@ -69,14 +69,14 @@ class CoreAnnouncement(NamedTuple):
     distance: int
     """From the sender to the core."""
     lifetime_s: float
-    changes: Changes
+    changes: FilterChanges
     """Of the filters of whose meshes it is the core."""
 
 
 class MembershipAnnouncement(NamedTuple):
     core: str
     sequence: int
-    changes: Changes
+    changes: FilterChanges
     """Of the filters of whose meshes the sender is a member."""
 
 
@@ -113,7 +113,7 @@ class RegularTopic(NamedTuple):
 Entry = CoreAnnouncement | MembershipAnnouncement | RegularTopic | Question | FilterList | Repair
 
 
-def encode_packet(kind: Kind, entries: Iterable[bytes]) -> bytes:
+def encode_packet(kind: MeshKind, entries: Iterable[bytes]) -> bytes:
     return bytes((VERSION, kind)) + b"".join(entries)
 
 
@@ -146,7 +146,7 @@ def encode_repair(entry: Repair) -> bytes:
     return encode_text(entry.core) + encode_numbers(entry.sequence)
 
 
-def kind_of(payload: bytes) -> Kind:
+def kind_of(payload: bytes) -> MeshKind:
     """What the packet is; raises WireError for what is none of ours."""
     if len(payload) > MAX_PACKET_BYTES:
         raise WireError("too large")
@@ -160,13 +160,13 @@ def kind_of(payload: bytes) -> Kind:
     return kind
 
 
-def decode(payload: bytes) -> tuple[Kind, list[Entry]]:
+def decode(payload: bytes) -> tuple[MeshKind, list[Entry]]:
     """The kind and every entry; one that is wrong makes all of them void."""
     kind = kind_of(payload)
     read = _READERS.get(kind)
     if read is None:
         raise WireError("kind")
-    reader = Reader(payload, 2)
+    reader = MeshPacketReader(payload, 2)
     entries = []
     while reader.position < len(payload):
         entries.append(read(reader))
@@ -188,7 +188,7 @@ def parts(filters: Sequence[str], part_bytes: int) -> list[tuple[str, ...]]:
     return cut
 
 
-class Reader:
+class MeshPacketReader:
     """Takes a packet apart; raises WireError where it is not as it should be."""
 
     __slots__ = ("_data", "_expanded", "position")
@@ -267,10 +267,10 @@ class Reader:
                 raise WireError("malformed") from None
         return tuple(found)
 
-    def changes(self, version: int, since: int, size: int) -> Changes:
+    def changes(self, version: int, since: int, size: int) -> FilterChanges:
         if since == version:
-            return Changes(version, since, size)
-        return Changes(version, since, size, self.filters(), self.filters())
+            return FilterChanges(version, since, size)
+        return FilterChanges(version, since, size, self.filters(), self.filters())
 
 
 def _decode_text(raw: bytes) -> str:
@@ -280,19 +280,19 @@ def _decode_text(raw: bytes) -> str:
         raise WireError("malformed") from None
 
 
-def _read_core_announcement(reader: Reader) -> CoreAnnouncement:
+def _read_core_announcement(reader: MeshPacketReader) -> CoreAnnouncement:
     name = reader.name()
     sequence, distance, tenths, version, since, size = reader.numbers(6)
     return CoreAnnouncement(name, sequence, distance, tenths / 10, reader.changes(version, since, size))
 
 
-def _read_membership(reader: Reader) -> MembershipAnnouncement:
+def _read_membership(reader: MeshPacketReader) -> MembershipAnnouncement:
     name = reader.name()
     sequence, version, since, size = reader.numbers(4)
     return MembershipAnnouncement(name, sequence, reader.changes(version, since, size))
 
 
-def _read_regular_topic(reader: Reader) -> RegularTopic:
+def _read_regular_topic(reader: MeshPacketReader) -> RegularTopic:
     is_subscribed = reader.flag()
     filters = reader.filters()
     if len(filters) != 1:
@@ -300,7 +300,7 @@ def _read_regular_topic(reader: Reader) -> RegularTopic:
     return RegularTopic(filters[0], is_subscribed)
 
 
-def _read_question(reader: Reader) -> Question:
+def _read_question(reader: MeshPacketReader) -> Question:
     try:
         about = About(reader.number())
     except ValueError:
@@ -308,22 +308,22 @@ def _read_question(reader: Reader) -> Question:
     return Question(about, reader.name())
 
 
-def _read_list(reader: Reader) -> FilterList:
+def _read_list(reader: MeshPacketReader) -> FilterList:
     name, version, flags, size = reader.name(), reader.number(), reader.number(3), reader.number()
     return FilterList(name, version, bool(flags & 1), bool(flags & 2), size, reader.filters())
 
 
-def _read_repair(reader: Reader) -> Repair:
+def _read_repair(reader: MeshPacketReader) -> Repair:
     return Repair(reader.name(), reader.number())
 
 
-_READERS: dict[Kind, Callable[[Reader], Entry]] = {
-    Kind.CORE_ANN: _read_core_announcement,
-    Kind.MESH_MEMB_ANN: _read_membership,
-    Kind.NEW_REGULAR_TOPIC: _read_regular_topic,
-    Kind.ASK: _read_question,
-    Kind.LIST: _read_list,
-    Kind.REPAIR: _read_repair,
+_READERS: dict[MeshKind, Callable[[MeshPacketReader], Entry]] = {
+    MeshKind.CORE_ANN: _read_core_announcement,
+    MeshKind.MESH_MEMB_ANN: _read_membership,
+    MeshKind.NEW_REGULAR_TOPIC: _read_regular_topic,
+    MeshKind.ASK: _read_question,
+    MeshKind.LIST: _read_list,
+    MeshKind.REPAIR: _read_repair,
 }
 
 
@@ -361,7 +361,7 @@ def _shared(one: bytes, other: bytes) -> int:
     return min(len(one), len(other))
 
 
-def _changes(changes: Changes) -> bytes:
+def _changes(changes: FilterChanges) -> bytes:
     head = encode_numbers(changes.version, changes.since, changes.size)
     if changes.since == changes.version:
         return head

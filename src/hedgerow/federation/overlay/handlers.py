@@ -6,32 +6,34 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hedgerow.federation.overlay import nearer, shuffle
-from hedgerow.federation.overlay.links import Link, Purpose, State
+from hedgerow.federation.overlay.links import OverlayLink, OverlayLinkState, Purpose
 from hedgerow.federation.overlay.passive import pick
-from hedgerow.federation.overlay.wire import Kind, Packet
+from hedgerow.federation.overlay.wire import OverlayKind, OverlayPacket
 
 if TYPE_CHECKING:
     from hedgerow.federation.overlay.overlay import Overlay
 
 
-def handle_join(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_join(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     node_id = link.peer.node_id
-    is_new = link.state is not State.ACTIVE
+    is_new = link.state is not OverlayLinkState.ACTIVE
     if is_new:
         overlay.make_room(link, now)
         overlay.activate(link, now)
-    overlay.send(node_id, Packet(Kind.NEIGHBOUR_REPLY, 1))
+    overlay.send(node_id, OverlayPacket(OverlayKind.NEIGHBOUR_REPLY, 1))
     if is_new:
         nearer.tell_neighbours(overlay, link)  # Until the walks end it knows nobody but us.
         for other in overlay.neighbours(besides=node_id):
-            walk = Packet(Kind.FORWARD_JOIN, overlay.settings.forward_walk, peers=(link.peer,))
+            walk = OverlayPacket(OverlayKind.FORWARD_JOIN, overlay.settings.forward_walk, peers=(link.peer,))
             overlay.send(other.peer.node_id, walk)
 
 
-def handle_forward_join(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_forward_join(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     (newcomer,) = packet.peers
     known = overlay.links.get(newcomer.node_id)
-    if newcomer.node_id == overlay.me.node_id or (known is not None and known.state is State.ACTIVE):
+    if newcomer.node_id == overlay.me.node_id or (
+        known is not None and known.state is OverlayLinkState.ACTIVE
+    ):
         return
     steps = min(packet.value, overlay.settings.forward_walk)
     if steps == overlay.settings.passive_walk:
@@ -46,51 +48,57 @@ def handle_forward_join(overlay: Overlay, link: Link, packet: Packet, now: float
         overlay.remember([newcomer])
 
 
-def handle_neighbour(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
-    if link.state is not State.ACTIVE:
+def handle_neighbour(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
+    if link.state is not OverlayLinkState.ACTIVE:
         if packet.value == 1:
             overlay.make_room(link, now)
         elif overlay.room <= 0 and not link.is_static:
-            overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOUR_REPLY, 0))
+            overlay.send(link.peer.node_id, OverlayPacket(OverlayKind.NEIGHBOUR_REPLY, 0))
             return
         overlay.activate(link, now)
-    overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOUR_REPLY, 1))
+    overlay.send(link.peer.node_id, OverlayPacket(OverlayKind.NEIGHBOUR_REPLY, 1))
 
 
-def handle_neighbour_reply(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
-    if link.state is State.ACTIVE:
+def handle_neighbour_reply(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
+    if link.state is OverlayLinkState.ACTIVE:
         return  # Both asked.
     if packet.value != 1:
-        if link.state is State.ASKED:
-            link.state = State.IDLE
+        if link.state is OverlayLinkState.ASKED:
+            link.state = OverlayLinkState.IDLE
             overlay.close(link, now)
-    elif link.state is State.ASKED and (overlay.room > 0 or link.is_static):
+    elif link.state is OverlayLinkState.ASKED and (overlay.room > 0 or link.is_static):
         overlay.activate(link, now)
     else:
-        overlay.send(link.peer.node_id, Packet(Kind.DISCONNECT))
+        overlay.send(link.peer.node_id, OverlayPacket(OverlayKind.DISCONNECT))
 
 
-def handle_disconnect(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
-    if link.state is State.ACTIVE:
+def handle_disconnect(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
+    if link.state is OverlayLinkState.ACTIVE:
         overlay.drop(link, "it left", now)
     else:
-        link.state = State.IDLE
+        link.state = OverlayLinkState.IDLE
         overlay.close(link, now)
     for peer in packet.peers:
         overlay.want(peer, Purpose.NEIGHBOUR, now)
 
 
-NAMES_ITS_SENDER = {Kind.JOIN, Kind.NEIGHBOUR}
-FOR_NEIGHBOURS = {Kind.FORWARD_JOIN, Kind.SHUFFLE, Kind.SHUFFLE_REPLY, Kind.NEIGHBOURS, Kind.RELEASE}
-HANDLERS: dict[Kind, Callable[[Overlay, Link, Packet, float], None]] = {
-    Kind.JOIN: handle_join,
-    Kind.FORWARD_JOIN: handle_forward_join,
-    Kind.NEIGHBOUR: handle_neighbour,
-    Kind.NEIGHBOUR_REPLY: handle_neighbour_reply,
-    Kind.DISCONNECT: handle_disconnect,
-    Kind.SHUFFLE: shuffle.handle_shuffle,
-    Kind.SHUFFLE_REPLY: shuffle.handle_shuffle_reply,
-    Kind.NEIGHBOURS: nearer.handle_neighbours,
-    Kind.RELEASE: nearer.handle_release,
-    Kind.RELEASE_REPLY: nearer.handle_release_reply,
+NAMES_ITS_SENDER = {OverlayKind.JOIN, OverlayKind.NEIGHBOUR}
+FOR_NEIGHBOURS = {
+    OverlayKind.FORWARD_JOIN,
+    OverlayKind.SHUFFLE,
+    OverlayKind.SHUFFLE_REPLY,
+    OverlayKind.NEIGHBOURS,
+    OverlayKind.RELEASE,
+}
+HANDLERS: dict[OverlayKind, Callable[[Overlay, OverlayLink, OverlayPacket, float], None]] = {
+    OverlayKind.JOIN: handle_join,
+    OverlayKind.FORWARD_JOIN: handle_forward_join,
+    OverlayKind.NEIGHBOUR: handle_neighbour,
+    OverlayKind.NEIGHBOUR_REPLY: handle_neighbour_reply,
+    OverlayKind.DISCONNECT: handle_disconnect,
+    OverlayKind.SHUFFLE: shuffle.handle_shuffle,
+    OverlayKind.SHUFFLE_REPLY: shuffle.handle_shuffle_reply,
+    OverlayKind.NEIGHBOURS: nearer.handle_neighbours,
+    OverlayKind.RELEASE: nearer.handle_release,
+    OverlayKind.RELEASE_REPLY: nearer.handle_release_reply,
 }

@@ -9,7 +9,7 @@ MAX_WALK = 32
 
 
 @dataclass(slots=True, frozen=True)
-class Settings:
+class OverlaySettings:
     active_target: int = 5
     """With fewer neighbours than this, more are looked for."""
     active_at_most: int = 7

@@ -13,7 +13,7 @@ from hedgerow.rates import Allowance
 BURST_S = 10.0  # A contact whom hundreds join at once has hundreds of names to pass on.
 
 
-class State(Enum):
+class OverlayLinkState(Enum):
     IDLE = auto()
     """Open; nobody has asked yet, or nobody is a neighbour any more."""
     ASKED = auto()
@@ -31,13 +31,13 @@ class Purpose(Enum):
 
 
 @dataclass(slots=True)
-class Link:
+class OverlayLink:
     peer: Peer
     round_trip_s: float
     """At first how long the other end took to answer, busy or not; then as probes say."""
     until: float
     """When it is closed unless it has become a neighbour's."""
-    state: State = State.IDLE
+    state: OverlayLinkState = OverlayLinkState.IDLE
     purpose: Purpose | None = None
     is_static: bool = False
     others: dict[str, Peer] = field(default_factory=dict)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hedgerow.federation.overlay.limits import ANSWER_S, NEARER, REST_S, SAME_ROUND_TRIP, SAME_ROUND_TRIP_S
-from hedgerow.federation.overlay.links import Link, Purpose, State
+from hedgerow.federation.overlay.links import OverlayLink, OverlayLinkState, Purpose
 from hedgerow.federation.overlay.passive import pick
-from hedgerow.federation.overlay.wire import MAX_NUMBER, MAX_PEERS, Kind, Packet, Peer
+from hedgerow.federation.overlay.wire import MAX_NUMBER, MAX_PEERS, OverlayKind, OverlayPacket, Peer
 
 if TYPE_CHECKING:
     from hedgerow.federation.overlay.overlay import Overlay
@@ -48,7 +48,7 @@ def optimise(overlay: Overlay, now: float) -> None:
         overlay.want(candidate, Purpose.PROBE, now)
 
 
-def probed(overlay: Overlay, link: Link, now: float) -> None:
+def probed(overlay: Overlay, link: OverlayLink, now: float) -> None:
     """A candidate's distance is known. It is asked if one that is further can go for it."""
     longer_than_s = link.round_trip_s / NEARER
     if overlay.room > 0 and _spare(overlay, longer_than_s, link.peer.node_id):
@@ -57,20 +57,20 @@ def probed(overlay: Overlay, link: Link, now: float) -> None:
         overlay.close(link, now)
 
 
-def gained(overlay: Overlay, link: Link, now: float) -> None:
+def gained(overlay: Overlay, link: OverlayLink, now: float) -> None:
     """A nearer neighbour has come."""
     if overlay.release is None and len(overlay.neighbours()) > overlay.settings.active_target:
         _ask_for_release(overlay, link.round_trip_s, now)
 
 
-def measured(overlay: Overlay, link: Link, round_trip_s: float) -> bool:
+def measured(overlay: Overlay, link: OverlayLink, round_trip_s: float) -> bool:
     is_first = not link.round_trips
     link.round_trips.append(round_trip_s)
     least_s, known_s = min(link.round_trips), link.round_trip_s
     if not is_first and abs(least_s - known_s) <= max(SAME_ROUND_TRIP * known_s, SAME_ROUND_TRIP_S):
         return False
     link.round_trip_s = least_s
-    if link.state is State.ACTIVE:
+    if link.state is OverlayLinkState.ACTIVE:
         tell_neighbours(overlay, link)
     return True
 
@@ -80,7 +80,7 @@ def lost(overlay: Overlay, node_id: str) -> None:
         overlay.release = None
 
 
-def handle_neighbours(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_neighbours(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     link.others = {peer.node_id: peer for peer in packet.peers}
     if packet.number and not link.round_trips:
         link.round_trip_s = packet.number / 1e6
@@ -88,32 +88,34 @@ def handle_neighbours(overlay: Overlay, link: Link, packet: Packet, now: float) 
         overlay.remember(packet.peers)
 
 
-def handle_release(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_release(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     node_id = link.peer.node_id
     others = {it.peer.node_id for it in overlay.neighbours(besides=node_id)}
     has_enough = len(others) >= overlay.settings.active_target
     has_a_way = any(peer.node_id in others for peer in packet.peers)
     agrees = has_enough and has_a_way and overlay.release is None and not link.is_static
-    overlay.send(node_id, Packet(Kind.RELEASE_REPLY, int(agrees)))
+    overlay.send(node_id, OverlayPacket(OverlayKind.RELEASE_REPLY, int(agrees)))
     if agrees:
         overlay.drop(link, "both have nearer ones", now)
 
 
-def handle_release_reply(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_release_reply(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     lost(overlay, link.peer.node_id)
-    if packet.value == 1 and link.state is State.ACTIVE:
+    if packet.value == 1 and link.state is OverlayLinkState.ACTIVE:
         overlay.stats.swapped += 1
         overlay.drop(link, "both have nearer ones", now)
 
 
-def tell_neighbours(overlay: Overlay, link: Link) -> None:
+def tell_neighbours(overlay: Overlay, link: OverlayLink) -> None:
     """Unless it was told so before: when nothing changes nothing is sent."""
     peers = [it.peer for it in overlay.neighbours(besides=link.peer.node_id)][:MAX_PEERS]
     told = frozenset(peer.node_id for peer in peers)
     told_us = min(max(round(link.round_trip_s * 1e6), 1), MAX_NUMBER) if link.round_trips else 0
     if (told, told_us) != (link.told, link.told_us):
         link.told, link.told_us = told, told_us
-        overlay.send(link.peer.node_id, Packet(Kind.NEIGHBOURS, number=told_us, peers=tuple(peers)))
+        overlay.send(
+            link.peer.node_id, OverlayPacket(OverlayKind.NEIGHBOURS, number=told_us, peers=tuple(peers))
+        )
 
 
 def _candidate(overlay: Overlay, now: float) -> Peer | None:
@@ -139,10 +141,10 @@ def _ask_for_release(overlay: Overlay, longer_than_s: float, now: float) -> None
         node_id = max(spare, key=lambda link: link.round_trip_s).peer.node_id
         peers = [it.peer for it in overlay.neighbours(besides=node_id)][:MAX_PEERS]
         overlay.release = Release(node_id, now + ANSWER_S)
-        overlay.send(node_id, Packet(Kind.RELEASE, peers=tuple(peers)))
+        overlay.send(node_id, OverlayPacket(OverlayKind.RELEASE, peers=tuple(peers)))
 
 
-def _spare(overlay: Overlay, longer_than_s: float, candidate: str | None = None) -> list[Link]:
+def _spare(overlay: Overlay, longer_than_s: float, candidate: str | None = None) -> list[OverlayLink]:
     """Neighbours further away than that, to which there is a way over another neighbour or the candidate."""
     neighbours = overlay.neighbours()
     return [
@@ -156,5 +158,5 @@ def _spare(overlay: Overlay, longer_than_s: float, candidate: str | None = None)
     ]
 
 
-def _are_neighbours(one: Link, other: Link) -> bool:
+def _are_neighbours(one: OverlayLink, other: OverlayLink) -> bool:
     return one.peer.node_id in other.others or other.peer.node_id in one.others

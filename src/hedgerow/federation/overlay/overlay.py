@@ -33,11 +33,11 @@ from hedgerow.federation.overlay.limits import (
     REPAIR_S,
     REST_S,
     REUNION_S,
-    Settings,
+    OverlaySettings,
 )
-from hedgerow.federation.overlay.links import Link, OverlayStats, Purpose, State
+from hedgerow.federation.overlay.links import OverlayLink, OverlayLinkState, OverlayStats, Purpose
 from hedgerow.federation.overlay.passive import PassiveView, pick
-from hedgerow.federation.overlay.wire import Kind, Packet, Peer
+from hedgerow.federation.overlay.wire import OverlayKind, OverlayPacket, Peer
 
 
 class Overlay:
@@ -50,7 +50,7 @@ class Overlay:
         begun_at: float = 0.0,
         random: Callable[[], float],
         key: bytes | None = None,
-        settings: Settings | None = None,
+        settings: OverlaySettings | None = None,
     ) -> None:
         """`me` without addresses cannot be dialled by who hears of it, and looks for nobody either: it has
         the neighbours that it was given, and those that come to it.
@@ -62,10 +62,10 @@ class Overlay:
         if not me.node_id:
             raise ValueError("a node needs an id")
         self.me = wire.check_peer(me)
-        self.settings = settings or Settings()
+        self.settings = settings or OverlaySettings()
         self.stats = OverlayStats()
         self.random = random
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, OverlayLink] = {}
         self.passive_view = PassiveView(self.settings.passive_at_most, random)
         self.release: nearer.Release | None = None
         self._key = key
@@ -90,7 +90,7 @@ class Overlay:
 
     @property
     def active(self) -> list[Peer]:
-        return [link.peer for link in self.links.values() if link.state is State.ACTIVE]
+        return [link.peer for link in self.links.values() if link.state is OverlayLinkState.ACTIVE]
 
     @property
     def passive(self) -> list[Peer]:
@@ -99,7 +99,9 @@ class Overlay:
     @property
     def round_trips(self) -> dict[str, float]:
         """Node id of each neighbour → seconds."""
-        return {name: it.round_trip_s for name, it in self.links.items() if it.state is State.ACTIVE}
+        return {
+            name: it.round_trip_s for name, it in self.links.items() if it.state is OverlayLinkState.ACTIVE
+        }
 
     # What the shell calls
 
@@ -126,8 +128,8 @@ class Overlay:
         link.is_static = False
         if self.me.addresses and self.room >= 0:
             return
-        if link.state is State.ACTIVE:
-            self.send(removed.node_id, Packet(Kind.DISCONNECT))
+        if link.state is OverlayLinkState.ACTIVE:
+            self.send(removed.node_id, OverlayPacket(OverlayKind.DISCONNECT))
             self.drop(link, "it is listed no longer", now)
         else:
             self.close(link, now)
@@ -144,15 +146,15 @@ class Overlay:
                 self.stats.crowded += 1
                 self._disconnects.append(peer.node_id)
                 return
-            link = self.links[peer.node_id] = Link(peer, round_trip_s, now + IDLE_S)
+            link = self.links[peer.node_id] = OverlayLink(peer, round_trip_s, now + IDLE_S)
             self._departed.pop(peer.node_id, None)
-        if link.state is not State.ACTIVE:
+        if link.state is not OverlayLinkState.ACTIVE:
             link.round_trip_s = round_trip_s
         link.round_trips.clear()  # It may be the other end that dialled this one, and measures.
         if dial is not None:
             self._statics.learn(dial.peer, peer.node_id)
         link.is_static = peer.node_id in self._statics
-        if link.state is State.ACTIVE:
+        if link.state is OverlayLinkState.ACTIVE:
             self._statics.gained(peer.node_id)
         elif dial is not None:
             self._use(link, dial.purpose, now)
@@ -171,7 +173,7 @@ class Overlay:
         link = self.links.pop(peer.node_id, None)
         if link is None:
             return
-        if link.state is State.ACTIVE:
+        if link.state is OverlayLinkState.ACTIVE:
             self._remember_departed(link.peer)
             self._report(NeighbourLost(peer.node_id, "the link was lost"))
         elif link.purpose is not None:
@@ -216,9 +218,9 @@ class Overlay:
                 return
             if packet.peers[0].addresses:
                 link.peer = packet.peers[0]
-        elif packet.kind in handlers.FOR_NEIGHBOURS and link.state is not State.ACTIVE:
+        elif packet.kind in handlers.FOR_NEIGHBOURS and link.state is not OverlayLinkState.ACTIVE:
             # One end thinks that it is a neighbour: views are symmetric again as soon as it hears this.
-            self.send(node_id, Packet(Kind.DISCONNECT))
+            self.send(node_id, OverlayPacket(OverlayKind.DISCONNECT))
             return
         self.stats.received += 1
         handlers.HANDLERS[packet.kind](self, link, packet, now)
@@ -227,7 +229,7 @@ class Overlay:
     def deadline(self) -> float:
         times = [self._repair_at, self._shuffle_at, self._optimise_at, self._reunite_at]
         times += [self._statics.deadline, self._dials.deadline]
-        times += [link.until for link in self.links.values() if link.state is not State.ACTIVE]
+        times += [link.until for link in self.links.values() if link.state is not OverlayLinkState.ACTIVE]
         if self.release is not None:
             times.append(self.release.until)
         return min(times)
@@ -236,7 +238,7 @@ class Overlay:
         for peer in self._dials.overdue(now):
             self.lost(peer, now)
         for link in list(self.links.values()):
-            if link.state is not State.ACTIVE and link.until <= now:
+            if link.state is not OverlayLinkState.ACTIVE and link.until <= now:
                 self.close(link, now)
         if self.release is not None and self.release.until <= now:
             self.release = None
@@ -273,13 +275,17 @@ class Overlay:
 
     # Links and views, for the handlers below and for nearer.py
 
-    def neighbours(self, *, besides: str | None = None) -> list[Link]:
-        return [it for name, it in self.links.items() if it.state is State.ACTIVE and name != besides]
+    def neighbours(self, *, besides: str | None = None) -> list[OverlayLink]:
+        return [
+            it for name, it in self.links.items() if it.state is OverlayLinkState.ACTIVE and name != besides
+        ]
 
     @property
     def room(self) -> int:
         """How many more neighbours there may be. Static ones take none of it."""
-        movable = sum(link.state is State.ACTIVE and not link.is_static for link in self.links.values())
+        movable = sum(
+            link.state is OverlayLinkState.ACTIVE and not link.is_static for link in self.links.values()
+        )
         return self.settings.active_at_most - movable
 
     def take_sequence(self) -> int:
@@ -287,7 +293,7 @@ class Overlay:
         self._sequence += 1
         return self._sequence
 
-    def send(self, node_id: str, packet: Packet) -> None:
+    def send(self, node_id: str, packet: OverlayPacket) -> None:
         self.stats.sent += 1
         payload = wire.encode(packet, self.take_sequence(), self._key, self.me.node_id, node_id)
         self._packets.append((node_id, payload))
@@ -298,7 +304,7 @@ class Overlay:
             return False
         link = self.links.get(peer.node_id)
         if link is not None:
-            if link.state is not State.IDLE:
+            if link.state is not OverlayLinkState.IDLE:
                 return False
             self._use(link, purpose, now)
             return True
@@ -311,16 +317,16 @@ class Overlay:
         self._connects.append(peer)
         return True
 
-    def ask(self, link: Link, purpose: Purpose, now: float) -> None:
+    def ask(self, link: OverlayLink, purpose: Purpose, now: float) -> None:
         urgent = purpose is Purpose.STATIC or not self.neighbours()
-        link.state, link.purpose, link.until = State.ASKED, purpose, now + ANSWER_S
-        kind = Kind.JOIN if purpose is Purpose.JOIN else Kind.NEIGHBOUR
-        self.send(link.peer.node_id, Packet(kind, int(urgent), peers=(self.me,)))
+        link.state, link.purpose, link.until = OverlayLinkState.ASKED, purpose, now + ANSWER_S
+        kind = OverlayKind.JOIN if purpose is Purpose.JOIN else OverlayKind.NEIGHBOUR
+        self.send(link.peer.node_id, OverlayPacket(kind, int(urgent), peers=(self.me,)))
 
-    def drop(self, link: Link, why: str, now: float) -> None:
+    def drop(self, link: OverlayLink, why: str, now: float) -> None:
         """It is no neighbour any more; the link is closed, and the node is remembered."""
         node_id = link.peer.node_id
-        if link.state is State.ACTIVE:
+        if link.state is OverlayLinkState.ACTIVE:
             self._report(NeighbourLost(node_id, why))
         self.links.pop(node_id, None)
         self._disconnects.append(node_id)
@@ -328,11 +334,11 @@ class Overlay:
         self.passive_view.rest(node_id, now + REST_S)
         self._gone(node_id, now)
 
-    def close(self, link: Link, now: float) -> None:
+    def close(self, link: OverlayLink, now: float) -> None:
         """The end of a link that is no neighbour's."""
         node_id, purpose = link.peer.node_id, link.purpose
-        if link.state is State.ASKED:
-            self.send(node_id, Packet(Kind.DISCONNECT))  # The answer may be on its way.
+        if link.state is OverlayLinkState.ASKED:
+            self.send(node_id, OverlayPacket(OverlayKind.DISCONNECT))  # The answer may be on its way.
         del self.links[node_id]
         self._disconnects.append(node_id)
         self.passive_view.rest(node_id, now + REST_S)
@@ -344,22 +350,22 @@ class Overlay:
             return
         for peer in peers:
             link = self.links.get(peer.node_id)
-            is_active = link is not None and link.state is State.ACTIVE
+            is_active = link is not None and link.state is OverlayLinkState.ACTIVE
             if peer.addresses and peer.node_id != self.me.node_id and not is_active:
                 self.passive_view.add(peer)
 
-    def _use(self, link: Link, purpose: Purpose, now: float) -> None:
-        if link.state is not State.IDLE:
+    def _use(self, link: OverlayLink, purpose: Purpose, now: float) -> None:
+        if link.state is not OverlayLinkState.IDLE:
             return
         if purpose is Purpose.PROBE:
             nearer.probed(self, link, now)
         else:
             self.ask(link, purpose, now)
 
-    def activate(self, link: Link, now: float) -> None:
-        if link.state is State.ACTIVE:
+    def activate(self, link: OverlayLink, now: float) -> None:
+        if link.state is OverlayLinkState.ACTIVE:
             return
-        purpose, link.purpose, link.state = link.purpose, None, State.ACTIVE
+        purpose, link.purpose, link.state = link.purpose, None, OverlayLinkState.ACTIVE
         node_id = link.peer.node_id
         self.passive_view.remove(node_id)
         self._report(NeighbourGained(node_id, link.round_trip_s))
@@ -367,12 +373,12 @@ class Overlay:
         if purpose is Purpose.PROBE:
             nearer.gained(self, link, now)
 
-    def make_room(self, newcomer: Link, now: float) -> None:
+    def make_room(self, newcomer: OverlayLink, now: float) -> None:
         while self.room <= 0 and not newcomer.is_static:
             movable = [it for it in self.neighbours(besides=newcomer.peer.node_id) if not it.is_static]
             evicted = pick(movable, self.random)
             self.stats.evicted += 1
-            self.send(evicted.peer.node_id, Packet(Kind.DISCONNECT, peers=(newcomer.peer,)))
+            self.send(evicted.peer.node_id, OverlayPacket(OverlayKind.DISCONNECT, peers=(newcomer.peer,)))
             self.drop(evicted, f"it made room for {newcomer.peer.node_id}", now)
 
     def _failed(self, purpose: Purpose, now: float) -> None:
@@ -384,10 +390,10 @@ class Overlay:
         self._statics.lost(node_id, now)
         self._repair_soon(now)
 
-    def _refuse(self, link: Link, why: str, now: float) -> None:
+    def _refuse(self, link: OverlayLink, why: str, now: float) -> None:
         node_id = link.peer.node_id
         self._report(PeerRefused(node_id, why))
-        was_active = link.state is State.ACTIVE
+        was_active = link.state is OverlayLinkState.ACTIVE
         del self.links[node_id]
         self._disconnects.append(node_id)
         self.passive_view.remove(node_id)
@@ -416,7 +422,7 @@ class Overlay:
             self._repair_at = min(self._repair_at, now)
 
     def _repair(self, now: float) -> None:
-        asked = sum(link.state is State.ASKED for link in self.links.values()) + len(self._dials)
+        asked = sum(link.state is OverlayLinkState.ASKED for link in self.links.values()) + len(self._dials)
         missing = self.settings.active_target - len(self.neighbours())
         self._repair_at = now + REPAIR_S * (0.75 + 0.5 * self.random()) if missing > 0 else float("inf")
         if missing <= asked:

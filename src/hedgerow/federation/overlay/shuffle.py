@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hedgerow.federation.overlay.limits import MAX_WALKS, SHUFFLE_ACTIVE, SHUFFLE_PASSIVE, WALK_S
-from hedgerow.federation.overlay.links import Link
+from hedgerow.federation.overlay.links import OverlayLink
 from hedgerow.federation.overlay.passive import pick, sample
-from hedgerow.federation.overlay.wire import Kind, Packet, Peer
+from hedgerow.federation.overlay.wire import OverlayKind, OverlayPacket, Peer
 
 if TYPE_CHECKING:
     from hedgerow.federation.overlay.overlay import Overlay
@@ -36,10 +36,12 @@ def begin(overlay: Overlay, now: float) -> None:
         shuffles.is_answered = False
         target = pick(neighbours, overlay.random).peer.node_id
         peers = (overlay.me, *_sample(overlay, target))
-        overlay.send(target, Packet(Kind.SHUFFLE, overlay.settings.forward_walk, shuffles.number, peers))
+        overlay.send(
+            target, OverlayPacket(OverlayKind.SHUFFLE, overlay.settings.forward_walk, shuffles.number, peers)
+        )
 
 
-def handle_shuffle(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_shuffle(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     origin, walks = packet.peers[0], overlay.shuffles.walks
     steps = min(packet.value, overlay.settings.forward_walk) - 1
     node_id = link.peer.node_id
@@ -50,11 +52,11 @@ def handle_shuffle(overlay: Overlay, link: Link, packet: Packet, now: float) -> 
         overlay.send(pick(onward, overlay.random).peer.node_id, packet._replace(value=steps))
         return
     peers = (origin, *_sample(overlay, origin.node_id))
-    overlay.send(node_id, Packet(Kind.SHUFFLE_REPLY, 0, packet.number, peers))
+    overlay.send(node_id, OverlayPacket(OverlayKind.SHUFFLE_REPLY, 0, packet.number, peers))
     overlay.remember(packet.peers)
 
 
-def handle_shuffle_reply(overlay: Overlay, link: Link, packet: Packet, now: float) -> None:
+def handle_shuffle_reply(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     origin, *peers = packet.peers
     if origin.node_id == overlay.me.node_id:
         if packet.number == overlay.shuffles.number and not overlay.shuffles.is_answered:

@@ -38,7 +38,7 @@ class Peer(NamedTuple):
     addresses: tuple[str, ...]
 
 
-class Kind(IntEnum):
+class OverlayKind(IntEnum):
     JOIN = 1
     """peers: the sender."""
     FORWARD_JOIN = 2
@@ -63,21 +63,21 @@ class Kind(IntEnum):
 
 
 PEERS_ALLOWED = {
-    Kind.JOIN: (1, 1),
-    Kind.FORWARD_JOIN: (1, 1),
-    Kind.NEIGHBOUR: (1, 1),
-    Kind.NEIGHBOUR_REPLY: (0, 0),
-    Kind.DISCONNECT: (0, 1),
-    Kind.SHUFFLE: (1, MAX_PEERS),
-    Kind.SHUFFLE_REPLY: (1, MAX_PEERS),
-    Kind.NEIGHBOURS: (0, MAX_PEERS),
-    Kind.RELEASE: (0, MAX_PEERS),
-    Kind.RELEASE_REPLY: (0, 0),
+    OverlayKind.JOIN: (1, 1),
+    OverlayKind.FORWARD_JOIN: (1, 1),
+    OverlayKind.NEIGHBOUR: (1, 1),
+    OverlayKind.NEIGHBOUR_REPLY: (0, 0),
+    OverlayKind.DISCONNECT: (0, 1),
+    OverlayKind.SHUFFLE: (1, MAX_PEERS),
+    OverlayKind.SHUFFLE_REPLY: (1, MAX_PEERS),
+    OverlayKind.NEIGHBOURS: (0, MAX_PEERS),
+    OverlayKind.RELEASE: (0, MAX_PEERS),
+    OverlayKind.RELEASE_REPLY: (0, 0),
 }
 
 
-class Packet(NamedTuple):
-    kind: Kind
+class OverlayPacket(NamedTuple):
+    kind: OverlayKind
     value: int = 0
     number: int = 0
     peers: tuple[Peer, ...] = ()
@@ -109,13 +109,13 @@ def check_peer(peer: Peer) -> Peer:
     return peer
 
 
-def encode(packet: Packet, sequence: int, key: bytes | None, sender: str, receiver: str) -> bytes:
+def encode(packet: OverlayPacket, sequence: int, key: bytes | None, sender: str, receiver: str) -> bytes:
     header = _HEADER.pack(VERSION, packet.kind, packet.value, packet.number, sequence, len(packet.peers))
     data = header + b"".join(map(_encode_peer, packet.peers))
     return data if key is None else data + _proof(key, data, sender, receiver)
 
 
-def decode(data: bytes, key: bytes | None, sender: str, receiver: str) -> tuple[Packet, int]:
+def decode(data: bytes, key: bytes | None, sender: str, receiver: str) -> tuple[OverlayPacket, int]:
     """(the packet, its sequence); PacketError when it is not one, or not from a member."""
     if not _HEADER.size <= len(data) <= MAX_PACKET_BYTES:
         raise PacketError(f"a packet of {len(data)} bytes")
@@ -130,7 +130,7 @@ def decode(data: bytes, key: bytes | None, sender: str, receiver: str) -> tuple[
             raise PacketError("no room for a header")
     _, kind, value, number, sequence, count = _HEADER.unpack_from(data)
     try:
-        kind = Kind(kind)
+        kind = OverlayKind(kind)
     except ValueError:
         raise PacketError(f"kind {kind}") from None
     fewest, most = PEERS_ALLOWED[kind]
@@ -145,7 +145,7 @@ def decode(data: bytes, key: bytes | None, sender: str, receiver: str) -> tuple[
         raise ProofError("it has a key, and this node has none")
     if position != len(data):
         raise PacketError(f"{len(data) - position} bytes too many")
-    return Packet(kind, value, number, tuple(peers)), sequence
+    return OverlayPacket(kind, value, number, tuple(peers)), sequence
 
 
 def _proof(key: bytes, data: bytes, sender: str, receiver: str) -> bytes:

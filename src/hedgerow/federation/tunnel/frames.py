@@ -48,7 +48,7 @@ _HAS_PROOF = 0x40
 _DOMAIN = b"hedgerow tunnel"  # BLAKE2's `person`, of at most 16 bytes
 
 
-class Kind(IntEnum):
+class TunnelFrameKind(IntEnum):
     OPEN = 1  # a dialler asks for a tunnel
     OPENED = 2  # the federator's answer
     DATA = 3
@@ -56,8 +56,8 @@ class Kind(IntEnum):
     CLOSE = 5  # no such tunnel, or no longer
 
 
-class Frame(NamedTuple):
-    kind: Kind
+class TunnelFrame(NamedTuple):
+    kind: TunnelFrameKind
     from_federator: bool
     number: int
     sender: str
@@ -68,7 +68,7 @@ class Frame(NamedTuple):
     reason: str = ""
 
 
-class FrameError(ValueError):
+class TunnelFrameError(ValueError):
     """A frame that is to be ignored; its text is the reason under which it is counted."""
 
 
@@ -107,7 +107,7 @@ class Seal:
         return hmac.compare_digest(code.digest(), view[-PROOF_BYTES:])
 
 
-class Session(NamedTuple):
+class TunnelSession(NamedTuple):
     """What both ends know of a tunnel when each has the other's nonce."""
 
     number: int
@@ -119,12 +119,12 @@ def opening_seal(key: bytes | None) -> Seal:
     return Seal(key, b"opening")
 
 
-def answer_seal(key: bytes | None, opening: Frame) -> Seal:
+def answer_seal(key: bytes | None, opening: TunnelFrame) -> Seal:
     """For the OPENED that answers this OPEN."""
     return Seal(key, b"answer", opening.number.to_bytes(8, "big"), opening.sender.encode(), opening.data)
 
 
-def agree(key: bytes | None, opening: Frame, answer: Frame) -> Session:
+def agree(key: bytes | None, opening: TunnelFrame, answer: TunnelFrame) -> TunnelSession:
     """The session to which this OPEN and its OPENED lead."""
     context = (
         b"session",
@@ -135,54 +135,54 @@ def agree(key: bytes | None, opening: Frame, answer: Frame) -> Session:
         answer.data,
     )
     number = blake2b(_joined(context), key=key or b"", person=_DOMAIN, digest_size=8).digest()
-    return Session(int.from_bytes(number, "big"), Seal(key, *context))
+    return TunnelSession(int.from_bytes(number, "big"), Seal(key, *context))
 
 
-def head(kind: Kind, from_federator: bool, number: int, sender: str, seal: Seal) -> bytes:
+def head(kind: TunnelFrameKind, from_federator: bool, number: int, sender: str, seal: Seal) -> bytes:
     """With what a frame begins."""
     name = sender.encode()
     flags = (_FROM_FEDERATOR if from_federator else 0) | (_HAS_PROOF if seal.proof_bytes else 0)
     return HEAD.pack(VERSION, kind | flags, number, len(name)) + name
 
 
-def encode(frame: Frame, seal: Seal) -> bytes:
+def encode(frame: TunnelFrame, seal: Seal) -> bytes:
     begin = head(frame.kind, frame.from_federator, frame.number, frame.sender, seal)
-    if frame.kind in (Kind.DATA, Kind.ACK):
+    if frame.kind in (TunnelFrameKind.DATA, TunnelFrameKind.ACK):
         return seal.close([begin, NUMBERS.pack(frame.sequence, frame.acknowledged), frame.data])
-    if frame.kind is Kind.CLOSE:
+    if frame.kind is TunnelFrameKind.CLOSE:
         return seal.close([begin, short_reason(frame.reason).encode()])
     return seal.close([begin, frame.data])
 
 
-def decode(payload: bytes) -> Frame:
+def decode(payload: bytes) -> TunnelFrame:
     """What a frame says, whoever wrote it: whether it counts, `Seal.accepts` tells. Raises FrameError."""
     if len(payload) > MAX_FRAME_BYTES:
-        raise FrameError("too large")
+        raise TunnelFrameError("too large")
     if len(payload) < HEAD.size:
-        raise FrameError("malformed")
+        raise TunnelFrameError("malformed")
     version, kind_and_flags, number, length = HEAD.unpack_from(payload)
     if version != VERSION:
-        raise FrameError("version")
+        raise TunnelFrameError("version")
     kind = _KINDS.get(kind_and_flags & ~(_FROM_FEDERATOR | _HAS_PROOF))
     if kind is None:
-        raise FrameError("kind")
+        raise TunnelFrameError("kind")
     begin = HEAD.size + length
     end = len(payload) - (PROOF_BYTES if kind_and_flags & _HAS_PROOF else 0)
     if end < begin:
-        raise FrameError("malformed")
+        raise TunnelFrameError("malformed")
     sender = _name(payload[HEAD.size : begin])
     from_federator = bool(kind_and_flags & _FROM_FEDERATOR)
-    if kind is Kind.DATA or kind is Kind.ACK:
+    if kind is TunnelFrameKind.DATA or kind is TunnelFrameKind.ACK:
         begin += NUMBERS.size
-        if end < begin or (end > begin) is not (kind is Kind.DATA) or end - begin > MAX_DATA_BYTES:
-            raise FrameError("malformed")
+        if end < begin or (end > begin) is not (kind is TunnelFrameKind.DATA) or end - begin > MAX_DATA_BYTES:
+            raise TunnelFrameError("malformed")
         sequence, acknowledged = NUMBERS.unpack_from(payload, begin - NUMBERS.size)
-        return Frame(kind, from_federator, number, sender, sequence, acknowledged, payload[begin:end])
-    if kind is Kind.CLOSE:
-        return Frame(kind, from_federator, number, sender, reason=_reason(payload[begin:end]))
+        return TunnelFrame(kind, from_federator, number, sender, sequence, acknowledged, payload[begin:end])
+    if kind is TunnelFrameKind.CLOSE:
+        return TunnelFrame(kind, from_federator, number, sender, reason=_reason(payload[begin:end]))
     if end - begin != NONCE_BYTES:
-        raise FrameError("malformed")
-    return Frame(kind, from_federator, number, sender, data=payload[begin:end])
+        raise TunnelFrameError("malformed")
+    return TunnelFrame(kind, from_federator, number, sender, data=payload[begin:end])
 
 
 def check_node_id(node_id: str) -> str:
@@ -232,17 +232,17 @@ def _name(raw: bytes) -> str:
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise FrameError("malformed") from None
+        raise TunnelFrameError("malformed") from None
     if not name or not name.isprintable():
-        raise FrameError("malformed")
+        raise TunnelFrameError("malformed")
     return name
 
 
 def _reason(raw: bytes) -> str:
     # It goes to people's logs: nothing in it may begin a line there or move a cursor.
     if len(raw) > MAX_REASON_BYTES:
-        raise FrameError("malformed")
+        raise TunnelFrameError("malformed")
     return short_reason(raw.decode(errors="replace"))
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in TunnelFrameKind}

@@ -1,6 +1,6 @@
 """One tunnel: what is written at one end comes out at the other, in order and once, or the tunnel closes.
 
-There are no repetitions: the carrier keeps the order, so a sequence that leaps is a loss, and a loss ends the
+There are no repetitions: the broker keeps the order, so a sequence that leaps is a loss, and a loss ends the
 tunnel. Nothing behind a gap is ever given on; what a stream lost, the MQTT sessions at both ends send again
 over the next tunnel. Whether the other end lives is asked by the MQTT inside.
 
@@ -19,10 +19,10 @@ from hedgerow.federation.tunnel.frames import (
     MAX_DATA_BYTES,
     NUMBERS,
     PROOF_BYTES,
-    Frame,
-    Kind,
     Seal,
-    Session,
+    TunnelFrame,
+    TunnelFrameKind,
+    TunnelSession,
     encode,
     head,
 )
@@ -59,13 +59,13 @@ class Tunnel:
         "_is_congested",
         "_is_reading",
         "_me",
+        "_on_output",
         "_opening_seal",
         "_owed_frames",
         "_position",
         "_received",
         "_seal",
         "_sent",
-        "_stir",
         "_waiting",
         "_waiting_bytes",
         "closed_because",
@@ -83,10 +83,10 @@ class Tunnel:
         *,
         from_federator: bool,
         opening_seal: Seal,
-        stir: Callable[[Tunnel], None],
+        on_output: Callable[[Tunnel], None],
         ignored: Counter[str],
     ) -> None:
-        """`stir` is called when there may be frames to take; what is ignored is counted in `ignored`."""
+        """`on_output` is called when there may be frames to take; what is ignored is counted in `ignored`."""
         self.id = tunnel_id
         self.peer = ""
         """The node id of the other end; empty at a dialler before it is open."""
@@ -97,7 +97,7 @@ class Tunnel:
         self._me = me
         self._from_federator = from_federator
         self._opening_seal = opening_seal
-        self._stir = stir
+        self._on_output = on_output
         self._seal = opening_seal
         self._data_head = b""
         self._waiting: deque[bytes] = deque()
@@ -126,14 +126,14 @@ class Tunnel:
         self._waiting_bytes += len(self._waiting[-1])
         if self.unacknowledged_bytes > HIGH_WATER_BYTES:
             self._is_congested = True
-        self._stir(self)
+        self._on_output(self)
 
     def close(self, reason: str) -> None:
         """What was written still leaves, as far as the window allows, then CLOSE. No event tells of it."""
         if self.closed_because is None:
             self.closed_because = reason
             self._is_close_due = True
-            self._stir(self)
+            self._on_output(self)
 
     def pause_reading(self) -> None:
         """Keep what arrives, and do not acknowledge it: when the window is full the other end stops."""
@@ -160,15 +160,15 @@ class Tunnel:
 
     # What Tunnels does
 
-    def begin(self, peer: str, session: Session) -> None:
+    def begin(self, peer: str, session: TunnelSession) -> None:
         """The handshake has come so far that frames of the session may come, and at a dialler go."""
         self.peer = peer
         self.number, self._seal = session
-        self._data_head = head(Kind.DATA, self._from_federator, self.number, self._me, self._seal)
+        self._data_head = head(TunnelFrameKind.DATA, self._from_federator, self.number, self._me, self._seal)
 
     def open(self) -> None:
         self.is_open = True
-        self._stir(self)
+        self._on_output(self)
 
     def end(self, reason: str) -> None:
         """The other end has closed it, or is out of reach: there is nobody to tell."""
@@ -188,7 +188,7 @@ class Tunnel:
     def acknowledge(self) -> None:
         """The next `take_frames` acknowledges what has arrived, alone if nothing else leaves."""
         self._is_acknowledgement_due = True
-        self._stir(self)
+        self._on_output(self)
 
     @property
     def owed_bytes(self) -> int:
@@ -200,7 +200,7 @@ class Tunnel:
         """Does the other end need an acknowledgement now, to go on?"""
         return self.owed_bytes >= ACK_BYTES or (self._owed_frames >= ACK_FRAMES and self.owed_bytes > 0)
 
-    def receive(self, frame: Frame) -> bytes:
+    def receive(self, frame: TunnelFrame) -> bytes:
         """What a DATA or ACK brings that is new and in order. A gap closes the tunnel."""
         if frame.acknowledged > self._sent:
             self.ignored["acknowledgement"] += 1
@@ -231,7 +231,9 @@ class Tunnel:
             self._is_close_due = False
             self._forget_waiting()
             reason = self.closed_because or ""
-            closing = Frame(Kind.CLOSE, self._from_federator, self.number, self._me, reason=reason)
+            closing = TunnelFrame(
+                TunnelFrameKind.CLOSE, self._from_federator, self.number, self._me, reason=reason
+            )
             frames.append(encode(closing, self._opening_seal))
         return frames
 
@@ -242,7 +244,7 @@ class Tunnel:
         if self._is_congested and self.unacknowledged_bytes < LOW_WATER_BYTES:
             self._is_congested = False
         if self._waiting:
-            self._stir(self)
+            self._on_output(self)
 
     def _deliver(self, data: bytes) -> bytes:
         self._received += len(data)
@@ -290,7 +292,9 @@ class Tunnel:
 
     def _take_acknowledgement(self) -> bytes:
         self._announce()
-        numbers = Frame(Kind.ACK, self._from_federator, self.number, self._me, self._sent, self._delivered)
+        numbers = TunnelFrame(
+            TunnelFrameKind.ACK, self._from_federator, self.number, self._me, self._sent, self._delivered
+        )
         return encode(numbers, self._seal)
 
     def _announce(self) -> None:

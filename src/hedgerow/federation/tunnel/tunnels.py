@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from hedgerow.federation.tunnel.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
-    Frame,
-    FrameError,
-    Kind,
+    TunnelFrame,
+    TunnelFrameError,
+    TunnelFrameKind,
     agree,
     answer_seal,
     check_node_id,
@@ -57,7 +57,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class TunnelReceived:
     tunnel: Tunnel
     data: bytes
 
@@ -78,20 +78,20 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class DiallerRefused:
     """A dialler that this federator does not let in, by the name that it gives itself."""
 
     node_id: str
     reason: str
 
 
-Event = Opened | Received | Drained | Closed | Refused
+TunnelEvent = Opened | TunnelReceived | Drained | Closed | DiallerRefused
 
 
 @dataclass(slots=True)
 class _Handshake:
     tunnel: Tunnel
-    opening: Frame
+    opening: TunnelFrame
     frame: bytes
     """What is sent again: a dialler's OPEN, a federator's OPENED."""
     give_up_at: float
@@ -130,7 +130,7 @@ class Tunnels:
         self._dirty: dict[Tunnel, None] = {}
         self._acknowledge_at: dict[Tunnel, float] = {}  # soonest first
         self._frames: list[tuple[str | None, bytes]] = []
-        self._events: list[Event] = []
+        self._events: list[TunnelEvent] = []
         self._answers = Allowance(ANSWERS_PER_S, ANSWERS_BURST_S)
         self._refusals = Allowance(ANSWERS_PER_S, ANSWERS_BURST_S)
 
@@ -144,7 +144,7 @@ class Tunnels:
             raise ValueError(f"tunnel {tunnel_id} is being opened already")
         tunnel = self._make(tunnel_id)
         nonce = self._random_bytes(NONCE_BYTES)
-        opening = Frame(Kind.OPEN, False, tunnel_id, self.node_id, data=nonce)
+        opening = TunnelFrame(TunnelFrameKind.OPEN, False, tunnel_id, self.node_id, data=nonce)
         frame = encode(opening, self._opening_seal)
         handshake = _Handshake(tunnel, opening, frame, now + OPEN_S, now + OPEN_AGAIN_S)
         self._handshakes[self.node_id, tunnel_id] = handshake
@@ -158,7 +158,7 @@ class Tunnels:
     def receive(self, payload: bytes, now: float) -> None:
         try:
             frame = decode(payload)
-        except FrameError as problem:
+        except TunnelFrameError as problem:
             self.ignored[str(problem)] += 1
             return
         if frame.from_federator is self.is_federator:
@@ -166,7 +166,7 @@ class Tunnels:
             return
         _HANDLERS[frame.kind](self, frame, payload, now)
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[TunnelEvent]:
         events, self._events = self._events, []
         return events
 
@@ -216,7 +216,7 @@ class Tunnels:
 
     # What each kind of frame means
 
-    def _handle_open(self, frame: Frame, payload: bytes, now: float) -> None:
+    def _handle_open(self, frame: TunnelFrame, payload: bytes, now: float) -> None:
         if not self._opening_seal.accepts(payload):
             self.ignored["proof"] += 1
             self._refuse(frame, NO_PROOF, now)
@@ -232,7 +232,7 @@ class Tunnels:
         else:
             self._offer(frame, now)
 
-    def _handle_opened(self, frame: Frame, payload: bytes, now: float) -> None:
+    def _handle_opened(self, frame: TunnelFrame, payload: bytes, now: float) -> None:
         handshake = self._handshakes.get((self.node_id, frame.number))
         if handshake is None or handshake.tunnel.closed_because is not None:
             self.ignored["unknown tunnel"] += 1
@@ -252,7 +252,7 @@ class Tunnels:
         tunnel.acknowledge()  # The federator is open with the first frame of the session.
         self._events.append(Opened(tunnel))
 
-    def _handle_stream(self, frame: Frame, payload: bytes, now: float) -> None:
+    def _handle_stream(self, frame: TunnelFrame, payload: bytes, now: float) -> None:
         tunnel = self._tunnels.get(frame.number)
         if tunnel is None:
             self.ignored["unknown tunnel"] += 1
@@ -265,7 +265,7 @@ class Tunnels:
         elif tunnel.closed_because is None and (tunnel.is_open or self._confirm(tunnel, frame, now)):
             self._receive(tunnel, frame, now)
 
-    def _handle_close(self, frame: Frame, payload: bytes, now: float) -> None:
+    def _handle_close(self, frame: TunnelFrame, payload: bytes, now: float) -> None:
         known = self._known(frame)
         tunnel = known.tunnel if known else self._tunnels.get(frame.number)
         if not self._opening_seal.accepts(payload):
@@ -287,18 +287,18 @@ class Tunnels:
             self.node_id,
             from_federator=self.is_federator,
             opening_seal=self._opening_seal,
-            stir=self._stir,
+            on_output=self._note_output,
             ignored=self.ignored,
         )
 
-    def _stir(self, tunnel: Tunnel) -> None:
+    def _note_output(self, tunnel: Tunnel) -> None:
         self._dirty[tunnel] = None
 
     def _all(self) -> list[Tunnel]:
         opening = [handshake.tunnel for handshake in self._handshakes.values()]
         return list(dict.fromkeys([*self._tunnels.values(), *opening]))
 
-    def _known(self, frame: Frame) -> _Handshake | None:
+    def _known(self, frame: TunnelFrame) -> _Handshake | None:
         """That of the tunnel whose id as the dialler gave it is the number of this frame."""
         if not self.is_federator:
             return self._handshakes.get((self.node_id, frame.number))
@@ -307,12 +307,12 @@ class Tunnels:
             return of_dialler
         return self._handshakes.get((frame.sender, frame.number))
 
-    def _offer(self, opening: Frame, now: float) -> None:
+    def _offer(self, opening: TunnelFrame, now: float) -> None:
         if len(self._handshakes) >= MAX_HALF_OPEN:
             self.ignored["crowded"] += 1
             self._forget(next(iter(self._handshakes.values())).tunnel)
         nonce = self._random_bytes(NONCE_BYTES)
-        answer = Frame(Kind.OPENED, True, opening.number, self.node_id, data=nonce)
+        answer = TunnelFrame(TunnelFrameKind.OPENED, True, opening.number, self.node_id, data=nonce)
         tunnel = self._make(opening.number)
         tunnel.begin(opening.sender, agree(self._key, opening, answer))
         self._tunnels[tunnel.number] = tunnel
@@ -320,7 +320,7 @@ class Tunnels:
         self._handshakes[opening.sender, opening.number] = _Handshake(tunnel, opening, frame, now + OPEN_S)
         self._frames.append((opening.sender, frame))
 
-    def _confirm(self, tunnel: Tunnel, frame: Frame, now: float) -> bool:
+    def _confirm(self, tunnel: Tunnel, frame: TunnelFrame, now: float) -> bool:
         """The dialler has our nonce: it is there now. Is there room for it?"""
         before = self._of_dialler.get(tunnel.peer)
         if before is None and len(self._of_dialler) >= MAX_TUNNELS:
@@ -338,11 +338,11 @@ class Tunnels:
         self._events.append(Opened(tunnel))
         return True
 
-    def _receive(self, tunnel: Tunnel, frame: Frame, now: float) -> None:
+    def _receive(self, tunnel: Tunnel, frame: TunnelFrame, now: float) -> None:
         was_congested = tunnel.is_congested
         data = tunnel.receive(frame)
         if data:
-            self._events.append(Received(tunnel, data))
+            self._events.append(TunnelReceived(tunnel, data))
         if tunnel.closed_because is not None:
             self._events.append(Closed(tunnel, tunnel.closed_because))
             return
@@ -353,17 +353,17 @@ class Tunnels:
         elif tunnel.owed_bytes:
             self._acknowledge_at.setdefault(tunnel, now + ACK_S)
 
-    def _refuse(self, frame: Frame, reason: str, now: float) -> None:
+    def _refuse(self, frame: TunnelFrame, reason: str, now: float) -> None:
         if self._refusals.take(now):
-            self._events.append(Refused(frame.sender, reason))
+            self._events.append(DiallerRefused(frame.sender, reason))
             self._answer(frame, reason)
 
-    def _answer(self, frame: Frame, reason: str) -> None:
+    def _answer(self, frame: TunnelFrame, reason: str) -> None:
         destination = frame.sender if self.is_federator else None
         self._frames.append((destination, self._closing(frame.number, reason)))
 
     def _closing(self, number: int, reason: str) -> bytes:
-        closing = Frame(Kind.CLOSE, self.is_federator, number, self.node_id, reason=reason)
+        closing = TunnelFrame(TunnelFrameKind.CLOSE, self.is_federator, number, self.node_id, reason=reason)
         return encode(closing, self._opening_seal)
 
     def _give_up(self, handshake: _Handshake) -> None:
@@ -394,10 +394,10 @@ class Tunnels:
             del self._of_dialler[dialler]
 
 
-_HANDLERS: dict[Kind, Callable[[Tunnels, Frame, bytes, float], None]] = {
-    Kind.OPEN: Tunnels._handle_open,
-    Kind.OPENED: Tunnels._handle_opened,
-    Kind.DATA: Tunnels._handle_stream,
-    Kind.ACK: Tunnels._handle_stream,
-    Kind.CLOSE: Tunnels._handle_close,
+_HANDLERS: dict[TunnelFrameKind, Callable[[Tunnels, TunnelFrame, bytes, float], None]] = {
+    TunnelFrameKind.OPEN: Tunnels._handle_open,
+    TunnelFrameKind.OPENED: Tunnels._handle_opened,
+    TunnelFrameKind.DATA: Tunnels._handle_stream,
+    TunnelFrameKind.ACK: Tunnels._handle_stream,
+    TunnelFrameKind.CLOSE: Tunnels._handle_close,
 }

@@ -15,10 +15,10 @@ from struct import unpack
 from typing import NamedTuple
 
 from hedgerow.journal.io import scan
-from hedgerow.journal.io.frame import Frame, SegmentFile
+from hedgerow.journal.io.frame import JournalFrame, SegmentFile
 
 
-class Delivery(NamedTuple):
+class RecordedDelivery(NamedTuple):
     position: int
     """Of the message."""
     broker: str
@@ -27,7 +27,7 @@ class Delivery(NamedTuple):
     payload: bytes
 
 
-def last_deliveries(directory: Path, start: int, end: int, count: int) -> list[Delivery]:
+def last_deliveries(directory: Path, start: int, end: int, count: int) -> list[RecordedDelivery]:
     """The last `count` messages from `start` to before `end` that came under a packet identifier, in order.
 
     To be called by who holds the writer. It looks back step by step, further each time: most often the newest
@@ -42,14 +42,14 @@ def last_deliveries(directory: Path, start: int, end: int, count: int) -> list[D
         step *= 4
 
 
-def _deliveries(directory: Path, start: int, end: int) -> Iterator[Delivery]:
+def _deliveries(directory: Path, start: int, end: int) -> Iterator[RecordedDelivery]:
     for _, file, frame in scan.frames(directory, start, end, lambda gap: None):
         for delivery in _in_frame(file, frame):
             if start <= delivery.position < end:
                 yield delivery
 
 
-def _in_frame(file: SegmentFile, frame: Frame) -> Iterator[Delivery]:
+def _in_frame(file: SegmentFile, frame: JournalFrame) -> Iterator[RecordedDelivery]:
     meta = frame.read_meta(file)
     if meta is None:
         return
@@ -67,4 +67,6 @@ def _in_frame(file: SegmentFile, frame: Frame) -> Iterator[Delivery]:
     for row, (packet_id, broker, topic, _) in enumerate(of_rows):
         if packet_id:
             payload = bytes(payloads[ends[row] - lengths[row] : ends[row]])
-            yield Delivery(frame.first_position + row, texts[broker], packet_id, texts[topic], payload)
+            yield RecordedDelivery(
+                frame.first_position + row, texts[broker], packet_id, texts[topic], payload
+            )

@@ -14,7 +14,7 @@ from pathlib import Path
 from struct import Struct
 from zlib import crc32
 
-from hedgerow.duplicates import DEFAULT_BYTES, DuplicateLog, Page, PageKey
+from hedgerow.duplicates import DEFAULT_BYTES, DuplicateLog, PageKey, SequencePage
 from hedgerow.journal.io.files import replace_file
 from hedgerow.message import MessageId
 
@@ -29,8 +29,8 @@ class Ids:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self._log = DuplicateLog(max_bytes)
         self._log.on_forget = self._forget
-        self._pages: dict[PageKey, Page] = {}  # in the order of use
-        self._latest: Page | None = None
+        self._pages: dict[PageKey, SequencePage] = {}  # in the order of use
+        self._latest: SequencePage | None = None
 
     @property
     def forgotten(self) -> int:

@@ -1,4 +1,4 @@
-"""`Reader`: reads a journal from any position, as Arrow record batches.
+"""`JournalReader`: reads a journal from any position, as Arrow record batches.
 
 It holds nothing but the directory's path: each call looks anew, so it may be made anywhere, sent to another
 process, and used beside the writer and beside other readers. It sees what is durable, and so never a
@@ -14,7 +14,7 @@ from typing import Any
 
 from hedgerow.journal.columns import COLUMNS, Piece, record_batches, schema
 from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.frame import Frame
+from hedgerow.journal.io.frame import JournalFrame
 from hedgerow.journal.io.scan import Gap
 from hedgerow.topics import validate_filter
 
@@ -22,7 +22,7 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 32 * 1024 * 1024  # on the disk; a batch of one frame may have more, and never 2 GiB
 
 
-class Reader:
+class JournalReader:
     """The journal in `directory`. StoreError: there is none."""
 
     def __init__(self, directory: Path) -> None:
@@ -144,10 +144,10 @@ def _cut(
             yield batch.slice(at, min(rows, batch.num_rows - at))
 
 
-def _first_frame(segment: files.Segment) -> Frame | None:
+def _first_frame(segment: files.Segment) -> JournalFrame | None:
     try:
         with scan.opened(segment) as file:
-            return next((item for item in file.frames() if isinstance(item, Frame)), None)
+            return next((item for item in file.frames() if isinstance(item, JournalFrame)), None)
     except FileNotFoundError:
         return None
 

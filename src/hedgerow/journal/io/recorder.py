@@ -27,7 +27,7 @@ from hedgerow.client.bus import StateChange
 from hedgerow.client.dial import TlsOptions
 from hedgerow.client.driver import ClientDriver, DriverOptions
 from hedgerow.client.overlaps import overlap
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, StoreError
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.journal.config import JournalConfig
@@ -63,7 +63,7 @@ _MAX_IDENTIFIER = 268_435_455  # §3.8.2.1.2
 
 @dataclass(slots=True)
 class RecorderOptions:
-    address: Address
+    address: BusUrl
     journal: JournalConfig
     """Its `topics` are the filters to subscribe to."""
     name: str | None = None

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.frame import Frame, SegmentFile
+from hedgerow.journal.io.frame import JournalFrame, SegmentFile
 from hedgerow.journal.io.ids import Ids, load_ids
 
 
-class Found(NamedTuple):
+class JournalEnd(NamedTuple):
     next_position: int
     next_number: int
     """Of the segment that the writer will begin."""
 
 
-def recover(directory: Path, ids: Ids) -> Found:
+def recover(directory: Path, ids: Ids) -> JournalEnd:
     """Fill `ids`, and have all that can be read be durable. Changes no file.
 
     Positions that were told to be durable are not given again, even where the frames are gone. Frames that
@@ -38,7 +38,7 @@ def recover(directory: Path, ids: Ids) -> Found:
                 ids.seen(first)
             else:
                 ids.take_new(first, count)
-    return Found(end, segments[-1].number + 1 if segments else 1)
+    return JournalEnd(end, segments[-1].number + 1 if segments else 1)
 
 
 def _end_position(segments: list[files.Segment]) -> int:
@@ -48,12 +48,12 @@ def _end_position(segments: list[files.Segment]) -> int:
         with scan.opened(segment) as file:
             file.sync()
             for item in file.frames():
-                if isinstance(item, Frame) and _is_whole(file, item):
+                if isinstance(item, JournalFrame) and _is_whole(file, item):
                     end = max(end, item.end_position)
         if end > segment.first_position:
             return end
     return max((segment.first_position for segment in segments), default=0)
 
 
-def _is_whole(file: SegmentFile, frame: Frame) -> bool:
+def _is_whole(file: SegmentFile, frame: JournalFrame) -> bool:
     return frame.read_meta(file) is not None and frame.read_payloads(file) is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.frame import Frame
+from hedgerow.journal.io.frame import JournalFrame
 
 
 class Removed(NamedTuple):
@@ -74,6 +74,6 @@ def _size(segment: files.Segment) -> int:
 def _is_older(segment: files.Segment, at: float) -> bool:
     """Was all of it received before that time? What has no frame at all was."""
     with suppress(FileNotFoundError), scan.opened(segment) as file:
-        frames = [item for item in file.frames() if isinstance(item, Frame)]
+        frames = [item for item in file.frames() if isinstance(item, JournalFrame)]
         return all(frame.latest < at * 1e6 for frame in frames)
     return True

@@ -25,16 +25,16 @@ from hedgerow.mobility.delegation.publications import (
     ACTIONS,
     PLAN_PREFIX,
     Body,
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
     GuestSubscription,
-    Header,
-    Hello,
-    Kind,
-    Nothing,
+    HelloBody,
+    PublicationKind,
     Registration,
     Registrations,
     Serving,
+    StreamHeader,
     Unsubscription,
 )
 from hedgerow.mqtt import properties as mqtt_properties
@@ -58,7 +58,7 @@ class CodecError(ValueError):
     """A publication that is refused; the text says why."""
 
 
-def topic_of(domain: str, broker_id: str, kind: Kind) -> str:
+def topic_of(domain: str, broker_id: str, kind: PublicationKind) -> str:
     return f"{domain}/{broker_id}/{ACTIONS[kind]}"
 
 
@@ -72,11 +72,11 @@ def split_topic(topic: str) -> tuple[str, str, str]:
     raise CodecError("no coordination topic")
 
 
-def encode(kind: Kind, header: Header, body: Body) -> bytes:
+def encode(kind: PublicationKind, header: StreamHeader, body: Body) -> bytes:
     return _HEADER.pack(VERSION, kind, *header) + _FORMS[kind].write(body)
 
 
-def decode(action: str, payload: bytes) -> tuple[Kind, Header, Body]:
+def decode(action: str, payload: bytes) -> tuple[PublicationKind, StreamHeader, Body]:
     """Raises CodecError for whatever is not as `encode` writes it."""
     if not _HEADER.size <= len(payload) <= MAX_PAYLOAD_BYTES:
         raise CodecError(f"a payload of {len(payload)} bytes")
@@ -84,7 +84,7 @@ def decode(action: str, payload: bytes) -> tuple[Kind, Header, Body]:
     if version != VERSION:
         raise CodecError(f"version {version}")
     try:
-        kind = Kind(number)
+        kind = PublicationKind(number)
     except ValueError:
         raise CodecError(f"kind {number}") from None
     if ACTIONS[kind] != action:
@@ -98,7 +98,7 @@ def decode(action: str, payload: bytes) -> tuple[Kind, Header, Body]:
         raise CodecError(str(error)) from None
     if reader.remaining:
         raise CodecError(f"{reader.remaining} bytes too many")
-    return kind, Header(*numbers), body
+    return kind, StreamHeader(*numbers), body
 
 
 def filter_of(registration: Registration) -> CountingBloomFilter:
@@ -112,12 +112,12 @@ def filter_of(registration: Registration) -> CountingBloomFilter:
 # How each body is written and read.
 
 
-def _write_hello(body: Hello) -> bytes:
+def _write_hello(body: HelloBody) -> bytes:
     return body.known_epoch.to_bytes(8, "big") + body.received.to_bytes(8, "big")
 
 
-def _read_hello(reader: Reader) -> Hello:
-    return Hello(_read_eight_bytes(reader), _read_eight_bytes(reader))
+def _read_hello(reader: Reader) -> HelloBody:
+    return HelloBody(_read_eight_bytes(reader), _read_eight_bytes(reader))
 
 
 def _read_eight_bytes(reader: Reader) -> int:
@@ -206,15 +206,15 @@ def _read_serving(reader: Reader) -> Serving:
     return Serving(addresses.validate(reader.utf8_string()), reader.byte() != 0)
 
 
-def _write_nothing(body: Nothing) -> bytes:
+def _write_nothing(body: EmptyBody) -> bytes:
     return b""
 
 
-def _read_nothing(reader: Reader) -> Nothing:
-    return Nothing()
+def _read_nothing(reader: Reader) -> EmptyBody:
+    return EmptyBody()
 
 
-def _write_event(body: Event) -> bytes:
+def _write_event(body: EventBody) -> bytes:
     message = body.message
     return b"".join(
         (
@@ -231,7 +231,7 @@ def _write_event(body: Event) -> bytes:
     )
 
 
-def _read_event(reader: Reader) -> Event:
+def _read_event(reader: Reader) -> EventBody:
     flags = reader.byte()
     callbacks = _read_list(reader)
     start = reader.advance(len(callbacks))
@@ -246,7 +246,7 @@ def _read_event(reader: Reader) -> Event:
     _check_is_for_others(topic)
     message = Message(topic, reader.rest(), first & 3, bool(first & 4), found, _parse_id(text))
     pairs = tuple(zip(callbacks, levels, strict=True))
-    return Event(message, pairs, served, *(bool(flags & bit) for bit in (1, 2, 4, 8)))
+    return EventBody(message, pairs, served, *(bool(flags & bit) for bit in (1, 2, 4, 8)))
 
 
 def _parse_id(text: str) -> MessageId:
@@ -340,19 +340,19 @@ _EVENT = _Form(_write_event, _read_event)
 _NOTHING = _Form(_write_nothing, _read_nothing)
 _UNSUBSCRIPTION = _Form(_write_unsubscription, _read_unsubscription)
 _FORMS = {
-    Kind.HELLO: _Form(_write_hello, _read_hello),
-    Kind.ACKNOWLEDGE: _NOTHING,
-    Kind.NOTHING: _NOTHING,
-    Kind.DELEGATE: _REGISTRATIONS,
-    Kind.UNSUBSCRIPTION_SINGLE: _UNSUBSCRIPTION,
-    Kind.UNSUBSCRIPTION_ALL: _NOTHING,
-    Kind.DEACTIVATE_ALL: _NOTHING,
-    Kind.DEACTIVATE_NO: _NOTHING,
-    Kind.RECOVER: _Form(_write_filters, _read_filters),
-    Kind.RECOVERED: _REGISTRATIONS,
-    Kind.EVENT: _EVENT,
-    Kind.NOTIFY: _EVENT,
-    Kind.SERVING: _Form(_write_serving, _read_serving),
-    Kind.SUBSCRIPTION: _Form(_write_guest_subscription, _read_guest_subscription),
-    Kind.UNSUBSCRIPTION: _Form(_write_unsubscription, _read_guest_unsubscription),
+    PublicationKind.HELLO: _Form(_write_hello, _read_hello),
+    PublicationKind.ACKNOWLEDGE: _NOTHING,
+    PublicationKind.NOTHING: _NOTHING,
+    PublicationKind.DELEGATE: _REGISTRATIONS,
+    PublicationKind.UNSUBSCRIPTION_SINGLE: _UNSUBSCRIPTION,
+    PublicationKind.UNSUBSCRIPTION_ALL: _NOTHING,
+    PublicationKind.DEACTIVATE_ALL: _NOTHING,
+    PublicationKind.DEACTIVATE_NO: _NOTHING,
+    PublicationKind.RECOVER: _Form(_write_filters, _read_filters),
+    PublicationKind.RECOVERED: _REGISTRATIONS,
+    PublicationKind.EVENT: _EVENT,
+    PublicationKind.NOTIFY: _EVENT,
+    PublicationKind.SERVING: _Form(_write_serving, _read_serving),
+    PublicationKind.SUBSCRIPTION: _Form(_write_guest_subscription, _read_guest_subscription),
+    PublicationKind.UNSUBSCRIPTION: _Form(_write_unsubscription, _read_guest_unsubscription),
 }

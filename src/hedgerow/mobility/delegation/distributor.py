@@ -13,9 +13,9 @@ from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.attached import Attached
-from hedgerow.mobility.delegation.events import Delivery, Stats
-from hedgerow.mobility.delegation.publications import Event, Kind
-from hedgerow.mobility.delegation.topics_held import Found, Mobile, Topics
+from hedgerow.mobility.delegation.events import DelegationStats, Notification
+from hedgerow.mobility.delegation.publications import EventBody, PublicationKind
+from hedgerow.mobility.delegation.topics_held import MatchedRegistries, Mobile, Topics
 
 
 class Distributor:
@@ -25,7 +25,7 @@ class Distributor:
         topics: Topics,
         attached: Attached,
         seen: DuplicateLog,
-        stats: Stats,
+        stats: DelegationStats,
         may_read: Callable[[str, str], bool],
     ) -> None:
         self._mobiles = mobiles
@@ -34,7 +34,7 @@ class Distributor:
         self._seen = seen
         self._stats = stats
         self._may_read = may_read
-        self._deliveries: list[Delivery] = []
+        self._deliveries: list[Notification] = []
         self._outside: list[Message] = []
 
     def publish(self, message: Message, now: float) -> None:
@@ -43,21 +43,21 @@ class Distributor:
         if self._seen.seen(message.id):
             self._stats.duplicates += 1
             return
-        self._distribute(Event(message), self._topics.match(message.topic), None, now)
+        self._distribute(EventBody(message), self._topics.match(message.topic), None, now)
 
     def offer(self, mobile: Mobile, message: Message, now: float) -> None:
         if message.id is None:
             raise ValueError("an event has an id")
         if self._may_read(mobile.broker_id, message.topic):
-            self.notify(mobile, Event(message, is_to_match=True), now)
+            self.notify(mobile, EventBody(message, is_to_match=True), now)
 
-    def make_up(self, mobile: Mobile, event: Event, now: float) -> None:
+    def make_up(self, mobile: Mobile, event: EventBody, now: float) -> None:
         found = self._topics.match(event.message.topic).get(mobile.broker_id)
         if found is not None:
             self._distribute(event, {mobile.broker_id: found}, None, now)
 
     def _distribute(
-        self, event: Event, found: Mapping[str, Found], source: Mobile | None, now: float
+        self, event: EventBody, found: Mapping[str, MatchedRegistries], source: Mobile | None, now: float
     ) -> None:
         """To every mobile broker that has subscribers for it."""
         message, is_again = event.message, event.is_again
@@ -68,10 +68,10 @@ class Distributor:
             if (others or is_to_match or is_all) and self._may_read(mobile_id, message.topic):
                 rest = tuple(others.items()) if others else ()
                 served = tuple(here) if is_to_match or is_all else ()
-                notification = Event(message, rest, served, is_to_match, is_all=is_all, is_again=is_again)
+                notification = EventBody(message, rest, served, is_to_match, is_all=is_all, is_again=is_again)
                 self.notify(self._mobiles[mobile_id], notification, now)
 
-    def handle_event(self, mobile: Mobile, event: Event, is_public: bool, now: float) -> None:
+    def handle_event(self, mobile: Mobile, event: EventBody, is_public: bool, now: float) -> None:
         """An event that was published at the mobile broker, or that follows a client to here. `is_public`:
         also for others than its own clients."""
         message = event.message
@@ -84,7 +84,7 @@ class Distributor:
         found = {} if is_known else self._topics.match(message.topic)
         # It has matched on its own what it matches on its own.
         matched = found.pop(mobile.broker_id, None)
-        self._answer(mobile, event, wanted, matched or Found(), source, now)
+        self._answer(mobile, event, wanted, matched or MatchedRegistries(), source, now)
         if is_public and not is_known:
             self._outside.append(message)
             self._distribute(event, found, source, now)
@@ -92,9 +92,9 @@ class Distributor:
     def _answer(
         self,
         mobile: Mobile,
-        event: Event,
+        event: EventBody,
         wanted: dict[str, int],
-        matched: Found,
+        matched: MatchedRegistries,
         source: Mobile | None,
         now: float,
     ) -> None:
@@ -111,25 +111,25 @@ class Distributor:
         rest = tuple(pair for pair in wanted.items() if pair[0] not in here)
         if rest or is_all:
             served = tuple(excepted) if is_all else ()
-            notification = Event(
+            notification = EventBody(
                 event.message, rest, served, False, event.is_handed_on, is_all, event.is_again
             )
             self.notify(mobile, notification, now)
 
-    def notify(self, mobile: Mobile, event: Event, now: float) -> None:
+    def notify(self, mobile: Mobile, event: EventBody, now: float) -> None:
         is_lasting = event.message.qos > 0 or mobile.stream.is_open
         if mobile.has_left or not is_lasting or not mobile.stream.has_room(event.message):
             self._stats.overflowed += 1
             return
-        mobile.stream.put(Kind.NOTIFY, event, now)
+        mobile.stream.put(PublicationKind.NOTIFY, event, now)
 
-    def _deliver(self, event: Event, here: Mapping[str, int], source: Mobile | None) -> None:
+    def _deliver(self, event: EventBody, here: Mapping[str, int], source: Mobile | None) -> None:
         """Their clients are here; `source` is the mobile broker that is to keep it until they have it."""
         if here:
             told = None
             if source is not None:
                 told = source.broker_id, source.stream.hold()
-            self._deliveries.append(Delivery(event.message, tuple(here.items()), event.is_again, told))
+            self._deliveries.append(Notification(event.message, tuple(here.items()), event.is_again, told))
 
     def may_name(self, mobile: Mobile, callback: str) -> bool:
         owner = addresses.owner_of(callback)
@@ -140,7 +140,7 @@ class Distributor:
         others = (other for other in self._mobiles.values() if other is not mobile)
         return not any(callback in entries for other in others for entries in other.topics.values())
 
-    def take_deliveries(self) -> list[Delivery]:
+    def take_deliveries(self) -> list[Notification]:
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 

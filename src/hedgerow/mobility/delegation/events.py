@@ -11,7 +11,7 @@ from hedgerow.message import Message
 from hedgerow.mobility.delegation.publications import GuestSubscription
 
 
-class Delivery(NamedTuple):
+class Notification(NamedTuple):
     """Each of these subscribers is to get the message, at its QoS or the message's, whichever is lower."""
 
     message: Message
@@ -23,7 +23,7 @@ class Delivery(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stats:
+class DelegationStats:
     ignored: int = 0
     """Publications of the other side that came twice, too late or too early."""
     expired: int = 0
@@ -37,7 +37,8 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class DelegationRefused:
+    logged_as: ClassVar[str] = "Refused"
     level: ClassVar[int] = logging.WARNING
     sender: str
     topic: str
@@ -218,7 +219,7 @@ class Unregistered:
 
 
 DelegationEvent = (
-    Refused
+    DelegationRefused
     | Introduced
     | Delegated
     | Recovered

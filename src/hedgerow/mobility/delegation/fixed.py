@@ -24,12 +24,12 @@ from hedgerow.mobility.delegation.distributor import Distributor
 from hedgerow.mobility.delegation.events import (
     CalledBack,
     DelegationEvent,
-    Delivery,
+    DelegationRefused,
+    DelegationStats,
     Forgotten,
     HandedBack,
-    Refused,
+    Notification,
     RenewTopics,
-    Stats,
 )
 from hedgerow.mobility.delegation.guests import NOT_ITS_OWN, Guests
 from hedgerow.mobility.delegation.limits import (
@@ -45,12 +45,12 @@ from hedgerow.mobility.delegation.publications import (
     OF_GUESTS,
     PLAN_PREFIX,
     Body,
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
     GuestSubscription,
-    Hello,
-    Kind,
-    Nothing,
+    HelloBody,
+    PublicationKind,
     Registration,
     Registrations,
     Serving,
@@ -85,7 +85,7 @@ class FixedSide:
         self._epochs = count(epoch)
         self.forget_after_s = forget_after_s
         self.takeover_after_s = takeover_after_s
-        self.stats = Stats()
+        self.stats = DelegationStats()
         self.mobiles: dict[str, Mobile] = {}
         self._spent_receipts = 0
         """No receipt of a mobile broker that was forgotten is higher."""
@@ -191,7 +191,7 @@ class FixedSide:
         """An event from elsewhere that this mobile broker has missed; `is_again`: or perhaps it has not."""
         mobile = self.mobiles.get(mobile_id)
         if mobile is not None:
-            self._distributor.make_up(mobile, Event(message, is_again=is_again), now)
+            self._distributor.make_up(mobile, EventBody(message, is_again=is_again), now)
 
     def settle(self, mobile_id: str, number: int) -> None:
         """The clients of one delivery with this receipt have got it, or have it handed back: `client_left`
@@ -241,7 +241,7 @@ class FixedSide:
                 raise codec.CodecError("another domain")
             if broker_id != sender:
                 raise codec.CodecError("in the name of another broker")
-            if action == ACTIONS[Kind.DEACTIVATE_NO] and not payload:
+            if action == ACTIONS[PublicationKind.DEACTIVATE_NO] and not payload:
                 self._renew_topics(mobile)
                 return
             kind, header, body = codec.decode(action, payload)
@@ -250,7 +250,7 @@ class FixedSide:
         except codec.CodecError as error:
             self.refuse(sender, topic, str(error))
             return
-        if isinstance(body, Hello):
+        if isinstance(body, HelloBody):
             if mobile.stream.receive_hello(header, body, now):
                 self._hand_back(mobile, now)
         elif mobile.stream.accept(kind, header):
@@ -261,9 +261,9 @@ class FixedSide:
                 self._forget(mobile)
                 self._events.append(Forgotten(sender, "it acknowledges nothing"))
 
-    def _handle(self, mobile: Mobile, kind: Kind, body: Body, topic: str, now: float) -> None:
+    def _handle(self, mobile: Mobile, kind: PublicationKind, body: Body, topic: str, now: float) -> None:
         match body:
-            case Event():
+            case EventBody():
                 self._handle_event(mobile, body, topic, now)
             case Registrations():
                 self._handle_delegate(mobile, body, topic, now)
@@ -275,17 +275,17 @@ class FixedSide:
                 self._topics.set(mobile, topic_filter, left)
             case Serving():
                 self._guests.handle_serving(mobile, body, topic, now)
-            case Nothing() if kind == Kind.DEACTIVATE_ALL:
+            case EmptyBody() if kind == PublicationKind.DEACTIVATE_ALL:
                 self._give_back(mobile, mobile.delegated, now)
-            case Nothing() if kind == Kind.UNSUBSCRIPTION_ALL:
+            case EmptyBody() if kind == PublicationKind.UNSUBSCRIPTION_ALL:
                 self._topics.clear(mobile)
                 self.attached.expect_none_of(mobile.broker_id)
                 mobile.has_left = True
                 self._events.append(Forgotten(mobile.broker_id, "it took its leave"))
-            case Nothing() if kind == Kind.DEACTIVATE_NO:
+            case EmptyBody() if kind == PublicationKind.DEACTIVATE_NO:
                 self._renew_topics(mobile)
 
-    def _handle_event(self, mobile: Mobile, event: Event, topic: str, now: float) -> None:
+    def _handle_event(self, mobile: Mobile, event: EventBody, topic: str, now: float) -> None:
         is_status = _is_status(mobile.broker_id, event.message.topic)
         if event.message.topic[:1] == "$" and not is_status:
             self.refuse(
@@ -299,7 +299,7 @@ class FixedSide:
             self.refuse(mobile.broker_id, topic, f"no right to publish to {event.message.topic!r}")
         self._distributor.handle_event(mobile, event, is_public, now)
         if self.stats.unknown_callbacks != unknown:
-            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+            self._events.append(DelegationRefused(mobile.broker_id, topic, NOT_ITS_OWN))
 
     def _handle_delegate(self, mobile: Mobile, body: Registrations, topic: str, now: float) -> None:
         mobile.has_left = False  # It has come back before it was gone.
@@ -336,7 +336,7 @@ class FixedSide:
             if _is_for(mobile, topic_filter) and (entries or len(mobile.topics) < MAX_REGISTRIES):
                 self._topics.set(mobile, topic_filter, {mobile.own: 2})
         for row in rows(given):
-            mobile.stream.put(Kind.RECOVERED, Registrations(row), now)
+            mobile.stream.put(PublicationKind.RECOVERED, Registrations(row), now)
         self._call_back(called_back)
 
     def _call_back(self, callbacks: Iterable[str]) -> None:
@@ -352,14 +352,14 @@ class FixedSide:
             if topic_filter not in delegated:
                 self._topics.set(mobile, topic_filter, {})
         for record in left:
-            if isinstance(record.body, Event):
+            if isinstance(record.body, EventBody):
                 # "All" was said of what is delegated no longer: everything is matched there now.
                 is_to_match = record.body.is_to_match or record.body.is_all
                 is_again = record.body.is_again or record.is_sent
                 body = record.body._replace(is_to_match=is_to_match, is_all=False, is_again=is_again)
-                mobile.stream.put(Kind.NOTIFY, body, now)
+                mobile.stream.put(PublicationKind.NOTIFY, body, now)
         for callback in self.attached.of(mobile.broker_id):
-            mobile.stream.put(Kind.SERVING, Serving(callback, True), now)
+            mobile.stream.put(PublicationKind.SERVING, Serving(callback, True), now)
         for record in left:
             if record.kind in OF_GUESTS:
                 mobile.stream.put(record.kind, record.body, now)
@@ -372,7 +372,7 @@ class FixedSide:
 
     def refuse(self, sender: str, topic: str, why: str) -> None:
         self.stats.refused += 1
-        self._events.append(Refused(sender, topic, why))
+        self._events.append(DelegationRefused(sender, topic, why))
 
     # What comes out
 
@@ -384,7 +384,7 @@ class FixedSide:
             for publication in mobile.stream.take_publications()
         ]
 
-    def take_deliveries(self) -> list[Delivery]:
+    def take_deliveries(self) -> list[Notification]:
         """For clients that are attached here."""
         return self._distributor.take_deliveries()
 

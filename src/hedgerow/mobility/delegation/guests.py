@@ -12,12 +12,17 @@ from hedgerow.message import Message
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.attached import Attached
 from hedgerow.mobility.delegation.distributor import Distributor
-from hedgerow.mobility.delegation.events import ClientMoved, DelegationEvent, Refused, Stats
+from hedgerow.mobility.delegation.events import (
+    ClientMoved,
+    DelegationEvent,
+    DelegationRefused,
+    DelegationStats,
+)
 from hedgerow.mobility.delegation.publications import (
     Body,
-    Event,
+    EventBody,
     GuestSubscription,
-    Kind,
+    PublicationKind,
     Serving,
     Unsubscription,
 )
@@ -37,7 +42,7 @@ class Guests:
         distributor: Distributor,
         epochs: Iterator[int],
         is_taken: Callable[[str], bool],
-        stats: Stats,
+        stats: DelegationStats,
         events: list[DelegationEvent],
     ) -> None:
         self._mobiles = mobiles
@@ -67,17 +72,19 @@ class Guests:
         if was_here:
             self._tell(owner, Serving(callback, False), now)
         for message, qos in undelivered:
-            handed_back = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
+            handed_back = EventBody(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
             self._distributor.notify(owner, handed_back, now)
 
     def subscribe(self, wanted: GuestSubscription, now: float) -> bool:
-        return self._pass_on(Kind.SUBSCRIPTION, wanted.callback, wanted.topic_filter, wanted, now)
+        return self._pass_on(PublicationKind.SUBSCRIPTION, wanted.callback, wanted.topic_filter, wanted, now)
 
     def unsubscribe(self, callback: str, topic_filter: str, now: float) -> bool:
         body = Unsubscription(topic_filter, callback)
-        return self._pass_on(Kind.UNSUBSCRIPTION, callback, topic_filter, body, now)
+        return self._pass_on(PublicationKind.UNSUBSCRIPTION, callback, topic_filter, body, now)
 
-    def _pass_on(self, kind: Kind, callback: str, topic_filter: str, body: Body, now: float) -> bool:
+    def _pass_on(
+        self, kind: PublicationKind, callback: str, topic_filter: str, body: Body, now: float
+    ) -> bool:
         owner = self._owner(callback)
         # The other side would not read on behind what it must refuse.
         is_for_others = split_shared(topic_filter)[1][:1] != "$"
@@ -92,7 +99,7 @@ class Guests:
         return owner if owner is not None and not owner.has_left else None
 
     def _tell(self, mobile: Mobile, serving: Serving, now: float) -> None:
-        mobile.stream.put(Kind.SERVING, serving, now)
+        mobile.stream.put(PublicationKind.SERVING, serving, now)
         if mobile.stream.is_overfull and not mobile.stream.is_open:
             # Clients came and went for a long time: when it is back, it is told who is here.
             mobile.stream.start_over(next(self._epochs))
@@ -101,17 +108,19 @@ class Guests:
         callback, is_there = serving
         if not self._distributor.may_name(mobile, callback):
             self._stats.unknown_callbacks += 1
-            self._events.append(Refused(mobile.broker_id, topic, NOT_ITS_OWN))
+            self._events.append(DelegationRefused(mobile.broker_id, topic, NOT_ITS_OWN))
         elif not is_there:
             client_id = addresses.client_id_of(callback) or ""
             if self._is_taken(client_id) or not self._attached.expect(callback):
                 # Sent here all the same, it would take the session of the other.
                 self._stats.unknown_callbacks += 1
-                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
-                self._events.append(Refused(mobile.broker_id, topic, f"another {client_id!r} is here"))
+                mobile.stream.put(PublicationKind.SERVING, Serving(callback, False), now)
+                self._events.append(
+                    DelegationRefused(mobile.broker_id, topic, f"another {client_id!r} is here")
+                )
         else:
             self._attached.expect_no_more(callback)
             if callback in self._attached:
                 self._attached.discard(callback)
-                mobile.stream.put(Kind.SERVING, Serving(callback, False), now)
+                mobile.stream.put(PublicationKind.SERVING, Serving(callback, False), now)
                 self._events.append(ClientMoved(callback, False))

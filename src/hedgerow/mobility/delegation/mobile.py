@@ -15,12 +15,12 @@ from hedgerow.mobility.delegation import addresses, codec
 from hedgerow.mobility.delegation.events import (
     Delegated,
     DelegationEvent,
-    Delivery,
+    DelegationRefused,
+    DelegationStats,
     Introduced,
     Left,
+    Notification,
     Recovered,
-    Refused,
-    Stats,
     TakenOver,
 )
 from hedgerow.mobility.delegation.limits import (
@@ -33,16 +33,16 @@ from hedgerow.mobility.delegation.notifier import Matched, Notifier
 from hedgerow.mobility.delegation.publications import (
     FROM_FIXED,
     Body,
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
     GuestSubscription,
-    Header,
-    Hello,
-    Kind,
-    Nothing,
+    HelloBody,
+    PublicationKind,
     Registration,
     Registrations,
     Serving,
+    StreamHeader,
     Unsubscription,
 )
 from hedgerow.mobility.delegation.registries import Registry, rows
@@ -71,7 +71,7 @@ class MobileSide:
         self.domain = domain
         self.takeover_after_s = takeover_after_s
         self.adopts = adopts
-        self.stats = Stats()
+        self.stats = DelegationStats()
         self.notifier = Notifier(accepted if accepted is not None else DuplicateLog(), self.stats)
         self.registries = self.notifier.registries
         self.uplinks: dict[str, Uplink] = {}
@@ -98,7 +98,9 @@ class MobileSide:
             self._tell_own(uplink, [registry], now)
         elif registry.is_delegated:
             registrations = Registrations((registry.as_registration(),))
-            registry.delegations.append(uplink.stream.put(Kind.DELEGATE, registrations, now).number)
+            registry.delegations.append(
+                uplink.stream.put(PublicationKind.DELEGATE, registrations, now).number
+            )
         self._start_over_if_overfull(uplink)
 
     def unsubscribe(self, callback: str, topic_filter: str, now: float) -> None:
@@ -112,7 +114,7 @@ class MobileSide:
             if not registry.is_delegated:
                 gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
         if self.current is not None and (registry.is_delegated or not registry.entries):
-            self.current.stream.put(Kind.UNSUBSCRIPTION_SINGLE, gone, now)
+            self.current.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)
             self._start_over_if_overfull(self.current)
 
     def delegate(self, topic_filters: Iterable[str], now: float) -> list[str]:
@@ -126,7 +128,7 @@ class MobileSide:
             if (registry := self.registries.get(topic_filter)) is not None and not registry.is_delegated
         ]
         for row in rows(chosen):
-            record = uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
+            record = uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
             for topic_filter, _ in row:
                 self.registries.deactivate(self.registries.by_filter[topic_filter], record.number)
         return [topic_filter for topic_filter, _ in chosen]
@@ -137,24 +139,24 @@ class MobileSide:
         if self.current is not None:
             for start in range(0, len(chosen), ENTRIES_PER_DELEGATION):
                 row = tuple(chosen[start : start + ENTRIES_PER_DELEGATION])
-                self.current.stream.put(Kind.RECOVER, Filters(row), now)
+                self.current.stream.put(PublicationKind.RECOVER, Filters(row), now)
         return chosen
 
     def recover_all(self, now: float) -> None:
         """As before a move, or to have back what an earlier life has delegated and forgotten."""
         self.registries.activate()
         if self.current is not None:
-            self.current.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now)
+            self.current.stream.put(PublicationKind.DEACTIVATE_ALL, EmptyBody(), now)
 
     def renew_clients(self, now: float) -> None:
         """This broker delegates nothing: its clients at the fixed one are to come and subscribe again."""
         if self.current is not None:
-            self.current.stream.put(Kind.DEACTIVATE_NO, Nothing(), now)
+            self.current.stream.put(PublicationKind.DEACTIVATE_NO, EmptyBody(), now)
 
     def _tell_own(self, uplink: Uplink, registries: Iterable[Registry], now: float) -> None:
         """These topics are matched here, from this number on."""
         for row in rows([registry.as_own(self.broker_id) for registry in registries]):
-            uplink.stream.put(Kind.DELEGATE, Registrations(row), now)
+            uplink.stream.put(PublicationKind.DELEGATE, Registrations(row), now)
 
     def _start_over_if_overfull(self, uplink: Uplink) -> None:
         """A fixed broker that is away for long is told all anew, rather than every change meanwhile."""
@@ -185,7 +187,7 @@ class MobileSide:
             return
         if not old.stream.is_open:
             self._give_up(old, now)
-        old.deactivated = old.stream.put(Kind.DEACTIVATE_ALL, Nothing(), now).number
+        old.deactivated = old.stream.put(PublicationKind.DEACTIVATE_ALL, EmptyBody(), now).number
         if len(self.uplinks) > MAX_FIXED_BROKERS:
             oldest = next(iter(self.uplinks.values()))
             self._give_up(oldest, now)
@@ -320,9 +322,9 @@ class MobileSide:
                 raise codec.CodecError(f"{kind.name} is for a mobile broker to write")
         except codec.CodecError as error:
             self.stats.refused += 1
-            self._events.append(Refused(fixed_id, topic, str(error)))
+            self._events.append(DelegationRefused(fixed_id, topic, str(error)))
             return
-        if isinstance(body, Hello):
+        if isinstance(body, HelloBody):
             self._handle_hello(uplink, header, body, now)
         elif uplink.stream.accept(kind, header):
             for topic_filter in uplink.advance(header.acknowledged, self.registries):
@@ -332,9 +334,11 @@ class MobileSide:
                 uplink.forget(record, self.notifier.away)
             self._advance(now)
 
-    def _handle(self, uplink: Uplink, kind: Kind, header: Header, body: Body, now: float) -> None:
+    def _handle(
+        self, uplink: Uplink, kind: PublicationKind, header: StreamHeader, body: Body, now: float
+    ) -> None:
         match body:
-            case Event():
+            case EventBody():
                 self.notifier.notify(uplink, uplink is self.current, body, header.acknowledged, now)
             case GuestSubscription():
                 self._travellers.handle_subscription(uplink, body)
@@ -346,7 +350,7 @@ class MobileSide:
             case Serving():
                 self._travellers.handle_serving(uplink, body, header.acknowledged)
 
-    def _handle_hello(self, uplink: Uplink, header: Header, hello: Hello, now: float) -> None:
+    def _handle_hello(self, uplink: Uplink, header: StreamHeader, hello: HelloBody, now: float) -> None:
         is_new = uplink.stream.receive_hello(header, hello, now)
         if is_new is None:
             return
@@ -407,7 +411,7 @@ class MobileSide:
                     self.subscribe(callback, topic_filter, qos, now)
         elif entries:
             gone = Unsubscription(topic_filter, addresses.of_broker(self.broker_id))
-            uplink.stream.put(Kind.UNSUBSCRIPTION_SINGLE, gone, now)
+            uplink.stream.put(PublicationKind.UNSUBSCRIPTION_SINGLE, gone, now)
 
     def _advance(self, now: float) -> None:
         """Leave those that are to be left, once the new one knows all topics."""
@@ -423,7 +427,9 @@ class MobileSide:
             elif uplink.farewell is None and uplink.has_handled(uplink.deactivated):
                 if uplink.stream.held:
                     continue  # Clients wait for it there, and a fixed broker that is left gives nothing back.
-                uplink.farewell = uplink.stream.put(Kind.UNSUBSCRIPTION_ALL, Nothing(), now).number
+                uplink.farewell = uplink.stream.put(
+                    PublicationKind.UNSUBSCRIPTION_ALL, EmptyBody(), now
+                ).number
 
     # What comes out
 
@@ -439,7 +445,7 @@ class MobileSide:
     def has_deliveries(self) -> bool:
         return bool(self.notifier.deliveries)
 
-    def take_deliveries(self) -> list[Delivery]:
+    def take_deliveries(self) -> list[Notification]:
         deliveries, self.notifier.deliveries = self.notifier.deliveries, []
         return deliveries
 

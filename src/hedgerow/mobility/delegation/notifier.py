@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message
-from hedgerow.mobility.delegation.events import Delivery, Stats
-from hedgerow.mobility.delegation.publications import Event, Kind
+from hedgerow.mobility.delegation.events import DelegationStats, Notification
+from hedgerow.mobility.delegation.publications import EventBody, PublicationKind
 from hedgerow.mobility.delegation.registries import Registries, subscribers
 from hedgerow.mobility.delegation.uplink import Unsettled, Uplink
 
@@ -30,14 +30,14 @@ class Matched(NamedTuple):
 
 
 class Notifier:
-    def __init__(self, accepted: DuplicateLog, stats: Stats) -> None:
+    def __init__(self, accepted: DuplicateLog, stats: DelegationStats) -> None:
         self.accepted = accepted
         self.stats = stats
         self.registries = Registries()
         self.away: dict[str, Uplink] = {}
         """Clients that are at a fixed broker."""
         self.published = 0
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[Notification] = []
 
     def call_back(self, uplink: Uplink) -> None:
         """No client is there any more."""
@@ -84,7 +84,7 @@ class Notifier:
     def reclaim(self, uplink: Uplink, only: str | None = None) -> None:
         """Deliver here what was to follow clients to a fixed broker that is lost."""
         for record in uplink.stream.kept:
-            if record.kind != Kind.EVENT or not record.event.is_handed_on:
+            if record.kind != PublicationKind.EVENT or not record.event.is_handed_on:
                 continue
             event = record.event
             mine = {name: qos for name, qos in event.callbacks if only in (None, name)}
@@ -116,14 +116,16 @@ class Notifier:
         if there:
             there = tuple(pair for pair in there if self.away.get(pair[0]) is uplink)
             done = done.union(name for name, _ in matched.there if self.away.get(name) is not uplink)
-        record = uplink.stream.put(Kind.EVENT, Event(message, there, matched.served), now)
+        record = uplink.stream.put(PublicationKind.EVENT, EventBody(message, there, matched.served), now)
         record.done = done
         uplink.unsettled[message.id] = Unsettled(record, self.published)
         for callback, qos in matched.there:
             if self.away.get(callback) is not uplink:
                 self.hand_on(callback, qos, [message], now)
 
-    def notify(self, uplink: Uplink, is_current: bool, event: Event, acknowledged: int, now: float) -> None:
+    def notify(
+        self, uplink: Uplink, is_current: bool, event: EventBody, acknowledged: int, now: float
+    ) -> None:
         message = event.message
         assert message.id is not None
         message.expire_from(now)
@@ -165,7 +167,7 @@ class Notifier:
             wanted = {name: qos for name, qos in wanted.items() if name not in done}
         self._deliver(message, wanted, event.is_again)
 
-    def _notify_all(self, uplink: Uplink, event: Event, unsettled: Unsettled | None) -> None:
+    def _notify_all(self, uplink: Uplink, event: EventBody, unsettled: Unsettled | None) -> None:
         """What most notifications are: no step for each subscriber, but of those who are done already."""
         names, callbacks = uplink.matched_there(event.message.topic, self.registries, event.served)
         if unsettled is not None:
@@ -174,15 +176,15 @@ class Notifier:
             if not done.isdisjoint(names):
                 callbacks = tuple(pair for pair in callbacks if pair[0] not in done)
         if callbacks:
-            self.deliveries.append(Delivery(event.message, callbacks, event.is_again))
+            self.deliveries.append(Notification(event.message, callbacks, event.is_again))
 
-    def _still_wanted(self, event: Event) -> dict[str, int]:
+    def _still_wanted(self, event: EventBody) -> dict[str, int]:
         topic = event.message.topic
         wanted = {name: qos for name, qos in event.callbacks if self.registries.wants(name, topic)}
         self.stats.unknown_callbacks += len(event.callbacks) - len(wanted)
         return wanted
 
-    def _take_back(self, uplink: Uplink, event: Event, acknowledged: int) -> None:
+    def _take_back(self, uplink: Uplink, event: EventBody, acknowledged: int) -> None:
         """The fixed broker could not deliver it to clients that are gone from there."""
         message = event.message
         assert message.id is not None
@@ -208,7 +210,7 @@ class Notifier:
 
     def _deliver(self, message: Message, wanted: Mapping[str, int], is_again: bool = False) -> None:
         if wanted:
-            self.deliveries.append(Delivery(message, tuple(wanted.items()), is_again))
+            self.deliveries.append(Notification(message, tuple(wanted.items()), is_again))
 
     def hand_on(
         self, callback: str, qos: int, undelivered: Sequence[Message], now: float, is_again: bool = False
@@ -220,9 +222,11 @@ class Notifier:
                 self.stats.overflowed += uplink is not None
                 self._deliver(message, {callback: qos}, is_again)
             else:
-                handed_on = Event(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
+                handed_on = EventBody(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
                 assert message.id is not None
-                uplink.handed_on[message.id, callback] = uplink.stream.put(Kind.EVENT, handed_on, now)
+                uplink.handed_on[message.id, callback] = uplink.stream.put(
+                    PublicationKind.EVENT, handed_on, now
+                )
 
     def write_again(self, uplink: Uplink, unsettled: Unsettled, now: float) -> None:
         """To another fixed broker, or one that has forgotten: for others, as ours are done. Of those, who was
@@ -232,7 +236,7 @@ class Notifier:
         assert message.id is not None
         is_again = record.is_sent or record.event.is_again
         fresh = uplink.stream.put(
-            Kind.EVENT, Event(message, served=tuple(record.done), is_again=is_again), now
+            PublicationKind.EVENT, EventBody(message, served=tuple(record.done), is_again=is_again), now
         )
         fresh.done = record.done
         uplink.unsettled[message.id] = Unsettled(fresh, published)

@@ -29,7 +29,7 @@ from hedgerow.message import Message
 PLAN_PREFIX = "$hedgerow/plan/"  # and the id of the mobile broker that is to follow the plan
 
 
-class Kind(IntEnum):
+class PublicationKind(IntEnum):
     HELLO = 1
     ACKNOWLEDGE = 2
     NOTHING = 3
@@ -48,29 +48,31 @@ class Kind(IntEnum):
 
 
 ACTIONS = {
-    Kind.HELLO: "hello",
-    Kind.ACKNOWLEDGE: "acknowledge",
-    Kind.NOTHING: "nothing",
-    Kind.DELEGATE: "delegate",
-    Kind.UNSUBSCRIPTION_SINGLE: "delegate/unsubscription/single",
-    Kind.UNSUBSCRIPTION_ALL: "delegate/unsubscription/all",
-    Kind.DEACTIVATE_ALL: "delegate/deactivate/all",
-    Kind.DEACTIVATE_NO: "delegate/deactivate/no",
-    Kind.RECOVER: "recover",
-    Kind.RECOVERED: "recover",
-    Kind.EVENT: "event",
-    Kind.NOTIFY: "notify",
-    Kind.SERVING: "serving",
-    Kind.SUBSCRIPTION: "serving/subscription",
-    Kind.UNSUBSCRIPTION: "serving/unsubscription",
+    PublicationKind.HELLO: "hello",
+    PublicationKind.ACKNOWLEDGE: "acknowledge",
+    PublicationKind.NOTHING: "nothing",
+    PublicationKind.DELEGATE: "delegate",
+    PublicationKind.UNSUBSCRIPTION_SINGLE: "delegate/unsubscription/single",
+    PublicationKind.UNSUBSCRIPTION_ALL: "delegate/unsubscription/all",
+    PublicationKind.DEACTIVATE_ALL: "delegate/deactivate/all",
+    PublicationKind.DEACTIVATE_NO: "delegate/deactivate/no",
+    PublicationKind.RECOVER: "recover",
+    PublicationKind.RECOVERED: "recover",
+    PublicationKind.EVENT: "event",
+    PublicationKind.NOTIFY: "notify",
+    PublicationKind.SERVING: "serving",
+    PublicationKind.SUBSCRIPTION: "serving/subscription",
+    PublicationKind.UNSUBSCRIPTION: "serving/unsubscription",
 }
-OF_STREAM = {Kind.HELLO, Kind.ACKNOWLEDGE, Kind.NOTHING}
-OF_GUESTS = {Kind.SUBSCRIPTION, Kind.UNSUBSCRIPTION}
-FROM_FIXED = OF_STREAM | OF_GUESTS | {Kind.RECOVERED, Kind.NOTIFY, Kind.SERVING}
-FROM_MOBILE = OF_STREAM | (set(Kind) - FROM_FIXED) | {Kind.SERVING}
+OF_STREAM = {PublicationKind.HELLO, PublicationKind.ACKNOWLEDGE, PublicationKind.NOTHING}
+OF_GUESTS = {PublicationKind.SUBSCRIPTION, PublicationKind.UNSUBSCRIPTION}
+FROM_FIXED = (
+    OF_STREAM | OF_GUESTS | {PublicationKind.RECOVERED, PublicationKind.NOTIFY, PublicationKind.SERVING}
+)
+FROM_MOBILE = OF_STREAM | (set(PublicationKind) - FROM_FIXED) | {PublicationKind.SERVING}
 
 
-class Header(NamedTuple):
+class StreamHeader(NamedTuple):
     epoch: int
     """The sender's stream: a new one when it has lost what it knew."""
     peer_epoch: int
@@ -85,7 +87,7 @@ class Header(NamedTuple):
     """Of that, what is done with: no client of the sender waits for it any more."""
 
 
-class Hello(NamedTuple):
+class HelloBody(NamedTuple):
     known_epoch: int
     received: int
 
@@ -126,11 +128,11 @@ class Serving(NamedTuple):
     is_here: bool
 
 
-class Nothing(NamedTuple):
+class EmptyBody(NamedTuple):
     pass
 
 
-class Event(NamedTuple):
+class EventBody(NamedTuple):
     message: Message
     callbacks: tuple[tuple[str, int], ...] = ()
     """To be notified by the receiver, which need not match."""
@@ -147,4 +149,6 @@ class Event(NamedTuple):
     """It was written before, to a fixed broker that was lost: whoever was there may have got it."""
 
 
-Body = Hello | Registrations | Filters | Unsubscription | GuestSubscription | Serving | Nothing | Event
+Body = (
+    HelloBody | Registrations | Filters | Unsubscription | GuestSubscription | Serving | EmptyBody | EventBody
+)

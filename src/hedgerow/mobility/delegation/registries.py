@@ -12,7 +12,7 @@ from hedgerow.mobility.delegation.publications import Registration
 from hedgerow.topics import TopicTree, matches
 
 
-class Entry(NamedTuple):
+class RegistryEntry(NamedTuple):
     qos: int
     since: int
     """How many events had been published here when it began: it is for those after them."""
@@ -23,7 +23,7 @@ class Registry:
     """The subscribers of one topic filter, all of them this mobile broker's own."""
 
     topic_filter: str
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, RegistryEntry] = field(default_factory=dict)
     is_delegated: bool = False
     """The fixed broker matches it, for all that is written to it from now on."""
     delegations: list[int] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Registries:
     def add(self, registry: Registry, callback: str, qos: int, published: int) -> None:
         self.generation += 1
         before = registry.entries.get(callback)
-        registry.entries[callback] = Entry(qos, before.since if before else published)
+        registry.entries[callback] = RegistryEntry(qos, before.since if before else published)
         self._filters.setdefault(callback, set()).add(registry.topic_filter)
 
     def remove(self, registry: Registry, callback: str) -> bool:
@@ -106,8 +106,8 @@ class Registries:
         return subscribers(registry for _, registry in self._tree.match(topic))
 
     def match_all(self, topic: str, published: int | None = None) -> dict[str, int]:
-        """Active and delegated: seldom, so there is no tree of all. Of those who had subscribed when the
-        how-manieth event was published, if that is given."""
+        """Active and delegated: seldom, so there is no tree of all. Of those who had subscribed when
+        event number `published` was, if that is given."""
         wanted: dict[str, int] = {}
         for registry in self:
             if matches(registry.topic_filter, topic):

@@ -2,7 +2,7 @@
 
 The connection below may be cut silently, and its session may be lost at either end. So what is written is
 numbered and kept until the other side has handled it. On each new connection both say HELLO: which stream
-this is (epoch), the how-manieth connection, and what was received of the other's stream; what is missing is
+this is (epoch), the number of the connection, and what was received of the other's stream; what is missing is
 sent again. A publication counts only on the connection for which it was sent, so one that a session kept
 meanwhile and brings late is ignored.
 
@@ -40,13 +40,13 @@ from hedgerow.mobility.delegation.limits import (
 from hedgerow.mobility.delegation.publications import (
     OF_GUESTS,
     Body,
-    Event,
+    EmptyBody,
+    EventBody,
     Filters,
-    Header,
-    Hello,
-    Kind,
-    Nothing,
+    HelloBody,
+    PublicationKind,
     Registrations,
+    StreamHeader,
 )
 
 
@@ -57,7 +57,7 @@ class Record:
     number: int
     acknowledged: int
     settled: int
-    kind: Kind
+    kind: PublicationKind
     body: Body
     size: int
     is_sent: bool = False
@@ -66,8 +66,8 @@ class Record:
     """Callbacks that this side has notified of the event in it. Many records share one."""
 
     @property
-    def event(self) -> Event:
-        assert isinstance(self.body, Event)
+    def event(self) -> EventBody:
+        assert isinstance(self.body, EventBody)
         return self.body
 
 
@@ -128,14 +128,14 @@ class Stream:
         self.link_down()
         self.link += 1
         self.is_up = True
-        hello = Hello(self.peer_epoch, self.received)
-        self._write(Kind.HELLO, Header(self.epoch, 0, self.link, self.number, 0), hello)
+        hello = HelloBody(self.peer_epoch, self.received)
+        self._write(PublicationKind.HELLO, StreamHeader(self.epoch, 0, self.link, self.number, 0), hello)
 
     def link_down(self) -> None:
         self.is_up = self.is_open = self._owes_acknowledgement = False
         self._out.clear()
 
-    def put(self, kind: Kind, body: Body, now: float) -> Record:
+    def put(self, kind: PublicationKind, body: Body, now: float) -> Record:
         self.number += 1
         size = _size(body)
         record = Record(self.number, self.received, self._settled, kind, body, size)
@@ -145,7 +145,7 @@ class Stream:
             self._send(record, now)
         return record
 
-    def receive_hello(self, header: Header, hello: Hello, now: float) -> bool | None:
+    def receive_hello(self, header: StreamHeader, hello: HelloBody, now: float) -> bool | None:
         """True: the other side or this one is new to the other, and `begin_anew` is to be called. None: it is
         no HELLO of this connection."""
         if not self.is_up or self.is_open or (header.epoch, header.link) <= (self.peer_epoch, self.peer_link):
@@ -177,18 +177,18 @@ class Stream:
         """As another stream, when there is a connection again. Of what waits, events are kept, and what
         clients of the other side have asked for."""
         self.epoch = epoch
-        kinds = {Kind.EVENT, Kind.NOTIFY, *OF_GUESTS}
+        kinds = {PublicationKind.EVENT, PublicationKind.NOTIFY, *OF_GUESTS}
         self.records = deque(record for record in self.records if record.kind in kinds)
         self.waiting_bytes = sum(record.size for record in self.kept)
 
-    def accept(self, kind: Kind, header: Header) -> bool:
+    def accept(self, kind: PublicationKind, header: StreamHeader) -> bool:
         """Is it the next one? Then it is to be handled, now, and `acknowledged` to be called after that."""
         is_current = self.is_open and header[:3] == (self.peer_epoch, self.epoch, self.link)
-        expected = self.received + (kind != Kind.ACKNOWLEDGE)
+        expected = self.received + (kind != PublicationKind.ACKNOWLEDGE)
         if not is_current or header.number != expected or header.acknowledged > self.number:
             self._counts.ignored += 1
             return False
-        if kind != Kind.ACKNOWLEDGE:
+        if kind != PublicationKind.ACKNOWLEDGE:
             self.received = header.number
             self._owes_acknowledgement = True
         return True
@@ -198,7 +198,7 @@ class Stream:
         """What is not settled, in order."""
         return [*self.held, *self.records]
 
-    def acknowledged(self, header: Header) -> list[Record]:
+    def acknowledged(self, header: StreamHeader) -> list[Record]:
         """What the other side is done with, and is kept no longer."""
         while self.records and self.records[0].number <= header.acknowledged:
             self.held.append(self.records.popleft())
@@ -237,7 +237,11 @@ class Stream:
 
     def take_publications(self) -> list[Message]:
         if self._owes_acknowledgement and self.is_open:
-            self._write(Kind.ACKNOWLEDGE, self._header(self.number, self.received, self._settled), Nothing())
+            self._write(
+                PublicationKind.ACKNOWLEDGE,
+                self._header(self.number, self.received, self._settled),
+                EmptyBody(),
+            )
             self._owes_acknowledgement = False
         out, self._out = self._out, []
         return out
@@ -245,10 +249,10 @@ class Stream:
     def _send(self, record: Record, now: float) -> None:
         record.is_sent = True
         kind, body = record.kind, record.body
-        if isinstance(body, Event) and (expires_at := body.message.expires_at) is not None:
+        if isinstance(body, EventBody) and (expires_at := body.message.expires_at) is not None:
             if expires_at <= now:
                 # Its number is used all the same: streams have no gaps.
-                kind, body = Kind.NOTHING, Nothing()
+                kind, body = PublicationKind.NOTHING, EmptyBody()
                 self._counts.expired += 1
             else:
                 body = body._replace(message=_with_remaining_interval(body.message, now))
@@ -256,17 +260,17 @@ class Stream:
         if record.acknowledged == self.received and record.settled == self._settled:
             self._owes_acknowledgement = False
 
-    def _header(self, number: int, acknowledged: int, settled: int) -> Header:
-        return Header(self.epoch, self.peer_epoch, self.peer_link, number, acknowledged, settled)
+    def _header(self, number: int, acknowledged: int, settled: int) -> StreamHeader:
+        return StreamHeader(self.epoch, self.peer_epoch, self.peer_link, number, acknowledged, settled)
 
-    def _write(self, kind: Kind, header: Header, body: Body) -> None:
+    def _write(self, kind: PublicationKind, header: StreamHeader, body: Body) -> None:
         topic = codec.topic_of(self._domain, self._broker_id, kind)
         self._out.append(Message(topic, codec.encode(kind, header, body), qos=1))
 
 
 def _size(body: Body) -> int:
     match body:
-        case Event():
+        case EventBody():
             return RECORD_BYTES + body.message.size
         case Registrations():
             return RECORD_BYTES + sum(RECORD_BYTES * (1 + len(entries)) for _, entries in body.topics)

@@ -38,7 +38,7 @@ class Mobile:
 
 
 @dataclass(slots=True)
-class Found:
+class MatchedRegistries:
     """What one mobile broker has registered that matches an event."""
 
     registries: list[dict[str, int]] = field(default_factory=list)
@@ -88,13 +88,13 @@ class Topics:
         for topic_filter in list(mobile.topics):
             self.set(mobile, topic_filter, {})
 
-    def match(self, topic: str) -> dict[str, Found]:
+    def match(self, topic: str) -> dict[str, MatchedRegistries]:
         """By mobile broker."""
-        found: dict[str, Found] = {}
+        found: dict[str, MatchedRegistries] = {}
         for (mobile_id, _), entries in self._tree.match(topic):
             each = found.get(mobile_id)
             if each is None:
-                each = found[mobile_id] = Found()
+                each = found[mobile_id] = MatchedRegistries()
             own = f"@{mobile_id}"
             if own not in entries:
                 each.registries.append(entries)

@@ -19,12 +19,17 @@ from hedgerow.mobility.delegation.events import (
     TurnedAway,
 )
 from hedgerow.mobility.delegation.notifier import Notifier
-from hedgerow.mobility.delegation.publications import GuestSubscription, Kind, Serving, Unsubscription
+from hedgerow.mobility.delegation.publications import (
+    GuestSubscription,
+    PublicationKind,
+    Serving,
+    Unsubscription,
+)
 from hedgerow.mobility.delegation.uplink import Uplink
 
 
 @dataclass(slots=True)
-class Announcement:
+class AnnouncedTraveller:
     """A client is on its way to this fixed broker, which was told so by this number of the stream."""
 
     token: int
@@ -34,7 +39,7 @@ class Announcement:
 
 class Travellers:
     def __init__(self, notifier: Notifier, events: list[DelegationEvent]) -> None:
-        self._announced: dict[str, Announcement] = {}
+        self._announced: dict[str, AnnouncedTraveller] = {}
         self._notifier = notifier
         self._events = events
         self._callbacks: dict[int, str] = {}
@@ -43,9 +48,9 @@ class Travellers:
     def announce(self, callback: str, uplink: Uplink, now: float) -> int:
         addresses.validate(callback)
         self._withdraw(callback)
-        number = uplink.stream.put(Kind.SERVING, Serving(callback, False), now).number
+        number = uplink.stream.put(PublicationKind.SERVING, Serving(callback, False), now).number
         self._last_token += 1
-        self._announced[callback] = Announcement(self._last_token, uplink, number)
+        self._announced[callback] = AnnouncedTraveller(self._last_token, uplink, number)
         self._callbacks[self._last_token] = callback
         return self._last_token
 
@@ -53,7 +58,9 @@ class Travellers:
         """In a stream that begins anew."""
         for callback, announcement in self._announced.items():
             if announcement.uplink is uplink:
-                announcement.number = uplink.stream.put(Kind.SERVING, Serving(callback, False), now).number
+                announcement.number = uplink.stream.put(
+                    PublicationKind.SERVING, Serving(callback, False), now
+                ).number
 
     def has_handled(self, token: int, current: Uplink | None) -> bool:
         announcement = self._announced.get(self._callbacks.get(token, ""))
@@ -67,7 +74,7 @@ class Travellers:
         for callback in [name for name, found in self._announced.items() if found.uplink is uplink]:
             self._withdraw(callback)
 
-    def _withdraw(self, callback: str) -> Announcement | None:
+    def _withdraw(self, callback: str) -> AnnouncedTraveller | None:
         announcement = self._announced.pop(callback, None)
         if announcement is not None:
             del self._callbacks[announcement.token]
@@ -79,9 +86,9 @@ class Travellers:
         uplink = self._notifier.remove_away(callback)
         if uplink is None:
             if announcement is not None:
-                announcement.uplink.stream.put(Kind.SERVING, Serving(callback, True), now)
+                announcement.uplink.stream.put(PublicationKind.SERVING, Serving(callback, True), now)
             return
-        uplink.stream.put(Kind.SERVING, Serving(callback, True), now)
+        uplink.stream.put(PublicationKind.SERVING, Serving(callback, True), now)
         self._events.append(ClientMoved(callback, False))
         if uplink.is_lost:
             for unsettled in uplink.unsettled.values():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hedgerow.message import MessageId
 from hedgerow.mobility.delegation.limits import MAX_NOTIFIED
-from hedgerow.mobility.delegation.publications import Kind, Registrations, Unsubscription
+from hedgerow.mobility.delegation.publications import PublicationKind, Registrations, Unsubscription
 from hedgerow.mobility.delegation.registries import Registries, Registry
 from hedgerow.mobility.delegation.stream import Record, Stream
 from hedgerow.topics import TopicTree
@@ -26,7 +26,7 @@ class Unsettled(NamedTuple):
 
     record: Record
     published: int
-    """The how-manieth event of this broker."""
+    """The event's number among those of this broker."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,9 @@ class Uplink:
                     for topic_filter, entries in record.body.topics:
                         if self._set(topic_filter, dict(entries), registries):
                             fresh.append(topic_filter)
-                case Unsubscription(topic_filter, callback) if record.kind == Kind.UNSUBSCRIPTION_SINGLE:
+                case Unsubscription(topic_filter, callback) if (
+                    record.kind == PublicationKind.UNSUBSCRIPTION_SINGLE
+                ):
                     self._forget_notified()
                     before = self.delegated.get(topic_filter, topic_filter)
                     if before is not None and before.pop(callback, None) is not None and not before:
@@ -103,7 +105,7 @@ class Uplink:
 
     def forget(self, record: Record, away: Mapping[str, Uplink]) -> None:
         """It is settled."""
-        if record.kind == Kind.EVENT:
+        if record.kind == PublicationKind.EVENT:
             event = record.event
             assert event.message.id is not None
             if not event.is_handed_on:

@@ -73,7 +73,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason, describe
 
 
-class State(Enum):
+class ClientState(Enum):
     IDLE = "idle"
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -86,7 +86,7 @@ class Client:
     def __init__(self, options: ConnectOptions) -> None:
         self.options = options
         self.client_id = options.client_id
-        self.state = State.IDLE
+        self.state = ClientState.IDLE
         self.closing = False
         """The link is of no more use: write what `take_output` has, then close it."""
         self.far_node: str | None = None
@@ -131,7 +131,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        return self.state is State.CONNECTED
+        return self.state is ClientState.CONNECTED
 
     @property
     def unacknowledged(self) -> int:
@@ -152,12 +152,12 @@ class Client:
 
     def connect(self, now: float) -> None:
         """Begin on a new link."""
-        if self.state is not State.IDLE:
+        if self.state is not ClientState.IDLE:
             raise RuntimeError(f"connect: the client is {self.state.value}")
         options = self.options
         self._reset(now)
         self.closing = False
-        self.state = State.CONNECTING
+        self.state = ClientState.CONNECTING
         self._clean_start = options.clean_start and not (self._had_session and self._keeps_session)
         properties = options.properties.copy()
         if options.session_expiry_s:
@@ -196,7 +196,7 @@ class Client:
     ) -> None:
         """End the connection from this side; without one, nothing happens."""
         self._now = now
-        if self.state is State.CONNECTED:
+        if self.state is ClientState.CONNECTED:
             self._send(Disconnect(reason_code, properties or {}))
         self._end()
 
@@ -209,9 +209,9 @@ class Client:
         return events
 
     def _end(self, events: list[Event] | None = None, event: Event | None = None) -> None:
-        if self.state is State.IDLE:
+        if self.state is ClientState.IDLE:
             return
-        self.state = State.IDLE
+        self.state = ClientState.IDLE
         self.closing = True
         self._sender.connection_ended()
         self._requests.connection_ended()
@@ -221,7 +221,7 @@ class Client:
     def _break_off(self, error: ProtocolError, events: list[Event]) -> None:
         """The one place that turns the server's mistake into a reason code and a close (§4.13)."""
         # Before CONNACK the server may not be one of MQTT at all, and after a CONNECT nothing is agreed.
-        if self.state is State.CONNECTED and self.options.version == MQTT_5:
+        if self.state is ClientState.CONNECTED and self.options.version == MQTT_5:
             self._send(Disconnect(error.reason_code))
         self._end(events, Disconnected(f"the server broke a rule: {error}", error.reason_code))
 
@@ -229,9 +229,9 @@ class Client:
 
     def deadline(self) -> float | None:
         """When `handle_timer` is to be called; None while nothing is due at any time."""
-        if self.state is State.CONNECTING:
+        if self.state is ClientState.CONNECTING:
             return self._connack_due_at
-        if self.state is State.IDLE or not self._keep_alive_s:
+        if self.state is ClientState.IDLE or not self._keep_alive_s:
             return None
         return min(self._ping_due_at, self._dead_at)
 
@@ -258,7 +258,7 @@ class Client:
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return events
-        if self.state is State.CONNECTING:
+        if self.state is ClientState.CONNECTING:
             reason = f"no CONNACK in {self.options.connect_timeout_s:g} s"
             self._end(events, Disconnected(reason))
         elif now >= self._dead_at:
@@ -291,7 +291,7 @@ class Client:
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         events: list[Event] = []
-        if self.state is State.IDLE:
+        if self.state is ClientState.IDLE:
             return events
         self._now = self._heard_at = now
         if self._buffer:
@@ -316,7 +316,7 @@ class Client:
         end = len(data)
         largest = self.options.maximum_packet_size or MAX_PACKET_SIZE
         self._needed = 0
-        while end - position >= 2 and self.state is not State.IDLE:
+        while end - position >= 2 and self.state is not ClientState.IDLE:
             first_byte = data[position]
             size = data[position + 1]
             start = position + 2
@@ -335,7 +335,7 @@ class Client:
             if stop > end:
                 self._needed = stop - position
                 break
-            if self.state is not State.CONNECTED:
+            if self.state is not ClientState.CONNECTED:
                 self._handle_packet(first_byte, data[start:stop], events)
             elif first_byte >> 4 == PUBLISH:
                 self._receiver.handle_publish(first_byte, data, start, stop, self._now, events)
@@ -372,7 +372,7 @@ class Client:
         if isinstance(packet, Renew):
             self._handle_renew(packet, events)
             return
-        if self.state is State.CONNECTED:
+        if self.state is ClientState.CONNECTED:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a second CONNACK", "§3.2")
         found = packet.properties
         if packet.reason_code:
@@ -382,7 +382,7 @@ class Client:
         if packet.session_present and self._clean_start:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "session present after a clean start", "MQTT-3.2.2-4")
         options = self.options
-        self.state = State.CONNECTED
+        self.state = ClientState.CONNECTED
         self.client_id = found.get("assigned_client_identifier", self.client_id)
         self._keep_alive_s = float(found.get("server_keep_alive", options.keep_alive_s))
         events.append(
@@ -410,9 +410,9 @@ class Client:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a renewal that says nowhere where", "§extension")
         if packet.code == Renewal.CONNECTION:
             self._supporter = address
-            if self.state is State.CONNECTING:
+            if self.state is ClientState.CONNECTING:
                 self._handle_connack(Connack(packet.session_present), events)
-        elif self.state is State.CONNECTING:
+        elif self.state is ClientState.CONNECTING:
             reason = describe(Reason.USE_ANOTHER_SERVER)
             self._end(events, Refused(Reason.USE_ANOTHER_SERVER, reason, address))
             return
@@ -438,7 +438,7 @@ class Client:
 
     @property
     def is_settled(self) -> bool:
-        return self.state is State.CONNECTED and not self._requests
+        return self.state is ClientState.CONNECTED and not self._requests
 
     @property
     def is_finished(self) -> bool:
@@ -540,7 +540,7 @@ class Client:
         return handle
 
     def _send_requests(self) -> None:
-        if self.state is State.CONNECTED:
+        if self.state is ClientState.CONNECTED:
             for packet in self._requests.take(self._sender.outbox.allocate_packet_id):
                 self._send(packet)
 
@@ -573,15 +573,15 @@ class Client:
 _Handler = Callable[[Client, Any, list[Event]], None]
 
 # What a server may send, and when.
-_HANDLERS: dict[int, tuple[_Handler, State]] = {
-    CONNACK: (Client._handle_connack, State.CONNECTING),
-    AUTH: (Client._handle_auth, State.CONNECTING),
-    PUBACK: (Client._handle_acknowledgement, State.CONNECTED),
-    PUBREC: (Client._handle_acknowledgement, State.CONNECTED),
-    PUBREL: (Client._handle_acknowledgement, State.CONNECTED),
-    PUBCOMP: (Client._handle_acknowledgement, State.CONNECTED),
-    SUBACK: (Client._handle_answer, State.CONNECTED),
-    UNSUBACK: (Client._handle_answer, State.CONNECTED),
-    PINGRESP: (Client._handle_pingresp, State.CONNECTED),
-    DISCONNECT: (Client._handle_disconnect, State.CONNECTED),
+_HANDLERS: dict[int, tuple[_Handler, ClientState]] = {
+    CONNACK: (Client._handle_connack, ClientState.CONNECTING),
+    AUTH: (Client._handle_auth, ClientState.CONNECTING),
+    PUBACK: (Client._handle_acknowledgement, ClientState.CONNECTED),
+    PUBREC: (Client._handle_acknowledgement, ClientState.CONNECTED),
+    PUBREL: (Client._handle_acknowledgement, ClientState.CONNECTED),
+    PUBCOMP: (Client._handle_acknowledgement, ClientState.CONNECTED),
+    SUBACK: (Client._handle_answer, ClientState.CONNECTED),
+    UNSUBACK: (Client._handle_answer, ClientState.CONNECTED),
+    PINGRESP: (Client._handle_pingresp, ClientState.CONNECTED),
+    DISCONNECT: (Client._handle_disconnect, ClientState.CONNECTED),
 }

@@ -33,7 +33,7 @@ from hedgerow.multicast.io.options import MulticastOptions, name_of
 from hedgerow.multicast.io.peer_names import PeerNames
 from hedgerow.multicast.io.watch import InterfaceWatch
 from hedgerow.multicast.keys import Keyring
-from hedgerow.multicast.limits import Limits
+from hedgerow.multicast.limits import MulticastLimits
 from hedgerow.multicast.member import Member
 from hedgerow.multicast.peers import PeerAddress
 from hedgerow.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups
@@ -148,7 +148,7 @@ class MulticastEndpoint:
 
     def _choose_and_open(self, keys: Keyring | None) -> None:
         self._choice = choose(self.options)
-        limits = Limits(
+        limits = MulticastLimits(
             payload_bytes=self.options.max_payload,
             datagram_bytes=datagram_bytes(smallest_mtu(self._choice)),
             new_topic_s=1.0 if self.ip == 4 else 0.5,

@@ -18,11 +18,11 @@ from hedgerow.errors import reason_of
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.io import sockets
 from hedgerow.multicast.io.interfaces import Choice
-from hedgerow.multicast.limits import Limits
+from hedgerow.multicast.limits import MulticastLimits
 
 logger = logging.getLogger(__name__)
 
-MAX_GROUPS = Limits().groups  # heard at once, for wildcards and others alike
+MAX_GROUPS = MulticastLimits().groups  # heard at once, for wildcards and others alike
 MAX_SENDERS = 256  # topics whose sockets to send with stay open
 
 Send = Callable[[bytes], int]

@@ -320,11 +320,11 @@ def _make_listener(receive_address: Callable[[str, str, bool], None]) -> Any:
     """Hears every record that arrives; the class can only be written once the library is imported."""
     from zeroconf import DNSAddress, RecordUpdate, RecordUpdateListener  # type: ignore[attr-defined]
 
-    class Listener(RecordUpdateListener):
+    class MdnsListener(RecordUpdateListener):
         def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
             for update in records:
                 record = update.new
                 if isinstance(record, DNSAddress) and len(record.address) == 4:
                     receive_address(record.name, socket.inet_ntoa(record.address), record.is_expired(now))
 
-    return Listener()
+    return MdnsListener()

@@ -18,10 +18,10 @@ from urllib.parse import parse_qsl, quote
 from hedgerow.errors import ConfigError
 from hedgerow.multicast.groups import SCOPES
 from hedgerow.multicast.io import DEFAULT_PORT
-from hedgerow.multicast.limits import Limits
+from hedgerow.multicast.limits import MulticastLimits
 from hedgerow.node.authority import authority
 
-MAX_PAYLOAD = Limits().payload_bytes
+MAX_PAYLOAD = MulticastLimits().payload_bytes
 # A message in pieces has to fit into what a receiver keeps of one stream behind a gap, which is 8 MiB, with
 # what each piece takes beside its bytes.
 LARGEST_PAYLOAD = 4 * 1024 * 1024

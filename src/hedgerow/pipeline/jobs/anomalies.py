@@ -1,7 +1,7 @@
 """`anomalies`: readings that are unlike those before them, for each sensor and field.
 
 A reading is compared with the readings of its sensor and field before it, by event time: the last
-`Settings.readings` of them, none older than `window_s`. Its score is the robust z-score
+`AnomalySettings.readings` of them, none older than `window_s`. Its score is the robust z-score
 0.6745 · (value - median) / MAD, where MAD is the median of the distances from the median: a few wild values
 among many move neither. Where more than half of the values are the same the MAD is 0, and the mean distance
 takes its place, (value - median) / (1.2533 · mean distance), as Iglewicz and Hoaglin have it; where all are
@@ -11,10 +11,10 @@ A stream and a batch have the same rows for the same readings, however the strea
 in a later batch than a younger one of its sensor. One that does is compared with what was before it, and
 what was told is not told again. What is older than the watermark of a stream (`late_s`) is not looked at.
 
-Of each sensor and field a stream keeps `Settings.readings` readings, until the watermark has passed the last
-of them by `window_s`: from then on none of them would count. Sensors are kept together in `buckets`, each a
-key of `transformWithState`, and all of a bucket's are judged at once: on a busy machine a sensor as a key of
-its own cost 8 to 22 ms in every batch, in a bucket 3 to 5 ms.
+Of each sensor and field a stream keeps `AnomalySettings.readings` readings, until the watermark has passed
+the last of them by `window_s`: from then on none of them would count. Sensors are kept together in
+`buckets`, each a key of `transformWithState`, and all of a bucket's are judged at once: on a busy machine a
+sensor as a key of its own cost 8 to 22 ms in every batch, in a bucket 3 to 5 ms.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Settings:
+class AnomalySettings:
     readings: int = 60
     """With how many readings before it one is compared, at most."""
     window_s: float = 3600.0
@@ -89,9 +89,9 @@ class Settings:
             raise ConfigError(f"anomalies: buckets = {self.buckets}: from 1 to {MAX_BUCKETS}")
 
 
-def anomalies(readings: DataFrame, settings: Settings | None = None) -> DataFrame:
+def anomalies(readings: DataFrame, settings: AnomalySettings | None = None) -> DataFrame:
     """ANOMALY_COLUMNS, a row for each reading that is a number. `readings` may be a stream."""
-    settings = settings or Settings()
+    settings = settings or AnomalySettings()
     numbers = readings.where(sql.col("value").isNotNull() & sql.col("at").isNotNull()).select(
         "sensor", "field", "at", "value", "origin", "epoch", "sequence"
     )
@@ -104,7 +104,9 @@ def anomalies(readings: DataFrame, settings: Settings | None = None) -> DataFram
     return buckets.transformWithStateInPandas(_Buckets(settings), ANOMALY_SCHEMA, "Append", "EventTime")
 
 
-def judge(kept: pd.DataFrame, new: pd.DataFrame, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
+def judge(
+    kept: pd.DataFrame, new: pd.DataFrame, settings: AnomalySettings
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What is to be said of the new readings, and what is to be kept of all.
 
     `kept` has sensor, field, at (µs) and value, in the order of time, and so has `new`, of any sensors.
@@ -128,7 +130,7 @@ class _Line:
     sensors: NDArray[np.intp]
     times: Times
     values: Numbers
-    settings: Settings
+    settings: AnomalySettings
 
     def is_kept(self) -> NDArray[np.bool_]:
         ends = np.searchsorted(self.sensors, self.sensors, side="right")
@@ -197,7 +199,7 @@ def _told(judged: pd.DataFrame) -> pd.DataFrame:
     return judged.assign(at=judged["at"].to_numpy().astype("datetime64[us]"))[list(ANOMALY_COLUMNS)]
 
 
-def _judge_in_turn(settings: Settings) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
+def _judge_in_turn(settings: AnomalySettings) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
     """Of readings in the order of sensors and times, which come in pieces of any size."""
 
     def judge_in_turn(pieces: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -216,7 +218,7 @@ def _judge_in_turn(settings: Settings) -> Callable[[Iterator[pd.DataFrame]], Ite
 class _Buckets(StatefulProcessor):
     """Of each bucket the last readings of all its sensors, and one timer."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AnomalySettings) -> None:
         self._settings = settings
 
     def init(self, handle: StatefulProcessorHandle) -> None:

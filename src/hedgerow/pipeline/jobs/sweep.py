@@ -52,7 +52,7 @@ Parameters = Mapping[str, Value]
 Run = Callable[[Parameters], Mapping[str, float | None]]
 
 
-class Point(NamedTuple):
+class SweepPoint(NamedTuple):
     """One run that is to be made."""
 
     point: int
@@ -64,7 +64,7 @@ class Point(NamedTuple):
 # What is to be run
 
 
-def points(grid: Mapping[str, Sequence[Value]], seeds: int | Sequence[int] = 1) -> list[Point]:
+def points(grid: Mapping[str, Sequence[Value]], seeds: int | Sequence[int] = 1) -> list[SweepPoint]:
     """Every combination of the values, in the order in which they are given, with each seed (a number: the
     seeds from 1 on)."""
     numbers = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
@@ -79,13 +79,13 @@ def points(grid: Mapping[str, Sequence[Value]], seeds: int | Sequence[int] = 1) 
     if count > MAX_RUNS:
         raise ConfigError(f"the grid has {count:,} runs, more than {MAX_RUNS:,}; leave some values out")
     return [
-        Point(index, seed, dict(zip(grid, combination, strict=True)))
+        SweepPoint(index, seed, dict(zip(grid, combination, strict=True)))
         for index, combination in enumerate(product(*grid.values()))
         for seed in numbers
     ]
 
 
-def sweep(spark: SparkSession, points: Sequence[Point], run: Run, tasks: int | None = None) -> DataFrame:
+def sweep(spark: SparkSession, points: Sequence[SweepPoint], run: Run, tasks: int | None = None) -> DataFrame:
     """The runs, in so many tasks (default: a few for each core). Lazy: each use of it runs everything anew,
     so write it first (`write`)."""
     types = _types(points)
@@ -101,7 +101,7 @@ def sweep(spark: SparkSession, points: Sequence[Point], run: Run, tasks: int | N
     return numbers.mapInArrow(partial(_run_shares, shares=shares, types=types, run=run), schema)
 
 
-def _types(points: Sequence[Point]) -> dict[str, str]:
+def _types(points: Sequence[SweepPoint]) -> dict[str, str]:
     names = points[0].parameters if points else {}
     return {name: _type_of({type(point.parameters[name]) for point in points}) for name in names}
 
@@ -117,7 +117,7 @@ def _type_of(kinds: set[type]) -> str:
 
 
 def _run_shares(
-    batches: Iterator[Any], shares: Sequence[Sequence[Point]], types: Mapping[str, str], run: Run
+    batches: Iterator[Any], shares: Sequence[Sequence[SweepPoint]], types: Mapping[str, str], run: Run
 ) -> Iterator[Any]:
     import pyarrow as pa
 
@@ -133,7 +133,7 @@ def _run_shares(
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _run_one(point: Point, types: Mapping[str, str], run: Run) -> dict[str, Any]:
+def _run_one(point: SweepPoint, types: Mapping[str, str], run: Run) -> dict[str, Any]:
     shown = {
         name: str(value) if types[name] == "string" else value for name, value in point.parameters.items()
     }
@@ -201,7 +201,7 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def write(spark: SparkSession, tables: str | Path, points: Sequence[Point], run: Run) -> DataFrame:
+def write(spark: SparkSession, tables: str | Path, points: Sequence[SweepPoint], run: Run) -> DataFrame:
     """Make the runs, put them into the table in place of those that were there, and give the table."""
     path = table_place(str(tables), TABLE)
     sweep(spark, points, run).write.mode("overwrite").parquet(path)

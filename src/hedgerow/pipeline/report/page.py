@@ -14,7 +14,7 @@ from hedgerow.pipeline.jobs import sweep
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.charts import MAX_CURVES, Curve, line_chart
 from hedgerow.pipeline.report.html import Part
-from hedgerow.pipeline.report.results import Experiment, Figures, Run
+from hedgerow.pipeline.report.results import Experiment, Figures, ReportRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,12 +28,12 @@ FIGURE_HEAD = (
 )  # fmt: skip
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     title: str
     parts: Sequence[Part]
 
 
-Describe = Callable[[Experiment], Section]
+Describe = Callable[[Experiment], PageSection]
 """How an experiment is introduced: its title, and what stands before what all experiments have in common."""
 
 
@@ -48,9 +48,9 @@ def number(value: float | None) -> str:
 # Experiments
 
 
-def describe_plainly(experiment: Experiment) -> Section:
+def describe_plainly(experiment: Experiment) -> PageSection:
     """For one that nobody described."""
-    return Section(experiment.name, [own_rows(experiment)] if experiment.rows else [])
+    return PageSection(experiment.name, [own_rows(experiment)] if experiment.rows else [])
 
 
 def own_rows(experiment: Experiment) -> Part:
@@ -62,7 +62,7 @@ def own_rows(experiment: Experiment) -> Part:
     return html.table(lines, "The experiment's rows")
 
 
-def experiment_section(experiment: Experiment, describe: Describe) -> Section:
+def experiment_section(experiment: Experiment, describe: Describe) -> PageSection:
     title, parts = describe(experiment)
     found = [
         html.paragraph(f"From {experiment.directory}.", is_soft=True),
@@ -76,10 +76,10 @@ def experiment_section(experiment: Experiment, describe: Describe) -> Section:
         ]
         found += _distributions(experiment.runs)
         found += [html.folded(f"{run.name}: each subscriber", _run_parts(run)) for run in experiment.runs]
-    return Section(title, found)
+    return PageSection(title, found)
 
 
-def run_lines(runs: Iterable[Run]) -> list[list[str]]:
+def run_lines(runs: Iterable[ReportRun]) -> list[list[str]]:
     lines = [["run", "published", *FIGURE_HEAD]]
     lines += [[run.name, number(run.published), *figure_cells(run.figures)] for run in runs]
     return lines
@@ -96,7 +96,7 @@ def figure_cells(figures: Figures) -> list[str]:
     ]  # fmt: skip
 
 
-def _distributions(runs: Sequence[Run]) -> Iterator[Part]:
+def _distributions(runs: Sequence[ReportRun]) -> Iterator[Part]:
     """All runs, a few to a chart."""
     measured = [run for run in runs if run.percentiles]
     for at in range(0, len(measured), MAX_CURVES):
@@ -110,7 +110,7 @@ def _distributions(runs: Sequence[Run]) -> Iterator[Part]:
         yield html.figure(chart, f"How the delays are distributed: {names}")
 
 
-def _run_parts(run: Run) -> Iterator[Part]:
+def _run_parts(run: ReportRun) -> Iterator[Part]:
     if run.settings:
         yield html.paragraph(", ".join(f"{name}: {value or NONE}" for name, value in run.settings.items()))
     if run.groups:
@@ -134,17 +134,17 @@ def _run_parts(run: Run) -> Iterator[Part]:
 # Tables of the pipeline
 
 
-def table_sections(tables: str, read: Callable[[str], DataFrame | None]) -> Iterator[Section]:
+def table_sections(tables: str, read: Callable[[str], DataFrame | None]) -> Iterator[PageSection]:
     """Those that are there. `read` gives a table by its name, or None."""
     for name, (title, describe) in TABLES.items():
         rows = read(name)
         if rows is not None:
             counted = html.paragraph(f"{rows.count():,} rows in {name}/.")
-            yield Section(title, [counted, *_described(rows, describe)])
+            yield PageSection(title, [counted, *_described(rows, describe)])
     gaps = read_gaps(f"{tables}/{GAPS}")
     if gaps:
         lines = [["journal", "from", "to", "reason"], *(list(map(_cell, gap)) for gap in gaps)]
-        yield Section("What could not be read", [html.table(lines, "Gaps in journals, by position")])
+        yield PageSection("What could not be read", [html.table(lines, "Gaps in journals, by position")])
 
 
 def _described(rows: DataFrame, describe: Callable[[DataFrame], Iterable[Part]]) -> list[Part]:

@@ -19,7 +19,7 @@ from hedgerow.pipeline.files import replace_text
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.page import (
     Describe,
-    Section,
+    PageSection,
     describe_plainly,
     experiment_section,
     table_sections,
@@ -63,7 +63,7 @@ def report(
     return page
 
 
-def render(sections: list[Section]) -> str:
+def render(sections: list[PageSection]) -> str:
     now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     anchors = [f"section-{index}" for index in range(len(sections))]
     titles = [(anchor, section.title) for anchor, section in zip(anchors, sections, strict=True)]

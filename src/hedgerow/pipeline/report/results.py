@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sql
 
 from hedgerow.errors import HedgerowError, StoreError
-from hedgerow.journal import Reader
+from hedgerow.journal import JournalReader
 from hedgerow.pipeline.report import lab_runs
 from hedgerow.pipeline.report.lab_format import HAPPENED, JOURNALS, ROWS, RUN
 
@@ -56,7 +56,7 @@ class PartOfRun:
 
 
 @dataclass(slots=True)
-class Run:
+class ReportRun:
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
     published: int = 0
@@ -78,13 +78,13 @@ class Experiment:
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     """The experiment's own: name, unit, ours, published."""
     notes: list[str] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ReportRun] = field(default_factory=list)
 
 
 def gather(spark: SparkSession, results: Iterable[Path]) -> list[Experiment]:
     """Every experiment below these directories. HedgerowError: there is no such one, or it holds too much."""
     experiments: dict[Path, Experiment] = {}
-    journals: dict[str, tuple[Path, Run]] = {}
+    journals: dict[str, tuple[Path, ReportRun]] = {}
     for place in results:
         if not place.is_dir():
             raise HedgerowError(f"{place} is no directory; name the one that lab runs wrote to (--out)")
@@ -122,13 +122,13 @@ def _read_rows(path: Path) -> Experiment | None:
     return Experiment(document["experiment"], directory, named, list(map(str, notes)))
 
 
-def _find_runs(place: Path) -> Iterator[tuple[str, Reader, Run]]:
+def _find_runs(place: Path) -> Iterator[tuple[str, JournalReader, ReportRun]]:
     """The experiment's name, and each run with its journal."""
     for directory in sorted(place.rglob(f"{JOURNALS}/*/")):
         if directory.name.startswith("."):  # it is being written
             continue
         try:
-            journal = Reader(directory)
+            journal = JournalReader(directory)
             about = _first_payload(journal)
         except (StoreError, OSError):
             continue
@@ -137,7 +137,7 @@ def _find_runs(place: Path) -> Iterator[tuple[str, Reader, Run]]:
             yield name, journal, run
 
 
-def _first_payload(journal: Reader) -> bytes | None:
+def _first_payload(journal: JournalReader) -> bytes | None:
     """What a run of the lab says of itself. None: it is another journal."""
     for batch in journal.batches(0, 1, ("topic", "payload"), topic_filters=[RUN]):
         for payload in batch.column(1).to_pylist():
@@ -145,19 +145,19 @@ def _first_payload(journal: Reader) -> bytes | None:
     return None
 
 
-def _read_about(text: bytes) -> tuple[str, Run]:
+def _read_about(text: bytes) -> tuple[str, ReportRun]:
     try:
         about = json.loads(text)
         settings = {str(name): str(value) for name, value in about["settings"].items()}
-        return str(about["experiment"]), Run(str(about["run"]), settings)
+        return str(about["experiment"]), ReportRun(str(about["run"]), settings)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return "unknown", Run("a run that does not say which")
+        return "unknown", ReportRun("a run that does not say which")
 
 
 # With Spark
 
 
-def _fill(spark: SparkSession, found: Mapping[str, tuple[Path, Run]]) -> None:
+def _fill(spark: SparkSession, found: Mapping[str, tuple[Path, ReportRun]]) -> None:
     """`found`: journal id → its directory, and the run that is to have its figures."""
     runs = {journal: run for journal, (_, run) in found.items()}
     rows = lab_runs.read_journals(spark, [directory for directory, _ in found.values()]).persist()
@@ -170,7 +170,7 @@ def _fill(spark: SparkSession, found: Mapping[str, tuple[Path, Run]]) -> None:
         rows.unpersist()
 
 
-def _fill_counts(runs: Mapping[str, Run], rows: DataFrame) -> None:
+def _fill_counts(runs: Mapping[str, ReportRun], rows: DataFrame) -> None:
     begins: dict[str, int] = {}
     counted = lab_runs.publications(rows).groupBy("journal")
     for row in counted.agg(
@@ -189,7 +189,7 @@ def _fill_counts(runs: Mapping[str, Run], rows: DataFrame) -> None:
             happened.append(((row["at_us"] - begins.get(row["journal"], 0)) / 1e6, row["what"]))
 
 
-def _fill_figures(runs: Mapping[str, Run], detail: DataFrame) -> None:
+def _fill_figures(runs: Mapping[str, ReportRun], detail: DataFrame) -> None:
     levels = (["journal"], ["journal", "subscribers"], ["journal", "subscribers", "subscriber", "topic"])
     for row in lab_runs.summarise(detail, *levels).collect():
         run, figures, group = runs[row["journal"]], _figures(row), row["subscribers"] or ""

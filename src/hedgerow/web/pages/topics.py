@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hedgerow.web.fabric import Mesh, Node
+from hedgerow.web.fabric import MeshPlace, Node
 from hedgerow.web.map import draw, edges_of, part_in
 from hedgerow.web.markup import Part, badge, code, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, no_nodes, nodes_of, search_form, search_of
@@ -74,7 +74,7 @@ def _all_topics(view: View, nodes: Sequence[Node], seen: set[str]) -> Part:
     )
 
 
-def _cells(topic_filter: str, meshes: Mapping[str, Mesh], words: str) -> list[Part]:
+def _cells(topic_filter: str, meshes: Mapping[str, MeshPlace], words: str) -> list[Part]:
     cores, local, members, furthest = set(), [], 0, 0
     for name, mesh in meshes.items():  # 200 rows of some 50 nodes: one pass
         cores.add(mesh.core)
@@ -137,7 +137,7 @@ def _one_topic(view: View, nodes: Sequence[Node], seen: set[str]) -> Part:
     )
 
 
-def _mesh_table(meshes: Mapping[str, Mesh]) -> Part:
+def _mesh_table(meshes: Mapping[str, MeshPlace]) -> Part:
     cores = {mesh.core for mesh in meshes.values()}
     rows = [
         (
@@ -156,5 +156,5 @@ def _mesh_table(meshes: Mapping[str, Mesh]) -> Part:
     return table("mesh-table", "The mesh", ["Node", "Part", "Distance#", "Parents", "Children", "Core"], rows)
 
 
-def _role(name: str, mesh: Mesh, cores: set[str]) -> Part:
+def _role(name: str, mesh: MeshPlace, cores: set[str]) -> Part:
     return badge("core", "fair") if name in cores else badge(*PARTS[part_in(mesh)])

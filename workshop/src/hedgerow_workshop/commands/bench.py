@@ -6,11 +6,8 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from hedgerow.cli import Command
 from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
 from hedgerow_workshop.bench.report import Request, Result, table, write_json
-
-COMMAND = Command("measure", "measure this broker beside others", "hedgerow bench broker --quick")
 
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": (

@@ -10,12 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hedgerow.cli import Command
 from hedgerow.cli.option_values import positive
-
-COMMAND = Command(
-    "begin", "a fabric on this machine, with everything to look at, in one command", "hedgerow demo"
-)
 
 DEFAULT_S = 60.0
 MAX_S = 86_400.0

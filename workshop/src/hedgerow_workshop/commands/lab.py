@@ -20,7 +20,6 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from hedgerow.cli import Command
 from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
 from hedgerow.cli.option_values import duration, positive, real, whole
 from hedgerow.cli.parsing import UsageError
@@ -32,8 +31,7 @@ from hedgerow_workshop.lab.experiments import EXPERIMENTS, Request, Result, writ
 from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.storm.settings import MIN_SUBSCRIBERS
 
-COMMAND = Command("measure", "experiments, and the links that they run on", "hedgerow lab run schmitt --fast")
-WORDS_AFTER = {"run": ("hedgerow_workshop.lab.experiments", "EXPERIMENTS")}
+WORDS_AFTER = {"run": tuple(EXPERIMENTS)}
 """What a shell completes."""
 
 BANDWIDTH_UNITS = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}

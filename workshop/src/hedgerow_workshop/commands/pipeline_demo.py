@@ -1,38 +1,16 @@
-"""`hedgerow pipeline demo`: a farm's traffic, every job over it, and the report.
-
-The nodes run until the jobs are done, since the plan of hot topics is published to them. At the end bronze is
-compared with what was published: each message must be in the journal of its node once.
-"""
+"""`hedgerow pipeline demo`: a farm's traffic, every job over it, and the report (`hedgerow_workshop.lab`)."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hedgerow.cli.option_values import positive
-from hedgerow.errors import ConfigError
-from hedgerow.message import MessageId
-from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
-from hedgerow.pipeline.queries import JOBS, Settings
-from hedgerow.pipeline.reckoning import reckon
-from hedgerow.pipeline.rules import load_rules
-from hedgerow.pipeline.runner import Runner, Tell
-from hedgerow.pipeline.tables import load_rows
-from hedgerow_workshop.lab.farm import FIELDS, HOUSE, Farm
-from hedgerow_workshop.lab.pipeline_report import write_report
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-TABLES = ("bronze", "readings", "quarantine", "hot", "anomalies", "quality")
-
-Opening = Callable[[], AbstractContextManager["SparkSession"]]
-
+    from hedgerow.pipeline.runner import Tell
+    from hedgerow_workshop.lab.pipeline_demo import Opening
 
 HELP = "demo         a farm's traffic, all jobs over it, and the report"
 MAX_S = 3_600
@@ -45,55 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, opening: Opening, tell: Tell) -> int:
     """Status 1 when a message was lost or doubled."""
-    seconds, out = arguments.seconds, arguments.out or Path("pipeline-demo")
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out} is there already; give another directory with --out")
-    return asyncio.run(_run(seconds, out.absolute(), opening, tell))
+    from hedgerow_workshop.lab import pipeline_demo
 
-
-async def _run(seconds: float, out: Path, opening: Opening, tell: Tell) -> int:
-    _say(f"a farm: nodes {HOUSE}, {' and '.join(FIELDS)}, each with a journal; {seconds:g} s of weather")
-    async with Farm(out, _say) as farm:
-        await farm.run(seconds)
-        traffic = farm.traffic
-        print(
-            f"{len(traffic.published)} messages published, {len(traffic.heard)} heard at the {HOUSE}, "
-            f"{traffic.lost} lost, {traffic.doubled} doubled",
-            flush=True,
-        )
-        return await asyncio.to_thread(_analyse, farm, out, opening, tell)
-
-
-def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
-    tables = out / "tables"
-    journals = tuple(map(str, farm.journals))
-    settings = Settings(journals, str(tables), load_rules(), broker=farm.url, plan_for=FIELDS)
-    with opening() as spark:
-        Runner(spark, settings, tell).run(tuple(JOBS))
-        counted = {name: _count(spark, tables / name) for name in TABLES}
-        unlike = _count(spark, tables / "anomalies", "is_anomaly")
-        report = write_report(spark, str(tables), [], out / "report.html")
-    reckoning = reckon(farm.traffic.published, _found_at_home(str(tables)))
-    print("tables: " + ", ".join(f"{name} {count:,}" for name, count in counted.items()))
-    print(f"{unlike} readings are unlike those before them")
-    print(f"bronze: {reckoning}")
-    print(f"report: {report}")
-    return 0 if reckoning.is_even and not farm.traffic.lost and not farm.traffic.doubled else 1
-
-
-def _found_at_home(tables: str) -> Iterator[tuple[str, MessageId]]:
-    """In the journals of the nodes at which they were published."""
-    for row in load_rows(tables, "bronze", ("journal", "transport", "origin", "epoch", "sequence")):
-        if row["transport"] not in HOP_TRANSPORTS:
-            yield row["journal"], MessageId(row["origin"], row["epoch"], row["sequence"])
-
-
-def _count(spark: SparkSession, table: Path, condition: str = "true") -> int:
-    """A table that has no rows yet has no columns either."""
-    if not any(table.rglob("*.parquet")):
-        return 0
-    return spark.read.parquet(str(table)).where(condition).count()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return pipeline_demo.run(arguments.seconds, arguments.out or Path("pipeline-demo"), opening, tell)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from hedgerow.cli.option_values import whole
 from hedgerow.errors import ConfigError
-from hedgerow.pipeline.runner import Tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from hedgerow.pipeline.runner import Tell
 
 HELP = "sweep        run the simulator for many parameters, spread over the executors"
 

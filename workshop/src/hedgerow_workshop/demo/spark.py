@@ -106,10 +106,10 @@ class Pipeline(Program):
 
     def journalled(self) -> int:
         """Rows of all journals."""
-        from hedgerow.journal import Reader
+        from hedgerow.journal import JournalReader
         from hedgerow.journal.io.files import is_journal
 
-        return sum(Reader(each).end_position for each in self._journals.iterdir() if is_journal(each))
+        return sum(JournalReader(each).end_position for each in self._journals.iterdir() if is_journal(each))
 
     def unread(self) -> int:
         """Of these, those that are not in bronze yet; without what cannot be read, which never will be."""

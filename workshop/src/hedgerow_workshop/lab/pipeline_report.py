@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.charts import Curve, line_chart
 from hedgerow.pipeline.report.html import Part
-from hedgerow.pipeline.report.page import Describe, Section
+from hedgerow.pipeline.report.page import Describe, PageSection
 from hedgerow.pipeline.report.report import report
-from hedgerow.pipeline.report.results import Experiment, Figures, Run
+from hedgerow.pipeline.report.results import Experiment, Figures, ReportRun
 from hedgerow_workshop.lab import scale
 from hedgerow_workshop.lab.experiments import Row
 from hedgerow_workshop.lab.figures import NONE, number, row_cells
@@ -67,17 +67,17 @@ def _section(
     texts: Sequence[str],
     judge: Callable[[Sequence[Row]], Lines] = row_cells,
     parts: Iterable[Part] = (),
-) -> Section:
+) -> PageSection:
     found = [html.paragraph(text) for text in texts]
     if experiment.rows:
         found.append(html.table(judge(rows_of(experiment)), "The experiment's rows"))
-    return Section(title, [*found, *parts])
+    return PageSection(title, [*found, *parts])
 
 
 # spohn
 
 
-def describe_spohn(experiment: Experiment) -> Section:
+def describe_spohn(experiment: Experiment) -> PageSection:
     return _section(
         experiment,
         spohn_report.TITLE,
@@ -87,13 +87,13 @@ def describe_spohn(experiment: Experiment) -> Section:
     )
 
 
-def _spohn_parts(runs: Sequence[Run]) -> Iterator[Part]:
+def _spohn_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
     lines = spohn_lines(runs)
     if len(lines) > 1:
         yield html.table(lines, "Delays beside the published ones: mean ± deviation, ms")
 
 
-def spohn_lines(runs: Sequence[Run]) -> Lines:
+def spohn_lines(runs: Sequence[ReportRun]) -> Lines:
     lines = [["run", "subscriber", "publications", "ours", "published", "floor"]]
     for run in runs:
         node, count = run.settings.get("node", ""), run.settings.get("count", "")
@@ -120,7 +120,7 @@ def _spread(figures: Figures) -> str:
 # schmitt
 
 
-def describe_schmitt(experiment: Experiment) -> Section:
+def describe_schmitt(experiment: Experiment) -> PageSection:
     return _section(
         experiment,
         schmitt_report.TITLE,
@@ -129,13 +129,13 @@ def describe_schmitt(experiment: Experiment) -> Section:
     )
 
 
-def _schmitt_parts(runs: Sequence[Run]) -> Iterator[Part]:
+def _schmitt_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
     lines = schmitt_lines(runs)
     if len(lines) > 1:
         yield html.table(lines, "Percent lost at the measured broker, beside the published share")
 
 
-def schmitt_lines(runs: Sequence[Run]) -> Lines:
+def schmitt_lines(runs: Sequence[ReportRun]) -> Lines:
     lines = [["run", *(f"QoS {qos}" for qos in QOS), "published, QoS 0"]]
     for run in runs:
         measured = {
@@ -157,7 +157,7 @@ def lost_percent(figures: Figures | None) -> float | None:
 # morales
 
 
-def describe_morales(experiment: Experiment) -> Section:
+def describe_morales(experiment: Experiment) -> PageSection:
     return _section(
         experiment,
         morales_report.TITLE,
@@ -167,7 +167,7 @@ def describe_morales(experiment: Experiment) -> Section:
     )
 
 
-def _morales_parts(runs: Sequence[Run]) -> Iterator[Part]:
+def _morales_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
     labels = "mean delay, ms"
     figure9 = list(_morales_curves(runs, _share))
     if figure9:
@@ -179,7 +179,7 @@ def _morales_parts(runs: Sequence[Run]) -> Iterator[Part]:
         yield html.figure(chart, "The same for bursts, by the sliding window (compare its figure 10)")
 
 
-def _morales_curves(runs: Sequence[Run], place: Callable[[Run], float | None]) -> Iterator[Curve]:
+def _morales_curves(runs: Sequence[ReportRun], place: Callable[[ReportRun], float | None]) -> Iterator[Curve]:
     """The naïve algorithm's delay is the mean of both halves, with the same traffic."""
     means = {
         (
@@ -206,13 +206,13 @@ def _morales_curves(runs: Sequence[Run], place: Callable[[Run], float | None]) -
                 yield Curve(f"{name}-{uplink.label}", sorted(points))
 
 
-def _share(run: Run) -> float | None:
+def _share(run: ReportRun) -> float | None:
     """Percent, of a run with biased traffic and the hot-topic algorithm."""
     found = re.fullmatch(rf"{re.escape(BIASED)}(\d+)", run.settings.get("traffic", ""))
     return float(found[1]) if found and _window_s(run, BIASED) is not None else None
 
 
-def _window_s(run: Run, traffic: str = BURST) -> float | None:
+def _window_s(run: ReportRun, traffic: str = BURST) -> float | None:
     """Of the hot-topic algorithm, in a run with this traffic."""
     found = re.fullmatch(r"hot([\d.]+)(ms|s)", run.settings.get("algorithm", ""))
     if found is None or not run.settings.get("traffic", "").startswith(traffic):
@@ -223,13 +223,13 @@ def _window_s(run: Run, traffic: str = BURST) -> float | None:
 # storm
 
 
-def describe_storm(experiment: Experiment) -> Section:
+def describe_storm(experiment: Experiment) -> PageSection:
     return _section(
         experiment, storm_report.TITLE, [storm_report.INTRODUCTION], parts=_storm_parts(experiment.runs)
     )
 
 
-def _storm_parts(runs: Sequence[Run]) -> Iterator[Part]:
+def _storm_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
     lines = [["run", "kind", "expected", "lost", "doubled", "with DUP", "median, ms", "99 %", "slowest"]]
     for run in runs:
         for part in run.groups:
@@ -244,7 +244,7 @@ def _storm_parts(runs: Sequence[Run]) -> Iterator[Part]:
 # scale
 
 
-def describe_scale(experiment: Experiment) -> Section:
+def describe_scale(experiment: Experiment) -> PageSection:
     return _section(experiment, scale.TITLE, [scale.INTRODUCTION], parts=_scale_parts(rows_of(experiment)))
 
 

@@ -45,7 +45,7 @@ def run_sweep(spark: SparkSession, tables: str | Path, arguments: Namespace) -> 
     return sweep.lines(sweep.aggregate(runs))
 
 
-def points_of(arguments: Namespace) -> list[sweep.Point]:
+def points_of(arguments: Namespace) -> list[sweep.SweepPoint]:
     """ConfigError: what is wrong with the arguments or the file."""
     grid, seeds = read_grid(arguments.grid) if arguments.grid is not None else ({}, 1)
     for name, values in arguments.set:

@@ -36,7 +36,7 @@ def make_federator(parameters: Parameters, name: str, now: float, chance: Callab
 
 def read_announcements(payload: bytes) -> Iterable[tuple[str, int]]:
     """Of the core announcements in a packet: whose each is, and its number."""
-    if wire.kind_of(payload) is not wire.Kind.CORE_ANN:
+    if wire.kind_of(payload) is not wire.MeshKind.CORE_ANN:
         return ()
     _, entries = wire.decode(payload)
     return [(entry.core, entry.sequence) for entry in entries if isinstance(entry, wire.CoreAnnouncement)]

@@ -1,4 +1,4 @@
-"""A process that publishes at a steady rate; each payload says when, and as the how-manieth.
+"""A process that publishes at a steady rate; each payload says when, and its number.
 
     python -m hedgerow_workshop.bench.pipeline.publisher PORT RATE SECONDS
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hedgerow.journal import Reader, Writer
+from hedgerow.journal import JournalReader, Writer
 from hedgerow.message import MessageId
 
 TOPICS = 100
@@ -56,7 +56,7 @@ def _copy_to_parquet(journal: Path, parquet: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    reader = Reader(journal)
+    reader = JournalReader(journal)
     parquet.mkdir()
     name = pa.array([reader.journal_id])
     for start in range(0, reader.end_position, ROWS_PER_FILE):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from hedgerow.client.following import Whereabouts
-from hedgerow.client.urls import Address, parse_url
+from hedgerow.client.urls import BusUrl, parse_url
 from hedgerow_workshop.lab.storm.record import Tally
 
 SESSION_EXPIRY_S = 300
@@ -41,7 +41,7 @@ class Follower(ABC):
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    async def connect(self, address: Address) -> None:
+    async def connect(self, address: BusUrl) -> None:
         """Send CONNECT there; raises OSError where that cannot be."""
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Follower(ABC):
 
     async def _stay_connected(self) -> None:
         attempt = 0
-        address: Address | None = None
+        address: BusUrl | None = None
         while True:
             ended = await self._stay(address or self._where.candidate(attempt))
             address = self._where.redirect(ended.reason_code, ended.server_reference)
@@ -94,7 +94,7 @@ class Follower(ABC):
                 attempt = attempt + 1 if not self._answered.done() else 0
                 await asyncio.sleep(RETRY_S)
 
-    async def _stay(self, address: Address) -> Ended:
+    async def _stay(self, address: BusUrl) -> Ended:
         """One connection, from the attempt to its end."""
         self._answered, self._ended = self._loop.create_future(), self._loop.create_future()
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gmqtt
 
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ProtocolError
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import DISCONNECT, MQTT_5, Disconnect
@@ -27,7 +27,7 @@ class GmqttSubscriber(Follower):
         self._client: Any = None
         self._connecting: asyncio.Task[None] | None = None
 
-    async def connect(self, address: Address) -> None:
+    async def connect(self, address: BusUrl) -> None:
         await self._stop_connecting()
         client = self._client = gmqtt.Client(
             self.tally.name, clean_session=False, session_expiry_interval=SESSION_EXPIRY_S

@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from hedgerow.client.urls import Address
+from hedgerow.client.urls import BusUrl
 from hedgerow_workshop.lab.storm.follower import KEEP_ALIVE_S, SESSION_EXPIRY_S, Ended, Follower
 from hedgerow_workshop.lab.storm.record import Kind, Tally
 
@@ -38,7 +38,7 @@ class PahoSubscriber(Follower):
         client.on_socket_unregister_write = self._on_unregister_write
         self._misc = self._loop.call_later(MISC_S, self._look_after)
 
-    async def connect(self, address: Address) -> None:
+    async def connect(self, address: BusUrl) -> None:
         options: dict[str, Any] = {}
         if self._is_5:
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]

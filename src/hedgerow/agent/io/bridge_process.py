@@ -33,7 +33,7 @@ from hedgerow.parts import make_node
 MAX_LINE_BYTES = 1 << 20  # two sections, as JSON
 
 
-class CarriedBridge:
+class NodeBetween:
     """A node between two brokers."""
 
     def __init__(self, node_id: str, data: Path | None) -> None:
@@ -84,7 +84,7 @@ class Host:
     seconds to end."""
 
     def __init__(self) -> None:
-        self._bridges: dict[str, CarriedBridge] = {}
+        self._bridges: dict[str, NodeBetween] = {}
         self._last: dict[str, asyncio.Task[None]] = {}  # by node
 
     def handle(self, line: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Host:
         if node_id in self._bridges:
             return
         data = line["data"]
-        bridge = CarriedBridge(node_id, None if data is None else Path(data))
+        bridge = NodeBetween(node_id, None if data is None else Path(data))
         try:
             await bridge.start(line["sections"])
         except (HedgerowError, OSError) as error:

@@ -1,6 +1,6 @@
 """The driver for brokers that cannot be told to have a bridge: a process of ours carries it.
 
-One process (`carrier_process.py`) carries all of them, and is started as soon as two such brokers are known,
+One process (`bridge_process.py`) carries all of them, and is started as soon as two such brokers are known,
 so that a bridge is a matter of milliseconds. A bridge is up when the node between the brokers is connected
 with both. The node's name follows from its two brokers: the brokers keep their sessions for it, and so what
 they queued goes on with the next process, whichever agent started it.
@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from hedgerow.agent.io.carrier_process import MAX_LINE_BYTES
-from hedgerow.agent.io.drivers import BridgeState, Broker, DriverContext, read_state
-from hedgerow.agent.io.events import CarrierEnded, CommandRefused
+from hedgerow.agent.io.bridge_process import MAX_LINE_BYTES
+from hedgerow.agent.io.drivers import BridgeState, DriverContext, WatchedBroker, read_state
+from hedgerow.agent.io.events import BridgeProcessEnded, CommandRefused
 from hedgerow.agent.io.sections import bridge_name, from_local_side, make_section
 from hedgerow.bridges.topic_line import TopicLine
 from hedgerow.errors import reason_of
@@ -48,7 +48,7 @@ class _Carried:
         return self.near, self.far
 
 
-class CarrierDriver:
+class ProcessDriver:
     name = "agent"
     ends_with_agent = True
 
@@ -63,16 +63,16 @@ class CarrierDriver:
         self._is_heard = False  # Until it has started, it cannot answer.
         self._is_stopped = False
 
-    def can_carry(self, near: Broker) -> bool:
+    def can_carry(self, near: WatchedBroker) -> bool:
         return True
 
-    def prepare(self, near: Broker) -> None:
+    def prepare(self, near: WatchedBroker) -> None:
         if near.kind != "hedgerow":
             self._foreign.add(near.id)
             if len(self._foreign) > 1:
                 self._start()
 
-    def create(self, near: Broker, far: Broker, topics: Sequence[TopicLine]) -> None:
+    def create(self, near: WatchedBroker, far: WatchedBroker, topics: Sequence[TopicLine]) -> None:
         node_id = node_id_between(near.id, far.id)
         settings, data = self._context.settings, self._context.data
         inner = make_section(bridge_name(near.id), near.entry, map(from_local_side, topics), settings)
@@ -90,10 +90,10 @@ class CarrierDriver:
             self._send(self._carried[node_id].line)
             self._tell(self._carried[node_id])
 
-    def delete(self, near: Broker, far_id: str) -> None:
+    def delete(self, near: WatchedBroker, far_id: str) -> None:
         self._end(node_id_between(near.id, far_id), True)
 
-    def bridges(self, near: Broker) -> Mapping[str, BridgeState]:
+    def bridges(self, near: WatchedBroker) -> Mapping[str, BridgeState]:
         """It is told of at both ends: one of them may be gone."""
         all_carried = self._carried.values()
         found = {carried.far: carried.state for carried in all_carried if carried.near == near.id}
@@ -102,10 +102,10 @@ class CarrierDriver:
                 found[carried.near] = carried.state._replace(is_told_twice=True)
         return found
 
-    def receive_system(self, near: Broker, topic: str, payload: bytes) -> bool:
+    def receive_system(self, near: WatchedBroker, topic: str, payload: bytes) -> bool:
         return False
 
-    def forget(self, near: Broker) -> None:
+    def forget(self, near: WatchedBroker) -> None:
         pass
 
     def stand_by(self) -> None:
@@ -157,7 +157,7 @@ class CarrierDriver:
         self._process = self._task = None
         self._unsent.clear()
         if reason:
-            self._context.emit(CarrierEnded(reason))
+            self._context.emit(BridgeProcessEnded(reason))
         lost, self._carried = self._carried, {}
         for carried in lost.values():
             self._tell(carried)
@@ -167,7 +167,7 @@ class CarrierDriver:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "hedgerow.agent.io.carrier_process",
+            "hedgerow.agent.io.bridge_process",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE_BYTES,

@@ -14,11 +14,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from hedgerow.agent.io import carrier_driver, carrier_process
+from hedgerow.agent.io import bridge_process, process_driver
 from hedgerow.agent.io.broker_list import read_words
-from hedgerow.agent.io.carrier_driver import CarrierDriver, node_id_between
-from hedgerow.agent.io.drivers import Broker, DriverContext
-from hedgerow.agent.io.events import CarrierEnded
+from hedgerow.agent.io.drivers import DriverContext, WatchedBroker
+from hedgerow.agent.io.events import BridgeProcessEnded
+from hedgerow.agent.io.process_driver import ProcessDriver, node_id_between
 from hedgerow.agent.io.sections import DEFAULT_TOPICS, BridgeSettings
 from hedgerow.client.connect import connect
 from hedgerow.message import Message
@@ -31,9 +31,9 @@ class Scene:
         self.events: list[object] = []
         self.changed: set[str] = set()
         context = DriverContext(BridgeSettings(), data, self.events.append, self.changed.add)
-        self.driver = CarrierDriver(context)
+        self.driver = ProcessDriver(context)
         entries = read_words(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports, 1))
-        self.one, self.two = [Broker(entry, Mock(), "mosquitto", (2, 0)) for entry in entries]
+        self.one, self.two = [WatchedBroker(entry, Mock(), "mosquitto", (2, 0)) for entry in entries]
 
     @property
     def is_up(self) -> bool:
@@ -114,7 +114,7 @@ async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew
         scene.changed.clear()
         os.kill(scene.process, signal.SIGKILL)
         await until(lambda: scene.driver.bridges(scene.one) == {}, "the end to be noticed")
-        assert scene.events == [CarrierEnded(f"status {-signal.SIGKILL}")]
+        assert scene.events == [BridgeProcessEnded(f"status {-signal.SIGKILL}")]
         assert scene.changed == {"1", "2"}
         scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
         await until(lambda: scene.is_up, "the bridge to be up again")
@@ -123,11 +123,11 @@ async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew
 async def test_a_process_that_hangs_is_ended_and_its_bridges_are_told_gone(
     mosquitto: StartMosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrier_driver, "ASK_S", 0.1)
+    monkeypatch.setattr(process_driver, "ASK_S", 0.1)
     async with carrying(mosquitto) as scene:
         os.kill(scene.process, signal.SIGSTOP)
         await until(lambda: scene.driver.bridges(scene.one) == {}, "it to be noticed")
-        assert scene.events == [CarrierEnded(f"status {-signal.SIGKILL}")]
+        assert scene.events == [BridgeProcessEnded(f"status {-signal.SIGKILL}")]
 
 
 async def test_a_process_that_cannot_be_started_is_started_when_it_can(
@@ -138,7 +138,7 @@ async def test_a_process_that_cannot_be_started_is_started_when_it_can(
         patch.setattr(sys, "executable", "/nowhere/python")
         scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
         await until(lambda: scene.driver.bridges(scene.one) == {}, "the failure to be told")
-    assert scene.events == [CarrierEnded("No such file or directory")]
+    assert scene.events == [BridgeProcessEnded("No such file or directory")]
     try:
         scene.driver.create(scene.one, scene.two, DEFAULT_TOPICS)
         await until(lambda: scene.is_up, "the bridge to be up")
@@ -159,8 +159,8 @@ async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> Non
 
 def test_counters_alone_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[dict[str, object]] = []
-    monkeypatch.setattr(carrier_process, "say", said.append)
-    bridge = carrier_process.CarriedBridge("carrier.a.b", None)
+    monkeypatch.setattr(bridge_process, "say", said.append)
+    bridge = bridge_process.NodeBetween("carrier.a.b", None)
     states: list[dict[str, object]] = [
         {"state": "up", "queued": 0},
         {"state": "up", "queued": 5},

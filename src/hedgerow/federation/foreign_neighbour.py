@@ -26,7 +26,7 @@ def filters_of(node_id: str) -> list[str]:
     return [NODE_TOPIC + quote_node_id(node_id), PRESENCE_TOPIC + "+"]
 
 
-class Carrier:
+class ForeignNeighbour:
     """`connection` is the one to that broker, which has answered."""
 
     def __init__(self, connection: NeighbourConnection, tunnels: Tunnels) -> None:
@@ -55,12 +55,12 @@ class Carrier:
                 return
         self.tunnels.tunnels.open(self._connection.tunnel_id, self._connection.broker.now)
         self.tunnels.flush()
-        self._connection.federation.is_stirred = True  # of the next deadline
+        self._connection.federation.has_work = True  # of the next deadline
 
     def receive(self, packet: Publish) -> None:
         if packet.topic == self._topic:
             self.tunnels.receive(packet.payload, self._connection.broker.now)
-            self._connection.federation.is_stirred = True  # of the next deadline
+            self._connection.federation.has_work = True  # of the next deadline
         elif packet.topic.startswith(PRESENCE_TOPIC) and packet.payload == GONE and not packet.retain:
             self._receive_absence(packet.topic.removeprefix(PRESENCE_TOPIC))
 
