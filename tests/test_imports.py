@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
-    "hot": VOCABULARY,
+    "hot": CORE,  # It observes the publications of a broker.
     "node": CORE | ROOMS | {"client.urls"},  # How a URL is read is the same for a bus and for a broker.
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,

@@ -21,6 +21,11 @@ PARTS = (
     ),
     PartEntry("logins", "hedgerow.node.logins:Logins", lambda config: config.passwords is not None),
     PartEntry("bridges", "hedgerow.bridges.part:BridgesPart", lambda config: True),
+    # After the bridges: the role that is registered last is asked first whether a CONNECT is for it.
+    PartEntry("neighbours refused", "hedgerow.federation.io.refusal:NeighboursRefused", lambda config: True),
+    PartEntry(
+        "mobile brokers refused", "hedgerow.mobility.io.refusal:MobileBrokersRefused", lambda config: True
+    ),
     PartEntry(
         "federation",
         "hedgerow.federation.part:FederationPart",

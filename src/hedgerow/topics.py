@@ -57,6 +57,12 @@ def _validate(text: str, what: str) -> None:
 
 STATUS_PREFIX = "$hedgerow/status/"  # and a node's id: what each tells of itself, to the whole fabric
 STATUS_FILTER = STATUS_PREFIX + "#"
+CONTROL_PREFIX = "$hedgerow/federation/"  # what federations say to each other, on the links between nodes
+
+
+def is_between_nodes(topic: str) -> bool:
+    """Nodes alone publish there; no client does."""
+    return topic.startswith((STATUS_PREFIX, CONTROL_PREFIX))
 
 
 def is_local(topic: str) -> bool:

@@ -23,7 +23,7 @@ from hedgerow.bridges.section import FarAddress, Section, read_section
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.connection import Connection
-from hedgerow.broker.ids import Outbound
+from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
 from hedgerow.message import Message

@@ -10,6 +10,7 @@ import pytest
 from hedgerow.bridges import bridge_set
 from hedgerow.bridges.bridge import DRAIN_S, BridgePhase
 from hedgerow.bridges.events import BridgeDown, QueueTaken
+from hedgerow.bridges.roles import BridgeRole
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Pingresp, Puback, Publish, Unsubscribe
 from tests.bridges.harness import Network, Node, Script, make_section
@@ -81,11 +82,11 @@ def test_a_bridge_is_a_link_at_both_of_its_ends(network: Network, north: Node) -
     for broker in (north.broker, south.broker):
         assert (broker.client_count, broker.link_count) == (0, 1)
     [accepted] = south.broker.sessions.values()
-    assert accepted.is_link
+    assert accepted.role.is_link
     south.crash()
     restored = south.broker.sessions[accepted.client_id]
     assert restored.connection is None
-    assert restored.is_link, "before it has come back, too"
+    assert restored.role.is_link, "before it has come back, too"
 
 
 def test_a_name_in_use_is_refused_and_nothing_changes(network: Network, north: Node, south: Node) -> None:
@@ -500,7 +501,7 @@ def test_what_a_deleted_bridge_left_is_known_after_a_restart(network: Network) -
     north.delete()
     north.crash()
     north.publish("a/2", b"for nobody")
-    (session,) = (each for each in north.broker.sessions.values() if each.is_bridge)
+    (session,) = (each for each in north.broker.sessions.values() if each.role.name == BridgeRole.name)
     assert len(session.outbox or ()) == 1, "nobody listens for it any more"
     network.mend("north", "south")
     north.bridge("a/# out 1", name="other")

@@ -10,10 +10,9 @@ import pytest
 
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import MAX_BRIDGES, RESULT, Commands, state_topic
-from hedgerow.bridges.section import Section, read_section
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, Section, read_section
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.port import Port
-from hedgerow.broker.systopics import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import (
@@ -195,7 +194,7 @@ def test_what_is_wrong_is_refused_in_words_and_changes_nothing(
     assert reason in told["reason"]
     assert told["ok"] is False
     assert scene.bridges.sections == {"north": read_section(TEXT)}
-    assert scene.store.bridges == {"north": TEXT}
+    assert scene.store.kept == {("bridges", "north"): TEXT}
 
 
 def test_no_more_bridges_than_there_is_room_for() -> None:
@@ -267,7 +266,7 @@ def test_neither_outcome_nor_event_tells_a_password() -> None:
     assert len(told) == 4
     assert "sesame" not in json.dumps(told)
     assert "sesame" not in "".join(map(str, scene.commands.take_events()))
-    assert "sesame" in scene.store.bridges["north"]
+    assert "sesame" in scene.store.kept["bridges", "north"]
 
 
 def test_each_command_is_an_event() -> None:
@@ -293,7 +292,7 @@ def test_a_bridge_is_stored_before_anyone_hears_of_it() -> None:
     assert commander.take() == []
     assert scene.take_results() == []
     assert scene.commit()
-    assert scene.store.bridges == {"north": TEXT}
+    assert scene.store.kept == {("bridges", "north"): TEXT}
     scene.settle()
     assert commander.take_one(Puback).reason_code == 0
     assert scene.take_results() == [result("new", "north", True, "created")]
@@ -332,12 +331,12 @@ def test_a_command_that_changes_nothing_stores_nothing() -> None:
     scene.bridges.create(read_section(TEXT), scene.now)
     command(scene.commander(), NEW_BRIDGE, TEXT)
     assert scene.take_results() == [result("new", "north", True, "unchanged")]
-    assert scene.store.bridges == {}
+    assert scene.store.kept == {}
 
 
 def test_a_stored_bridge_that_cannot_be_made_is_told_and_can_be_deleted() -> None:
     scene = Scene(durable=True)
-    scene.store.bridges = {"bad": "connection bad\n", "north": TEXT}
+    scene.store.kept = {("bridges", "bad"): "connection bad\n", ("bridges", "north"): TEXT}
     scene.restart()
     assert list(scene.bridges.sections) == ["north"]
     (event,) = scene.commands.take_events()
@@ -345,7 +344,7 @@ def test_a_stored_bridge_that_cannot_be_made_is_told_and_can_be_deleted() -> Non
     commander = scene.commander()
     command(commander, DELETE_BRIDGE, "bad")
     assert scene.take_results() == [result("del", "bad", True, "deleted")]
-    assert scene.store.bridges == {"north": TEXT}
+    assert scene.store.kept == {("bridges", "north"): TEXT}
     command(commander, DELETE_BRIDGE, "bad")
     assert scene.take_results()[0]["ok"] is False
 

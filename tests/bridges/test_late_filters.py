@@ -8,7 +8,7 @@ from tests.bridges.harness import Network
 from tests.bridges.test_following import answer, join, publications, wait
 from tests.bridges.test_past_values import Scene, publish_there, scene
 from tests.bridges.test_retained_values import publish
-from tests.broker.test_peers import connect_peer, with_id
+from tests.broker.test_identified import connect_peer, with_id
 
 __all__ = ["scene"]
 

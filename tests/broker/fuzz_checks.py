@@ -11,7 +11,8 @@ from hedgerow.broker.limits import Limits
 from hedgerow.broker.retained import TOMBSTONE_SHARE, cost
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Pingreq, Pingresp, Puback, Publish
-from tests.broker.harness import Client, World
+from tests.broker.harness import Client
+from tests.mobility.fake_mobility import MobileWorld
 
 LIMITS = Limits(
     connections=40,
@@ -31,7 +32,7 @@ WITNESS_TOPIC = "witness/only/they/know"
 
 class Siege:
     def __init__(self, durable: bool) -> None:
-        self.world = World(LIMITS, durable=durable, sys_interval_s=10_000.0, speaks_renewals=True)
+        self.world = MobileWorld(LIMITS, durable=durable, sys_interval_s=10_000.0)
         self.reader = self.world.connect("witness-reader", kept=True)
         self.reader.subscribe(WITNESS_TOPIC, 1)
         self.writer = self.world.connect("witness-writer", MQTT_3_1_1)

@@ -51,7 +51,7 @@ class FakeStore:
         self.deliveries: dict[tuple[int, int], Delivery] = {}
         self.received: dict[tuple[int, int], bool] = {}
         self.retained: dict[str, Message] = {}
-        self.bridges: dict[str, str] = {}
+        self.kept: dict[tuple[str, str], str] = {}
         self.seen: dict[PageKey, bytes] = {}
 
     def write(self, changes: Changes) -> None:
@@ -80,7 +80,7 @@ class FakeStore:
             (changes.deliveries, self.deliveries),
             (changes.received, self.received),
             (changes.retained, self.retained),
-            (changes.bridges, self.bridges),
+            (changes.kept, self.kept),
         ]
 
     @property
@@ -103,7 +103,7 @@ class FakeStore:
             deliveries,
             list(self.received),
             list(self.retained.values()),
-            dict(self.bridges),
+            dict(self.kept),
             list(self.seen.items()),
         )
 
@@ -119,7 +119,6 @@ class World:
         durable: bool = False,
         verifies_passwords: bool = False,
         sys_interval_s: float = 0.0,
-        speaks_renewals: bool = False,
     ) -> None:
         self.now = START
         self.epoch = 1
@@ -133,13 +132,15 @@ class World:
             "verifies_passwords": verifies_passwords,
             "sys_interval_s": sys_interval_s,
         }
-        self._speaks_renewals = speaks_renewals
         self.broker = self._start()
 
     def _start(self) -> Broker:
         broker = Broker("node", self.epoch, self.now, snapshot=self.store.snapshot(), **self._options)  # type: ignore[arg-type]
-        broker.speaks_renewals = self._speaks_renewals
+        self.prepare(broker)
         return broker
+
+    def prepare(self, broker: Broker) -> None:
+        """What features would register, for a subclass to say."""
 
     def crash(self, after_s: float = 0.0) -> None:
         """The broker's memory is gone, with every connection; it starts again from what was committed."""

@@ -492,28 +492,28 @@ def test_without_a_store_nothing_waits() -> None:
     called: list[int] = []
     world.broker.durability.when_committed(lambda: called.append(1))
     assert called == [1]
-    world.broker.durability.store_bridge("north", "connection north")
+    world.broker.durability.keep("part", "north", "text")
     assert world.broker.take_changes() is None
 
 
 def test_what_a_call_after_the_commit_changes_is_stored_by_the_next() -> None:
     world = durable_world()
     durability = world.broker.durability
-    durability.store_bridge("north", "connection north")
-    durability.when_committed(lambda: durability.store_bridge("north", None))
+    durability.keep("part", "north", "text")
+    durability.when_committed(lambda: durability.keep("part", "north", None))
     commit(world)
-    assert world.store.bridges == {"north": "connection north"}
+    assert world.store.kept == {("part", "north"): "text"}
     commit(world)
-    assert world.store.bridges == {}
+    assert world.store.kept == {}
 
 
-def test_bridges_come_back() -> None:
+def test_what_parts_keep_comes_back() -> None:
     world = durable_world()
-    world.broker.durability.store_bridge("north", "connection north")
+    world.broker.durability.keep("part", "north", "text")
     commit(world)
-    world.broker.durability.store_bridge("south", "connection south")
+    world.broker.durability.keep("part", "south", "text")
     world.crash()
-    assert world.broker.stored_bridges == {"north": "connection north"}
+    assert world.broker.kept_by("part") == {"north": "text"}
 
 
 def test_answers_for_a_connection_that_is_gone_are_dropped() -> None:

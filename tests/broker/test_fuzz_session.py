@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connect, Packet, Publish, Subscribe, Subscription, Will
 from tests.broker.fuzz_checks import LIMITS, Siege
-from tests.broker.harness import World
+from tests.mobility.fake_mobility import MobileWorld
 from tests.mqtt.strategies import packets, versions
 
 TOPICS = ("t", "t/u", "t/u/v", "u")
@@ -139,7 +139,7 @@ def test_however_the_bytes_are_cut_the_answers_are_the_same(
     cuts = sorted(data.draw(st.sets(st.integers(0, len(everything)), max_size=8)))
     answers = []
     for positions in [], cuts, list(range(len(everything))):
-        client = World(LIMITS, speaks_renewals=True).open()
+        client = MobileWorld(LIMITS).open()
         for start, end in zip([0, *positions], [*positions, len(everything)], strict=True):
             client.send_bytes(everything[start:end])
         answers.append((client.take_bytes(), client.closed))

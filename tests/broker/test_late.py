@@ -20,7 +20,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from tests.broker.harness import Client, World
-from tests.broker.test_peers import connect_peer, with_id
+from tests.broker.test_identified import connect_peer, with_id
 
 AGE = "hedgerow-age"
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.broker.broker import TURN_WORK
 from hedgerow.broker.connection import MAX_UNREAD_ANSWERS
+from hedgerow.broker.core import TURN_WORK
 from hedgerow.broker.deliveries import PUMP_BYTES
-from hedgerow.broker.ids import Inbound
+from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
 from hedgerow.message import Properties
 from hedgerow.mqtt import codec
@@ -28,7 +28,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from tests.broker.harness import Client, World
-from tests.broker.test_peers import connect_peer, identified
+from tests.broker.test_identified import connect_peer, identified
 
 AT_LEAST_ONCE = 0x32
 
@@ -55,7 +55,7 @@ def run_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(arguments[3]))
         return codec.encode_publish_run(*arguments)
 
-    monkeypatch.setattr("hedgerow.broker.runs.encode_publish_run", note)
+    monkeypatch.setattr("hedgerow.broker.publishing.encode_publish_run", note)
     return sizes
 
 

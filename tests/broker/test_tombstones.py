@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.broker.ids import Inbound
+from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.retained import TOMBSTONE_S, Tombstones, cost, stamp
 from hedgerow.message import Message, MessageId

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hedgerow.broker.broker import TURN_WORK
 from hedgerow.broker.connection import MAX_UNREAD_ANSWERS
+from hedgerow.broker.core import TURN_WORK
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Pingreq, Puback, Publish, Subscribe, Subscription
 from tests.broker.harness import World

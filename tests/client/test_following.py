@@ -18,9 +18,11 @@ from hedgerow.client.following import MAX_REDIRECTS, Whereabouts
 from hedgerow.client.mqtt_bus import MqttBus
 from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConnectError
+from hedgerow.mobility.renewals import renew as tell_to_move
+from hedgerow.mobility.roles import MobileClientRole
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import (
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     Connack,
     Connect,
     Disconnect,
@@ -39,6 +41,7 @@ from hedgerow.node.config import Tls
 from hedgerow.node.node import Node
 from tests.client.scripted import ScriptedServer, polite, scripted
 from tests.conftest import StartMosquitto
+from tests.mobility.fake_mobility import FakeMobility
 from tests.node.certificates import Authority
 from tests.node.peers import LOOPBACK, port_of, running
 from tests.waiting import PATIENCE_S, until
@@ -59,11 +62,17 @@ def has(server: Node, client_id: str = "f") -> bool:
     return session is not None and session.connection is not None
 
 
+def set_supporter(server: Node, address: str) -> None:
+    role = server.broker.client_role
+    assert isinstance(role, MobileClientRole)
+    role.mobility.supporter = address
+
+
 def renew(server: Node, code: Renewal, address: str, *topics: str) -> None:
     """Whoever decides that the follower is to go says so to its broker."""
     connection = server.broker.sessions["f"].connection
     assert connection is not None
-    assert connection.renew(code, address, topics)
+    assert tell_to_move(connection, code, address, topics)
     server.flush()
 
 
@@ -72,7 +81,7 @@ async def followed(*, bridged: bool = True) -> AsyncIterator[tuple[Node, Node]]:
     """Two brokers that speak the extension; what is published at one comes to the other with its id."""
     async with running() as one, running() as two:
         for server in one, two:
-            server.broker.speaks_renewals = True
+            FakeMobility().install(server.broker)
         if bridged:
             lines = ("connection between", f"address {where(two)}", "topic # both 1", "")
             async with (
@@ -117,7 +126,7 @@ async def collecting(bus: Bus, topic_filter: str, qos: int = 1) -> AsyncIterator
 
 async def test_the_extension_where_it_is_known() -> None:
     async with followed(bridged=False) as (one, _), following(one) as bus:
-        assert bus._client.options.version == MQTT_RENEWALS
+        assert bus._client.options.version == MQTT_EXTENDED
         assert bus.version == 4
         async with bus.subscribe("a", qos=1) as messages:
             await bus.publish("a", "x", qos=2)
@@ -143,7 +152,7 @@ async def test_mosquitto_refuses_it_and_gets_a_version_that_it_knows(
 
 async def test_it_is_offered_first_and_only_by_who_follows() -> None:
     def answer(packet: Packet) -> list[Packet] | None:
-        if isinstance(packet, Connect) and packet.protocol_version == MQTT_RENEWALS:
+        if isinstance(packet, Connect) and packet.protocol_version == MQTT_EXTENDED:
             return None
         return polite(packet)
 
@@ -152,7 +161,7 @@ async def test_it_is_offered_first_and_only_by_who_follows() -> None:
             async with hedgerow.connect(server.url, **options):
                 pass
     versions = [packet.protocol_version for packet in server.of(Connect) if isinstance(packet, Connect)]
-    assert versions == [MQTT_RENEWALS, 5, 5, 5]
+    assert versions == [MQTT_EXTENDED, 5, 5, 5]
 
 
 # Moving.
@@ -174,7 +183,7 @@ async def test_it_goes_where_it_is_sent_and_leaves(code: Renewal) -> None:
 
 async def test_active_topics_go_where_connection_renew_said() -> None:
     async with followed() as (one, two):
-        one.broker.supporter = where(two)
+        set_supporter(one, where(two))
         async with following(one) as bus, collecting(bus, "a") as counts:
             renew(one, Renewal.ACTIVE_TOPICS, "", "a")
             await until(lambda: has(two) and not has(one), "the follower to move")
@@ -236,7 +245,7 @@ class Scene:
         return [] if type(packet) in self.slow_at_old else polite(packet)
 
     def answer_new(self, packet: Packet) -> list[Packet] | None:
-        if isinstance(packet, Connect) and packet.protocol_version == MQTT_RENEWALS:
+        if isinstance(packet, Connect) and packet.protocol_version == MQTT_EXTENDED:
             return None
         return [] if type(packet) in self.slow_at_new else polite(packet)
 
@@ -253,7 +262,7 @@ class Scene:
 async def scene() -> AsyncIterator[tuple[Scene, Bus]]:
     made = Scene()
     async with scripted(made.answer_old) as made.old, scripted(made.answer_new) as made.new:
-        made.old.version = MQTT_RENEWALS
+        made.old.version = MQTT_EXTENDED
         async with hedgerow.connect(made.old.url, follow=True, **QUICKLY) as bus:
             yield made, bus
 
@@ -394,7 +403,7 @@ async def test_it_stays_when_nobody_is_where_it_is_sent() -> None:
 
 async def test_it_stays_when_the_other_does_not_take_its_subscriptions() -> None:
     def answer(packet: Packet) -> list[Packet] | None:
-        if isinstance(packet, Connect) and packet.protocol_version == MQTT_RENEWALS:
+        if isinstance(packet, Connect) and packet.protocol_version == MQTT_EXTENDED:
             return None
         return [Suback(packet.packet_id, [0x87])] if isinstance(packet, Subscribe) else polite(packet)
 
@@ -428,7 +437,7 @@ async def test_servers_that_send_it_to_each_other_are_not_followed_for_ever() ->
     def answer(packet: Packet) -> list[Packet] | None:
         if not isinstance(packet, Connect):
             return []
-        if packet.protocol_version == MQTT_RENEWALS:
+        if packet.protocol_version == MQTT_EXTENDED:
             return None
         other = ports[sum(server.connections for server in servers) % 2]
         return [
@@ -456,7 +465,7 @@ async def test_a_password_that_went_by_tls_is_not_sent_in_clear(tmp_path: Path) 
     listener = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     async with running(mqtts=LOOPBACK, tls=Tls(certificate, key)) as server:
-        server.broker.speaks_renewals = True
+        FakeMobility().install(server.broker)
         login = {"username": "u", "password": "open-sesame", "ca_file": str(authority.certificate)}
         url = f"mqtts://{where(server, 'mqtts')}"
         async with hedgerow.connect(url, client_id="f", follow=True, **login) as bus:  # type: ignore[arg-type]

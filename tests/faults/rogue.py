@@ -12,12 +12,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from hedgerow.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.message import Properties
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import DelegationStats
 from hedgerow.mobility.delegation.publications import Body, HelloBody, PublicationKind, StreamHeader
 from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.mobility.roles import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Connack, Connect, Publish
 from tests.conftest import StartNode

@@ -223,7 +223,7 @@ def test_errors_name_the_flag_and_no_password() -> None:
 # Neighbours
 
 
-def test_the_file_of_neighbours_is_read_again(folder: Path) -> None:
+def test_the_file_beyond_is_read_again(folder: Path) -> None:
     federation = load("federation = {neighbours = 'mqtt://house', neighbours_file = 'neighbours'}").federation
     barn = BrokerUrl("barn", 8884, True, "fed", "secret")
     assert read_urls_file(folder / "neighbours") == (BrokerUrl("house", 1883), barn)
@@ -238,7 +238,7 @@ def test_the_file_of_neighbours_is_read_again(folder: Path) -> None:
         federation.read_neighbours()
 
 
-def test_a_file_of_neighbours_that_is_wrong_is_refused_at_the_start(folder: Path) -> None:
+def test_a_file_beyond_that_is_wrong_is_refused_at_the_start(folder: Path) -> None:
     (folder / "neighbours").write_text("house")
     with pytest.raises(ConfigError, match=r'^--neighbours: neighbours:1: "house" is not a URL'):
         by_flags("--neighbours", "neighbours")

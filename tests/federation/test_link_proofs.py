@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.broker.neighbours import with_proof
 from hedgerow.federation.events import LinkNotOpen
+from hedgerow.federation.neighbours import with_proof
 from hedgerow.federation.overlay.events import PeerRefused
 from hedgerow.federation.overlay.link_proofs import NO_KEY, NO_PROOF, REPLAYED, LinkProofs
 from hedgerow.mqtt.ids import NODE_PROPERTY

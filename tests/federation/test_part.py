@@ -34,7 +34,7 @@ def linking(*servers: Node, **more: Any) -> FederationConfig:
     return FederationConfig(neighbours=tuple(map(url_of, servers)), **more)
 
 
-async def test_the_file_of_neighbours_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_file_beyond_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     listed = tmp_path / "neighbours"
     async with running(id="b", federation=OPEN) as b, running(id="c", federation=OPEN) as c:
         listed.write_text(f"{url_of(b)}\n")
@@ -152,6 +152,6 @@ async def test_nothing_is_kept_for_a_neighbour_that_asks_for_nothing() -> None:
             await linked(a, looker)
             looker.broker.subscriptions.reserve("#")
             looker.flush()
-            await until(lambda: "#" in a.broker.subscriptions.of_neighbours.counts, "its wish")
+            await until(lambda: "#" in a.broker.subscriptions.beyond.counts, "its wish")
         await until(lambda: not part_of(a, FederationPart).machine.neighbour_sessions(), "its end")
         assert "#" not in a.broker.subscriptions.local.counts

@@ -7,6 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from hedgerow.broker import handle_publish
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.publishing import publish_message
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Publisher
 from hedgerow.federation.events import LinkNotOpen
 from hedgerow.federation.interests.log_lines import SUBSCRIBE_TOPIC
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
@@ -91,19 +96,22 @@ def test_a_node_of_ours_and_a_sidecar() -> None:
     assert [sorted(inbox.payloads) for inbox in inboxes] == [[b"1", b"2"]] * 2
 
 
-def drop_frames(fabric: Fabric, broker: str, share: float, for_s: float) -> None:
+def drop_frames(
+    monkeypatch: pytest.MonkeyPatch, fabric: Fabric, broker: str, share: float, for_s: float
+) -> None:
     """The broker throws some frames away, as it does where a client reads too slowly."""
     host: Host = fabric[broker]
-    publish = host.broker.publish
     until = fabric.now + for_s
 
-    def dropping(message: Message, route: object, publisher: object) -> int:
+    def dropping(
+        at: BrokerCore, message: Message, route: Route, publisher: Publisher | None
+    ) -> tuple[int, bool]:
         is_frame = message.topic == FEDERATOR_TOPIC or message.topic.startswith(NODE_TOPIC)
-        if is_frame and fabric.now < until and fabric.random.random() < share:
-            return 0
-        return publish(message, route, publisher)  # type: ignore[arg-type]
+        if at is host.broker and is_frame and fabric.now < until and fabric.random.random() < share:
+            return 0, False
+        return publish_message(at, message, route, publisher)
 
-    host.broker.publish = dropping  # type: ignore[method-assign]
+    monkeypatch.setattr(handle_publish, "publish_message", dropping)
 
 
 def carrier_lost(fabric: Fabric) -> None:
@@ -146,11 +154,11 @@ def test_a_tunnel_is_made_again_and_nothing_is_lost(fault: Callable[[Fabric], No
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_frames_are_dropped(share: float) -> None:
+def test_frames_are_dropped(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = sidecars("a", "b")
     inbox = fabric["B"].subscribe("t/#")
     load = Load(fabric, "A", every_s=0.1)
-    drop_frames(fabric, "B", share, 10)
+    drop_frames(monkeypatch, fabric, "B", share, 10)
     fabric.advance(12)
     settle(fabric, 30)
     load.stop()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.federation.interests.events import (
     MOSQUITTO_LINES,
     InterestEvent,
@@ -21,6 +20,7 @@ from hedgerow.federation.interests.events import (
 )
 from hedgerow.federation.interests.interests import UPTIME_TOPIC, Interests
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC
+from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from tests.conftest import StartMosquitto
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho

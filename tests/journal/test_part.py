@@ -33,7 +33,7 @@ from hedgerow.node.metrics import NodeCollector
 from hedgerow.node.store import Store
 from tests.conftest import StartNode
 from tests.journal.plain import read_plain
-from tests.node.peers import connected, port_of, running
+from tests.node.peers import connected, part_of, port_of, running
 from tests.programs import Node
 from tests.waiting import until
 
@@ -153,7 +153,7 @@ async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
         client.send(*(Publish(f"a/{n // 20}", b"%03d" % n) for n in range(60)), Publish("b", b""))
         client.send(Publish("c", b"last", 1, packet_id=1))
         await client.receive()
-        figures = server.broker.journal.figures() if server.broker.journal else {}
+        figures = part_of(server, JournalPart).status()["journal"]
         families = {family.name: family for family in NodeCollector(server).collect()}
     assert figures["messages/recorded"] == figures["messages/durable"] == 62
     assert figures["bytes/recorded"] == 60 * 3 + 4

@@ -3,7 +3,7 @@
     domain = Domain()
     domain.add_fixed("f")
     domain.add_mobile("m", "f")
-    roamer = Roamer(domain, "m", "r", MQTT_RENEWALS, "t/cold")
+    roamer = Roamer(domain, "m", "r", MQTT_EXTENDED, "t/cold")
 
 Everything else is as in `fabric_of_nodes.py`: a virtual clock, links that may be cut or closed.
 """
@@ -126,7 +126,7 @@ class MobileHost(MovingHost):
 
     @property
     def delegated(self) -> set[str]:
-        return set(self.broker.subscriptions.delegated)
+        return set(self.broker.subscriptions.inactive)
 
 
 class Domain(Fabric):

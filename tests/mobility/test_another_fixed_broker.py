@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.mobility.delegation.events import Delegated, Recovered
-from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
+from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
 from tests.mobility.domain import Domain, MobileHost, Roamer
 from tests.mobility.test_durability import Publisher, Subscriber, delegate_cold, make, stored_for_brokers
 from tests.mobility.traffic import Traffic, steady
@@ -70,7 +70,7 @@ def test_topics_are_delegated_to_a_fixed_broker_to_which_this_one_returns() -> N
     domain, mobile = make_two("f")
     domain.add_fixed("h")
     plain = Roamer(domain, "m", "plain", MQTT_3_1_1, "hot", "cold")
-    guest = Roamer(domain, "m", "r", MQTT_RENEWALS, "cold")
+    guest = Roamer(domain, "m", "r", MQTT_EXTENDED, "cold")
     inside = Traffic(domain, "m", steady(cold=8.0, hot=50.0))
     outside = Traffic(domain, "f", steady(cold=2.0, hot=3.0))
     domain.wait_for(lambda: bool(mobile.told(Delegated)), 5)

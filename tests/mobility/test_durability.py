@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hedgerow.broker.mobility import KEPT_PREFIX
+from hedgerow.mobility.roles import KEPT_PREFIX
 from hedgerow.mqtt.packets import MQTT_5, Packet, Puback, Pubcallback, Publish
 from tests.federation.clients import Inbox
 from tests.mobility.domain import Domain, Line, Roamer

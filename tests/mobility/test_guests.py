@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
+from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
 from tests.mobility.domain import Domain, Roamer
 from tests.mobility.traffic import Traffic, alternating, steady
 
 MOVING = {"move_after_s": 0.5}
-ROAMING = [MQTT_RENEWALS, MQTT_5]
+ROAMING = [MQTT_EXTENDED, MQTT_5]
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_the_uplink_is_cut_while_clients_are_at_the_fixed_broker(domain: Domain,
 
 
 def test_a_client_that_ends_at_the_fixed_broker_is_forgotten_by_the_mobile_one(domain: Domain) -> None:
-    roamer = Roamer(domain, "m", "r", MQTT_RENEWALS, "cold")
+    roamer = Roamer(domain, "m", "r", MQTT_EXTENDED, "cold")
     Roamer(domain, "m", "p", MQTT_3_1_1, "hot")
     traffic = Traffic(domain, "m", steady(hot=50.0, cold=10.0))
     domain.wait_for(lambda: roamer.at == "f", 5)

@@ -55,9 +55,9 @@ async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.Lo
             async with running(id="tractor", mobility=mobility) as tractor:
                 await linked(tractor, "tower")
                 assert f"no link to the fixed broker at {away}: connection refused" in caplog.text
-                assert tractor.broker.supporter == f"127.0.0.1:{port_of(tower)}"
-                assert tractor.broker.speaks_renewals
-                assert tower.broker.speaks_renewals
+                assert part_of(tractor, MobilityPart).machine.supporter == f"127.0.0.1:{port_of(tower)}"
+                assert tractor.broker.client_role.is_extended
+                assert tower.broker.client_role.is_extended
             await until(lambda: not tower.broker.connections, "the end of the link")
 
 
@@ -194,7 +194,7 @@ async def test_clients_are_sent_to_the_relay_and_pass_through_it() -> None:
             await linked(tractor, "tower")
             relay = part_of(tractor, MobilityPart).relay
             assert relay is not None
-            assert tractor.broker.supporter == relay.address
+            assert part_of(tractor, MobilityPart).machine.supporter == relay.address
             async with connected(int(relay.address.rpartition(":")[2]), "guest"):
                 assert "guest" in tower.broker.sessions
                 assert "guest" not in tractor.broker.sessions

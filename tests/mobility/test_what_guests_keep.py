@@ -10,7 +10,7 @@ from hedgerow.message import Properties
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     Connect,
     Packet,
     Pubcallback,
@@ -23,7 +23,7 @@ from hedgerow.mqtt.packets import (
 from tests.mobility.domain import Domain, Line, Roamer
 from tests.mobility.traffic import Traffic, steady
 
-ROAMING = [MQTT_RENEWALS, MQTT_5]
+ROAMING = [MQTT_EXTENDED, MQTT_5]
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_guest_goes_home_with_a_subscription_that_says_more(
 
 
 def test_a_guest_ends_a_shared_subscription_before_it_is_home(domain: Domain) -> None:
-    roamer = Wanting(domain, MQTT_RENEWALS, Subscription("cold", 1))
+    roamer = Wanting(domain, MQTT_EXTENDED, Subscription("cold", 1))
     traffic = heat(domain, 8.0, 50.0)
     domain.wait_for(lambda: roamer.at == "f", 5)
     domain.advance(0.5)

@@ -17,7 +17,7 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -50,7 +50,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import CONNACK_REASONS, REASON_CODES
 
-VERSIONS = (MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS)
+VERSIONS = (MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED)
 
 versions = st.sampled_from(VERSIONS)
 packet_ids = st.integers(1, 65_535)
@@ -159,7 +159,7 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         st.just(Pingresp()),
         st.builds(Disconnect, reason_codes(DISCONNECT, version), property_sets(DISCONNECT, version)),
         *([auths()] if version == MQTT_5 else []),
-        *([renews(), pubcallbacks()] if version == MQTT_RENEWALS else []),
+        *([renews(), pubcallbacks()] if version == MQTT_EXTENDED else []),
     )
 
 

@@ -11,7 +11,7 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     Connack,
     Connect,
     Packet,
@@ -22,7 +22,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason
 from tests.packets import read_packet
 
-EXTENDED = MQTT_RENEWALS
+EXTENDED = MQTT_EXTENDED
 STANDARD = (MQTT_3_1, MQTT_3_1_1, MQTT_5)
 
 WIRE: list[tuple[Packet, str]] = [

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
+from hedgerow.broker.publishing import publish_message
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.errors import RefusedError, TopicError
 from hedgerow.message import Message, MessageId
@@ -214,7 +215,8 @@ def test_dollar_topics_never_flow() -> None:
     device = Device(group, "device", "#", "$SYS/#")
     node = Node(group, "node", "#").open()
     watcher = node.connect("watcher", "$SYS/#", "$other/#")
-    node.world.broker.publish(Message("$SYS/x", b"1"), node.world.broker.find_route("$SYS/x"), None)
+    broker = node.world.broker
+    publish_message(broker, Message("$SYS/x", b"1"), broker.find_route("$SYS/x"), None)
     node.gateway.receive_messages([Message("$other/x", b"2", id=MessageId("device", 1, 1))], node.world.now)
     watcher.publish("$other/y", b"3")
     settle(group, node)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hedgerow
-from hedgerow.broker.ids import Inbound, Outbound
+from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.federation.part import FederationPart
 from hedgerow.mobility.part import MobilityPart
 from hedgerow.multicast.gateway import GatewayLedger

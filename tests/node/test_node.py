@@ -192,6 +192,7 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
             buffered = connection.link.transport.get_write_buffer_size()
             # What one flush hands over may go beyond the mark: a chunk, and what had collected.
             assert buffered <= link.WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes
+            assert isinstance(connection, Connection)
             assert connection.unread_bytes <= limits.queue_bytes
             assert stats.publish_dropped > 0
             slow.transport.resume_reading()

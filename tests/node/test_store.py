@@ -238,8 +238,9 @@ def test_a_newer_format_that_stands_only_in_the_log_is_refused(filled: Path, tmp
 def older(filled: Path) -> Path:
     """The same store as format 2, which had no bridges, no duplicate log and no times of what waits."""
     with closing(sqlite3.connect(filled / FILE_NAME, isolation_level=None)) as connection:
-        connection.execute("DROP TABLE bridges")
+        connection.execute("DROP TABLE kept")
         connection.execute("DROP TABLE seen")
+        connection.execute("ALTER TABLE sessions DROP COLUMN role")
         connection.execute("ALTER TABLE messages DROP COLUMN published_at")
         connection.execute("PRAGMA user_version = 2")
     return filled
@@ -248,15 +249,15 @@ def older(filled: Path) -> Path:
 def test_an_older_format_is_taken_up_with_all_that_it_holds(older: Path) -> None:
     assert last_batch(older) == WINDOW
     with closing(Store.open(older)) as store:
-        assert store.load().bridges == {}
+        assert store.load().kept == {}
         pages = {("barn", 1, 0): bytearray(b"\x01" * 256), ("barn", 1, 1): bytearray(b"\x02" * 256)}
-        store.write(Changes(bridges={"north": "connection north"}, seen=dict(pages)))
+        store.write(Changes(kept={("bridges", "north"): "connection north"}, seen=dict(pages)))
         store.commit()
         store.write(Changes(seen={("barn", 1, 1): None}))
         store.commit()
     with closing(Store.open(older)) as store:
         loaded = store.load()
-        assert loaded.bridges == {"north": "connection north"}
+        assert loaded.kept == {("bridges", "north"): "connection north"}
         assert loaded.seen == [(("barn", 1, 0), b"\x01" * 256)]
     with closing(sqlite3.connect(older / FILE_NAME)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
@@ -303,7 +304,7 @@ def test_a_truncated_file_is_refused(filled: Path) -> None:
         "UPDATE deliveries SET subscription_identifiers = x'01' WHERE message_key = 7",
         "DELETE FROM node",
         "DROP TABLE received",
-        "DROP TABLE bridges",
+        "DROP TABLE kept",
     ],
 )
 def test_rows_that_cannot_be_understood_are_refused(filled: Path, statement: str) -> None:

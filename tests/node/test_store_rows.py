@@ -46,7 +46,7 @@ def as_state(snapshot: Snapshot) -> dict[str, Any]:
         },
         "received": dict.fromkeys(snapshot.received, True),
         "retained": {message.topic: message for message in snapshot.retained},
-        "bridges": snapshot.bridges,
+        "kept": snapshot.kept,
     }
 
 
@@ -85,8 +85,8 @@ def test_everything_comes_back(tmp_path: Path) -> None:
             1: SessionRecord(1, "barn", "anna", MQTT_5, float("inf"), None, will),
             2: SessionRecord(2, "käse", None, MQTT_3_1_1, 0.5, 1.7e9, Will("", b"")),
             3: session(3, ""),
-            4: SessionRecord(4, "south.north", None, MQTT_5, 60.0, None, None, True, False, True),
-            5: SessionRecord(5, "north.south", None, MQTT_5, 60.0, None, None, True, True, False),
+            4: SessionRecord(4, "south.north", None, MQTT_5, 60.0, None, None, "far bridge"),
+            5: SessionRecord(5, "north.south", None, MQTT_5, 60.0, None, None, "bridge"),
         },
         subscriptions={
             (1, "$share/g/field/+"): SubscriptionRecord(
@@ -102,7 +102,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         },
         received={(1, 1): True, (2, 65_535): True},
         retained={"field/1": rich, "field/2": plain},
-        bridges={"north": "connection north\n", "süd": ""},
+        kept={("bridges", "north"): "connection north\n", ("bridges", "süd"): ""},
     )
     store_changes(tmp_path, changes)
     snapshot = load(tmp_path)
@@ -113,7 +113,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         "deliveries": {key: fields(delivery) for key, delivery in changes.deliveries.items() if delivery},
         "received": changes.received,
         "retained": changes.retained,
-        "bridges": changes.bridges,
+        "kept": changes.kept,
     }
     assert [delivery.key for _, delivery in snapshot.deliveries] == [11, 12, 12]
     assert all(delivery.message is snapshot.messages[delivery.key] for _, delivery in snapshot.deliveries)
@@ -133,7 +133,7 @@ def test_none_takes_away(tmp_path: Path) -> None:
             deliveries={(1, 5): Delivery(first, 1, key=5), (1, 6): Delivery(second, 1, key=6)},
             received={(1, 7): True, (1, 8): True},
             retained={"field/5": first, "field/6": second},
-            bridges={"north": "connection north", "south": "connection south"},
+            kept={("p", "north"): "connection north", ("p", "south"): "connection south"},
         ),
         Changes(
             subscriptions={(1, "a"): None},
@@ -141,7 +141,7 @@ def test_none_takes_away(tmp_path: Path) -> None:
             deliveries={(1, 5): None},
             received={(1, 7): False},
             retained={"field/5": None},
-            bridges={"north": None, "south": "another text", "never": None},
+            kept={("p", "north"): None, ("p", "south"): "another text", ("p", "never"): None},
         ),
     )
     state = as_state(load(tmp_path))
@@ -150,7 +150,7 @@ def test_none_takes_away(tmp_path: Path) -> None:
     assert list(state["deliveries"]) == [(1, 6)]
     assert state["received"] == {(1, 8): True}
     assert state["retained"] == {"field/6": second}
-    assert state["bridges"] == {"south": "another text"}
+    assert state["kept"] == {("p", "south"): "another text"}
 
 
 def test_a_session_takes_everything_of_its_own_with_it(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ batches = st.builds(
     deliveries=st.dictionaries(st.tuples(small, st.integers(1, 9)), st.booleans()),
     received=st.dictionaries(st.tuples(small, st.integers(1, 3)), st.booleans()),
     retained=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.booleans()),
-    bridges=st.dictionaries(st.sampled_from(["north", "south"]), st.booleans()),
+    kept=st.dictionaries(st.sampled_from([("p", "north"), ("q", "south")]), st.booleans()),
 )
 MAKE: dict[str, Callable[[Any], Any]] = {
     "sessions": session,
@@ -297,7 +297,7 @@ MAKE: dict[str, Callable[[Any], Any]] = {
     "deliveries": lambda key: Delivery(message(key[1]), 1, key=key[1]),
     "received": lambda key: True,
     "retained": lambda topic: Message(topic, b"kept"),
-    "bridges": lambda name: f"connection {name}\n",
+    "kept": lambda key: f"connection {key[1]}\n",
 }
 
 

@@ -199,9 +199,7 @@ async def test_messages_of_other_nodes_are_watched() -> None:
         browser = shown.browser()
         await until_page(browser, "/?live=1", "barn", "house")
         await browser.get("/messages?filter=farm%2F%23")
-        await until(
-            lambda: "farm/#" in barn.broker.subscriptions.of_neighbours.counts, "the subscription there"
-        )
+        await until(lambda: "farm/#" in barn.broker.subscriptions.beyond.counts, "the subscription there")
         publish(barn, "farm/wind", b'{"speed": 4}')
         page = await until_page(browser, "/messages?filter=farm%2F%23&live=1", "farm/wind")
         assert "&quot;speed&quot;: 4" in page

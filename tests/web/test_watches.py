@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from hedgerow.bridges.section import NEW_BRIDGE
 from hedgerow.broker.port import Port
-from hedgerow.broker.systopics import NEW_BRIDGE
 from hedgerow.message import Message
 from hedgerow.node.node import Node
 from hedgerow.web import watches

@@ -6,9 +6,9 @@ from struct import calcsize
 
 from hedgerow import message
 from hedgerow.bridges import stamp_codec
-from hedgerow.broker.neighbours import PROOF_PROPERTY
 from hedgerow.federation.mesh import limits as federation_limits
 from hedgerow.federation.mesh import wire as federation_wire
+from hedgerow.federation.neighbours import PROOF_PROPERTY
 from hedgerow.federation.overlay import wire as overlay_wire
 from hedgerow.federation.tunnel import frames as tunnel_frames
 from hedgerow.journal.io import frame as journal_frame

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 
 from hedgerow.agent.io import connection
 from hedgerow.bridges import admission, attendance, commands, stamps
-from hedgerow.bridges.section import read_section
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, read_section
 from hedgerow.broker import systopics
-from hedgerow.broker.ids import RIGHT_TOPIC
 from hedgerow.federation import federation, foreign_neighbour, rights, state
 from hedgerow.federation.interests import interests, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
@@ -24,6 +23,7 @@ from hedgerow.home_assistant import part as home_assistant
 from hedgerow.journal.metrics import JOURNAL_COUNTERS, JOURNAL_GAUGES
 from hedgerow.mobility import hot_state
 from hedgerow.mobility.delegation.publications import ACTIONS, FROM_FIXED, FROM_MOBILE, PLAN_PREFIX
+from hedgerow.mqtt.ids import RIGHT_TOPIC
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.node import status
 from hedgerow.node.metrics import COUNTERS
@@ -66,8 +66,8 @@ HOT = {
     "fixed": "of a mobile broker: the state of the link to its fixed one",
 }
 BRIDGES = (
-    (systopics.NEW_BRIDGE, "commanders", "create a bridge: [commands](../bridges.md#commands)"),
-    (systopics.DELETE_BRIDGE, "commanders", "delete one"),
+    (NEW_BRIDGE, "commanders", "create a bridge: [commands](../bridges.md#commands)"),
+    (DELETE_BRIDGE, "commanders", "delete one"),
     (commands.RESULT, "the node", "what became of each command"),
     (commands.state_topic("NAME"), "the node", "how the bridge is; retained: [state](../bridges.md#state)"),
     (

@@ -27,7 +27,11 @@ from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, pump
 from hedgerow.broker.dialled import MAX_CACHED_NAMES
-from hedgerow.broker.ids import Inbound, Outbound
+from hedgerow.broker.handle_connect import resume
+from hedgerow.broker.ledger import Inbound, Outbound
+from hedgerow.broker.publishing import publish_message
+from hedgerow.broker.retaining import queue_retained
+from hedgerow.broker.role import Role
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
 from hedgerow.mqtt.reasons import Reason
@@ -56,6 +60,7 @@ class Bridge:
         self,
         broker: Broker,
         section: Section,
+        role: Role,
         now: float,
         random: Callable[[], float],
         token: Callable[[], int],
@@ -81,7 +86,7 @@ class Bridge:
         self.taken: set[MessageId] = set()  # along, of what waits for others
         self.admission = admission  # what a foreign broker has got
         self._token = token
-        self.session = take_session(broker, section, token)
+        self.session = take_session(broker, section, role, token)
         # To these filters, in an earlier life of the node.
         self.listened_before = self._subscribe_here()
         assert self.session.ledger is not None
@@ -213,7 +218,7 @@ class Bridge:
         connection.inbound = self.inbound
         self._dialling.forget_delay()
         # Now, not when the subscriptions are answered: what is published meanwhile is behind it.
-        self.broker.resume(connection)
+        resume(connection)
         if connection.is_subscribed:
             self._come_up(connection)
 
@@ -242,8 +247,8 @@ class Bridge:
         self.notify_there(b"1")
         self._notify_here(b"1")
         for subscription in self._untold(connection):
-            self.broker.queue_retained(connection, subscription, None)
-        pump(connection)
+            queue_retained(self.broker, connection, subscription, None)
+        pump(self.broker, connection)
         self.on_up(self)
 
     def _untold(self, connection: FarConnection) -> list[Subscription]:
@@ -298,7 +303,7 @@ class Bridge:
         if self.section.notifications:
             topic = self.section.notification_topic_on(self.broker.node_id)
             message = Message(topic, payload, 1, True)
-            self.broker.publish(message, self.broker.subscriptions.route(topic), self.session)
+            publish_message(self.broker, message, self.broker.subscriptions.route(topic), self.session)
 
     def forget_notification(self) -> None:
         """It is deleted: bridges that come and go would leave a retained message each, in this store."""

@@ -11,28 +11,30 @@ from collections.abc import Callable
 from hedgerow.bridges.section import Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.ids import Outbound
+from hedgerow.broker.late import send_recent
+from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.broker.recent import send_recent
+from hedgerow.broker.role import Role
 from hedgerow.broker.routes import ALWAYS
 from hedgerow.broker.session import Session
+from hedgerow.broker.watching import set_role
 from hedgerow.message import MessageId
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Outbox
 from hedgerow.mqtt.packets import Subscription
 
 
-def take_session(broker: Broker, section: Section, token: Callable[[], int]) -> Session:
+def take_session(broker: Broker, section: Section, role: Role, token: Callable[[], int]) -> Session:
     """The one of an earlier life, if there is one; `subscribe` is next."""
     client_id = section.local_clientid_on(broker.node_id)
     session = broker.sessions.get(client_id)
     if session is None:
-        session = broker.create_session(client_id, section.local_username)
+        session = broker.create_session(client_id, section.local_username, role)
         # The far broker may remember packet identifiers of a session that was lost here, and would take
         # a new message for the old one (QoS 2).
         session.outbox = Outbox(broker.limits.in_flight)
         session.outbox.next_packet_id = 1 + token() % MAX_PACKET_ID
     session.username = section.local_username
-    session.is_bridge = session.is_peer = True
+    set_role(broker, session, role)
     session.ledger = session.ledger or Outbound(published=len(session.outbox or ()))
     session.queue_limits = QueueLimits(
         section.queue_bytes, section.queue_age_s, section.queue_overflow == "drop-oldest"

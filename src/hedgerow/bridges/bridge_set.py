@@ -17,11 +17,11 @@ from hedgerow.bridges.bridge_session import stop_listening
 from hedgerow.bridges.carriers import carrier_id
 from hedgerow.bridges.events import BridgeEvent, QueueTaken
 from hedgerow.bridges.following import FollowingBridge
+from hedgerow.bridges.roles import BridgeRole, FarBridgeRole, ForeignBrokerRole
 from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.broker.mobility import KEPT_PREFIX
 from hedgerow.broker.session import Session
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, MessageId
@@ -50,6 +50,9 @@ class BridgeSet:
         self._random = random
         self._token = token
         self._is_own = is_own
+        self._role = BridgeRole()
+        for role in (self._role, FarBridgeRole(broker), ForeignBrokerRole(broker)):
+            broker.register(role)
         self._started_at = float("inf")  # until all that was stored is here
         self._bridges: dict[str, Bridge] = {}
         self._draining: list[Bridge] = []
@@ -108,7 +111,7 @@ class BridgeSet:
             self._left.pop(session, None)
         admission = self._find_admission(section)
         kind = FollowingBridge if section.follows else Bridge
-        bridge = kind(self._broker, section, now, self._random, self._token, admission)
+        bridge = kind(self._broker, section, self._role, now, self._random, self._token, admission)
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
         if isinstance(known, FollowingBridge) and isinstance(bridge, FollowingBridge):
@@ -167,7 +170,7 @@ class BridgeSet:
         """Is it this bridge's own, of an earlier life of the node or of the bridge?"""
         if any(bridge.session is session for bridge in self if bridge.section.name != name):
             return False
-        return session.is_bridge
+        return session.role is self._role
 
     def delete(self, name: str, now: float) -> None:
         """Raises ConfigError with the reason."""
@@ -194,7 +197,7 @@ class BridgeSet:
         self._started_at = self._broker.now
         claimed = {bridge.session for bridge in self}
         for session in list(self._broker.sessions.values()):
-            if session.is_bridge and session not in claimed and not session.client_id.startswith(KEPT_PREFIX):
+            if session.role is self._role and session not in claimed:
                 stop_listening(self._broker, session)
                 self._left[session] = session.client_id
                 session.queue_limits = LEFT_LIMITS
@@ -230,7 +233,6 @@ class BridgeSet:
 
     def _forget(self, session: Session) -> None:
         self._left.pop(session, None)
-        session.is_bridge = False
         if self._broker.sessions.get(session.client_id) is session:
             self._broker.discard(session)
 
@@ -240,7 +242,7 @@ class BridgeSet:
         """A bridge has come up: what waits here for brokers that are away goes there too."""
         waiting: set[MessageId] = set()
         for session in list(self._broker.sessions.values()):
-            if session is bridge.session or session.connection is not None or not session.is_peer:
+            if session is bridge.session or session.connection is not None or not session.gives_ids:
                 continue
             waiting |= self._take(bridge, session)
             if session in self._left:

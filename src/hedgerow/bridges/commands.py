@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hedgerow.bridges.options import OPTIONS
-from hedgerow.bridges.section import Section, read_section
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, STATE_PREFIX, Section, read_section
 from hedgerow.bridges.values import check_characters, quote
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.port import Port
-from hedgerow.broker.systopics import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.topics import validate_name
@@ -66,8 +65,11 @@ class NotRestored:
         return f"bridge {self.name} was not created again: {self.reason}; deleting it ends this message"
 
 
+KEPT = "bridges"  # the part of the store that is theirs
+
+
 def state_topic(name: str) -> str:
-    return f"$SYS/broker/bridge/{name}/state"
+    return f"{STATE_PREFIX}{name}/state"
 
 
 class Commands:
@@ -79,11 +81,14 @@ class Commands:
         self._unrestored: set[str] = set()
         self._events: list[Commanded | NotRestored] = []
         self._port = Port(broker, "bridge commands", self._handle_command)
+        broker.take_commands((NEW_BRIDGE, DELETE_BRIDGE))
+        # They change every few seconds, and are those of a node that runs.
+        broker.durability.volatile_prefixes += (STATE_PREFIX,)
         self._port.subscribe(NEW_BRIDGE, now)
         self._port.subscribe(DELETE_BRIDGE, now)
 
     def restore(self, now: float) -> None:
-        for name, text in self._broker.stored_bridges.items():
+        for name, text in self._broker.kept_by(KEPT).items():
             try:
                 self._create(read_section(text), now)
             except ConfigError as error:
@@ -134,7 +139,7 @@ class Commands:
         outcome.reason = self._create(section, self._broker.now)
         self._unrestored.discard(section.name)
         if outcome.reason != "unchanged":
-            self._broker.durability.store_bridge(section.name, section.to_text())
+            self._broker.durability.keep(KEPT, section.name, section.to_text())
 
     def _create(self, section: Section, now: float) -> str:
         if len(self._bridges) >= MAX_BRIDGES and section.name not in self._bridges:
@@ -146,7 +151,7 @@ class Commands:
         if name in self._bridges or name not in self._unrestored:
             self._bridges.delete(name, self._broker.now)
         self._unrestored.discard(name)
-        self._broker.durability.store_bridge(name, None)
+        self._broker.durability.keep(KEPT, name, None)
         outcome.reason = "deleted"
 
     def _answer(self, outcome: Commanded, topics: list[str], properties: Properties) -> None:

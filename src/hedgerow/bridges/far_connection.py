@@ -16,8 +16,9 @@ from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
-from hedgerow.broker.handle_connect import become_peer
-from hedgerow.broker.ids import Inbound
+from hedgerow.broker.handle_connect import carry_ids
+from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
+from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.routes import Route
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
@@ -101,9 +102,8 @@ class FarConnection(DialledConnection):
     def _establish(self, packet: Connack) -> None:
         section = self.bridge.section
         if self.protocol_version == MQTT_5:
-            become_peer(self)
-            if self.far_node is None:
-                self.short_path = FOREIGN_SHORT_PATH
+            carry_ids(self)
+            self.short_path = FOREIGN_SHORT_PATH if self.far_node is None else IDENTIFIED_SHORT_PATH
         else:
             self.inbound = Inbound()
             self.short_path = OTHER_SHORT_PATH

@@ -23,7 +23,9 @@ from hedgerow.bridges.following_connection import FollowingConnection
 from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import pump
-from hedgerow.broker.recent import send_recent
+from hedgerow.broker.late import send_recent
+from hedgerow.broker.retaining import queue_retained
+from hedgerow.broker.role import Role
 from hedgerow.broker.routes import ALWAYS
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
@@ -42,6 +44,7 @@ class FollowingBridge(Bridge):
         self,
         broker: Broker,
         section: Section,
+        role: Role,
         now: float,
         random: Callable[[], float],
         token: Callable[[], int],
@@ -55,7 +58,7 @@ class FollowingBridge(Bridge):
         self._listening: TopicTree[str, int] = TopicTree()  # → QoS
         self.heard_with_own: set[str] = set()  # of what is watched
         self._new_here: dict[str, Subscription] = {}  # whose retained values the far broker has not got
-        super().__init__(broker, section, now, random, token, admission)
+        super().__init__(broker, section, role, now, random, token, admission)
 
     def _subscribe_here(self) -> set[str]:
         for topic_filter, record in (self.session.subscriptions or {}).items():
@@ -94,8 +97,8 @@ class FollowingBridge(Bridge):
         add_subscription(broker, self.session, subscription, since)
         self._listening.set(topic_filter, topic_filter, qos)
         if known is None and self.state is BridgePhase.UP and connection is not None:
-            broker.queue_retained(connection, subscription, None)
-            pump(connection)
+            queue_retained(broker, connection, subscription, None)
+            pump(broker, connection)
         elif known is None:
             self._new_here[topic_filter] = subscription
         return True

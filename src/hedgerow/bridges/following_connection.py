@@ -15,7 +15,7 @@ from hedgerow.bridges.far_filters import Deliver, FarFilter
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, publish_born_row, publish_born_run
 from hedgerow.bridges.stamps import is_control
 from hedgerow.broker.dialled import MAX_CACHED_NAMES
-from hedgerow.broker.runs import PUBLISH_AT_LEAST_ONCE
+from hedgerow.broker.short_path import PUBLISH_AT_LEAST_ONCE
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Publish, Subscription
 from hedgerow.mqtt.properties import encode_body
 

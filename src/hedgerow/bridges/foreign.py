@@ -14,6 +14,7 @@ from hedgerow.bridges.admission import Admission
 from hedgerow.bridges.stamps import Stamps
 from hedgerow.broker.handle_publish import accept, handle_puback, handle_pubcomp
 from hedgerow.broker.ids import is_duplicate
+from hedgerow.broker.publishing import publish_message
 from hedgerow.broker.routes import Route
 from hedgerow.message import Message, MessageId
 
@@ -187,7 +188,7 @@ class Foreign:
         if is_duplicate(broker, message.id):
             inbound.duplicates += 1
         else:
-            broker.publish(message, broker.find_route(message.topic), connection.session)
+            publish_message(broker, message, broker.find_route(message.topic), connection.session)
 
     # What is due
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.broker.batch import Batch
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.handle_publish import accept
-from hedgerow.broker.peers import (
-    MAX_ID_BYTES,
-    MAX_RUN,
-    RUN_WORK,
-    IdentifiedRun,
-    pass_on_run,
-    publish_identified,
+from hedgerow.broker.identified import MAX_RUN, RUN_WORK, publish_identified
+from hedgerow.broker.publishing import publish
+from hedgerow.broker.short_path import (
+    PUBLISH_AT_LEAST_ONCE,
+    PUBLISH_AT_MOST_ONCE,
+    SHORT_PATH,
+    accept_batch,
+    count_received,
+    most_in_a_row,
+    read_run,
 )
-from hedgerow.broker.runs import PUBLISH_AT_LEAST_ONCE, accept_run, most_in_a_row, read_run
-from hedgerow.broker.short_path import PUBLISH_AT_MOST_ONCE, SHORT_PATH, count_received
-from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import PUBLISH
+from hedgerow.mqtt.scanner import packet_at
 
 if TYPE_CHECKING:
     from hedgerow.bridges.far_connection import FarConnection
-    from hedgerow.broker.broker import Broker
 
 # What needs the codec comes the long way; acknowledgements are the same in all.
 OTHER_SHORT_PATH: dict[int, Any] = {
@@ -57,7 +59,7 @@ def publish_born_row(
     route = connection.route_for(data[body + 2 : topic_end])
     if route is None or foreign is None or not foreign.is_simple:
         return 0
-    payloads, largest, row_end = _read_row(connection, data, position, body, stop, data[body:payload_at])
+    payloads, row_end = _read_row(connection, data, position, body, stop, data[body:payload_at])
     ids = foreign.stamps.next_run(len(payloads), broker.now)
     if ids is None:
         return 0
@@ -66,11 +68,11 @@ def publish_born_row(
     broker.work += RUN_WORK + len(payloads)
     if connection.inbound is not None:
         connection.inbound.published += len(payloads)
-    pass_on_run(connection, route, IdentifiedRun(*ids, payloads, largest + MAX_ID_BYTES))
+    publish(broker, Batch(route.topic, connection.session, 0, payloads, len(payloads), *ids), route)
     return row_end
 
 
-def _note_known(broker: Broker, origin: str, epoch: int, sequences: range) -> None:
+def _note_known(broker: BrokerCore, origin: str, epoch: int, sequences: range) -> None:
     """What comes back by another link has been here."""
     life = broker.duplicates.life(origin, epoch)
     for sequence in sequences:
@@ -79,28 +81,20 @@ def _note_known(broker: Broker, origin: str, epoch: int, sequences: range) -> No
 
 def _read_row(
     connection: FarConnection, data: bytes, position: int, body: int, stop: int, head: bytes
-) -> tuple[list[bytes], int, int]:
-    """Packets in a row whose bodies begin like this: their payloads, the largest's size, and the end."""
+) -> tuple[list[bytes], int]:
+    """Packets in a row whose bodies begin like this: their payloads, and the end."""
     end, limit = len(data), connection.broker.limits.packet_bytes
     payloads: list[bytes] = []
-    largest = 0
     while True:
         payloads.append(data[body + len(head) : stop])
-        largest = max(largest, stop - body - len(head))
         position = stop
-        if len(payloads) >= MAX_RUN or end - position < 3 or data[position] != PUBLISH_AT_MOST_ONCE:
+        found = packet_at(data, position, PUBLISH_AT_MOST_ONCE, limit) if len(payloads) < MAX_RUN else None
+        if found is None:
             break
-        length = data[position + 1]
-        body = position + 2
-        if length >= 0x80:
-            if not 0 < data[position + 2] < 0x80:
-                break  # three bytes, or more than needed (MQTT-1.5.5-1)
-            length = length & 0x7F | data[position + 2] << 7
-            body += 1
-        stop = body + length
-        if stop > end or stop - position > limit or length < len(head) or not data.startswith(head, body):
+        body, stop = found
+        if stop > end or stop - body < len(head) or not data.startswith(head, body):
             break
-    return payloads, largest, position
+    return payloads, position
 
 
 def publish_born_at_least_once(
@@ -131,24 +125,22 @@ def publish_born_run(
         return 0
     most = most_in_a_row(connection, route)
     name = data[body:topic_end]
-    packet_ids, payloads = read_run(connection, data, body, stop, name, properties, max(most, 1))
+    packet_ids, places = read_run(connection, data, body, stop, name, properties, max(most, 1))
     ids = foreign.stamps.next_run(len(packet_ids), broker.now) if packet_ids else None
     if ids is None:
         return 0
     origin, epoch, sequences = ids
     foreign.note_run(origin, epoch, sequences)
-    messages = [
-        Message(route.topic, data[start:after], 1, id=MessageId(origin, epoch, sequence))
-        for sequence, (start, after) in zip(sequences, payloads, strict=True)
-    ]
-    run_end = payloads[-1][1]
+    run_end = places[-1][1]
+    payloads = [data[start:after] for start, after in places]
+    batch = Batch(route.topic, connection.session, 1, payloads, len(payloads), *ids)
     if most > 0:
         _note_known(broker, *ids)
-        accept_run(connection, route, messages, packet_ids, run_end - position)
+        accept_batch(connection, route, batch, packet_ids, run_end - position)
     else:
         broker.stats.packets_received += 1
         broker.stats.publish_bytes_received += run_end - position
-        accept(connection, messages[0], route, int.from_bytes(packet_ids[0], "big"))
+        accept(connection, batch.messages[0], route, int.from_bytes(packet_ids[0], "big"))
     return run_end
 
 

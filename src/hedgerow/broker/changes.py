@@ -28,9 +28,7 @@ class SessionRecord:
     session_expiry_s: float  # inf: never
     expires_at: float | None  # None while connected
     will: Will | None = None  # to publish if the client does not come back in time
-    is_peer: bool = False
-    is_bridge: bool = False
-    is_far_bridge: bool = False
+    role: str = "client"  # its name
 
 
 @dataclass(slots=True)
@@ -55,8 +53,8 @@ class Changes:
     """By topic: its value, or without payload the tombstone in its place."""
     seen: dict[PageKey, bytes | bytearray | None] = field(default_factory=dict)
     """Pages of the duplicate log: which messages of other nodes were taken at QoS 1 and 2."""
-    bridges: dict[str, str | None] = field(default_factory=dict)
-    """By name: the text of the section, passwords and all."""
+    kept: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    """By (part of the node, its own key): what a part has the store keep for it."""
 
     def __bool__(self) -> bool:
         return self.must_precede or bool(self.seen)
@@ -71,7 +69,7 @@ class Changes:
             or self.retained
             or self.subscriptions
             or self.sessions
-            or self.bridges
+            or self.kept
         )
 
 
@@ -86,5 +84,5 @@ class Snapshot:
     """(session key, delivery); `delivery.key` is the message key, in whose order they come."""
     received: list[tuple[int, int]] = field(default_factory=list)
     retained: list[Message] = field(default_factory=list)
-    bridges: dict[str, str] = field(default_factory=dict)
+    kept: dict[tuple[str, str], str] = field(default_factory=dict)
     seen: list[tuple[PageKey, bytes]] = field(default_factory=list)

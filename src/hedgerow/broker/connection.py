@@ -1,9 +1,9 @@
 """One network connection to the broker: bytes in, bytes out, and what it negotiated.
 
-`receive_data` cuts a chunk into packets. Common ones take the short path (`short_path.py`), with no
-object per packet; the rest go through the codec to the handler that `HANDLERS` names. A packet that
-breaks a rule raises `ProtocolError` inside, and `refuse` is the one place that turns it into the
-reason code and the close.
+`receive_data` cuts a chunk into packets. Common ones take the short path (`short_path.py`), with no object
+per packet; the rest go through the codec to the handler that its `Dialect` names. A packet that breaks a
+rule raises `ProtocolError` inside, and `refuse` is the one place that turns it into the reason code and the
+close.
 
 Output collects in `out` and is taken once per chunk. A connection whose reader is slow is
 *congested*: nothing more is handed to the transport, QoS 0 is dropped beyond `queue_bytes`, and
@@ -12,12 +12,12 @@ QoS 1 and 2 wait in the session.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from enum import Enum, IntFlag
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
-from hedgerow.broker import handle_connect, handle_publish, handle_subscribe, renewals
+from hedgerow.broker import session_end
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import (
     BYTES_PER_WORK,
     encode_properties,
@@ -26,56 +26,33 @@ from hedgerow.broker.deliveries import (
     pump,
 )
 from hedgerow.broker.events import ClientDisconnected, ConnectionRefused, ProtocolBroken
-from hedgerow.broker.ids import Inbound, encode_id
-from hedgerow.broker.short_path import SHORT_PATH, Repeated, find_route, publish_again
-from hedgerow.errors import ProtocolError
+from hedgerow.broker.ids import encode_id
+from hedgerow.broker.role import ShortPath
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Channel, Pause, Session
+from hedgerow.duplicates import Life
+from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
-    AUTH,
     CONNECT,
-    DISCONNECT,
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
-    PINGREQ,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
+    MQTT_EXTENDED,
     Connack,
     Disconnect,
     Packet,
-    Pingresp,
     Pubcallback,
 )
 from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
-
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.peers import Own
-    from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
-    from hedgerow.duplicates import Life
+from hedgerow.topics import validate_name
 
 # Work is counted in units of about a microsecond: see `Broker.begin_turn`.
 PACKET_WORK = 5
+MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
-
-
-class Pause(IntFlag):
-    """Why nothing is read from a client for the time being."""
-
-    LOGIN = 1  # its password is being verified
-    POSTPONED = 2  # it is the others' turn
-    HELD = 4  # too many of its acknowledgements wait for a commit
-    UNREAD = 8  # it leaves too many of its answers unread
 
 
 class State(Enum):
@@ -88,106 +65,97 @@ class State(Enum):
 MUST_WAIT = Pause.LOGIN | Pause.POSTPONED  # What has come meanwhile is not looked at.
 
 
-def _handle_pingreq(connection: Connection, packet: Packet) -> None:
-    connection.send_packet(Pingresp())
+class Dialect(NamedTuple):
+    """What the other end may say."""
+
+    opening_packet: int
+    opening_name: str
+    handlers: Mapping[int, tuple[Callable[[Any, Packet], None], State]]
+    """Packet type → (handler, the state in which the packet is legal)."""
 
 
-# Packet type → (handler, the state in which the packet is legal). A type that is not here may
-# only be sent by servers.
-HANDLERS = {
-    CONNECT: (handle_connect.handle_connect, State.NEW),
-    PUBLISH: (handle_publish.handle_publish, State.CONNECTED),
-    PUBACK: (handle_publish.handle_acknowledgement, State.CONNECTED),
-    PUBREC: (handle_publish.handle_acknowledgement, State.CONNECTED),
-    PUBREL: (handle_publish.handle_acknowledgement, State.CONNECTED),
-    PUBCOMP: (handle_publish.handle_acknowledgement, State.CONNECTED),
-    SUBSCRIBE: (handle_subscribe.handle_subscribe, State.CONNECTED),
-    UNSUBSCRIBE: (handle_subscribe.handle_unsubscribe, State.CONNECTED),
-    PINGREQ: (_handle_pingreq, State.CONNECTED),
-    DISCONNECT: (handle_connect.handle_disconnect, State.CONNECTED),
-    AUTH: (handle_connect.handle_auth, State.CONNECTED),
-}
+class OwnLife:
+    """In the place of a `Life`: whatever began at this node has been here."""
+
+    is_forgotten = False
+
+    def __init__(self, origin: str) -> None:
+        self.key = (origin, 0)
+
+    def seen(self, sequence: int) -> bool:
+        return True
 
 
-class Connection:
+class Repeated(NamedTuple):
+    """The last QoS 0 packet of a chunk that ended with it: its first bytes, size, and way."""
+
+    head: bytes
+    size: int
+    route: Route
+    recipients: tuple[Session, ...]
+    publish_again: Callable[[Any, Any, bytes], bool]
+    """Whether a chunk was the same packet with another payload, and is published."""
+
+
+class Attachment(Protocol):
+    """What a role has going on with a connection."""
+
+    def input_handled(self) -> None:
+        """The packets of a chunk are handled."""
+
+    def check_time(self) -> None:
+        """The time that was set for the connection has come."""
+
+
+class Connection(Channel):
     __slots__ = (
-        "address",
         "aliases_in",
         "aliases_out",
         "aliases_out_maximum",
         "anonymous",
-        "backlog",
+        "attachment",
         "broker",
-        "carries_ids",
-        "certificate_name",
         "closing",
-        "congested",
+        "dialect",
         "heard_at",
-        "held_acknowledgements",
-        "held_publications",
-        "inbound",
-        "is_bridge",
         "keep_alive_s",
-        "leaving",
-        "link",
         "lives",
-        "maximum_packet_size",
-        "opened_at",
-        "out",
         "partial",
         "paused",
         "pauses",
         "problem_information",
-        "protocol_version",
-        "pumping",
         "received_before",
         "repeated",
-        "resending",
-        "session",
         "short_path",
         "state",
-        "supporter",
-        "timer_at",
         "topics",
-        "transport",
         "unfinished",
         "unread_answers",
         "unread_bytes",
         "wanted",
     )
 
-    handlers = HANDLERS
-    opening_packet = CONNECT
-    opening_name = "CONNECT"
-
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerCore,
         now: float,
         address: str,
         anonymous: bool,
         certificate_name: str | None,
         transport: str,
+        dialect: Dialect,
     ) -> None:
+        super().__init__(now, address, transport)
         self.broker = broker
-        self.address = address
         self.anonymous = anonymous
         self.certificate_name = certificate_name
-        self.transport = transport
-        self.link: Any = None  # the shell's own
+        self.dialect = dialect
         self.state = State.NEW
-        self.session: Session | None = None
-        self.protocol_version = 0
         self.keep_alive_s = 0.0
-        self.opened_at = self.heard_at = now
-        self.timer_at: float | None = None  # when the broker next looks at this connection
-        self.maximum_packet_size = 0  # the client's; 0: none
+        self.heard_at = now
         self.problem_information = True
-        self.is_bridge = False
-        self.carries_ids = False  # another broker, which gives and takes the ids of messages
-        self.short_path = SHORT_PATH
-        self.inbound: Inbound | None = None  # of such a one
-        self.lives: dict[bytes, Life | Own] = {}  # by beginning of an id: whose messages came this way
+        self.short_path: ShortPath = {}
+        self.lives: dict[bytes, Life | OwnLife] = {}  # by beginning of an id: whose messages came this way
         self.aliases_in: dict[int, str] | None = None
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
@@ -195,32 +163,18 @@ class Connection:
         self.repeated: Repeated | None = None  # what a chunk may be the same as
         self.partial: bytearray | None = None  # the beginning of a packet
         self.wanted = 0  # how long `partial` must be before it is worth looking at
-        self.out: list[bytes] = []
         self.unread_bytes = 0  # QoS 0 in `out`, while congested
         self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
-        self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
-        self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
-        self.pumping = False  # the broker is to go on with the backlog or the queue
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
-        self.held_acknowledgements = 0  # that wait for a commit
-        self.held_publications = 0  # those among them that finish a publication
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
-        self.congested = False
         self.pauses = Pause(0)
         self.paused = False  # for the shell: whether there is any
         self.closing = False
-        self.supporter = ""  # the broker that this client was told of by the last Connection Renew
-        self.leaving: renewals.Leaving | None = None  # it is being moved to another broker
+        self.attachment: Attachment | None = None
 
     @property
     def is_connected(self) -> bool:
         return self.state is State.CONNECTED
-
-    def connected_session(self) -> Session:
-        """The session, for who knows that there is one."""
-        if self.session is None:
-            raise RuntimeError("a connection without a session was asked for it")
-        return self.session
 
     # Bytes in
 
@@ -229,7 +183,8 @@ class Connection:
         broker.now = now
         broker.stats.bytes_received += len(data)
         self.heard_at = now
-        if self.repeated is not None and publish_again(self, self.repeated, data):
+        repeated = self.repeated
+        if repeated is not None and repeated.publish_again(self, repeated, data):
             return
         if self.state is State.CLOSED:
             return  # The shell had read it before it heard of the close.
@@ -257,8 +212,8 @@ class Connection:
         if position < len(data):
             self.partial = bytearray(data[position:])
             self.repeated = None
-        if self.leaving is not None:
-            renewals.check_leaving(self)
+        if self.attachment is not None:
+            self.attachment.input_handled()
         if self.congested:
             self.unread_answers += len(self.out) - out_before
             if self.unread_answers > MAX_UNREAD_ANSWERS:
@@ -272,9 +227,11 @@ class Connection:
         connected = self.state is State.CONNECTED
         if not connected:
             max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
-            if data and data[0] >> 4 != self.opening_packet:
+            if data and data[0] >> 4 != self.dialect.opening_packet:
                 raise ProtocolError(
-                    Reason.PROTOCOL_ERROR, f"the first packet is not {self.opening_name}", "MQTT-3.1.0-1"
+                    Reason.PROTOCOL_ERROR,
+                    f"the first packet is not {self.dialect.opening_name}",
+                    "MQTT-3.1.0-1",
                 )
         position = 0
         end = len(data)
@@ -320,17 +277,19 @@ class Connection:
         return position
 
     def _handle(self, first: int, body: bytes) -> None:
-        handler, legal_in = self.handlers.get(first >> 4, (None, None))
+        handler, legal_in = self.dialect.handlers.get(first >> 4, (None, None))
         if handler is None:
             reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
             raise ProtocolError(reason_code, f"packet type {first >> 4} is not sent this way", "§2.1.2")
         if legal_in is not self.state:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, f"a second {self.opening_name}", "MQTT-3.1.0-2")
+            raise ProtocolError(
+                Reason.PROTOCOL_ERROR, f"a second {self.dialect.opening_name}", "MQTT-3.1.0-2"
+            )
         if first >> 4 == CONNECT:
             # A version that we do not know is told so in the words of 3.1.1, which all clients read.
             claimed = codec.peek_version(body)
             self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
-            if claimed == MQTT_RENEWALS and not self.broker.speaks_renewals:
+            if claimed == MQTT_EXTENDED and not self.broker.client_role.is_extended:
                 raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
         handler(self, codec.decode(first, body, self.protocol_version))
 
@@ -363,14 +322,12 @@ class Connection:
         self.broker.stats.packets_sent += 1
 
     def send_message(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> bool:
-        """Send at QoS 0, or drop it where the reader is too slow or takes no packet of that size."""
         data = self.encode_publish(message, 0, retain, identifiers)
         if data is None:
             return False
         return self.send_at_most_once(data, 1)
 
     def send_at_most_once(self, data: bytes, count: int) -> bool:
-        """Send `count` QoS 0 packets, or drop them all. False when dropped."""
         stats = self.broker.stats
         if self.congested:
             if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
@@ -394,17 +351,13 @@ class Connection:
         dup: bool = False,
         may_alias: bool = True,
     ) -> bytes | None:
-        """The PUBLISH as this client takes it; None when it is larger than that (MQTT-3.1.2-24).
-
-        `may_alias`: the packet leaves before any that is encoded after it.
-        """
         topic = message.topic
         if self.carries_ids:
             data = self._encode_identified(message, qos, retain, identifiers, packet_id, dup)
-        elif self.protocol_version == MQTT_RENEWALS:
+        elif self.protocol_version == MQTT_EXTENDED:
             message_id = str(message.id or self.broker.identify_late(message))
             packet = Pubcallback(topic, message.payload, qos, retain, dup, packet_id, (), message_id)
-            data = codec.encode(packet, MQTT_RENEWALS)
+            data = codec.encode(packet, MQTT_EXTENDED)
         elif self.protocol_version < MQTT_5:
             data = codec.encode_plain_publish(message, qos, retain, packet_id, dup, b"")
         elif not message.properties and not identifiers and not self.aliases_out_maximum:
@@ -443,30 +396,54 @@ class Connection:
 
     @property
     def compares_ages(self) -> bool:
-        """Is the other side a broker that keeps the newest of retained values, not the one that came last?"""
         return self.carries_ids
 
     def takes_run(self, messages: Sequence[Message]) -> bool:
-        """May these leave at QoS 1, now and together, each packet as all the others are?"""
         return True
 
     def name_on_wire(self, topic: str) -> bytes | None:
-        """What this peer calls a topic; None: it does not get it."""
         return topic.encode()
 
     def has_name_for(self, topic: str) -> bool:
-        """Can the topic be told to the other side at all?"""
         return True
 
     def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
-        """A run of messages was sent. A broker that knows ids need not be reminded of them."""
+        """A broker that knows ids need not be reminded of them."""
 
     def route_for(self, topic_bytes: bytes) -> Route | None:
         """The route of a topic that may come this way; None: the long way says why not."""
         route = self.topics.get(topic_bytes) if self.topics is not None else None
         if route is None or route.stale:
-            route = find_route(self, topic_bytes)
+            route = self.find_route(topic_bytes)
         return route
+
+    def find_route(self, topic_bytes: bytes) -> Route | None:
+        """The route of a topic that this client may publish to, remembered with the connection.
+
+        None for a topic that is wrong or forbidden: the long way refuses it. And None when the turn is over:
+        what is left is postponed.
+        """
+        try:
+            topic = validate_name(topic_bytes.decode())
+        except (UnicodeDecodeError, TopicError):
+            return None
+        session = self.connected_session()
+        if not session.role.may_write(session, topic) or self.broker.turn_is_over:
+            return None
+        route = self.broker.find_route(topic)
+        if route.stale:
+            return route
+        topics = self.topics
+        if topics is None:
+            topics = self.topics = {}
+        elif len(topics) >= MAX_CACHED_TOPICS:
+            topics.clear()
+        topics[topic_bytes] = route
+        return route
+
+    def forget_routes(self) -> None:
+        self.topics = None
+        self.repeated = None
 
     def _alias(self, topic: str, properties: Properties) -> str:
         """First come, first served: a topic keeps its alias for as long as the connection lives.
@@ -495,7 +472,6 @@ class Connection:
         return data
 
     def set_congested(self, congested: bool, now: float) -> None:
-        """The transport's buffer filled up, or drained."""
         self.broker.now = now
         self.congested = congested
         if congested or self.state is State.CLOSED:
@@ -504,11 +480,10 @@ class Connection:
             self.broker.dirty.append(self)
         if self.session is not None:
             self.session.dropped = 0
-            pump(self)
+            pump(self.broker, self)
         self.resume(Pause.UNREAD)
 
     def pause(self, reason: Pause) -> None:
-        """Ask the shell to read no more, until every reason is gone."""
         self.pauses |= reason
         if not self.paused:
             self.paused = True
@@ -522,14 +497,18 @@ class Connection:
 
     def check_time(self) -> None:
         """The time that was set for this connection has come."""
-        broker = self.broker
         if self.state is State.NEW:
             self.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
         elif self.state is State.LOGIN:
             self.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
-        elif self.leaving is not None:
-            renewals.check_leaving(self)
-        elif self.keep_alive_s:
+        elif self.attachment is not None:
+            self.attachment.check_time()
+        else:
+            self.check_keep_alive()
+
+    def check_keep_alive(self) -> None:
+        broker = self.broker
+        if self.keep_alive_s:
             if self.pauses & ~Pause.UNREAD:
                 self.heard_at = broker.now  # It is we who do not listen.
             due = self.heard_at + self.keep_alive_s * 1.5
@@ -574,17 +553,12 @@ class Connection:
         self.end(f"refused: {reason}")
 
     def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
-        """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
         if self.state is State.CONNECTED and self.protocol_version == MQTT_5:
             properties = self.problem(reason)
             if server_reference is not None:
                 properties["server_reference"] = server_reference
             self.send_packet(Disconnect(reason_code, properties))
         self.end(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
-
-    def renew(self, code: int, address: str, topics: Sequence[str] = ()) -> bool:
-        """Tell the client to renew its connection at another broker; False where it cannot be told."""
-        return renewals.renew(self, code, address, topics)
 
     def lost(self, now: float) -> None:
         """The transport is gone."""
@@ -608,7 +582,7 @@ class Connection:
         self.timer_at = None
         self.topics = None
         self.broker.dirty.append(self)
-        self.broker.detach(self, with_will)
+        session_end.detach(self.broker, self, with_will)
 
     def report_end(self, reason: str) -> None:
         if self.session is not None:

@@ -7,19 +7,15 @@ to leave. `pump` sends what may leave, a bounded piece at a time, so that a long
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.events import DeliveriesDropped
+from hedgerow.broker.ledger import Outbound
+from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
 from hedgerow.mqtt.packets import PUBLISH
-
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.connection import Connection
-    from hedgerow.broker.ids import Outbound
-    from hedgerow.broker.session import Session
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
@@ -33,11 +29,11 @@ PUBLICATION_WORK = 2
 DELIVERY_WORK = 4
 
 
-def encode_properties(broker: Broker, message: Message, own: Properties) -> bytes:
+def encode_properties(broker: BrokerCore, message: Message, own: Properties) -> bytes:
     return properties.with_length(encode_property_block(broker, message, own))
 
 
-def encode_property_block(broker: Broker, message: Message, own: Properties) -> bytes:
+def encode_property_block(broker: BrokerCore, message: Message, own: Properties) -> bytes:
     """The properties of a PUBLISH: what all recipients get is encoded once for all of them."""
     interval = 0
     if message.expires_at is not None:
@@ -53,13 +49,13 @@ def encode_property_block(broker: Broker, message: Message, own: Properties) -> 
     return shared + properties.encode_body(own, PUBLISH)
 
 
-def enqueue(broker: Broker, session: Session, delivery: Delivery) -> bool:
+def enqueue(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
     """False: there is no room for it."""
     outbox = session.outbox
     if outbox is None:
         outbox = session.outbox = Outbox(broker.limits.in_flight)
     connection = session.connection
-    if session.is_peer:
+    if session.role.gives_ids:
         delivery.queued_at = broker.now
     if session.ledger is not None:
         session.ledger.published += 1
@@ -85,7 +81,7 @@ def enqueue(broker: Broker, session: Session, delivery: Delivery) -> bool:
 
 
 def send_counted(session: Session, message: Message, retain: bool) -> None:
-    """QoS 0 for a bridge, whose ledger says what became of it."""
+    """QoS 0 for a link, whose ledger says what became of it."""
     ledger, connection = session.ledger, session.connection
     assert ledger is not None
     ledger.published += 1
@@ -101,14 +97,14 @@ def send_counted(session: Session, message: Message, retain: bool) -> None:
         ledger.overflowed += 1
 
 
-def _count_unsent(ledger: Outbound, connection: Connection, topic: str) -> None:
+def _count_unsent(ledger: Outbound, connection: Channel, topic: str) -> None:
     if connection.has_name_for(topic):
         ledger.too_large += 1
     else:
         ledger.refused += 1
 
 
-def _drop(broker: Broker, session: Session) -> None:
+def _drop(broker: BrokerCore, session: Session) -> None:
     """There is no room for one delivery."""
     if session.ledger is not None:
         session.ledger.overflowed += 1
@@ -116,18 +112,18 @@ def _drop(broker: Broker, session: Session) -> None:
     note_dropped(broker, session, 1)
 
 
-def _has_room(broker: Broker, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
     if session.queue_limits is not None:
         return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
     limits = broker.limits
     return len(outbox.queue) < limits.queue_messages and outbox.bytes + delivery.size <= limits.queue_bytes
 
 
-def _has_expired(broker: Broker, message: Message) -> bool:
+def _has_expired(broker: BrokerCore, message: Message) -> bool:
     return message.expires_at is not None and message.expires_at <= broker.now
 
 
-def _make_room(broker: Broker, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+def _make_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
     """Let go of what has expired in a full queue, but not look for it at every message."""
     if session.purged_at + PURGE_S <= broker.now:
         session.purged_at = broker.now
@@ -144,14 +140,14 @@ def _make_room(broker: Broker, session: Session, outbox: Outbox, delivery: Deliv
     return _has_room(broker, session, outbox, delivery)
 
 
-def _expire(broker: Broker, session: Session, delivery: Delivery) -> None:
+def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     broker.stats.publish_expired += 1
     if session.ledger is not None:
         session.ledger.expired += 1
     broker.durability.finish_delivery(session, delivery)
 
 
-def drop_aged(broker: Broker, session: Session, with_in_flight: bool = False) -> None:
+def drop_aged(broker: BrokerCore, session: Session, with_in_flight: bool = False) -> None:
     """Let go of what has waited for longer than the session's own limit.
 
     In flight too, where nobody is left to acknowledge it.
@@ -173,14 +169,14 @@ def keep_age(delivery: Delivery) -> None:
     message.first_at = message.first_at or delivery.queued_at
 
 
-def _note_wait(broker: Broker, delivery: Delivery) -> None:
+def _note_wait(broker: BrokerCore, delivery: Delivery) -> None:
     """What has waited for another broker says since when."""
     if delivery.queued_at < broker.now - WAITED_S:
         keep_age(delivery)
 
 
 def transmit(
-    broker: Broker, connection: Connection, session: Session, delivery: Delivery, dup: bool = False
+    broker: BrokerCore, connection: Channel, session: Session, delivery: Delivery, dup: bool = False
 ) -> int:
     """Send a delivery that is in flight; how many bytes it took."""
     data = connection.encode_publish(
@@ -211,9 +207,8 @@ def transmit(
     return len(data)
 
 
-def pump(connection: Connection) -> None:
+def pump(broker: BrokerCore, connection: Channel) -> None:
     """Send what waits for this client, as far as its window and its reading allow."""
-    broker = connection.broker
     session = connection.session
     if session is None or not connection.is_connected or connection.pumping:
         return
@@ -231,7 +226,7 @@ def pump(connection: Connection) -> None:
         if delivery is None:
             return
         broker.durability.store_delivery(session, delivery)
-        if session.is_peer:
+        if session.role.gives_ids:
             _note_wait(broker, delivery)
         budget -= transmit(broker, connection, session, delivery)
     backlog = connection.backlog
@@ -254,7 +249,7 @@ def pump(connection: Connection) -> None:
         broker.pump_later(connection)
 
 
-def _resend(broker: Broker, connection: Connection, session: Session, outbox: Outbox, budget: int) -> int:
+def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, budget: int) -> int:
     """Send again what an earlier connection sent, within this one's window; what is left to spend."""
     resending = connection.resending
     while resending and not connection.congested and budget > 0:
@@ -262,13 +257,13 @@ def _resend(broker: Broker, connection: Connection, session: Session, outbox: Ou
             break  # MQTT-3.3.4-9
         delivery = resending.popleft()
         if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
-            if session.is_peer:
+            if session.role.gives_ids:
                 _note_wait(broker, delivery)
             budget -= transmit(broker, connection, session, delivery, dup=True)
     return budget
 
 
-def note_dropped(broker: Broker, session: Session | None, count: int) -> None:
+def note_dropped(broker: BrokerCore, session: Session | None, count: int) -> None:
     if session is None:
         return
     if not session.dropped:
@@ -276,7 +271,7 @@ def note_dropped(broker: Broker, session: Session | None, count: int) -> None:
     session.dropped += count
 
 
-def drop_unreadable(broker: Broker, session: Session) -> None:
+def drop_unreadable(broker: BrokerCore, session: Session) -> None:
     """What waits for a session that may no longer read it is not sent after all."""
 
     def is_unreadable(message: Message) -> bool:

@@ -3,20 +3,18 @@
 Once the far broker has answered, a link between brokers is a connection like any other: what its session is
 to get leaves with the outbox's packet identifiers and is sent again after a loss, and what comes is
 acknowledged when it is stored. This class adds what only clients do: it says CONNECT, subscribes, and probes
-whether the far broker lives (`probe.py`). Who dials, and what for, is told by a subclass: a bridge of
-`bridges`, a neighbour of `node`.
+whether the far broker lives (`probe.py`). A subclass says who dials, and what for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from hedgerow.broker.connection import HANDLERS, Connection, State
-from hedgerow.broker.handle_connect import set_wire_form
-from hedgerow.broker.handle_publish import accept
+from hedgerow.broker.connection import Connection, Dialect, State
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.handle_connect import attach, set_wire_form
+from hedgerow.broker.handle_publish import accept, handle_acknowledgement
 from hedgerow.broker.probe import Probe
-from hedgerow.broker.routes import Route, WireForm
-from hedgerow.broker.session import Session
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Session, WireForm
 from hedgerow.errors import ProtocolError, TopicError, printable
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
@@ -50,9 +48,6 @@ from hedgerow.mqtt.reasons import Reason, describe
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBREC_HEAD
 from hedgerow.topics import validate_name
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-
 # MQTT 3 has no Receive Maximum. What goes beyond its own 20, Mosquitto (2.0.11) acknowledges, and loses some.
 MQTT_3_IN_FLIGHT = 20
 MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
@@ -65,12 +60,9 @@ class DialledConnection(Connection):
 
     __slots__ = ("_subscribing", "far_node", "is_first", "probe")
 
-    opening_packet = CONNACK
-    opening_name = "CONNACK"
-
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerCore,
         now: float,
         address: str,
         transport: str,
@@ -78,7 +70,7 @@ class DialledConnection(Connection):
         probe_misses: int,
     ) -> None:
         broker.now = now
-        super().__init__(broker, now, address, False, None, transport)
+        super().__init__(broker, now, address, False, None, transport, FROM_SERVERS)
         self.far_node: str | None = None  # the name of a broker that gives ids itself
         self.is_first = False  # The far broker knew nothing of this session.
         self.probe = Probe(self, now, probe_interval_s, probe_misses)
@@ -126,7 +118,7 @@ class DialledConnection(Connection):
 
     def open(self) -> None:
         broker = self.broker
-        broker.add(self)
+        broker.add_connection(self)
         broker.arm(broker.now + CONNACK_S, self)
         self.send_packet(self.connect_packet())
 
@@ -158,7 +150,7 @@ class DialledConnection(Connection):
         self.is_first = not packet.session_present
         if self.is_first:
             self._forget_received(session)
-        broker.attach(self)
+        attach(self)
         broker.durability.store_session(session)
         self.probe.begin()
 
@@ -355,13 +347,19 @@ def _reason_of(packet: Connack | Disconnect) -> str:
     return printable(reason) or describe(packet.reason_code)
 
 
-_AS_FROM_SERVERS: dict[int, Any] = {
-    CONNACK: (_handle_connack, State.NEW),
-    PUBLISH: (_handle_publish, State.CONNECTED),
-    SUBACK: (_handle_suback, State.CONNECTED),
-    UNSUBACK: (_handle_unsuback, State.CONNECTED),
-    PINGRESP: (_handle_pingresp, State.CONNECTED),
-    DISCONNECT: (_handle_disconnect, State.CONNECTED),
-}
-_AS_FROM_CLIENTS = (PUBACK, PUBREC, PUBREL, PUBCOMP)
-DialledConnection.handlers = {each: HANDLERS[each] for each in _AS_FROM_CLIENTS} | _AS_FROM_SERVERS
+FROM_SERVERS = Dialect(
+    CONNACK,
+    "CONNACK",
+    {
+        CONNACK: (_handle_connack, State.NEW),
+        PUBLISH: (_handle_publish, State.CONNECTED),
+        PUBACK: (handle_acknowledgement, State.CONNECTED),
+        PUBREC: (handle_acknowledgement, State.CONNECTED),
+        PUBREL: (handle_acknowledgement, State.CONNECTED),
+        PUBCOMP: (handle_acknowledgement, State.CONNECTED),
+        SUBACK: (_handle_suback, State.CONNECTED),
+        UNSUBACK: (_handle_unsuback, State.CONNECTED),
+        PINGRESP: (_handle_pingresp, State.CONNECTED),
+        DISCONNECT: (_handle_disconnect, State.CONNECTED),
+    },
+)

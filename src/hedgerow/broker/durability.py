@@ -6,40 +6,48 @@ shell takes the collected `Changes`, commits them, and says so. A packet that sp
 the PUBLISH and PUBREL to a subscriber, since after a crash the same packet identifier must mean the
 same message. A QoS 1 PUBLISH may leave at once: it may come twice anyway, and if it is acknowledged
 before the batch is written, it need not be written at all. What is no packet, and must not happen
-before the commit either, waits in the same row (`when_committed`). What the node's journal has recorded is
-such a change too (`journalling.py`): the shell says that all is committed when the journal is, as well.
+before the commit either, waits in the same row (`when_committed`). What an observer keeps counts as well
+(`observer.py`): the shell says that all is committed when that is durable, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from hedgerow.broker.changes import Changes, SubscriptionRecord
-from hedgerow.broker.connection import Connection, Pause
-from hedgerow.broker.deliveries import pump
-from hedgerow.duplicates import PageKey
+from hedgerow.broker.observer import Observer
+from hedgerow.broker.session import Channel, Pause, Session
+from hedgerow.broker.stats import Stats
+from hedgerow.duplicates import DuplicateLog, PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import PUBACK, PUBCOMP
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.session import Session
-
 MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading from it.
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 
-Held = tuple[Connection, bytes, int] | Callable[[], None]
+Held = tuple[Channel, bytes, int] | Callable[[], None]
 """(connection, packets of one kind, how many of them are acknowledgements), or what is to be called."""
 
 
 class Durability:
-    def __init__(self, broker: Broker, enabled: bool) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        enabled: bool,
+        stats: Stats,
+        duplicates: DuplicateLog,
+        observers: Sequence[Observer],
+        identify: Callable[[Message], None],
+    ) -> None:
+        """`identify`: gives a message that is to be stored its id."""
         self.enabled = enabled
         self.changes = Changes()
-        self.change_count = 0  # grows with each change: whether something had to be stored
+        self.volatile_prefixes: tuple[str, ...] = ()  # Topics whose retained messages are not stored.
+        self._stats = stats
+        self._duplicates = duplicates
+        self._observers = observers
+        self._identify = identify
+        self.change_count = 0  # grows with each change, here alone: whether something has to be stored
         self.discards = 0  # of sessions that were stored
         self.next_message_key = 1
         self.references: dict[int, int] = {}  # message key → deliveries that refer to it
@@ -50,9 +58,9 @@ class Durability:
     @property
     def is_behind(self) -> bool:
         """Is there anything that is not stored yet?"""
-        journal = self._broker.journal
-        is_unrecorded = journal is not None and journal.is_behind
-        return self.changes.must_precede or bool(self._held) or self._committing is not None or is_unrecorded
+        if self.changes.must_precede or self._held or self._committing is not None:
+            return True
+        return any(observer.is_behind for observer in self._observers)
 
     # What the shell calls, through the broker
 
@@ -66,8 +74,10 @@ class Durability:
         self._committing, self._held = self._held, []
         return changes
 
-    def committed(self) -> None:
+    def committed(self) -> list[Channel]:
+        """All that was taken is durable: let go what was held. Connections to which more may go now."""
         committed, self._committing = self._committing or [], None
+        answered: list[Channel] = []
         for held in committed:
             if not isinstance(held, tuple):
                 held()
@@ -81,13 +91,14 @@ class Durability:
             if connection.is_connected:
                 connection.send(data)
                 if connection.backlog:
-                    pump(connection)
+                    answered.append(connection)
+        return answered
 
     # Packets that may have to wait
 
-    def acknowledge(self, connection: Connection, data: bytes, must_wait: bool, count: int = 1) -> None:
+    def acknowledge(self, connection: Channel, data: bytes, must_wait: bool, count: int = 1) -> None:
         """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2)."""
-        self._broker.stats.packets_sent += count
+        self._stats.packets_sent += count
         if not (must_wait or connection.held_acknowledgements):
             connection.send(data)
             return
@@ -97,17 +108,17 @@ class Durability:
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
             connection.pause(Pause.HELD)
 
-    def send_exactly_once(self, connection: Connection, session: Session, data: bytes) -> None:
+    def send_exactly_once(self, connection: Channel, session: Session, data: bytes) -> None:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""
         if session.durable:
             self._held.append((connection, data, 0))
         else:
             connection.send(data)
 
-    def hold_back(self, connection: Connection) -> None:
+    def hold_back(self, connection: Channel, clock: Callable[[], float]) -> None:
         """Nothing leaves for this client until all that changed is stored: as if it did not read."""
-        connection.set_congested(True, self._broker.now)
-        self._held.append(lambda: connection.set_congested(False, self._broker.now))
+        connection.set_congested(True, clock())
+        self._held.append(lambda: connection.set_congested(False, clock()))
 
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
@@ -145,10 +156,9 @@ class Durability:
             self.change_count += 1
 
     def store_retained(self, topic: str, message: Message | None) -> None:
-        # The state of bridges changes every few seconds, and is that of a node that runs.
-        if self.enabled and not topic.startswith("$SYS/broker/bridge/"):
+        if self.enabled and not (self.volatile_prefixes and topic.startswith(self.volatile_prefixes)):
             if message is not None:
-                self._broker.identify(message)
+                self._identify(message)
             self.changes.retained[topic] = message
             self.change_count += 1
 
@@ -161,7 +171,7 @@ class Durability:
             return
         last: object = None
         for message in messages:
-            page = self._broker.duplicates.page_of(message.id) if message.id is not None else None
+            page = self._duplicates.page_of(message.id) if message.id is not None else None
             if page is not None and page.bits is not last:
                 last = self.changes.seen[page.key] = page.bits
 
@@ -169,10 +179,10 @@ class Durability:
         if self.enabled:
             self.changes.seen[page] = None
 
-    def store_bridge(self, name: str, text: str | None) -> None:
-        """A bridge made by a command, by its name; None: it is deleted."""
+    def keep(self, part: str, key: str, text: str | None) -> None:
+        """What a part of the node has to find again after a restart (`Broker.kept`); None: no longer."""
         if self.enabled:
-            self.changes.bridges[name] = text
+            self.changes.kept[part, key] = text
             self.change_count += 1
 
     def store_delivery(self, session: Session, delivery: Delivery) -> None:
@@ -188,7 +198,7 @@ class Durability:
         """A place in the store for a message: one for all the sessions that it goes to, in a row."""
         stored, key = self._stored_last
         if stored is not message:
-            self._broker.identify(message)
+            self._identify(message)
             key = self.next_message_key
             self.next_message_key += 1
             self._stored_last = (message, key)

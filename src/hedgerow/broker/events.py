@@ -28,7 +28,7 @@ class ClientConnected:
     def __str__(self) -> str:
         user = f" user {_brief(self.username)}" if self.username is not None else ""
         resumed = ", session resumed" if self.session_present else ""
-        version = "3.1.1 with renewals" if self.protocol_version < 0 else f"version {self.protocol_version}"
+        version = "3.1.1, extended" if self.protocol_version < 0 else f"version {self.protocol_version}"
         return (
             f"client {_brief(self.client_id)} connected from {self.address}{user} "
             f"(MQTT {version}, {self.transport}{resumed})"

@@ -6,17 +6,15 @@ answers for QoS 1 and 2, once the broker has stored what must survive.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from hedgerow.broker.connection import Connection
 from hedgerow.broker.deliveries import pump
 from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import has_age, is_again, is_known, is_outdated
-from hedgerow.broker.journalling import is_refused
-from hedgerow.broker.mobility import handle_mobile_publish, is_reserved
-from hedgerow.broker.neighbours import CONTROL_PREFIX
-from hedgerow.broker.systopics import COMMAND_TOPICS
+from hedgerow.broker.publishing import Outcome, find_full, merge, publish_message
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Session
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
@@ -37,43 +35,6 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import FAILURE, Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD
-from hedgerow.rates import is_loopback
-from hedgerow.topics import STATUS_PREFIX
-
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.connection import Connection
-    from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
-
-# Mosquitto's bridges publish and leave as their will, retained, whether they are connected.
-_BRIDGE_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
-
-
-def may_publish(broker: Broker, session: Session, topic: str) -> bool:
-    if topic.startswith("$SYS/"):
-        if topic in COMMAND_TOPICS:
-            return _may_command(broker, session, topic)
-        if not _BRIDGE_STATE.fullmatch(topic):
-            return False  # The broker alone speaks there, except that bridges say whether they are up.
-    if topic.startswith(STATUS_PREFIX):
-        return session.is_neighbour  # Nodes alone tell of themselves.
-    if topic.startswith("$") and (session.is_neighbour or topic.startswith(CONTROL_PREFIX)):
-        return False  # Each broker's own.
-    if is_reserved(broker, topic):
-        return False
-    return broker.access.may_write(session.username, session.client_id, topic)
-
-
-def _may_command(broker: Broker, session: Session, topic: str) -> bool:
-    """A command makes this node connect to others, so it needs more than that nothing forbids it."""
-    if session.connection is None:
-        return False  # A will: who left it is not there to be asked, nor to hear what came of it.
-    if session.username in broker.administrators:
-        return True  # A session has a user name only if it was verified.
-    if broker.access.is_open:
-        return is_loopback(session.connection.address)
-    return broker.access.may_write(session.username, session.client_id, topic)
 
 
 def handle_publish(connection: Connection, packet: Packet) -> None:
@@ -85,10 +46,7 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     if "subscription_identifier" in properties:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "subscription identifier from a client", "MQTT-3.3.4-6")
     properties.pop("topic_alias", None)
-    if connection.connected_session().is_mobile:
-        handle_mobile_publish(connection, packet)
-        return
-    if packet.topic.startswith(CONTROL_PREFIX) and _is_control(connection, packet):
+    if connection.connected_session().role.receive(connection, packet):
         return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     if connection.carries_ids:
@@ -103,15 +61,6 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     route = broker.find_route(packet.topic)
     accept(connection, message, route, packet.packet_id)
-
-
-def _is_control(connection: Connection, packet: Publish) -> bool:
-    """From one federation to another: for no client, and worth no acknowledgement."""
-    broker = connection.broker
-    if packet.qos or not connection.connected_session().is_neighbour or broker.neighbourhood is None:
-        return False
-    broker.neighbourhood.receive_control(connection, packet.topic, packet.payload)
-    return True
 
 
 def _resolve_alias(connection: Connection, packet: Publish) -> None:
@@ -131,9 +80,10 @@ def _resolve_alias(connection: Connection, packet: Publish) -> None:
 
 
 def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
-    if not may_publish(connection.broker, connection.connected_session(), message.topic):
+    session = connection.connected_session()
+    if not session.role.may_write(session, message.topic):
         return Reason.NOT_AUTHORIZED, "not authorized"
-    if message.topic in COMMAND_TOPICS:
+    if message.topic in connection.broker.commands:
         refusal = _command_refusal(connection, message)
         if refusal is not None:
             return refusal
@@ -149,7 +99,7 @@ def _command_refusal(connection: Connection, message: Message) -> tuple[int, str
     session = connection.connected_session()
     response_topic = message.properties.get("response_topic")
     # The ACL does not apply to the node, which answers: so it asks for whom it does.
-    if response_topic is not None and not may_publish(connection.broker, session, response_topic):
+    if response_topic is not None and not session.role.may_write(session, response_topic):
         return Reason.NOT_AUTHORIZED, "not authorized to publish to the response topic"
     return None
 
@@ -191,24 +141,39 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
     if (
         connection.protocol_version == MQTT_5
-        and not session.is_bridge
+        and session.role.holds_receive_maximum
         and room_to_receive(connection, session) <= 0
         and packet_id not in (session.received or ())
     ):
         raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
-    if route.is_journalled and is_refused(connection, len(message.payload)):
+    if route.observers and not is_taken(connection, route, len(message.payload)):
         return
-    change_count = broker.durability.change_count
     if qos == 1:
-        count = _publish_once(connection, message, route)
+        count, must_wait = _publish_once(connection, message, route)
         head = PUBACK_HEAD
     else:
-        count = _accept_exactly_once(connection, session, message, route, packet_id)
+        count, must_wait = _accept_exactly_once(connection, session, message, route, packet_id)
         head = PUBREC_HEAD
     data = head + packet_id.to_bytes(2, "big")
     if not count and connection.protocol_version == MQTT_5:
         data = head[:1] + b"\x03" + data[2:] + b"\x10"  # No matching subscribers
-    broker.durability.acknowledge(connection, data, must_wait=broker.durability.change_count != change_count)
+    broker.durability.acknowledge(connection, data, must_wait)
+
+
+def is_taken(connection: Connection, route: Route, size: int) -> bool:
+    """Before publications at QoS 1 or 2 are passed on: have observers room for payloads of so many bytes?
+
+    If they have not, the connection is at its end, and whoever sent them sends them again.
+    """
+    full = find_full(route, size)
+    if full is None:
+        return True
+    reason = f"the {full.name} has no room until its disk takes more"
+    if not connection.connected_session().role.hears_errors:
+        # It may be a timer that passes on what was received: nobody there waits for an error.
+        connection.disconnect(Reason.SERVER_BUSY, reason)
+        return False
+    raise ProtocolError(Reason.SERVER_BUSY, reason)
 
 
 def room_to_receive(connection: Connection, session: Session) -> int:
@@ -219,8 +184,8 @@ def room_to_receive(connection: Connection, session: Session) -> int:
     return most - unfinished
 
 
-def _publish_once(connection: Connection, message: Message, route: Route) -> int:
-    """Pass it on, unless it came with the id of one that was here before; how many recipients it had."""
+def _publish_once(connection: Connection, message: Message, route: Route) -> Outcome:
+    """Pass it on, unless it came with the id of one that was here before."""
     broker = connection.broker
     inbound = connection.inbound
     if inbound is not None:
@@ -232,27 +197,25 @@ def _publish_once(connection: Connection, message: Message, route: Route) -> int
             inbound.duplicates += was_here
             inbound.outdated += not was_here
             if is_value and not is_old:
-                broker.merge(message, route, connection.session)
+                merge(broker, message, route, connection.session)
             # The first may not be stored yet, and whoever hears that this was taken forgets it.
-            broker.durability.change_count += broker.durability.is_behind
-            return 1
-    return broker.publish(message, route, connection.session)
+            return 1, broker.durability.is_behind
+    return publish_message(broker, message, route, connection.session)
 
 
 def _accept_exactly_once(
     connection: Connection, session: Session, message: Message, route: Route, packet_id: int
-) -> int:
+) -> Outcome:
     """§4.3.3, method of the receiver: the identifier is remembered until its PUBREL."""
     if session.received is None:
         session.received = set()
     if packet_id in session.received:
         # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
-        durability = connection.broker.durability
-        durability.change_count += session.durable or durability.is_behind
-        return 1
+        return 1, session.durable or connection.broker.durability.is_behind
     session.received.add(packet_id)
     connection.broker.durability.store_received(session, packet_id, True)
-    return _publish_once(connection, message, route)
+    count, must_wait = _publish_once(connection, message, route)
+    return count, must_wait or session.durable
 
 
 # Acknowledgements: each takes (connection, packet identifier, reason code).
@@ -276,7 +239,7 @@ def _finish(connection: Connection, session: Session, delivery: Delivery | None,
             session.ledger.relayed += 1
     connection.broker.durability.finish_delivery(session, delivery)
     if connection.resending or (session.outbox is not None and session.outbox.queue):
-        pump(connection)
+        pump(connection.broker, connection)
 
 
 def finish_run(connection: Connection, packet_ids: list[int]) -> None:
@@ -292,7 +255,7 @@ def finish_run(connection: Connection, packet_ids: list[int]) -> None:
     if session.ledger is not None:
         session.ledger.relayed += len(finished)
     if finished and (connection.resending or outbox.queue):
-        pump(connection)
+        pump(connection.broker, connection)
 
 
 def handle_pubrec(connection: Connection, packet_id: int, reason_code: int) -> None:

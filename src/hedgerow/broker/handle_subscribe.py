@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
-from hedgerow.broker.mobility import pass_subscription, pass_unsubscription
-from hedgerow.broker.recent import send_recent
+from hedgerow.broker.late import send_recent
+from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.routes import ALWAYS
+from hedgerow.broker.session import Session
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
@@ -23,11 +25,6 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
-
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.connection import Connection
-    from hedgerow.broker.session import Session
 
 LEVELS_PER_SUBSCRIPTION = 16
 
@@ -71,7 +68,7 @@ def _subscribe_all(
     _check_room(connection, data)
     broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
     if not connection.held_acknowledgements:
-        pump(connection)  # else when the SUBACK has left
+        pump(broker, connection)  # else when the SUBACK has left
 
 
 def _validate(topic_filter: str) -> str | None:
@@ -95,15 +92,9 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     group, topic_filter = split_shared(wanted.topic_filter)
     if topic_filter.count("/") >= MAX_LEVELS:
         return Reason.TOPIC_FILTER_INVALID
-    if session.is_mobile:
-        # It is sent what this broker writes to it. What others publish under such a name, retained before it
-        # came perhaps, would be taken for this broker's word.
-        return wanted.qos
-    if connection.is_bridge:
-        # What Mosquitto gives a bridge that cannot ask for it: nothing comes back to the broker that it
-        # came from, and what was retained here is retained there.
-        wanted.no_local = group is None
-        wanted.retain_as_published = True
+    answer = session.role.subscribing(connection, wanted, group is not None)
+    if answer is not None:
+        return answer
     # A filter with wildcards is granted and its messages are checked one by one, as in Mosquitto.
     readable = broker.access.may_read(session.username, session.client_id, topic_filter)
     if not is_wildcard(topic_filter) and not readable:
@@ -112,37 +103,37 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
     if not _has_room(broker, session, wanted.topic_filter):
         return Reason.QUOTA_EXCEEDED
     record = SubscriptionRecord(wanted, identifier)
-    if pass_subscription(broker, session, record):
+    if session.role.subscribes(session, record):
         _hold_as_guest(broker, session, record)
     else:
         _hold(broker, session, record)
     # §3.8.3.1: retain handling 0 always, 1 for a new subscription, 2 never; shared ones never.
     if group is None and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)):
-        broker.queue_retained(connection, wanted, identifier)
-    if session.is_peer and not existed and group is None:
+        queue_retained(broker, connection, wanted, identifier)
+    if session.role.gives_ids and not existed and group is None:
         send_recent(broker, session, wanted)
     return wanted.qos
 
 
-def _has_room(broker: Broker, session: Session, topic_filter: str) -> bool:
+def _has_room(broker: BrokerCore, session: Session, topic_filter: str) -> bool:
     held = session.subscriptions or ()
     # A deep filter counts for several: each level takes a node of the tree.
     weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
     return topic_filter in held or len(held) * weight < broker.limits.subscriptions
 
 
-def _hold(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+def _hold(broker: BrokerCore, session: Session, record: SubscriptionRecord) -> None:
     if session.subscriptions is None:
         session.subscriptions = {}
     wanted = record.subscription
     session.subscriptions[wanted.topic_filter] = record
     # Behind a peer may be those who were subscribed all the time: it decides itself.
-    since = ALWAYS if session.is_peer else broker.now
+    since = ALWAYS if session.role.gives_ids else broker.now
     broker.subscriptions.add(session, wanted, record.subscription_identifier, since)
     broker.durability.store_subscription(session, wanted.topic_filter, record)
 
 
-def _hold_as_guest(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+def _hold_as_guest(broker: BrokerCore, session: Session, record: SubscriptionRecord) -> None:
     """The broker that keeps it stores it: brought back here by a restart, it would be this broker's own."""
     topic_filter = record.subscription.topic_filter
     if session.subscriptions is None:
@@ -153,7 +144,7 @@ def _hold_as_guest(broker: Broker, session: Session, record: SubscriptionRecord)
     session.subscriptions[topic_filter] = record
 
 
-def subscribe_for(broker: Broker, session: Session, record: SubscriptionRecord) -> bool:
+def subscribe_for(broker: BrokerCore, session: Session, record: SubscriptionRecord) -> bool:
     """A client that another broker serves subscribes there. False: it has too many.
 
     Rights are those that it has here, message by message. What is retained is for who serves it.
@@ -164,7 +155,7 @@ def subscribe_for(broker: Broker, session: Session, record: SubscriptionRecord) 
     return True
 
 
-def unsubscribe_for(broker: Broker, session: Session, topic_filter: str) -> bool:
+def unsubscribe_for(broker: BrokerCore, session: Session, topic_filter: str) -> bool:
     """False: it had no such subscription."""
     if session.subscriptions is None or session.subscriptions.pop(topic_filter, None) is None:
         return False
@@ -182,7 +173,7 @@ def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
         _validate(topic_filter)
     for topic_filter in packet.topic_filters:
         # A guest may have subscribed where it was before.
-        is_passed_on = pass_unsubscription(broker, session, topic_filter)
+        is_passed_on = session.role.unsubscribes(session, topic_filter)
         existed = unsubscribe_for(broker, session, topic_filter) or is_passed_on
         codes.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
     data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)

@@ -1,8 +1,8 @@
 """What is known of a peer's messages by their fabric-wide ids.
 
 Who connects to this broker and says `hedgerow-node` in CONNECT is a peer: another broker, or a client that
-gives ids. From CONNACK on each message has its id on this connection, both ways (`peers.py`), and a retained
-one the time of its publication; other clients never see them (`mqtt/ids.py` has the properties).
+gives ids. From CONNACK on each message has its id on this connection, both ways (`identified.py`), and a
+retained one the time of its publication; other clients never see them (`mqtt/ids.py` has the properties).
 
 What is retained goes by age (`age_key`) alone: an older value does not replace a newer one, by whichever way
 and however often they come. Whether anybody hears of it also goes by its id: what was here before is kept, if
@@ -16,14 +16,12 @@ age is not stored: if a clock was set between two lives of a node, messages woul
 wait for them. A value that is the newest of its topic is for late subscribers too, and has no age.
 
 Who may claim an id can make a later message of that id be dropped. With an ACL, ids are therefore taken only
-from who may write `$hedgerow/bridge`.
+from whoever may write `RIGHT_TOPIC`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+from hedgerow.broker.core import BrokerCore
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.ids import (
     AGE_PROPERTY,
@@ -38,43 +36,10 @@ from hedgerow.mqtt.ids import (
 from hedgerow.mqtt.packets import PUBLISH
 from hedgerow.mqtt.properties import encode_body
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-
-RIGHT_TOPIC = "$hedgerow/bridge"
 _NO_ID = MessageId("", 0, 0)
 
 
-@dataclass(slots=True)
-class Inbound:
-    """What came from a peer. Of `published`, what is not counted below was passed on."""
-
-    published: int = 0
-    duplicates: int = 0
-    outdated: int = 0
-    """Retained values of which a newer one is here, or the very same."""
-    refused: int = 0
-    """A topic that is not to come this way, or a retained message that there is no room for."""
-
-
-@dataclass(slots=True)
-class Outbound:
-    """What was published for a bridge. What is not counted below waits in its session's outbox."""
-
-    published: int = 0
-    relayed: int = 0
-    away: int = 0
-    """QoS 0 while there was no connection."""
-    overflowed: int = 0
-    expired: int = 0
-    too_large: int = 0
-    refused: int = 0
-    """The far broker said no, the topic has no name there, or the bridge's user may no longer read it."""
-    discarded: int = 0
-    """It waited when the bridge was deleted, and no other bridge took it."""
-
-
-def encode_id(broker: Broker, message: Message) -> bytes:
+def encode_id(broker: BrokerCore, message: Message) -> bytes:
     """These properties, without the length of the block that they begin."""
     block = encode_block(broker.id_prefixes, message.id or broker.identify_late(message))
     if message.retain and message.published_at is not None:
@@ -84,7 +49,7 @@ def encode_id(broker: Broker, message: Message) -> bytes:
     return block
 
 
-def _encode_age(broker: Broker, message: Message) -> bytes:
+def _encode_age(broker: BrokerCore, message: Message) -> bytes:
     age_s = 0.0
     if message.first_at is not None and not is_newest(broker, message):
         age_s = min(max(0.0, broker.now - message.first_at), MAX_AGE_S)
@@ -93,7 +58,7 @@ def _encode_age(broker: Broker, message: Message) -> bytes:
     return encode_body({"user_property": ((AGE_PROPERTY, f"{age_s:.3f}"),)}, PUBLISH)
 
 
-def is_newest(broker: Broker, message: Message) -> bool:
+def is_newest(broker: BrokerCore, message: Message) -> bool:
     """Is it the value of its topic, or the deletion that there is in its place?"""
     kept = broker.retained.newest(message.topic, broker.now) if message.retain else None
     return kept is not None and kept.id == message.id
@@ -104,12 +69,12 @@ def is_before(message: Message, since: float) -> bool:
     return message.first_at is not None and message.first_at + AGE_SLACK_S < since
 
 
-def is_duplicate(broker: Broker, message_id: MessageId) -> bool:
+def is_duplicate(broker: BrokerCore, message_id: MessageId) -> bool:
     """Has it been here? What began here always has: it was delivered when it was accepted."""
     return message_id.origin == broker.node_id or broker.duplicates.seen(message_id)
 
 
-def is_again(broker: Broker, message: Message) -> bool:
+def is_again(broker: BrokerCore, message: Message) -> bool:
     """As `is_duplicate`, but a value of this node's former life, which it may have forgotten, goes by age."""
     message_id = message.id
     if message_id is None:
@@ -123,13 +88,13 @@ def has_age(message: Message) -> bool:
     return message.retain and message.published_at is not None
 
 
-def is_outdated(broker: Broker, message: Message) -> bool:
+def is_outdated(broker: BrokerCore, message: Message) -> bool:
     """Is a retained value, or a deletion, no newer than what is kept of its topic?"""
     kept = broker.retained.newest(message.topic, broker.now)
     return kept is not None and age_key(kept) >= age_key(message)
 
 
-def is_known(broker: Broker, message: Message) -> bool:
+def is_known(broker: BrokerCore, message: Message) -> bool:
     """Is it the value that is kept, with another time, or a deletion that is told where there is no value?
 
     What begins at a foreign broker has no time until it comes to a node, and it may come to several.

@@ -14,27 +14,28 @@ publishes or subscribes from outside says `now`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import is_duplicate
+from hedgerow.broker.publishing import publish_message
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Publisher
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.topics import split_shared, validate_filter, validate_name
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
-
 
 class Port:
-    """`name` is what the log calls it."""
+    """`name` is what the log calls it, `transport` what observers call the way of its publications."""
 
-    is_peer = False
+    gives_ids = False
 
-    def __init__(self, broker: Broker, name: str, deliver: Callable[[Message], None]) -> None:
+    def __init__(
+        self, broker: BrokerCore, name: str, deliver: Callable[[Message], None], transport: str = "node"
+    ) -> None:
         self.name = name
+        self.source: tuple[str, str | None] = (transport, None)
         self.closed = False
         self.deliver = deliver
         self._broker = broker
@@ -84,10 +85,10 @@ class Port:
             broker.events.append(PublicationRefused("this node", self.name, message.topic, reason))
             return False
         message.expire_from(broker.now)
-        broker.publish(message, route, self)
+        publish_message(broker, message, route, self)
         return True
 
-    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
         """A publication for this port, for a subclass that asks where else it goes and who published it."""
         self.deliver(message)
 
@@ -106,14 +107,3 @@ class Port:
             raise RuntimeError(f"port {self.name} is closed")
         if now is not None:
             self._broker.now = now
-
-
-def deliver_to_ports(broker: Broker, message: Message, route: Route, publisher: Session | Port | None) -> int:
-    """Hand a publication to the ports of its route; how many took it."""
-    broker.identify(message)  # before a port publishes in turn, and takes the next number
-    count = 0
-    for port in route.ports:
-        if port is not publisher and not port.closed:
-            port.take(message, route, publisher)
-            count += 1
-    return count

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hedgerow.broker import session_end
 from hedgerow.broker.changes import SessionRecord, Snapshot
-from hedgerow.broker.mobility import KEPT_PREFIX
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.role import UnknownRole
 from hedgerow.broker.session import Session
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
 
-
-def restore(broker: Broker, snapshot: Snapshot) -> None:
+def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
     sessions = {record.key: _restore_session(broker, record) for record in snapshot.sessions}
     for key, record in snapshot.subscriptions:
         session = sessions[key]
         if session.subscriptions is None:
             session.subscriptions = {}
         session.subscriptions[record.subscription.topic_filter] = record
-        if not (session.is_bridge and session.client_id.startswith(KEPT_PREFIX)):
+        if session.role.listens:
             broker.subscriptions.add(session, record.subscription, record.subscription_identifier)
     for key, packet_id in snapshot.received:
         session = sessions[key]
@@ -37,13 +33,14 @@ def restore(broker: Broker, snapshot: Snapshot) -> None:
             broker.retained.set(message)
         elif not broker.retained.tombstones.set(message, broker.now):
             broker.durability.store_retained(message.topic, None)
-    broker.stored_bridges = snapshot.bridges
+    broker.kept = snapshot.kept
     for page, bits in snapshot.seen:
         broker.duplicates.restore(page, bits)
 
 
-def _restore_session(broker: Broker, record: SessionRecord) -> Session:
-    session = broker.create_session(record.client_id, record.username, record.key)
+def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
+    role = broker.roles.get(record.role) or UnknownRole(record.role)
+    session = broker.create_session(record.client_id, record.username, role, record.key)
     session.protocol_version = record.protocol_version
     session.expiry_s = record.session_expiry_s
     session.durable = True
@@ -53,20 +50,16 @@ def _restore_session(broker: Broker, record: SessionRecord) -> Session:
     if session.expires_at is None:
         session.expires_at = broker.now + record.session_expiry_s
     session.will = record.will
-    session.is_peer = record.is_peer
-    session.is_bridge = record.is_bridge
-    session.is_far_bridge = record.is_far_bridge
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
     session_end.arm(broker, session)
     return session
 
 
-def _restore_delivery(broker: Broker, session: Session, delivery: Delivery) -> None:
+def _restore_delivery(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     if session.outbox is None:
         session.outbox = Outbox(broker.limits.in_flight)
-    if session.is_peer:
-        delivery.queued_at = broker.now  # Since when is not stored.
+    delivery.queued_at = broker.now  # Since when is not stored.
     references = broker.durability.references
     references[delivery.key] = references.get(delivery.key, 0) + 1
     if delivery.packet_id:

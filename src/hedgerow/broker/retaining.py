@@ -9,23 +9,19 @@ today. It gets deletions as they are published; at QoS 1 and 2 also those that w
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.deliveries import PURGE_S
 from hedgerow.broker.ids import age_key, has_age, remove_mark
 from hedgerow.broker.retained import stamp
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Channel, Publisher, Session
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.connection import Connection
-    from hedgerow.broker.port import Port
-    from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
 
-
-def retain(broker: Broker, message: Message, route: Route, publisher: Session | Port | None) -> None:
+def retain(broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None) -> None:
     """Keep a publication with RETAIN, or what it deletes, if it is the newest of its topic."""
     retained = broker.retained
     kept = retained.newest(message.topic, broker.now)
@@ -39,7 +35,7 @@ def retain(broker: Broker, message: Message, route: Route, publisher: Session | 
         _delete(broker, message, leaves_tombstone=kept is not None or _concerns_brokers(route, publisher))
     elif retained.set(message):
         if message.expires_at is not None:
-            broker.purge_later(message.expires_at)
+            broker.purge_later(message.expires_at, broker.now + PURGE_S)
         broker.durability.store_retained(message.topic, message)
 
 
@@ -48,18 +44,18 @@ def may_have_forgotten(session: Session, message: Message) -> bool:
 
     One that is away is told of all that is retained when it comes back."""
     connection = session.connection
-    is_told = session.is_link and connection is not None and connection.compares_ages
+    is_told = session.role.is_link and connection is not None and connection.compares_ages
     return is_told and has_age(message)
 
 
-def _concerns_brokers(route: Route, publisher: Session | Port | None) -> bool:
+def _concerns_brokers(route: Route, publisher: Publisher | None) -> bool:
     """Others may have a value of which nothing is known here."""
-    if publisher is not None and publisher.is_peer:
+    if publisher is not None and publisher.gives_ids:
         return True
-    return any(recipient.session.is_peer for recipient in route.recipients)
+    return any(recipient.session.gives_ids for recipient in route.recipients)
 
 
-def _delete(broker: Broker, deletion: Message, leaves_tombstone: bool) -> None:
+def _delete(broker: BrokerCore, deletion: Message, leaves_tombstone: bool) -> None:
     """MQTT-3.3.1-6."""
     retained, topic = broker.retained, deletion.topic
     had_value = retained.remove(topic)
@@ -67,13 +63,13 @@ def _delete(broker: Broker, deletion: Message, leaves_tombstone: bool) -> None:
     # What begins with $ speaks of one broker.
     if leaves_tombstone and topic[0] != "$" and retained.tombstones.set(deletion, broker.now):
         broker.durability.store_retained(topic, retained.tombstones.get(topic))
-        broker.purge_later(retained.tombstones.ends_at)
+        broker.purge_later(retained.tombstones.ends_at, broker.now + PURGE_S)
     elif had_value or had_tombstone:
         broker.durability.store_retained(topic, None)
 
 
 def queue_retained(
-    broker: Broker, connection: Connection, subscription: Subscription, identifier: int | None
+    broker: BrokerCore, connection: Channel, subscription: Subscription, identifier: int | None
 ) -> None:
     session = connection.session
     retained, tombstones = broker.retained, broker.retained.tombstones

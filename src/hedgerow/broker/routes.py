@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hedgerow.broker.access import Access
-from hedgerow.broker.systopics import COMMAND_TOPICS
-from hedgerow.broker.withheld import OTHERS_QOS, Watcher, Withheld, sort_out, tell
+from hedgerow.broker.elsewhere import OTHERS_QOS, Elsewhere, Watcher, sort_out, tell
+from hedgerow.broker.observer import Observer
+from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
+from hedgerow.broker.role import Role
+from hedgerow.broker.session import Publisher, Session, WireForm
+from hedgerow.message import Message
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.topics import TopicTree, is_wildcard, matches, split_shared
-
-if TYPE_CHECKING:
-    from hedgerow.broker.port import Port
-    from hedgerow.broker.session import Session
+from hedgerow.topics import TopicTree, is_wildcard, split_shared
 
 # A publisher that invents topics makes the cache start anew, not grow; nor with many recipients each.
 MAX_ROUTES = 65_536
@@ -30,106 +29,13 @@ MAX_ROUTE_TOPIC = 1_024  # Longer topics are looked up each time: so many of the
 ALWAYS = float("-inf")  # since when one is subscribed who may have been so before that was known
 
 
-class WireForm(IntEnum):
-    """How a session's client takes a QoS 0 PUBLISH without properties."""
+class Listener(Publisher, Protocol):
+    """A part of this process that hears a topic."""
 
-    OWN = 0  # encoded for it alone: topic aliases, or a Maximum Packet Size
-    MQTT_3 = 3  # 3.1 and 3.1.1: no property length
-    MQTT_5 = 5  # with a property length of 0
-    PEER = 9  # another broker: with the message's id (`peers.py`)
+    @property
+    def closed(self) -> bool: ...
 
-
-class Entry:
-    """One subscription of one session."""
-
-    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session", "since", "topic_filter")
-
-    def __init__(
-        self,
-        session: Session,
-        topic_filter: str,
-        subscription: Subscription,
-        identifier: int | None,
-        since: float,
-    ) -> None:
-        self.session = session
-        self.topic_filter = topic_filter  # without the name of a shared one
-        self.qos = subscription.qos
-        self.no_local = subscription.no_local
-        self.retain_as_published = subscription.retain_as_published
-        self.identifiers = () if identifier is None else (identifier,)
-        self.since = since
-
-
-class Recipient:
-    """A session that gets a topic, with all of its subscriptions that match (MQTT-3.3.4-2).
-
-    Overlapping subscriptions give one copy at the highest QoS with every identifier.
-    """
-
-    __slots__ = ("entries", "identifiers", "no_local", "qos", "retain_as_published", "session", "since")
-
-    def __init__(self, session: Session, entries: list[Entry]) -> None:
-        self.session = session
-        self.entries = entries
-        self.qos = max(entry.qos for entry in entries)
-        self.no_local = any(entry.no_local for entry in entries)
-        self.retain_as_published = any(entry.retain_as_published for entry in entries)
-        self.identifiers = tuple(number for entry in entries for number in entry.identifiers)
-        self.since = min(entry.since for entry in entries)
-
-    def for_own_publication(self) -> Recipient | None:
-        """What is left when the session itself published: no-local ones do not count (MQTT-3.8.3-3)."""
-        if len(self.entries) == 1:
-            return None if self.no_local else self
-        entries = [entry for entry in self.entries if not entry.no_local]
-        return Recipient(self.session, entries) if entries else None
-
-
-class SharedGroup:
-    """The sessions of one `$share/NAME/FILTER`; each message goes to one of them, in turn (§4.8.2)."""
-
-    __slots__ = ("_in_order", "_turn", "members")
-
-    def __init__(self) -> None:
-        self.members: dict[Session, Recipient] = {}
-        self._in_order: list[Recipient] = []
-        self._turn = 0
-
-    def join(self, recipient: Recipient) -> bool:
-        """True when its session is new to the group."""
-        is_new = recipient.session not in self.members
-        self.members[recipient.session] = recipient
-        self._in_order = list(self.members.values())
-        return is_new
-
-    def leave(self, session: Session) -> bool:
-        """True when it was in the group."""
-        was_member = self.members.pop(session, None) is not None
-        self._in_order = list(self.members.values())
-        return was_member
-
-    def choose(self, readers: Access, topic: str) -> Recipient | None:
-        """The next member that can take it at once; else one that is connected; else one that is away."""
-        members = self._in_order
-        second_best: Recipient | None = None
-        for step in range(len(members)):
-            position = (self._turn + step) % len(members)
-            recipient = members[position]
-            session = recipient.session
-            connection = session.connection
-            if second_best is not None and (connection is None or connection.congested):
-                continue
-            if not session.may_read(readers, topic):
-                continue
-            outbox = session.outbox
-            if connection is not None and not connection.congested:
-                if outbox is None or not outbox.is_full:
-                    self._turn = position + 1
-                    return recipient
-                second_best = recipient
-            second_best = second_best or recipient
-        return second_best
+    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None: ...
 
 
 class Route:
@@ -137,11 +43,12 @@ class Route:
 
     __slots__ = (
         "_by_session",
+        "elsewhere",
         "groups",
         "has_clients",
-        "is_journalled",
         "mqtt_3",
         "mqtt_5",
+        "observers",
         "others",
         "peers",
         "ports",
@@ -150,7 +57,6 @@ class Route:
         "topic",
         "verbatim_3",
         "verbatim_5",
-        "withheld",
     )
 
     def __init__(
@@ -158,18 +64,17 @@ class Route:
         topic: str,
         recipients: list[Recipient],
         groups: list[SharedGroup],
-        ports: tuple[Port, ...],
+        ports: tuple[Listener, ...],
         interned: dict[tuple[Session, ...], tuple[Session, ...]],
-        withheld: Sequence[Withheld] = (),
-        is_journalled: bool = False,
+        elsewhere: Sequence[Elsewhere] = (),
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.topic = topic
-        self.is_journalled = is_journalled  # The node has a journal, and wants this topic in it.
         self.stale = False
         self.recipients = recipients
         self.groups = groups
         self.ports = ports
-        self.withheld = withheld  # Others see to it that they get it.
+        self.elsewhere = elsewhere  # Another broker sees to it that they get it.
         self._by_session: dict[Session, Recipient] | None = None
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
         by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
@@ -191,20 +96,21 @@ class Route:
         plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
-        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or withheld) or any(
-            recipient.session.is_client for recipient in self.others
+        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere) or any(
+            recipient.session.role.is_movable for recipient in self.others
         )
+        self.observers = tuple(each for each in observers if each.wants(topic, self.has_clients))
 
     def recipient(self, session: Session) -> Recipient | None:
-        """The session as a recipient, or as one that is withheld."""
+        """The session as a recipient, or as one that another broker serves."""
         if self._by_session is None:
             self._by_session = {each.session: each for each in self.recipients}
-            self._by_session |= {each.recipient.session: each.recipient for each in self.withheld}
+            self._by_session |= {each.recipient.session: each.recipient for each in self.elsewhere}
         return self._by_session.get(session)
 
 
 class Interest:
-    """Which filters have subscribers, for who watches it: what neighbours are to get is not wanted here."""
+    """Which filters have subscribers, for whoever watches it."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -238,12 +144,13 @@ class SubscriptionTable:
         self.shared_count = 0
         self._entries: TopicTree[Session, Entry] = TopicTree()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
-        self._ports: TopicTree[Port, None] = TopicTree()
+        self._ports: TopicTree[Listener, None] = TopicTree()
         self.local = Interest()
-        self.of_neighbours = Interest()
-        self.delegated: set[str] = set()  # filters whose events another broker finds: see `withhold`
+        self.beyond = Interest()  # of those who are behind other nodes
+        self.inactive: set[str] = set()  # filters that another broker matches: see `set_active`
+        self.private: set[str] = set()  # topics that parts of this process alone get
+        self.observers: list[Observer] = []
         self.watcher: Watcher | None = None
-        self._journalled: tuple[str, ...] = ()
         self._routes: dict[str, Route] = {}
         self._cached_recipients = 0
         self._interned: dict[tuple[Session, ...], tuple[Session, ...]] = {}
@@ -299,13 +206,13 @@ class SubscriptionTable:
                 self.forget_routes(topic_filter)
                 tell(self.watcher, None, topic_filter, None)
 
-    def add_port(self, port: Port, topic_filter: str) -> None:
+    def add_port(self, port: Listener, topic_filter: str) -> None:
         if self._ports.set(topic_filter, port, None):
             self.local.grow(topic_filter)
             tell(self.watcher, None, topic_filter, OTHERS_QOS)
         self.forget_routes(topic_filter)
 
-    def remove_port(self, port: Port, topic_filter: str) -> None:
+    def remove_port(self, port: Listener, topic_filter: str) -> None:
         self._ports.remove(topic_filter, port)
         self.local.shrink(topic_filter)
         self.forget_routes(topic_filter)
@@ -324,21 +231,31 @@ class SubscriptionTable:
         """Has the session a subscription here that is not a shared one?"""
         return self._entries.get(topic_filter, session) is not None
 
-    def withhold(self, topic_filter: str, is_delegated: bool) -> None:
-        """Another broker finds the events of this filter from now on, or this one does again."""
-        if is_delegated:
-            self.delegated.add(topic_filter)
+    def set_active(self, topic_filter: str, is_active: bool) -> None:
+        """This broker matches what is published for a filter, or another one does."""
+        if is_active:
+            self.inactive.discard(topic_filter)
         else:
-            self.delegated.discard(topic_filter)
+            self.inactive.add(topic_filter)
         self.forget_routes(topic_filter)
 
-    def set_journalled(self, topic_filters: Sequence[str]) -> None:
-        """Topics that these match are recorded in the node's journal from now on, and no others."""
-        self._journalled = tuple(topic_filters)
+    def add_observer(self, observer: Observer) -> None:
+        self.observers.append(observer)
+        self.forget_all_routes()
+
+    def remove_observer(self, observer: Observer) -> None:
+        self.observers.remove(observer)
         self.forget_all_routes()
 
     def _interest_of(self, session: Session) -> Interest:
-        return self.of_neighbours if session.is_neighbour else self.local
+        return self.local if session.role.is_interest_here else self.beyond
+
+    def shift_interest(self, session: Session, topic_filter: str, role: Role) -> None:
+        """The session, which holds this filter, is about to get another role."""
+        before, after = session.role.is_interest_here, role.is_interest_here
+        if before != after:
+            (self.local if before else self.beyond).shrink(topic_filter)
+            (self.local if after else self.beyond).grow(topic_filter)
 
     def forget_routes(self, topic_filter: str) -> None:
         """The answer may differ now for the topics that `topic_filter` matches."""
@@ -371,12 +288,12 @@ class SubscriptionTable:
             if len(self._routes) >= MAX_ROUTES or self._cached_recipients >= MAX_CACHED_RECIPIENTS:
                 self.forget_all_routes()
             self._routes[topic] = route
-            self._cached_recipients += len(route.recipients) + len(route.withheld)
+            self._cached_recipients += len(route.recipients) + len(route.elsewhere)
         return route
 
     def _build(self, topic: str) -> Route:
         ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
-        if topic in COMMAND_TOPICS:  # Not for the journal either: a section may hold a password.
+        if topic in self.private:  # Not for observers either: a command may hold a password.
             return Route(topic, [], [], ports, self._interned)
         by_session: dict[Session, list[Entry]] = {}
         for session, entry in self._entries.match(topic):
@@ -386,7 +303,6 @@ class SubscriptionTable:
             for session, entries in by_session.items()
             if session.may_read(self.access, topic)
         ]
-        recipients, withheld = sort_out(recipients, self.delegated)
+        recipients, elsewhere = sort_out(recipients, self.inactive)
         groups = [group for _, group in self._groups.match(topic)]
-        is_journalled = any(matches(topic_filter, topic) for topic_filter in self._journalled)
-        return Route(topic, recipients, groups, ports, self._interned, withheld, is_journalled)
+        return Route(topic, recipients, groups, ports, self._interned, elsewhere, self.observers)

@@ -2,24 +2,57 @@
 
 Idle sessions are many, so what a session may never need (subscriptions, an outbox, received packet
 identifiers) is made when it is first needed.
+
+`Channel` is a session's connection as those see it who deliver to it; `connection.py` has the whole of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
-from hedgerow.broker.ids import Outbound
+from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.broker.mobility import MOBILE_PREFIX
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
-from hedgerow.broker.routes import WireForm
+from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery, Outbox
-from hedgerow.mqtt.packets import Will
+from hedgerow.mqtt.packets import Packet, Will
 
 if TYPE_CHECKING:
-    from hedgerow.broker.connection import Connection
+    from hedgerow.broker.role import Role
+
+
+class WireForm(IntEnum):
+    """How a session's client takes a QoS 0 PUBLISH without properties."""
+
+    OWN = 0  # encoded for it alone: topic aliases, or a Maximum Packet Size
+    MQTT_3 = 3  # 3.1 and 3.1.1: no property length
+    MQTT_5 = 5  # with a property length of 0
+    PEER = 9  # with the message's id
+
+
+class Pause(IntFlag):
+    """Why nothing is read from a client for the time being."""
+
+    LOGIN = 1  # its password is being verified
+    POSTPONED = 2  # it is the others' turn
+    HELD = 4  # too many of its acknowledgements wait for a commit
+    UNREAD = 8  # it leaves too many of its answers unread
+
+
+class Publisher(Protocol):
+    """Whoever publishes: a session, or a part of this process (`port.py`)."""
+
+    @property
+    def gives_ids(self) -> bool: ...
+
+    @property
+    def source(self) -> tuple[str, str | None]:
+        """By which way its publications come, and from whom, as observers are told."""
 
 
 class Session:
@@ -32,11 +65,6 @@ class Session:
         "expiry_s",
         "far_origin",
         "is_away",
-        "is_bridge",
-        "is_far_bridge",
-        "is_mobile",
-        "is_neighbour",
-        "is_peer",
         "key",
         "ledger",
         "outbox",
@@ -44,6 +72,7 @@ class Session:
         "purged_at",
         "queue_limits",
         "received",
+        "role",
         "subscriptions",
         "timer_at",
         "username",
@@ -52,13 +81,14 @@ class Session:
         "wire_form",
     )
 
-    def __init__(self, key: int, client_id: str, username: str | None) -> None:
+    def __init__(self, key: int, client_id: str, username: str | None, role: Role) -> None:
         self.key = key
         self.client_id = client_id
         self.username = username
+        self.role = role
         self.protocol_version = 0
         self.wire_form = WireForm.OWN
-        self.connection: Connection | None = None
+        self.connection: Channel | None = None
         self.expiry_s = 0.0
         self.expires_at: float | None = None
         self.durable = False  # kept in the store: the broker has one, and the session outlives connections
@@ -71,25 +101,13 @@ class Session:
         self.purged_at = 0.0  # when a full queue was last searched for what has expired
         self.dropped = 0  # deliveries given up because the queue was full
         self.far_origin: str | None = None  # the broker at the other end: what began there is not sent back
-        # Of another broker, here or there, or of a client that gives ids: what waits may go another way too.
-        self.is_peer = False
-        self.is_bridge = False  # of a bridge of this node: no client may take it
-        self.is_far_bridge = False  # of a bridge of another broker, which has connected to this one
-        self.is_neighbour = client_id.startswith(NEIGHBOUR_PREFIX)  # of a federated node
-        self.is_mobile = client_id.startswith(MOBILE_PREFIX)  # of a mobile broker that this one supports
-        self.is_away = False  # its client is served by another broker: see `Broker.set_away`
-        self.ledger: Outbound | None = None  # of such a bridge, or neighbour
+        self.is_away = False  # its client is served by another broker: see `BrokerCore.set_away`
+        self.ledger: Outbound | None = None  # of a link to another broker
         self.queue_limits: QueueLimits | None = None  # where they are not the broker's
 
     @property
-    def is_client(self) -> bool:
-        """Of a client that gives no ids itself: what it gets may be withheld here, and it may be moved."""
-        return not (self.is_peer or self.is_bridge or self.is_neighbour or self.is_mobile)
-
-    @property
-    def is_link(self) -> bool:
-        """A link to another broker, or a part of one. All others are clients to people, with ids or not."""
-        return self.is_bridge or self.is_far_bridge or self.is_neighbour or self.is_mobile
+    def gives_ids(self) -> bool:
+        return self.role.gives_ids
 
     def waiting(self) -> list[Delivery]:
         """What its client has yet to acknowledge, in order."""
@@ -97,10 +115,14 @@ class Session:
         return [] if outbox is None else [*outbox.in_flight.values(), *outbox.queue]
 
     def may_read(self, access: Access, topic: str) -> bool:
-        """Rights are asked of who has a name; a bridge or neighbour without one is a part of the node."""
-        if self.username is None and (self.is_bridge or self.is_neighbour):
-            return True
-        return access.may_read(self.username, self.client_id, topic)
+        return self.role.may_read(self, access, topic)
+
+    @property
+    def source(self) -> tuple[str, str | None]:
+        """By which way its publications come, and from whom, as observers are told."""
+        if self.role.transport is not None:
+            return self.role.transport, self.far_origin
+        return "will" if self.connection is None else self.connection.transport, self.client_id
 
     def record(self) -> SessionRecord:
         return SessionRecord(
@@ -111,7 +133,138 @@ class Session:
             self.expiry_s,
             self.expires_at,
             self.will,
-            self.is_peer,
-            self.is_bridge,
-            self.is_far_bridge,
+            self.role.name,
         )
+
+
+class Channel(ABC):
+    """The connection of a session, for those who deliver to it."""
+
+    __slots__ = (
+        "address",
+        "backlog",
+        "carries_ids",
+        "certificate_name",
+        "congested",
+        "held_acknowledgements",
+        "held_publications",
+        "inbound",
+        "link",
+        "maximum_packet_size",
+        "opened_at",
+        "out",
+        "protocol_version",
+        "pumping",
+        "resending",
+        "session",
+        "timer_at",
+        "transport",
+    )
+
+    def __init__(self, now: float, address: str, transport: str) -> None:
+        self.opened_at = now
+        self.address = address
+        self.transport = transport
+        self.certificate_name: str | None = None  # of a client that showed a certificate
+        self.link: Any = None  # the shell's own
+        self.session: Session | None = None
+        self.protocol_version = 0
+        self.maximum_packet_size = 0  # the client's; 0: none
+        self.carries_ids = False  # messages have their ids on the wire, both ways
+        self.inbound: Inbound | None = None  # of such a one
+        self.timer_at: float | None = None  # when the broker next looks at this connection
+        self.out: list[bytes] = []
+        self.congested = False  # its reader is slow
+        self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
+        self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
+        self.pumping = False  # the broker is to go on with the backlog or the queue
+        self.held_acknowledgements = 0  # that wait for a commit
+        self.held_publications = 0  # those among them that finish a publication
+
+    def connected_session(self) -> Session:
+        """The session, for whoever knows that there is one."""
+        if self.session is None:
+            raise RuntimeError("a connection without a session was asked for it")
+        return self.session
+
+    @property
+    @abstractmethod
+    def is_connected(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def compares_ages(self) -> bool:
+        """Is the other side a broker that keeps the newest of retained values, not the one that came last?"""
+
+    @abstractmethod
+    def send(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def send_packet(self, packet: Packet) -> None: ...
+
+    @abstractmethod
+    def send_message(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> bool:
+        """Send at QoS 0, or drop it where the reader is too slow or takes no packet of that size."""
+
+    @abstractmethod
+    def send_at_most_once(self, data: bytes, count: int) -> bool:
+        """Send `count` QoS 0 packets, or drop them all. False when dropped."""
+
+    @abstractmethod
+    def encode_publish(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_id: int = 0,
+        dup: bool = False,
+        may_alias: bool = True,
+    ) -> bytes | None:
+        """The PUBLISH as this client takes it; None when it is larger than that (MQTT-3.1.2-24).
+
+        `may_alias`: the packet leaves before any that is encoded after it.
+        """
+
+    @abstractmethod
+    def takes_run(self, messages: Sequence[Message]) -> bool:
+        """May these leave at QoS 1, now and together, each packet as all the others are?"""
+
+    @abstractmethod
+    def name_on_wire(self, topic: str) -> bytes | None:
+        """What this peer calls a topic; None: it does not get it."""
+
+    @abstractmethod
+    def has_name_for(self, topic: str) -> bool:
+        """Can the topic be told to the other side at all?"""
+
+    @abstractmethod
+    def note_run(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        """Messages in a row were sent at QoS 0."""
+
+    @abstractmethod
+    def pause(self, reason: Pause) -> None:
+        """Ask the shell to read no more, until every reason is gone."""
+
+    @abstractmethod
+    def resume(self, reason: Pause) -> None: ...
+
+    @abstractmethod
+    def set_congested(self, congested: bool, now: float) -> None:
+        """The transport's buffer filled up, or drained."""
+
+    @abstractmethod
+    def check_time(self) -> None:
+        """The time that was set for this connection has come."""
+
+    @abstractmethod
+    def forget_routes(self) -> None:
+        """Rights have changed: ask again where this client may publish."""
+
+    @abstractmethod
+    def disconnect(self, reason_code: int, reason: str, server_reference: str | None = None) -> None:
+        """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
+
+    @abstractmethod
+    def end(self, reason: str, with_will: bool = True) -> None:
+        """The connection is over."""

@@ -6,25 +6,27 @@ broker's, armed when the connection ends; what it was for is looked up when it i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hedgerow.broker.handle_publish import may_publish
-from hedgerow.broker.mobility import is_kept
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.publishing import deliver_to_one, publish_message
+from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
 
-if TYPE_CHECKING:
-    from hedgerow.broker.broker import Broker
-    from hedgerow.broker.connection import Connection
-    from hedgerow.broker.session import Session
+
+def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
+    """A connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
+    broker.connections.discard(connection)
+    session = connection.session
+    if session is None or session.connection is not connection:
+        return
+    session.connection = None
+    broker.count_connection(session, -1)
+    _connection_ended(broker, session, connection, with_will)
 
 
-def connection_ended(broker: Broker, session: Session, connection: Connection, with_will: bool) -> None:
+def _connection_ended(broker: BrokerCore, session: Session, connection: Channel, with_will: bool) -> None:
     """The session has no connection any more."""
-    if session.is_neighbour and broker.neighbourhood is not None:
-        broker.neighbourhood.ended(connection)
-    if session.is_mobile and broker.mobility is not None:
-        broker.mobility.ended(connection)
-    if is_kept(broker, session):
+    session.role.disconnected(connection)
+    if session.role.keeps(session):
         session.will = None  # The other broker has it: the client lives.
         broker.durability.store_session(session)
         return
@@ -43,10 +45,9 @@ def connection_ended(broker: Broker, session: Session, connection: Connection, w
     broker.durability.store_session(session)
 
 
-def discard(broker: Broker, session: Session) -> None:
+def discard(broker: BrokerCore, session: Session) -> None:
     """The session ends; a will that waited for its delay is published now (MQTT-3.1.2-8)."""
-    if broker.mobility is not None and session.is_client:
-        broker.mobility.discarded(session)
+    session.role.discarded(session)
     _publish_will(broker, session)
     del broker.sessions[session.client_id]
     for topic_filter in session.subscriptions or ():
@@ -57,11 +58,11 @@ def discard(broker: Broker, session: Session) -> None:
         broker.durability.finish_delivery(session, delivery)
         if delivery.group is not None and delivery.qos == 1:
             # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
-            broker.deliver_to_one(delivery.group, delivery.message, None)
+            deliver_to_one(broker, delivery.group, delivery.message, None)
     broker.durability.discard_session(session)
 
 
-def expire(broker: Broker, session: Session, after_s: float) -> None:
+def expire(broker: BrokerCore, session: Session, after_s: float) -> None:
     """End the session of a client that is not connected, unless it comes in time."""
     if session.connection is not None or broker.sessions.get(session.client_id) is not session:
         return
@@ -73,13 +74,13 @@ def expire(broker: Broker, session: Session, after_s: float) -> None:
     broker.durability.store_session(session)
 
 
-def arm(broker: Broker, session: Session) -> None:
+def arm(broker: BrokerCore, session: Session) -> None:
     due = [at for at in (session.will_at, session.expires_at) if at is not None and at != float("inf")]
     if due:
         broker.arm(min(due), session)
 
 
-def check_time(broker: Broker, session: Session) -> None:
+def check_time(broker: BrokerCore, session: Session) -> None:
     """Its timer is due."""
     if session.connection is not None or broker.sessions.get(session.client_id) is not session:
         return
@@ -93,12 +94,12 @@ def check_time(broker: Broker, session: Session) -> None:
         arm(broker, session)
 
 
-def _publish_will(broker: Broker, session: Session) -> None:
+def _publish_will(broker: BrokerCore, session: Session) -> None:
     will, session.will, session.will_at = session.will, None, None
-    if will is None or not may_publish(broker, session, will.topic):
+    if will is None or not session.role.may_write(session, will.topic):
         return
     properties = will.properties.copy()
     properties.pop("will_delay_interval", None)
     message = Message(will.topic, will.payload, will.qos, will.retain, properties)
     message.expire_from(broker.now)
-    broker.publish(message, broker.subscriptions.route(will.topic), session)
+    publish_message(broker, message, broker.subscriptions.route(will.topic), session)

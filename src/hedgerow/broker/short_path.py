@@ -5,39 +5,39 @@ whatever follows of the same kind, and returns the position behind, or 0 to send
 way through the codec: whatever is unusual, and whatever is wrong, since only the codec knows how to
 refuse. QoS 0 packets that go to the same recipients are forwarded together as the very bytes received,
 whatever their topics; those of one topic and size are recognised by their first bytes alone. QoS 1 packets of
-one topic are handled together too (`runs.py`).
+one topic are handled together too: `most_in_a_row` says whether, and how far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import unpack
-from typing import TYPE_CHECKING, NamedTuple
 
-from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, may_publish
-from hedgerow.broker.journalling import record_packets
-from hedgerow.broker.runs import PUBLISH_AT_LEAST_ONCE, accept_run, most_in_a_row, read_run
-from hedgerow.errors import TopicError
-from hedgerow.message import Message, MessageId
+from hedgerow.broker.batch import Batch
+from hedgerow.broker.connection import Connection, Repeated
+from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK
+from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, is_taken, room_to_receive
+from hedgerow.broker.publishing import fan_out, forward, observe, publish
+from hedgerow.broker.role import ShortPath
+from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Session, WireForm
+from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.packets import MQTT_5, PUBACK
-from hedgerow.topics import validate_name
-
-if TYPE_CHECKING:
-    from hedgerow.broker.connection import Connection
-    from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
+from hedgerow.mqtt.scanner import packet_at
+from hedgerow.mqtt.wire import PUBACK_HEAD
 
 PUBLISH_AT_MOST_ONCE = 0x30
 MAX_RUNS = 4_096  # Topics in a row before the turn is looked at.
-MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
+PUBLISH_AT_LEAST_ONCE = 0x32
+NO_PACKET_ID = b"\0\0"
 
 
 def publish_at_most_once(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
     """PUBLISH at QoS 0 without RETAIN, and all that follow of the kind and go to the same sessions."""
     is_mqtt_5 = connection.protocol_version == MQTT_5
     topics = connection.topics
-    monitor = connection.broker.monitor
+    broker = connection.broker
+    limit = broker.limits.packet_bytes
     end = len(data)
     begin = position
     count = 0
@@ -51,7 +51,7 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
             break
         route = topics.get(data[body + 2 : topic_end]) if topics is not None else None
         if route is None or route.stale:
-            route = find_route(connection, data[body + 2 : topic_end])
+            route = connection.find_route(data[body + 2 : topic_end])
             if route is None:
                 break
             topics = connection.topics
@@ -70,45 +70,26 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
             run_end += size
         if verbatim is None:
             run = (position, body, topic_end, payload, run_end)
-            return _publish_run(connection, route, data, run, size)
-        if monitor is not None and route.has_clients:
-            monitor.note_many(route.topic, (run_end - position) // size, connection.broker.now)
-        if route.is_journalled:
-            sequence = connection.broker.sequence + count + 1
-            packets = data[position:run_end]
-            record_packets(connection, route, packets, size, payload - position, sequence)
+            return _forward_run(connection, route, data, run, size)
+        if route.observers:
+            first = broker.sequence + count + 1
+            batch = _own_batch(connection, route, data[position:run_end], size, payload - position, first)
+            observe(broker, batch, route)
         count += (run_end - position) // size
         position = run_end
         if position == end:
-            connection.repeated = Repeated(head, size, route, recipients)
+            connection.repeated = Repeated(head, size, route, recipients, publish_again)
             break
-        if end - position < 3 or data[position] != PUBLISH_AT_MOST_ONCE:
+        found = packet_at(data, position, PUBLISH_AT_MOST_ONCE, limit)
+        if found is None:
             break
-        length = data[position + 1]
-        body = position + 2
-        if length >= 0x80:
-            if not 0 < data[position + 2] < 0x80:
-                break  # three bytes, or more than needed (MQTT-1.5.5-1)
-            length = length & 0x7F | data[position + 2] << 7
-            body += 1
-        stop = body + length
-        if stop - position > connection.broker.limits.packet_bytes:
-            break
+        body, stop = found
     if not count:
         return 0
     count_received(connection, count, position - begin)
     if recipients:
-        fan_out(recipients, data[begin:position], count)
+        fan_out(broker, recipients, data[begin:position], count)
     return position
-
-
-class Repeated(NamedTuple):
-    """The last QoS 0 packet of a chunk that ended with it: its first bytes, size, and way."""
-
-    head: bytes
-    size: int
-    route: Route
-    recipients: tuple[Session, ...]
 
 
 def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bool:
@@ -117,20 +98,28 @@ def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bo
     Between two such messages the caches go cold, and what counts is how little code a message touches.
     Without this, latency at 1,000 messages a second was 1.18 times Mosquitto's; with it, 1.09.
     """
-    head, size, route, recipients = repeated
+    head, size, route, recipients, _ = repeated
     if len(data) != size or route.stale or not data.startswith(head):
         return False
     count_received(connection, 1, size)
     broker = connection.broker
-    if route.is_journalled:
-        record_packets(connection, route, data, size, len(head), broker.sequence)
-    fan_out(recipients, data, 1)
-    if broker.monitor is not None and route.has_clients:
-        broker.monitor.note(route.topic, broker.now)
+    if route.observers:
+        observe(broker, _own_batch(connection, route, data, size, len(head), broker.sequence), route)
+    fan_out(broker, recipients, data, 1)
     return True
 
 
-def _publish_run(
+def _own_batch(
+    connection: Connection, route: Route, packets: bytes, size: int, head: int, sequence: int
+) -> Batch:
+    """Packets whose ids begin here."""
+    broker = connection.broker
+    return Batch.of_packets(
+        route.topic, connection.session, packets, size, head, broker.node_id, broker.epoch, sequence
+    )
+
+
+def _forward_run(
     connection: Connection, route: Route, data: bytes, run: tuple[int, int, int, int, int], size: int
 ) -> int:
     """Packets of one size to one topic, some of whose recipients need another form than the received."""
@@ -138,30 +127,13 @@ def _publish_run(
     count = (run_end - position) // size
     count_received(connection, count, run_end - position)
     broker = connection.broker
-    if broker.monitor is not None and route.has_clients:
-        broker.monitor.note_many(route.topic, count, broker.now)
-    if route.is_journalled:
-        packets = data[position:run_end]
-        record_packets(connection, route, packets, size, payload - position, broker.sequence - count + 1)
     same, other = route.mqtt_3, route.mqtt_5
     if connection.protocol_version == MQTT_5:
         same, other = other, same
-    if same:
-        fan_out(same, data[position:run_end], count)
-    if other:
-        fan_out(other, _translate(data, position, body, topic_end, payload, size, run_end), count)
-    sequence = broker.sequence - count  # Read now: a port that publishes in turn counts on.
-    if route.peers:
-        offset = payload - position
-        payloads = [data[start + offset : start + size] for start in range(position, run_end, size)]
-        broker.send_to_peers(route, sequence + 1, payloads, size - offset, connection.session)
-    if route.others or route.groups or route.ports:
-        for start in range(position, run_end, size):
-            message = Message(route.topic, data[start + payload - position : start + size])
-            if route.ports or route.peers:  # a bridge without ids on the wire tells of them too
-                sequence += 1
-                message.id = MessageId(broker.node_id, broker.epoch, sequence)
-            broker.deliver_individually(message, route, connection.session)
+    first = broker.sequence - count + 1
+    batch = _own_batch(connection, route, data[position:run_end], size, payload - position, first)
+    translated = _translate(data, position, body, topic_end, payload, size, run_end) if other else b""
+    forward(broker, route, batch, same, other, translated)
     return run_end
 
 
@@ -173,24 +145,6 @@ def count_received(connection: Connection, count: int, size: int) -> None:
     stats.packets_received += count
     stats.publish_received += count
     stats.publish_bytes_received += size
-
-
-def fan_out(sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
-    for session in sessions:
-        connection = session.connection
-        if connection is None:
-            continue
-        if connection.congested:
-            connection.send_at_most_once(chunk, count)
-            continue
-        broker = connection.broker
-        stats = broker.stats
-        stats.publish_sent += count
-        stats.packets_sent += count
-        stats.publish_bytes_sent += len(chunk)
-        if not connection.out:
-            broker.dirty.append(connection)
-        connection.out.append(chunk)
 
 
 def _translate(
@@ -217,14 +171,87 @@ def publish_at_least_once(connection: Connection, data: bytes, position: int, bo
         return publish_acknowledged(connection, data, position, body, stop)
     no_properties = b"\0" if connection.protocol_version == MQTT_5 else b""
     name = data[body:topic_end]
-    packet_ids, payloads = read_run(connection, data, body, stop, name, no_properties, most)
+    packet_ids, places = read_run(connection, data, body, stop, name, no_properties, most)
     if not packet_ids:
         return 0
-    topic = route.topic
-    messages = [Message(topic, data[start:after], 1) for start, after in payloads]
-    run_end = payloads[-1][1]
-    accept_run(connection, route, messages, packet_ids, run_end - position)
+    payloads = [data[start:after] for start, after in places]
+    run_end = places[-1][1]
+    batch = Batch(route.topic, connection.session, 1, payloads, len(payloads))
+    accept_batch(connection, route, batch, packet_ids, run_end - position)
     return run_end
+
+
+def most_in_a_row(connection: Connection, route: Route) -> int:
+    """How many publications to this topic may be handled together; 0: each has to be looked at."""
+    broker = connection.broker
+    recipients = len(route.recipients)
+    if not recipients or route.groups or route.ports or connection.congested:
+        return 0
+    session = connection.connected_session()
+    if broker.durability.enabled and recipients > 1 and _is_stored_for_several(route, session):
+        return 0
+    most = 1 + (broker.turn_ends_at - broker.work) // (PUBLICATION_WORK + DELIVERY_WORK * recipients)
+    if connection.protocol_version == MQTT_5 and session.role.holds_receive_maximum:
+        return min(most, room_to_receive(connection, session))
+    return most
+
+
+def _is_stored_for_several(route: Route, publisher: Session) -> bool:
+    """A message is stored once for all who get it one after the other: that is, message by message."""
+    stored = [each.session for each in route.recipients if each.session.durable]
+    return len(stored) - (publisher in stored and publisher.wire_form == WireForm.PEER) > 1
+
+
+def read_run(
+    connection: Connection, data: bytes, body: int, stop: int, name: bytes, after: bytes, most: int
+) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """Packets in a row that have this topic, and `after` behind their packet identifiers.
+
+    Their packet identifiers, and for each where the rest begins and ends.
+    """
+    end = len(data)
+    limit = connection.broker.limits.packet_bytes
+    packet_id_at = len(name)
+    after_at = packet_id_at + 2
+    rest_at = after_at + len(after)
+    packet_ids: list[bytes] = []
+    rests: list[tuple[int, int]] = []
+    while body + rest_at <= stop <= end and data.startswith(name, body):
+        packet_id = data[body + packet_id_at : body + after_at]
+        if packet_id == NO_PACKET_ID or not data.startswith(after, body + after_at):
+            break
+        packet_ids.append(packet_id)
+        rests.append((body + rest_at, stop))
+        found = packet_at(data, stop, PUBLISH_AT_LEAST_ONCE, limit) if len(rests) < most else None
+        if found is None:
+            break
+        body, stop = found
+    return packet_ids, rests
+
+
+def accept_batch(
+    connection: Connection, route: Route, batch: Batch | None, packet_ids: list[bytes], size: int
+) -> None:
+    """Take publications at QoS 1, pass on those that are new (`batch`), and acknowledge all of them."""
+    broker = connection.broker
+    count = len(packet_ids)
+    stats = broker.stats
+    stats.packets_received += count
+    stats.publish_received += count
+    stats.publish_bytes_received += size
+    size = sum(map(len, batch.payloads)) if route.observers and batch is not None else 0
+    if size and not is_taken(connection, route, size):
+        return
+    must_wait = batch is not None and publish(broker, batch, route)[1]
+    duplicates = count - (batch.count if batch is not None else 0)
+    if connection.inbound is not None:
+        connection.inbound.published += count
+        connection.inbound.duplicates += duplicates
+    if duplicates:
+        # The first may not be stored yet, and whoever hears that this was taken forgets it.
+        must_wait = must_wait or broker.durability.is_behind
+    acknowledgements = PUBACK_HEAD.join((b"", *packet_ids))
+    broker.durability.acknowledge(connection, acknowledgements, must_wait, count)
 
 
 def publish_acknowledged(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
@@ -245,7 +272,7 @@ def publish_acknowledged(connection: Connection, data: bytes, position: int, bod
     topics = connection.topics
     route = topics.get(data[body + 2 : topic_end]) if topics is not None else None
     if route is None or route.stale:
-        route = find_route(connection, data[body + 2 : topic_end])
+        route = connection.find_route(data[body + 2 : topic_end])
         if route is None:
             return 0
     stats = connection.broker.stats
@@ -253,32 +280,6 @@ def publish_acknowledged(connection: Connection, data: bytes, position: int, bod
     stats.publish_bytes_received += stop - position
     accept(connection, Message(route.topic, data[payload:stop], data[position] >> 1 & 3), route, packet_id)
     return stop
-
-
-def find_route(connection: Connection, topic_bytes: bytes) -> Route | None:
-    """The route of a topic that this client may publish to, remembered with the connection.
-
-    None for a topic that is wrong or forbidden: the long way refuses it. And None when the turn is over:
-    `Connection` postpones what is left.
-    """
-    try:
-        topic = validate_name(topic_bytes.decode())
-    except (UnicodeDecodeError, TopicError):
-        return None
-    if not may_publish(connection.broker, connection.connected_session(), topic):
-        return None
-    if connection.broker.turn_is_over:
-        return None
-    route = connection.broker.find_route(topic)
-    if route.stale:
-        return route
-    topics = connection.topics
-    if topics is None:
-        topics = connection.topics = {}
-    elif len(topics) >= MAX_CACHED_TOPICS:
-        topics.clear()
-    topics[topic_bytes] = route
-    return route
 
 
 def acknowledgements(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
@@ -316,7 +317,7 @@ def _read_packet_ids(data: bytes, position: int, count: int) -> list[int]:
 
 
 # By first byte: packet type and flags.
-SHORT_PATH: dict[int, Callable[[Connection, bytes, int, int, int], int]] = {
+SHORT_PATH: ShortPath = {
     PUBLISH_AT_MOST_ONCE: publish_at_most_once,
     PUBLISH_AT_LEAST_ONCE: publish_at_least_once,
     0x34: publish_acknowledged,

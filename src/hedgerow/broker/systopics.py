@@ -6,20 +6,12 @@ averages per minute over 1, 5 and 15 minutes. A topic is published when its valu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import exp
-from typing import TYPE_CHECKING
 
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.publishing import publish_message
 from hedgerow.message import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hedgerow.broker.broker import Broker
-
-NEW_BRIDGE = "$SYS/broker/bridge/new"
-DELETE_BRIDGE = "$SYS/broker/bridge/del"
-COMMAND_TOPICS = (NEW_BRIDGE, DELETE_BRIDGE)
-"""What clients may publish to here: for parts of the node alone, since a section may hold a password."""
 
 LOAD_MINUTES = (1, 5, 15)
 
@@ -57,7 +49,7 @@ COUNTERS = {
 
 
 class SysTopics:
-    def __init__(self, broker: Broker, now: float, interval_s: float, version: str) -> None:
+    def __init__(self, broker: BrokerCore, now: float, interval_s: float, version: str) -> None:
         self._broker = broker
         self._interval_s = interval_s  # 0: never
         self._version = f"hedgerow version {version}"
@@ -80,13 +72,15 @@ class SysTopics:
             message = Message(name, value.encode(), retain=True)
             broker.retained.set(message)
             # To those who subscribed before: as any live message, without RETAIN.
-            broker.publish(Message(name, message.payload), broker.subscriptions.route(name), None)
+            route = broker.subscriptions.route(name)
+            publish_message(broker, Message(name, message.payload), route, None)
 
     def _values(self, now: float) -> Iterator[tuple[str, str]]:
         broker = self._broker
         stats = broker.stats
         # Links to other brokers are no clients, here as in `/metrics` and in a status.
-        clients, connected = sum(not each.is_link for each in broker.sessions.values()), broker.client_count
+        clients = sum(not each.role.is_link for each in broker.sessions.values())
+        connected = broker.client_count
         yield "version", self._version
         yield "uptime", f"{int(now - self._started_at)} seconds"
         yield "clients/total", str(clients)
@@ -104,9 +98,9 @@ class SysTopics:
         yield "store/messages/bytes", str(broker.retained.bytes + sum(outbox.bytes for outbox in outboxes))
         yield "subscriptions/count", str(len(broker.subscriptions))
         yield "shared_subscriptions/count", str(broker.subscriptions.shared_count)
-        if broker.journal is not None:
-            for topic, figure in broker.journal.figures().items():
-                yield f"journal/{topic}", str(figure)
+        for observer in broker.subscriptions.observers:
+            for topic, figure in observer.figures().items():
+                yield f"{observer.name}/{topic}", str(figure)
         for topic, averages in self._loads.items():
             for minutes, average in zip(LOAD_MINUTES, averages, strict=True):
                 yield f"load/{topic}/{minutes}min", f"{average:.2f}"

@@ -21,8 +21,7 @@ from typing import Any
 import hedgerow
 from hedgerow.bridges.commands import RESULT, state_topic
 from hedgerow.bridges.io.files import read_bridges
-from hedgerow.bridges.section import Section, read_section
-from hedgerow.broker.systopics import DELETE_BRIDGE, NEW_BRIDGE
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, Section, read_section
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
 from hedgerow.cli.parsing import UsageError

@@ -247,7 +247,7 @@ class ClientDriver:
     async def _attempt_versions(self, line: Line, address: BusUrl) -> Outcome:
         """One connection; a server that does not know a version gets another try in an older one."""
         options = line.client.options
-        versions = (packets.MQTT_RENEWALS, *self._versions) if self._options.renewals else self._versions
+        versions = (packets.MQTT_EXTENDED, *self._versions) if self._options.renewals else self._versions
         version, *older = versions
         while True:
             options.version = version
@@ -258,7 +258,7 @@ class ClientDriver:
             logger.info("%s does not take this version of MQTT: trying %d", address, version)
         if isinstance(outcome, Disconnected):
             options.version = versions[0]  # it was something else
-        elif isinstance(outcome, Connected) and version != packets.MQTT_RENEWALS:
+        elif isinstance(outcome, Connected) and version != packets.MQTT_EXTENDED:
             self._versions = (version,)  # It is part of the session from now on.
         return outcome
 
@@ -352,7 +352,7 @@ class ClientDriver:
         self._news.set()
 
     def _handle(self, line: Line, events: list[Event]) -> None:
-        if line.client.options.version == packets.MQTT_RENEWALS and self._options.follow:
+        if line.client.options.version == packets.MQTT_EXTENDED and self._options.follow:
             for event in events:
                 if isinstance(event, Renewed):
                     self._handle_renewal(line, event)

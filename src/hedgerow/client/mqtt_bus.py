@@ -86,7 +86,7 @@ class MqttBus(Bus):
     def version(self) -> int:
         """The protocol version that is spoken: 5, 4 (3.1.1) or 3 (3.1)."""
         version = self._client.options.version
-        return packets.MQTT_3_1_1 if version == packets.MQTT_RENEWALS else version
+        return packets.MQTT_3_1_1 if version == packets.MQTT_EXTENDED else version
 
     @property
     def broker_name(self) -> str | None:

@@ -10,10 +10,10 @@ neighbours has them: nothing is kept for it.
 from __future__ import annotations
 
 from hedgerow.broker.broker import Broker
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.broker.session import Session
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_session import take_back
+from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 
 LOOK_AGAIN_S = 5.0  # whether a session has expired; not more often, whatever its time is
 SETTLE_S = 10.0  # Filters that it was not given by then are of a mesh that it has left.

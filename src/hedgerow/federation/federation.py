@@ -20,15 +20,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
-from hedgerow.broker.connection import Connection
-from hedgerow.broker.neighbours import ALREADY_LINKED, CONTROL_PREFIX, NEIGHBOUR_PREFIX
-from hedgerow.broker.session import Session
+from hedgerow.broker.session import Channel, Session
 from hedgerow.federation.absences import Absences
 from hedgerow.federation.events import LinkNotOpen, RightMissing
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
+from hedgerow.federation.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, NeighbourRole
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
 from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.link_proofs import LinkProofs
@@ -39,6 +38,7 @@ from hedgerow.federation.tunnel.tunnels import Tunnels
 from hedgerow.federation.tunnel_links import TunnelSet
 from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import CONTROL_PREFIX
 
 if TYPE_CHECKING:
     from hedgerow.federation.home import Home
@@ -86,9 +86,9 @@ class Federation:
             broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals
         )
         self.has_work = True
-        self._links: dict[str, Connection] = {}  # by node id: the one whose session is bound to it
-        self._ended: list[tuple[str, Connection]] = []
-        self._answered_at: dict[Connection, float] = {}  # accepted, and yet to say its first word
+        self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
+        self._ended: list[tuple[str, Channel]] = []
+        self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
         self._absences = Absences(broker, self.federator)
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
         self._events: list[FederationEvent] = []
@@ -96,9 +96,10 @@ class Federation:
         self.ignored_frames: Counter[str] = Counter()  # of all tunnels that there ever were, by reason
         self.state = StateTeller(self)
         self.state.look(now)
-        broker.neighbourhood = self
-        for session in broker.sessions.values():
-            if session.is_neighbour:
+        role = NeighbourRole(broker, self)
+        broker.register(role)
+        for session in list(broker.sessions.values()):
+            if session.role is role:
                 node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
                 take_session(broker, node_id, self.keeping)
                 self._absences.gone(node_id, now)
@@ -218,7 +219,7 @@ class Federation:
     def answer(self, node_id: str, proof: str) -> str:
         return self.proofs.answer(node_id, proof)
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: Channel) -> None:
         session = connection.connected_session()
         node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
         # No longer than it asks for: a dashboard that is closed has missed nothing.
@@ -227,14 +228,14 @@ class Federation:
         self._answered_at[connection] = self.broker.now
         self._link(node_id, connection, (), 0.0)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Channel) -> None:
         self._answered_at.pop(connection, None)
         client_id = connection.connected_session().client_id
         # Not now: it may be that another takes its place in this very moment.
         self._ended.append((client_id.removeprefix(NEIGHBOUR_PREFIX), connection))
         self.has_work = True
 
-    def receive_control(self, connection: Connection, topic: str, payload: bytes) -> None:
+    def receive_control(self, connection: Channel, topic: str, payload: bytes) -> None:
         node_id = connection.connected_session().client_id.removeprefix(NEIGHBOUR_PREFIX)
         now = self.broker.now
         if self._links.get(node_id) is not connection:
@@ -260,7 +261,7 @@ class Federation:
         return session
 
     def _link(
-        self, node_id: str, connection: Connection, addresses: tuple[str, ...], round_trip_s: float
+        self, node_id: str, connection: Channel, addresses: tuple[str, ...], round_trip_s: float
     ) -> None:
         now = self.broker.now
         self._links[node_id] = connection
@@ -356,7 +357,7 @@ class Federation:
 
     def neighbour_sessions(self) -> list[tuple[str, Session]]:
         """Of every node that is a neighbour, or was one, by its id."""
-        sessions = [session for session in self.broker.sessions.values() if session.is_neighbour]
+        sessions = [each for each in self.broker.sessions.values() if each.role.name == NeighbourRole.name]
         return [(session.client_id.removeprefix(NEIGHBOUR_PREFIX), session) for session in sessions]
 
     @property

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.broker.connection import Connection
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.federation import foreign_neighbour
 from hedgerow.federation.events import RightMissing
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.interests.interests import Interests
+from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.federation.rights import RightsCheck
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
 from hedgerow.federation.tunnel.tunnel import Tunnel
@@ -60,7 +60,7 @@ class Home:
         bridge.on_subscribed = self._subscribed
         bridge.on_disconnected = self._disconnected
         # Those too of neighbours that are away: what is published meanwhile waits for them.
-        federation.broker.subscriptions.of_neighbours.watch(self._set_asked)
+        federation.broker.subscriptions.beyond.watch(self._set_asked)
 
     def publish(self, message: Message) -> bool:
         """Something of this federator's own."""

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 
 from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
-from hedgerow.broker.handle_connect import become_peer
-from hedgerow.broker.neighbours import (
+from hedgerow.broker.handle_connect import carry_ids, resume
+from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
+from hedgerow.federation.foreign_neighbour import ForeignNeighbour
+from hedgerow.federation.neighbours import (
     ALREADY_LINKED,
-    CONTROL_PREFIX,
     NEIGHBOUR_PREFIX,
     proof_of,
     with_proof,
 )
-from hedgerow.federation.foreign_neighbour import ForeignNeighbour
 from hedgerow.federation.overlay.link_proofs import NO_PROOF
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
 from hedgerow.message import Properties
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
-from hedgerow.topics import is_local
+from hedgerow.topics import CONTROL_PREFIX, is_local
 
 if TYPE_CHECKING:
     from hedgerow.federation.federation import Federation
@@ -121,10 +121,11 @@ class NeighbourConnection(DialledConnection):
             self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)
             self.leave(ALREADY_LINKED, is_for_good=False)
         else:
-            become_peer(self)
+            carry_ids(self)
+            self.short_path = IDENTIFIED_SHORT_PATH
             session = self.federation.take_session(self.far_node)
             self.bind(session, packet)
-            self.broker.resume(self)
+            resume(self)
             self.federation.linked(self)
 
     def _carry(self, packet: Connack) -> None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.deliveries import enqueue, keep_age, pump
-from hedgerow.broker.ids import Outbound
+from hedgerow.broker.late import send_recent
+from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
-from hedgerow.broker.recent import send_recent
+from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.session import Session
+from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX, NeighbourRole
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
 from hedgerow.topics import matches
@@ -36,8 +37,8 @@ class Keeping:
 def take_session(broker: Broker, node_id: str, keeping: Keeping) -> Session:
     """The one of an earlier link, if there is one."""
     client_id = NEIGHBOUR_PREFIX + node_id
-    session = broker.sessions.get(client_id) or broker.create_session(client_id, None)
-    session.is_peer = True
+    role = broker.roles[NeighbourRole.name]
+    session = broker.sessions.get(client_id) or broker.create_session(client_id, None, role)
     session.far_origin = node_id
     session.ledger = session.ledger or Outbound(published=len(session.outbox or ()))
     session.queue_limits = QueueLimits(keeping.queue_bytes, keeping.seconds, drops_oldest=True)
@@ -60,8 +61,8 @@ def give(broker: Broker, session: Session, topic_filter: str) -> None:
         broker.subscriptions.add(session, subscription, None)
         broker.durability.store_subscription(session, topic_filter, record)
     if session.connection is not None:
-        broker.queue_retained(session.connection, subscription, None)
-        pump(session.connection)
+        queue_retained(broker, session.connection, subscription, None)
+        pump(broker, session.connection)
 
 
 def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
@@ -74,7 +75,7 @@ def _send_waiting(broker: Broker, session: Session, topic_filter: str) -> None:
     """What waits for others that are away."""
     known = {delivery.message.id for delivery in session.waiting()}
     for other in list(broker.sessions.values()):
-        if not other.is_neighbour or other is session or other.connection is not None:
+        if other.role is not session.role or other is session or other.connection is not None:
             continue
         for delivery in other.waiting():
             message = delivery.message

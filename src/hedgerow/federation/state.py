@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hedgerow.broker.ids import Inbound, Outbound
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.port import Port
 from hedgerow.broker.session import Session
+from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.message import Message
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.journal.io.node_journal import NodeJournal
+from hedgerow.journal.observer import JournalObserver
 from hedgerow.node.part import Part
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class JournalPart(Part):
         """Raises StoreError."""
         config = self.node.config.journal
         self.log = self.journal = await NodeJournal.open(config, self.node.node_id)
-        self.node.broker.set_journal(self.journal, config.topics)
+        self.node.broker.observe(JournalObserver(self.journal, config.topics))
         logger.info("recording %s in the journal in %s", ", ".join(config.topics), config.directory)
 
     async def close(self) -> None:

@@ -17,10 +17,8 @@ from itertools import groupby
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.connection import Connection
-from hedgerow.broker.mobility import MOBILE_PREFIX
 from hedgerow.broker.port import Port
-from hedgerow.broker.session import Session
+from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
 from hedgerow.mobility.coordination import first_epoch, is_coordination
 from hedgerow.mobility.delegation.events import (
@@ -39,6 +37,8 @@ from hedgerow.mobility.events import MobileLinked, NodeEvent
 from hedgerow.mobility.guests import GuestSessions
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.plain import is_plain
+from hedgerow.mobility.renewals import renew
+from hedgerow.mobility.roles import MOBILE_PREFIX, MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import end_session, may_have_come
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import Publish
@@ -65,18 +65,21 @@ class FixedNode:
             may_read=self._may_read,
             may_write=self._may_write,
         )
+        register_own_roles(broker)
         self._kept = KeptForMobiles(broker, self.machine)
         self.guests = GuestSessions(broker, self.machine, self._kept)
         self.has_work = True
-        self._port = Port(broker, "mobile brokers", self.published)
+        self._port = Port(broker, "mobile brokers", self.published, "mobile")
         self._filters: Counter[str] = Counter()
-        self._links: dict[str, Connection] = {}
+        self._links: dict[str, Channel] = {}
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
         self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
         self._homeward: list[str] = []  # guests who subscribed to what only their mobile broker can match
         self._events: list[DelegationEvent | NodeEvent] = []
-        broker.mobility = self
-        broker.speaks_renewals = True
+        self.supporter = ""  # None supports a fixed broker.
+        broker.register(MobileBrokerRole(broker, self))
+        broker.replace_client_role(MobileClientRole(broker, self))
+        broker.reserve(self.reserves)
 
     def _allows(self, mobile_id: str) -> bool:
         return self._allow is None or mobile_id in self._allow
@@ -114,7 +117,7 @@ class FixedNode:
             return f"no right to delegate: {topic}"
         return None
 
-    def accepted(self, connection: Connection, address: str) -> None:
+    def accepted(self, connection: Channel, address: str) -> None:
         mobile_id = _mobile_of(connection)
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
@@ -126,7 +129,7 @@ class FixedNode:
         self._events.append(MobileLinked(mobile_id, address))
         self.has_work = True
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Channel) -> None:
         mobile_id = _mobile_of(connection)
         if self._links.get(mobile_id) is connection:
             del self._links[mobile_id]
@@ -139,7 +142,7 @@ class FixedNode:
             self._addresses.pop(mobile_id, None)
             self._users.pop(mobile_id, None)
 
-    def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
+    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
         mobile_id = _mobile_of(connection)
         self.machine.receive_publication(mobile_id, topic, payload, self.broker.now)
         self._kept.note(stores=True, but=mobile_id)
@@ -182,7 +185,7 @@ class FixedNode:
     def expects(self, client_id: str) -> bool:
         return self.machine.callback_of(client_id) is not None
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
         callback = self.machine.callback_of(session.client_id)
         if callback is None:
@@ -243,7 +246,7 @@ class FixedNode:
             return
         self.guests.called_back(callback)
         if session.connection is not None:
-            session.connection.renew(code, address)
+            renew(session.connection, code, address)
 
     # Time, and what comes out
 
@@ -344,7 +347,7 @@ class FixedNode:
             yield mobile_id, len(mobile.topics), self.guests.count_of(mobile_id)
 
 
-def _write(publications: list[tuple[Connection | None, Message]]) -> None:
+def _write(publications: list[tuple[Channel | None, Message]]) -> None:
     for link, publication in publications:
         if link is not None and link.is_connected:
             link.send_packet(Publish(publication.topic, publication.payload, 0, False))
@@ -355,5 +358,5 @@ def _is_own(topic_filter: str) -> bool:
     return split_shared(topic_filter)[1].startswith("$")
 
 
-def _mobile_of(connection: Connection) -> str:
+def _mobile_of(connection: Channel) -> str:
     return connection.connected_session().client_id.removeprefix(MOBILE_PREFIX)

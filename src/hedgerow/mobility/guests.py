@@ -11,6 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
@@ -98,7 +99,7 @@ class GuestSessions:
         if session is None:
             return
         receipt = notification.receipt
-        delivery = self._broker.deliver_to(session, notification.message, route, qos, notification.is_again)
+        delivery = deliver_to(self._broker, session, notification.message, route, qos, notification.is_again)
         if delivery is None:
             return
         if receipt is not None:

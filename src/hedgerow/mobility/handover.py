@@ -17,8 +17,9 @@ from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.events import ClientSent
 from hedgerow.mobility.plain import is_plain
+from hedgerow.mobility.renewals import is_leaving, renew
 from hedgerow.mqtt.extension import Renewal
-from hedgerow.mqtt.packets import MQTT_5, MQTT_RENEWALS
+from hedgerow.mqtt.packets import MQTT_5, MQTT_EXTENDED
 
 if TYPE_CHECKING:
     from hedgerow.mobility.mobile import MobileNode
@@ -132,7 +133,7 @@ class Handover:
         connection = session.connection if session is not None else None
         if connection is None:
             return False
-        is_over = connection.protocol_version == MQTT_5 and connection.leaving is None
+        is_over = connection.protocol_version == MQTT_5 and not is_leaving(connection)
         return is_over or sent_at + GOING_S <= now
 
     def _keep(self, client_id: str, now: float) -> None:
@@ -145,7 +146,7 @@ class Handover:
         connection = session.connection
         if connection is None or session.is_away or not self._node.machine.may_send_clients:
             return False
-        if connection.protocol_version not in (MQTT_5, MQTT_RENEWALS) or connection.carries_ids:
+        if connection.protocol_version not in (MQTT_5, MQTT_EXTENDED) or connection.carries_ids:
             return False
         if (
             connection.transport in ("ws", "wss")
@@ -166,7 +167,7 @@ class Handover:
         if connection is not None and self._may_go(session):
             self.sent[client_id] = node.broker.now
             self._look_at = min(self._look_at, node.broker.now + GOING_LOOK_S)
-            is_told = connection.renew(Renewal.ACTIVE_TOPICS, node.links.fixed_address)
+            is_told = renew(connection, Renewal.ACTIVE_TOPICS, node.links.fixed_address)
         if is_told:
             node.note(ClientSent(client_id, node.links.fixed_address))
         else:

@@ -20,6 +20,7 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING
 
+from hedgerow.broker.publishing import publish_message
 from hedgerow.message import Message
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class HotState:
         broker.now = now
         broker.retained.set(Message(topic, payload, 1, True))
         # By nobody, as the rest of $SYS: what people watch is no event that makes a topic hot.
-        broker.publish(Message(topic, payload, 1), broker.subscriptions.route(topic), None)
+        publish_message(broker, Message(topic, payload, 1), broker.subscriptions.route(topic), None)
 
 
 def _list(topics: Sequence[str]) -> dict[str, object]:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.broker.mobility import KEPT_PREFIX
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.limits import FORGET_AFTER_S, MAX_WAITING_BYTES
 from hedgerow.mobility.delegation.stream import Record, Stream
+from hedgerow.mobility.roles import KEPT_PREFIX, KeptRole
 from hedgerow.mobility.sessions import find_own
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.packets import Subscription
@@ -67,9 +67,8 @@ def open_session(broker: Broker, client_id: str) -> Session:
     """That of an earlier life, if there is one. Without its mobile broker it is gone in a day."""
     session = find_own(broker, client_id)
     if session is None:
-        session = broker.create_session(client_id, None)
+        session = broker.create_session(client_id, None, broker.roles[KeptRole.name])
         session.durable = broker.durability.enabled
-        session.is_bridge = True  # No client may take it.
         session.expiry_s = FORGET_AFTER_S
         broker.durability.store_session(session)
     session.queue_limits = LIMITS

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.limits import MAX_WAITING, MAX_WAITING_BYTES, RECORD_BYTES
@@ -86,9 +87,9 @@ class KeptEvents:
         for recipient in route.recipients:
             filters = (entry.topic_filter for entry in recipient.entries)
             has_it = (recipient.session.client_id, broker.identify_late(message)) in followed
-            if recipient.session.is_client and not has_it and delegated.issuperset(filters):
+            if recipient.session.role.is_movable and not has_it and delegated.issuperset(filters):
                 broker.durability.store_separately()
-                broker.deliver_to(recipient.session, message, route, message.qos, is_again=True)
+                deliver_to(broker, recipient.session, message, route, message.qos, is_again=True)
 
     def _put(self, callback: str, message: Message, stored: Stored) -> None:
         assert message.id is not None

@@ -67,13 +67,13 @@ class KeptForMobiles:
         self._look_at = float("inf")
         self._look_s = LOOK_S
         for session in list(broker.sessions.values()) if self.is_on else ():
-            if session.is_bridge and session.client_id.startswith(FOR_MOBILE):
+            if session.role.is_own and session.client_id.startswith(FOR_MOBILE):
                 support = self._support(session.client_id.removeprefix(FOR_MOBILE))
                 for delivery in session.outbox.queue if session.outbox is not None else ():
                     delivery.is_again = True
                 for topic_filter in session.subscriptions or ():
                     self._await(support, topic_filter)
-            elif session.is_bridge and session.client_id.startswith(FOR_GUEST):
+            elif session.role.is_own and session.client_id.startswith(FOR_GUEST):
                 callback = session.client_id.removeprefix(FOR_GUEST)
                 self._support(addresses.owner_of(callback) or "").guests[callback] = session
 

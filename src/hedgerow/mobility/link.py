@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
-from hedgerow.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, Properties
+from hedgerow.mobility.roles import ADDRESS_PROPERTY, FIXED_PREFIX, MOBILE_PREFIX, FixedBrokerRole
 from hedgerow.mobility.sessions import find_own
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 KEEP_ALIVE_S = 1
 PROBE_INTERVAL_S = 0.5
 PROBE_MISSES = 3
-
-FIXED_PREFIX = "hedgerow-fixed-"  # of the client id under which this broker knows the link's session
 
 
 class FixedLink(DialledConnection):
@@ -75,9 +73,8 @@ class FixedLink(DialledConnection):
 
     def _take_session(self, fixed_id: str) -> Session:
         client_id = FIXED_PREFIX + fixed_id
-        session = find_own(self.broker, client_id) or self.broker.create_session(client_id, None)
-        session.is_bridge = True  # No client may take it.
-        return session
+        role = self._node.broker.roles[FixedBrokerRole.name]
+        return find_own(self._node.broker, client_id) or self.broker.create_session(client_id, None, role)
 
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         """What is written to this broker comes whatever others may read."""

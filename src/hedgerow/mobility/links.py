@@ -100,7 +100,7 @@ class FixedLinks:
         self._next = None
         self.fixed_address = node.settings.fixed_address or link.url.rpartition("/")[2]
         self.is_fixed_tls = link.url.startswith("mqtts:")
-        node.broker.supporter = self.fixed_address
+        node.supporter = self.fixed_address
         node.moved_to(link.far_node)
         self.tell()
         heard, self._heard = self._heard, []

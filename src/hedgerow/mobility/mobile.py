@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hedgerow.broker.batch import Batch
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.connection import Connection
 from hedgerow.broker.handle_subscribe import subscribe_for, unsubscribe_for
-from hedgerow.broker.journalling import record
 from hedgerow.broker.port import Port
+from hedgerow.broker.publishing import deliver_to, deliver_to_rest, observe
 from hedgerow.broker.retaining import retain
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import Session
-from hedgerow.broker.withheld import watch
+from hedgerow.broker.session import Channel, Publisher, Session
+from hedgerow.broker.watching import watch
 from hedgerow.hot.monitor import Monitor
+from hedgerow.hot.observer import HotObserver
 from hedgerow.message import Message
 from hedgerow.mobility.coordination import first_epoch, is_coordination
 from hedgerow.mobility.delegation.events import (
@@ -50,6 +51,7 @@ from hedgerow.mobility.links import FixedLinks
 from hedgerow.mobility.monitoring import follow_plan, make_monitor
 from hedgerow.mobility.moves import describe_move
 from hedgerow.mobility.ports import RoutedPort
+from hedgerow.mobility.roles import MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import may_have_come, take_waiting
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mobility.subscribers import Subscribers
@@ -62,6 +64,7 @@ FILTERS_AT_ONCE = 500  # delegated in one turn: what comes meanwhile is not kept
 class MobileNode:
     def __init__(self, broker: Broker, domain: str, settings: MobileSettings, now: float) -> None:
         self.broker = broker
+        register_own_roles(broker)
         self.domain = domain
         self.settings = settings
         self.machine = MobileSide(
@@ -82,9 +85,12 @@ class MobileNode:
         self._kept = KeptEvents(broker, self.machine, self._subscribers.session_of)
         self._recalls = 0  # that `_follow_monitor` knows of
         self._events: list[DelegationEvent | NodeEvent] = []
-        broker.monitor = self.monitor
-        broker.mobility = self
-        broker.speaks_renewals = True
+        self.supporter = ""
+        """HOST:PORT of the fixed broker, as clients of the extension are told."""
+        broker.observe(HotObserver(self.monitor))
+        broker.register(MobileBrokerRole(broker, reason="this broker is a mobile one itself"))
+        broker.replace_client_role(MobileClientRole(broker, self))
+        broker.reserve(self.reserves)
         watch(broker, self._note_subscription)
         self._plan_port = Port(broker, "the plan", self._take_plan)
         self._plan_port.subscribe(PLAN_PREFIX + broker.node_id, now)
@@ -110,13 +116,13 @@ class MobileNode:
     def sync_delegated(self) -> None:
         """The broker leaves out exactly those filters that the machine has delegated."""
         table, delegated = self.broker.subscriptions, self.machine.registries.delegated
-        for topic_filter in table.delegated ^ delegated:
-            table.withhold(topic_filter, topic_filter in delegated)
+        for topic_filter in table.inactive ^ delegated:
+            table.set_active(topic_filter, topic_filter not in delegated)
             self._kept.set_delegated(topic_filter, topic_filter in delegated)
 
     # Publications
 
-    def published(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+    def published(self, message: Message, route: Route, publisher: Publisher | None) -> None:
         """The broker has passed it on to its recipients."""
         matched = self._subscribers.matched_on(route, publisher)
         self.machine.publish(message, matched, self.broker.now)
@@ -137,10 +143,8 @@ class MobileNode:
         if message.id.origin != broker.node_id:
             if message.retain:
                 retain(broker, message, route, self._uplink)
-            if route.has_clients:
-                self.monitor.note(message.topic, broker.now)
-            if route.is_journalled:
-                record(broker, message, self._uplink)
+            if route.observers:
+                observe(broker, Batch.of_message(self._uplink, message), route)
             self._kept.mark(message)
         broker.durability.store_separately()
         for callback, qos in delivery.callbacks:
@@ -149,18 +153,18 @@ class MobileNode:
                 continue
             session = self._subscribers.session_of(callback)
             if session is not None:
-                broker.deliver_to(session, message, route, qos, delivery.is_again)
+                deliver_to(broker, session, message, route, qos, delivery.is_again)
 
     def _deliver_to_own(self, message: Message, route: Route) -> None:
         """To all whom the fixed broker does not know by name."""
-        self.broker.deliver_to_rest(message, route, self._uplink)
+        deliver_to_rest(self.broker, message, route, self._uplink)
         for recipient in route.recipients:
-            if recipient.session.is_client and not self._subscribers.is_known(recipient.session):
-                self.broker.deliver_to(recipient.session, message, route, 2)
+            if recipient.session.role.is_movable and not self._subscribers.is_known(recipient.session):
+                deliver_to(self.broker, recipient.session, message, route, 2)
 
-    # Clients that move (`Mobility`)
+    # Clients that move (`ClientMobility`)
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
         callback = self.callback_of(session)
         if session.is_away or session.client_id in self._handover.sent or self.machine.is_away(callback):
@@ -231,18 +235,6 @@ class MobileNode:
             return
         wanted = Subscription(asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published)
         subscribe_for(self.broker, session, SubscriptionRecord(wanted, asked.identifier))
-
-    # A mobile broker helps no other (`Mobility`)
-
-    def refusal(self, broker_id: str, username: str | None) -> str | None:
-        return "this broker is a mobile one itself"
-
-    def accepted(self, connection: Connection, address: str) -> None:
-        raise AssertionError("refused before")
-
-    def ended(self, connection: Connection) -> None: ...
-
-    def receive(self, connection: Connection, topic: str, payload: bytes) -> None: ...
 
     # Fixed brokers
 

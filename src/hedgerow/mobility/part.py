@@ -178,7 +178,7 @@ class MobilityPart(Part):
     def metrics(self) -> Iterable[Metric]:
         from hedgerow.mobility.metrics import hot_metrics, mobility_metrics
 
-        delegated = len(self.node.broker.subscriptions.delegated)
+        delegated = len(self.node.broker.subscriptions.inactive)
         relayed = len(self.relay.passed) if self.relay is not None else None
         yield from mobility_metrics(self.machine, delegated, relayed)
         if (mobile := self.mobile_node) is not None:

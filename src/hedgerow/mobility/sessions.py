@@ -47,7 +47,7 @@ def find_own(broker: Broker, client_id: str) -> Session | None:
     """The session of a part of this node. A client that has chosen this very name loses it, since its
     subscriptions would be that part's."""
     session = broker.sessions.get(client_id)
-    if session is None or session.is_bridge:
+    if session is None or session.role.is_own:
         return session
     end_session(broker, session)
     return None

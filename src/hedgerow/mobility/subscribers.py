@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from hedgerow.broker.broker import Broker
-from hedgerow.broker.port import Port
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import Session
+from hedgerow.broker.session import Publisher, Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.notifier import Matched
@@ -92,10 +91,10 @@ class Subscribers:
         if not self._machine.registries.knows(callback):
             self._clients.pop(callback, None)
 
-    def matched_on(self, route: Route, publisher: Session | Port | None) -> Matched:
+    def matched_on(self, route: Route, publisher: Publisher | None) -> Matched:
         """Whom the broker notifies of what takes this route, and who is at the fixed broker."""
         matched = self._matched_on(route)
-        for recipient, _ in route.withheld if isinstance(publisher, Session) else ():
+        for recipient, _ in route.elsewhere if isinstance(publisher, Session) else ():
             # It asked not to get its own, and the fixed broker cannot know whose this is.
             if recipient.session is publisher and recipient.for_own_publication() is None:
                 name = self.callback_of(recipient.session)
@@ -110,7 +109,7 @@ class Subscribers:
         if known is not None and known[0] is route and not route.stale:
             return known[1]
         here = [self.callback_of(each.session) for each in route.recipients if self.is_known(each.session)]
-        there = {self.callback_of(each.session): each.qos for each, is_active in route.withheld if is_active}
+        there = {self.callback_of(each.session): each.qos for each, is_active in route.elsewhere if is_active}
         matched = self._machine.matched([*here, self.own], there)
         self._matched[route.topic] = route, matched
         return matched

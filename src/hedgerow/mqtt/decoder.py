@@ -23,7 +23,7 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1,
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     PINGREQ,
     PINGRESP,
     PUBACK,
@@ -134,7 +134,7 @@ def peek_version(body: bytes) -> int:
 def _split_version(byte: int) -> tuple[int, bool]:
     """The protocol version, and whether a bridge says so; whatever we do not know stays as it is."""
     if byte == RENEWALS_BYTE:
-        return MQTT_RENEWALS, False
+        return MQTT_EXTENDED, False
     is_bridge = byte in (BRIDGE_BIT | MQTT_3_1, BRIDGE_BIT | MQTT_3_1_1)
     return byte & ~BRIDGE_BIT if is_bridge else byte, is_bridge
 
@@ -283,7 +283,7 @@ def _decode_connack(reader: Reader, flags: int, version: int) -> Connack | Renew
         reason_code = _read_reason_code(reader, CONNACK)
     else:
         return_code = reader.byte()
-        if version == MQTT_RENEWALS and return_code in extension.RENEWALS:
+        if version == MQTT_EXTENDED and return_code in extension.RENEWALS:
             return extension.read_renew(reader, return_code, acknowledge_flags)
         if return_code not in CONNACK_REASONS:
             raise _broken(f"return code {return_code} in CONNACK", "MQTT-3.2.2-8")
@@ -447,4 +447,4 @@ _DECODERS: dict[int, tuple[Callable[[Reader, int, int], Packet], int | None]] = 
     PUBCALLBACK: (_decode_pubcallback, None),
 }
 # The packets of one version only.
-_NEEDED_VERSIONS = {AUTH: MQTT_5, PUBCALLBACK: MQTT_RENEWALS}
+_NEEDED_VERSIONS = {AUTH: MQTT_5, PUBCALLBACK: MQTT_EXTENDED}

@@ -19,7 +19,7 @@ from hedgerow.mqtt.packets import (
     DISCONNECT,
     MQTT_3_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     PINGREQ,
     PINGRESP,
     PUBACK,
@@ -135,7 +135,7 @@ def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
         payload.append(encode_binary_data(packet.password))
     if version < MQTT_5 and packet.password is not None and packet.username is None:
         raise ValueError("password without a user name [MQTT-3.1.2-22]")
-    if packet.is_bridge and version in (MQTT_5, MQTT_RENEWALS):
+    if packet.is_bridge and version in (MQTT_5, MQTT_EXTENDED):
         raise ValueError("neither MQTT 5 nor the extension has a mark of a bridge")
     return CONNECT << 4, b"".join(
         (

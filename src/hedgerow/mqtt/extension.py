@@ -46,7 +46,7 @@ from enum import IntEnum
 
 from hedgerow.mqtt.packets import (
     CONNACK,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     PUBCALLBACK,
     Pubcallback,
     Renew,
@@ -103,7 +103,7 @@ def _check_renew(packet: Renew) -> None:
 
 
 def encode_renew(packet: Renew, version: int) -> tuple[int, bytes]:
-    if version != MQTT_RENEWALS:
+    if version != MQTT_EXTENDED:
         raise ValueError("only clients of the extension read a renewal")
     _check_renew(packet)
     strings = (packet.address, *packet.topics)
@@ -152,7 +152,7 @@ def read_callbacks(reader: Reader) -> tuple[tuple[str, ...], str]:
 
 
 def encode_pubcallback(packet: Pubcallback, version: int) -> tuple[int, bytes]:
-    if version != MQTT_RENEWALS:
+    if version != MQTT_EXTENDED:
         raise ValueError("only clients of the extension read a PUBCALLBACK")
     if not 0 <= packet.qos <= 2 or bool(packet.qos) != bool(packet.packet_id) or packet.dup > packet.qos:
         raise ValueError(f"QoS, DUP and packet identifier do not fit: {packet.qos}, {packet.packet_id}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
 
 ID_PROPERTY = "hedgerow-id"
+RIGHT_TOPIC = "$hedgerow/bridge"  # Who may write it may give ids, where there is an ACL.
 NODE_PROPERTY = "hedgerow-node"
 BRIDGE_PROPERTY = "hedgerow-bridge"
 TIME_PROPERTY = "hedgerow-time"

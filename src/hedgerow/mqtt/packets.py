@@ -14,7 +14,7 @@ from hedgerow.message import Properties
 MQTT_3_1 = 3
 MQTT_3_1_1 = 4
 MQTT_5 = 5
-MQTT_RENEWALS = -1
+MQTT_EXTENDED = -1
 """3.1.1 with the extension of `extension.py`. On the wire it is 0xFF, which is -1 as a signed byte: so it is
 below MQTT 5, as its rules are, and no other byte of a peer is mistaken for it."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from enum import IntEnum
 
 from hedgerow.errors import ProtocolError
-from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
+from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
 from hedgerow.mqtt.reasons import Reason
 
-PROTOCOL_NAMES = {MQTT_3_1: "MQIsdp", MQTT_3_1_1: "MQTT", MQTT_5: "MQTT", MQTT_RENEWALS: "MQIsdp"}
-RENEWALS_BYTE = MQTT_RENEWALS & 0xFF
+PROTOCOL_NAMES = {MQTT_3_1: "MQIsdp", MQTT_3_1_1: "MQTT", MQTT_5: "MQTT", MQTT_EXTENDED: "MQIsdp"}
+RENEWALS_BYTE = MQTT_EXTENDED & 0xFF
 
 # Mosquitto's mark of a bridge, in the protocol version of a CONNECT before MQTT 5.
 BRIDGE_BIT = 0x80

@@ -117,7 +117,7 @@ class Gateway:
         """There is something to send, to report or to wait for that was not there before."""
         self._has_sent = False
         self._told: set[str] = set()  # topics, at the start: filters may overlap
-        self._port = Port(broker, "multicast gateway", self._hold)
+        self._port = Port(broker, "multicast gateway", self._hold, "multicast")
         # First the broker's side: what it retains is known before the group answers with the same.
         for topic_filter in self._filters:
             self._port.subscribe(topic_filter, now)

@@ -86,17 +86,14 @@ class Logins(Part):
         assert node.config.passwords is not None
         self._file: Path = node.config.passwords
         node.passwords = Passwords.load(self._file)
-        self._new: list[Login] = []
         self._queue = LoginQueue(node.passwords, self._finish)
 
     @property
     def has_work(self) -> bool:
-        self._new = self._new or self.node.broker.take_logins()
-        return bool(self._new)
+        return bool(self.node.broker.logins)
 
     def serve(self) -> None:
-        new, self._new = self._new, []
-        for login in new:
+        for login in self.node.broker.take_logins():
             self._queue.add(login)
 
     def _finish(self, login: Login, accepted: bool) -> None:

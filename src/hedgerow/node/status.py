@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.broker.publishing import publish_message
 from hedgerow.message import Message
 from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.node.status_format import MAX_EVENTS, MAX_JOBS, MAX_LINKS, STATUS_VERSION
@@ -93,7 +94,7 @@ class StatusTeller(Part):
         broker = self.node.broker
         broker.now = now
         # By nobody, as $SYS: what people watch is no event that makes a topic hot.
-        broker.publish(Message(topic, payload), broker.subscriptions.route(topic), None)
+        publish_message(broker, Message(topic, payload), broker.subscriptions.route(topic), None)
 
 
 def encode(told: Mapping[str, Any]) -> bytes:

@@ -86,7 +86,8 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
             for older in range(found_format, FORMAT):
-                self._connection.execute(store_rows.UPGRADES[older])
+                for statement in store_rows.UPGRADES[older]:
+                    self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {older + 1}")
             store_rows.remove(self._connection, loose)
             self._connection.execute("UPDATE node SET epoch = epoch + 1")

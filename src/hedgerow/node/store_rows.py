@@ -31,7 +31,8 @@ TABLES = """
     CREATE TABLE sessions (
         key INTEGER PRIMARY KEY, client_id TEXT NOT NULL, username TEXT,
         protocol_version INTEGER NOT NULL, session_expiry_s REAL NOT NULL, expires_at REAL,
-        will_topic TEXT, will_payload BLOB, will_qos INTEGER, will_retain INTEGER, will_properties BLOB
+        will_topic TEXT, will_payload BLOB, will_qos INTEGER, will_retain INTEGER, will_properties BLOB,
+        role TEXT NOT NULL DEFAULT 'client'
     ) STRICT;
     CREATE TABLE subscriptions (
         session_key INTEGER NOT NULL, topic_filter TEXT NOT NULL, qos INTEGER NOT NULL,
@@ -65,20 +66,49 @@ SEEN = """
         PRIMARY KEY (origin, epoch, page)
     ) STRICT, WITHOUT ROWID;
 """
-SCHEMA = TABLES + BRIDGES + SEEN
+KEPT = """
+    CREATE TABLE kept (
+        part TEXT NOT NULL, key TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (part, key)
+    ) STRICT, WITHOUT ROWID;
+"""
+SCHEMA = TABLES + SEEN + KEPT
 MESSAGE_TIMES = "ALTER TABLE messages ADD COLUMN published_at REAL NOT NULL DEFAULT 0"
 
-FORMAT = 5
-UPGRADES = {2: BRIDGES, 3: SEEN, 4: MESSAGE_TIMES}
-"""By format: the statement that makes the next one of it."""
+# Up to format 5 a session's role was some bits of its protocol version, and the beginning of its client id.
+OLD_ROLE = """
+    CASE
+        WHEN protocol_version & 64 AND client_id LIKE 'hedgerow-kept-%' THEN 'kept'
+        WHEN protocol_version & 64 AND client_id LIKE 'hedgerow-fixed-%' THEN 'fixed broker'
+        WHEN protocol_version & 64 THEN 'bridge'
+        WHEN client_id LIKE 'hedgerow-federation-%' THEN 'neighbour'
+        WHEN client_id LIKE 'hedgerow-mobile-%' THEN 'mobile broker'
+        WHEN protocol_version & 32 THEN 'far bridge'
+        WHEN protocol_version & 128 THEN 'identified'
+        ELSE 'client'
+    END
+"""
+OLD_SESSIONS = f"""
+    SELECT key, client_id, username, protocol_version & 31, session_expiry_s, expires_at, will_topic,
+        will_payload, will_qos, will_retain, will_properties, {OLD_ROLE} FROM sessions ORDER BY key
+"""  # noqa: S608 (of constants)
+
+FORMAT = 6
+UPGRADES: dict[int, tuple[str, ...]] = {
+    2: (BRIDGES,),
+    3: (SEEN,),
+    4: (MESSAGE_TIMES,),
+    5: (
+        "ALTER TABLE sessions ADD COLUMN role TEXT NOT NULL DEFAULT 'client'",
+        f"UPDATE sessions SET role = {OLD_ROLE}, protocol_version = protocol_version & 31",  # noqa: S608
+        KEPT,
+        "INSERT INTO kept SELECT 'bridges', name, section FROM bridges",
+        "DROP TABLE bridges",
+    ),
+}
+"""By format: the statements that make the next one of it."""
 
 _RETAIN_BIT = 2
 _STAGE_BIT = 3
-# Of a session's protocol version. MQTT 3 has the last for much the same in CONNECT.
-_FAR_BRIDGE_BIT = 5
-_BRIDGE_BIT = 6
-_PEER_BIT = 7
-_VERSION_MASK = 0x1F
 _NO_BYTES = bytearray()
 _NO_ID = MessageId("", 0, 0)
 _NEVER = float("inf")
@@ -87,7 +117,7 @@ _NEVER = float("inf")
 def put(connection: sqlite3.Connection, changes: Changes) -> None:
     if changes.sessions:
         connection.executemany(
-            "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (_session_row(session) for session in changes.sessions.values() if session is not None),
         )
     if changes.subscriptions:
@@ -138,10 +168,10 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
             "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",
             ((*page, bits) for page, bits in changes.seen.items() if bits is not None),
         )
-    if changes.bridges:
+    if changes.kept:
         connection.executemany(
-            "INSERT OR REPLACE INTO bridges VALUES (?, ?)",
-            ((name, text) for name, text in changes.bridges.items() if text is not None),
+            "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)",
+            ((*key, text) for key, text in changes.kept.items() if text is not None),
         )
 
 
@@ -173,10 +203,10 @@ def remove(connection: sqlite3.Connection, changes: Changes) -> None:
             "DELETE FROM seen WHERE origin = ? AND epoch = ? AND page = ?",
             (page for page, bits in changes.seen.items() if bits is None),
         )
-    if changes.bridges:
+    if changes.kept:
         connection.executemany(
-            "DELETE FROM bridges WHERE name = ?",
-            ((name,) for name, text in changes.bridges.items() if text is None),
+            "DELETE FROM kept WHERE part = ? AND key = ?",
+            (key for key, text in changes.kept.items() if text is None),
         )
     if changes.deliveries:
         completed: dict[int, list[int]] = {}
@@ -222,10 +252,7 @@ def _session_row(session: SessionRecord) -> tuple[object, ...]:
         session.key,
         session.client_id,
         session.username,
-        session.protocol_version
-        | session.is_far_bridge << _FAR_BRIDGE_BIT
-        | session.is_bridge << _BRIDGE_BIT
-        | session.is_peer << _PEER_BIT,
+        session.protocol_version,
         session.session_expiry_s,
         session.expires_at,
         *(
@@ -239,6 +266,7 @@ def _session_row(session: SessionRecord) -> tuple[object, ...]:
                 properties.encode(will.properties, properties.WILL),
             )
         ),
+        session.role,
     )
 
 
@@ -277,7 +305,8 @@ def read(connection: sqlite3.Connection, found_format: int) -> tuple[Snapshot, C
     Messages that no delivery refers to are ordinary: those of a session that was removed whole.
     """
     snapshot, loose = Snapshot(), Changes()
-    snapshot.sessions = [_session(*row) for row in connection.execute("SELECT * FROM sessions ORDER BY key")]
+    sessions = "SELECT * FROM sessions ORDER BY key" if found_format > 5 else OLD_SESSIONS
+    snapshot.sessions = [_session(*row) for row in connection.execute(sessions)]
     session_keys = {session.key for session in snapshot.sessions}
     for session_key, *columns in connection.execute("SELECT * FROM subscriptions"):
         record = _subscription(*columns)
@@ -301,7 +330,9 @@ def read(connection: sqlite3.Connection, found_format: int) -> tuple[Snapshot, C
     loose.messages = dict.fromkeys(messages.keys() - snapshot.messages.keys())
     snapshot.retained = [_message(*row) for row in connection.execute("SELECT * FROM retained")]
     if found_format > 2:
-        snapshot.bridges = dict(connection.execute("SELECT * FROM bridges"))
+        kept = "kept" if found_format > 5 else "(SELECT 'bridges', name, section FROM bridges)"
+        rows = connection.execute(f"SELECT * FROM {kept}")  # noqa: S608 (both are constants)
+        snapshot.kept = {(part, key): text for part, key, text in rows}
     if found_format > 3:
         rows = connection.execute("SELECT * FROM seen")
         snapshot.seen = [((origin, epoch, page), bits) for origin, epoch, page, bits in rows]
@@ -323,16 +354,17 @@ def _session(
     protocol_version: int,
     session_expiry_s: float,
     expires_at: float | None,
-    *will: object,
+    will_topic: str | None,
+    will_payload: bytes,
+    will_qos: int,
+    will_retain: int,
+    will_properties: bytes,
+    role: str,
 ) -> SessionRecord:
-    version = protocol_version & _VERSION_MASK
-    record = SessionRecord(key, client_id, username, version, session_expiry_s, expires_at)
-    record.is_peer = bool(protocol_version >> _PEER_BIT & 1)
-    record.is_bridge = bool(protocol_version >> _BRIDGE_BIT & 1)
-    record.is_far_bridge = bool(protocol_version >> _FAR_BRIDGE_BIT & 1)
-    if will[0] is not None:
-        record.will = _will(*will)  # type: ignore[arg-type]
-    return record
+    will = None
+    if will_topic is not None:
+        will = _will(will_topic, will_payload, will_qos, will_retain, will_properties)
+    return SessionRecord(key, client_id, username, protocol_version, session_expiry_s, expires_at, will, role)
 
 
 def _will(topic: str, payload: bytes, qos: int, retain: int, encoded: bytes) -> Will:

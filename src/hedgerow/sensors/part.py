@@ -65,7 +65,7 @@ class SensorsPart(Part):
             spares_loopback=options.rate is None,
         )
         self._set_access()
-        self._port = Port(node.broker, "sensors", self._deliver)
+        self._port = Port(node.broker, "sensors", self._deliver, "sensors")
         now = node.clock()
         for name in self.exchange.topic_names:
             self._port.subscribe(name, now)

@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hedgerow.bridges.commands import RESULT
-from hedgerow.bridges.section import read_section
-from hedgerow.broker import systopics
-from hedgerow.broker.mobility import is_reserved
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, read_section
 from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError, HedgerowError, TopicError, printable
 from hedgerow.message import Message
@@ -109,7 +107,7 @@ def _writable_topic(asked: Asked) -> str:
         validate_name(topic)
     except TopicError as error:
         raise ActionError(str(error)) from None
-    if topic.startswith("$") or is_reserved(asked.node.broker, topic):
+    if topic.startswith("$") or asked.node.broker.is_reserved(topic):
         raise ActionError(f"{topic} is for the broker's own parts")
     if not (asked.viewer.is_administrator or asked.viewer.may_write(topic)):
         raise ActionError(f"you may not write {topic}")
@@ -133,7 +131,7 @@ async def disconnect_client(asked: Asked) -> str:
     _need_administrator(asked)
     node, client_id = asked.node, asked.form.get("client_id", "")
     session = node.broker.sessions.get(client_id)
-    if session is None or session.is_link:
+    if session is None or session.role.is_link:
         raise ActionError(f"there is no client {client_id}")
     if session.connection is None:
         raise ActionError(f"{client_id} is not connected")
@@ -150,13 +148,13 @@ async def new_bridge(asked: Asked) -> str:
     _need_administrator(asked)
     text = asked.value("section").replace("\r\n", "\n")
     name = read_section(text).name
-    return f"Bridge {name}: {await command_bridges(asked.node, systopics.NEW_BRIDGE, text)}"
+    return f"Bridge {name}: {await command_bridges(asked.node, NEW_BRIDGE, text)}"
 
 
 async def delete_bridge(asked: Asked) -> str:
     _need_administrator(asked)
     name = asked.value("name")
-    return f"Bridge {name}: {await command_bridges(asked.node, systopics.DELETE_BRIDGE, name)}"
+    return f"Bridge {name}: {await command_bridges(asked.node, DELETE_BRIDGE, name)}"
 
 
 def _need_administrator(asked: Asked) -> None:

@@ -50,7 +50,7 @@ from hedgerow.web.watches import Watches
 
 if TYPE_CHECKING:
     from hedgerow.broker.routes import Route
-    from hedgerow.broker.session import Session
+    from hedgerow.broker.session import Publisher
     from hedgerow.node.handlers import Handler, Request
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ SECURITY = {
 class _StatusPort(Port):
     """Of this node, this node alone tells, whatever a neighbour says of it."""
 
-    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
+    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
         own = status.status_topic(self._broker.node_id)
         if publisher is None or not f"{message.topic}/".startswith(f"{own}/"):
             self.deliver(message)

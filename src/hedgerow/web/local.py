@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hedgerow.broker.session import Session
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
-from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_RENEWALS
+from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
 from hedgerow.node.status import status_topic
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
 from hedgerow.web.fabric import StatusEvent
@@ -38,7 +38,7 @@ PROTOCOLS = {
     MQTT_3_1: "MQTT 3.1",
     MQTT_3_1_1: "MQTT 3.1.1",
     MQTT_5: "MQTT 5",
-    MQTT_RENEWALS: "MQTT, renewals",
+    MQTT_EXTENDED: "MQTT, renewals",
 }
 
 Item = TypeVar("Item")
@@ -168,12 +168,12 @@ class LocalRows:
             if wanted not in address and wanted not in (session.username or "").casefold():
                 return ()
         is_seen = self._viewer.sees_clients or self._is_own(session)
-        return (session,) if is_seen and not session.is_link else ()
+        return (session,) if is_seen and not session.role.is_link else ()
 
     def _some_filters(self) -> Iterator[SomeFilters]:
         """A few of each session at a time."""
         for session in self._sessions():
-            is_seen = not session.is_link and (self._viewer.sees_clients or self._is_own(session))
+            is_seen = not session.role.is_link and (self._viewer.sees_clients or self._is_own(session))
             filters = list(session.subscriptions or ()) if is_seen else []
             yield session, filters[:FILTERS_AT_ONCE]
             for position in range(FILTERS_AT_ONCE, len(filters), FILTERS_AT_ONCE):

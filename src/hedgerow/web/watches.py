@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.broker.port import Port
-from hedgerow.broker.systopics import COMMAND_TOPICS
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
@@ -106,7 +106,7 @@ class FilterWatch:
         return WatchView(self.filter, shown, self.left_out)
 
     def _is_readable(self, topic: str) -> bool:
-        return topic not in COMMAND_TOPICS and self.may_read(topic)
+        return topic not in (NEW_BRIDGE, DELETE_BRIDGE) and self.may_read(topic)
 
     def _deliver(self, message: Message) -> None:
         now = self._node.clock()

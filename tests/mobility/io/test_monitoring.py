@@ -36,12 +36,12 @@ async def test_topics_are_ranked_and_shown_until_they_are_silent() -> None:
         client.send(Publish("later", b"", 0, False))
         both = {"count": 2, "topics": ["busy", "later"]}
         await until(lambda: shown(server, "registry/in") == both, "an event after a silence")
-        assert not server.broker.subscriptions.delegated
+        assert not server.broker.subscriptions.inactive
 
 
 async def test_nothing_is_counted_unless_asked() -> None:
     async with running() as server:
-        assert server.broker.monitor is None
+        assert not server.broker.subscriptions.observers
         assert server.find(Monitoring) is None
         assert shown(server, "scores") is None
 

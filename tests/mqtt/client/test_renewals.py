@@ -24,7 +24,7 @@ from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     Connack,
     Connect,
     Packet,
@@ -50,7 +50,7 @@ class Follower(Peer):
     """A client of the extension, and the servers that it meets."""
 
     def __init__(self, client: Client | None = None, **options: Any) -> None:
-        super().__init__(version=MQTT_RENEWALS, **options)
+        super().__init__(version=MQTT_EXTENDED, **options)
         if client is not None:
             self.client = client
 
@@ -91,7 +91,7 @@ def test_the_connack_may_name_a_supporter() -> None:
     peer.client.connect(NOW)
     (packet,) = peer.sent()
     assert isinstance(packet, Connect)
-    assert packet.protocol_version == MQTT_RENEWALS
+    assert packet.protocol_version == MQTT_EXTENDED
     first, second = peer.answer(Renew(Renewal.CONNECTION, FIXED))
     assert isinstance(first, Connected)
     assert second == Renewed(Renewal.CONNECTION, FIXED)
@@ -137,7 +137,7 @@ def test_what_makes_no_sense_ends_the_connection(what: str, data: str) -> None:
 @pytest.mark.parametrize("packet", [Renew(Renewal.RENEW_TOPICS, FIXED), Pubcallback("a")])
 def test_elsewhere_its_packets_are_errors_as_ever(version: int, packet: Packet) -> None:
     peer = connected(version=version)
-    (event,) = peer.client.receive_data(codec.encode(packet, MQTT_RENEWALS), NOW)
+    (event,) = peer.client.receive_data(codec.encode(packet, MQTT_EXTENDED), NOW)
     assert isinstance(event, Disconnected)
 
 

@@ -28,7 +28,7 @@ def test_a_federator_that_finds_nobody_is_told(tmp_path: Path, monkeypatch: pyte
         await asyncio.Event().wait()
 
     monkeypatch.setattr(farms, "FEDERATED_S", 0.01)
-    monkeypatch.setattr(Farm, "_hear_of_neighbours", hear_nothing)
+    monkeypatch.setattr(Farm, "_hear_beyond", hear_nothing)
     with pytest.raises(LabError, match=r"^the federator of west did not find its neighbours within 0\.01 s$"):
         asyncio.run(Farm(tmp_path, None)._wait_for_federator())
 

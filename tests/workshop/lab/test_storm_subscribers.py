@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import hedgerow
+from hedgerow.mobility.renewals import renew
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import MQTT_5, Disconnect
@@ -23,6 +24,7 @@ from hedgerow_workshop.lab.storm.gmqtt_subscriber import read_disconnect
 from hedgerow_workshop.lab.storm.record import Kind, Tally
 from hedgerow_workshop.lab.storm.stage import Subscribers, processor_s
 from hedgerow_workshop.lab.storm.subscribers import MODULES
+from tests.mobility.fake_mobility import FakeMobility
 from tests.node.peers import port_of, running
 from tests.waiting import until
 
@@ -33,7 +35,8 @@ TOPIC = "t"
 @asynccontextmanager
 async def two_servers() -> AsyncIterator[tuple[Node, Node]]:
     async with running() as one, running() as two:
-        one.broker.speaks_renewals = two.broker.speaks_renewals = True
+        for server in one, two:
+            FakeMobility().install(server.broker)
         yield one, two
 
 
@@ -55,7 +58,7 @@ async def send(server: Node, to: Node) -> None:
     """As a broker sends its client to another one; returns when it is there."""
     connection = server.broker.sessions["s"].connection
     assert connection is not None
-    assert connection.renew(Renewal.ACTIVE_TOPICS, f"127.0.0.1:{port_of(to)}")
+    assert renew(connection, Renewal.ACTIVE_TOPICS, f"127.0.0.1:{port_of(to)}")
     server.flush()
     await until(lambda: has_subscriber(to), "the subscriber at the other server")
 

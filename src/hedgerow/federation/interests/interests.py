@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from hedgerow.broker.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.broker.routes import ALWAYS
 from hedgerow.errors import TopicError
 from hedgerow.federation.interests import log_lines
@@ -45,6 +44,7 @@ from hedgerow.federation.interests.regular import regular_filter
 from hedgerow.federation.interests.subscription_log import SubscriptionLog
 from hedgerow.federation.mesh import announcements
 from hedgerow.federation.mesh.announcements import Announcements
+from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.rates import Allowance
 from hedgerow.topics import covers
 

@@ -24,8 +24,8 @@ from hedgerow.journal.io.writer import BUFFER_BYTES, SEGMENT_BYTES
 from hedgerow.message import Message, MessageId
 
 if TYPE_CHECKING:
-    from hedgerow.broker.journalling import Source
     from hedgerow.journal.config import JournalConfig
+    from hedgerow.journal.observer import Source
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.hot.hot_topics import HotTopics
+from hedgerow.hot.observer import HotObserver
 from hedgerow.mobility.hot_state import HotState
 from hedgerow.mobility.status import describe_hot
 from hedgerow.node.part import NEVER, NodeContext, Part
@@ -26,7 +27,7 @@ class Monitoring(Part):
         settings, broker = self.node.config.mobility.settings, self.node.broker
         self.monitor = HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
         self.state = HotState(broker, self.monitor, self.node.clock())
-        broker.monitor = self.monitor
+        broker.observe(HotObserver(self.monitor))
 
     @property
     def has_work(self) -> bool:

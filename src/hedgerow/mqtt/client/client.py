@@ -46,7 +46,7 @@ from hedgerow.mqtt.packets import (
     DISCONNECT,
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     PINGRESP,
     PUBACK,
     PUBCALLBACK,
@@ -187,7 +187,7 @@ class Client:
     def _keeps_session(self) -> bool:
         """Does the server keep the session between connections, so that it can be resumed?"""
         options = self.options
-        if options.version == MQTT_RENEWALS:
+        if options.version == MQTT_EXTENDED:
             return True
         return options.session_expiry_s > 0 if options.version == MQTT_5 else not options.clean_start
 
@@ -339,7 +339,7 @@ class Client:
                 self._handle_packet(first_byte, data[start:stop], events)
             elif first_byte >> 4 == PUBLISH:
                 self._receiver.handle_publish(first_byte, data, start, stop, self._now, events)
-            elif first_byte >> 4 == PUBCALLBACK and self.options.version == MQTT_RENEWALS:
+            elif first_byte >> 4 == PUBCALLBACK and self.options.version == MQTT_EXTENDED:
                 self._receiver.handle_pubcallback(first_byte, data, start, stop, self._now, events)
             elif (
                 size == 2
@@ -355,7 +355,7 @@ class Client:
     def _handle_packet(self, first_byte: int, body: bytes, events: list[Event]) -> None:
         packet_type = first_byte >> 4
         handler, legal_state = _HANDLERS.get(packet_type, (None, None))
-        may_renew = packet_type == CONNACK and self.options.version == MQTT_RENEWALS
+        may_renew = packet_type == CONNACK and self.options.version == MQTT_EXTENDED
         if handler is None or (self.state is not legal_state and not may_renew):
             raise ProtocolError(
                 Reason.PROTOCOL_ERROR, f"packet type {packet_type} while {self.state.value}", "§4.13"

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 
 import hedgerow
 from hedgerow.bridges.commands import RESULT, state_topic
-from hedgerow.broker.systopics import NEW_BRIDGE
+from hedgerow.bridges.section import NEW_BRIDGE
 from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message

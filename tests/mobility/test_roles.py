@@ -7,18 +7,21 @@ from typing import Any
 import pytest
 
 from hedgerow.broker.access import Access, Acl
+from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.connection import Connection
 from hedgerow.broker.events import ConnectionRefused
 from hedgerow.broker.handle_subscribe import subscribe_for, unsubscribe_for
-from hedgerow.broker.ids import RIGHT_TOPIC
 from hedgerow.broker.limits import Limits
-from hedgerow.broker.mobility import ADDRESS_PROPERTY, MOBILE_PREFIX
+from hedgerow.broker.publishing import deliver_to
+from hedgerow.broker.session import Channel
 from hedgerow.message import Message, MessageId, Properties
+from hedgerow.mobility.renewals import renew
+from hedgerow.mobility.roles import ADDRESS_PROPERTY, MOBILE_PREFIX, MobileBrokerRole
+from hedgerow.mqtt.ids import RIGHT_TOPIC
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,
-    MQTT_RENEWALS,
+    MQTT_EXTENDED,
     Connack,
     Connect,
     Disconnect,
@@ -33,8 +36,8 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.broker.fake_mobility import FakeMobility
 from tests.broker.harness import Client, World
+from tests.mobility.fake_mobility import FakeMobility, MobileWorld
 
 LINK = MOBILE_PREFIX + "m"
 ADDRESS = "192.0.2.7:1883"
@@ -44,10 +47,16 @@ def as_mobile(name: str = "m", address: str = ADDRESS) -> Properties:
     return {"user_property": (("hedgerow-node", name), (ADDRESS_PROPERTY, address))}
 
 
+class BareWorld(World):
+    """A broker that is neither mobile nor fixed."""
+
+    def prepare(self, broker: Broker) -> None:
+        broker.register(MobileBrokerRole(broker))
+
+
 def moving(**options: Any) -> tuple[World, FakeMobility]:
-    world = World(**options)
-    mobility = world.broker.mobility = FakeMobility()
-    return world, mobility
+    world = MobileWorld(**options)
+    return world, world.mobility
 
 
 def link(world: World) -> Client:
@@ -69,7 +78,7 @@ def refused(world: World, properties: Properties, version: int = MQTT_5) -> str:
 
 
 def test_without_mobility_no_mobile_broker_is_let_in() -> None:
-    assert refused(World(), as_mobile()) == "this broker supports no mobile brokers"
+    assert refused(BareWorld(), as_mobile()) == "this broker supports no mobile brokers"
 
 
 def test_a_mobile_broker_says_who_it_is_and_where() -> None:
@@ -192,7 +201,7 @@ def test_a_link_that_is_ended_by_what_it_says_says_no_more() -> None:
     mobility.take()
     receive = mobility.receive
 
-    def refuse(connection: Connection, topic: str, payload: bytes) -> None:
+    def refuse(connection: Channel, topic: str, payload: bytes) -> None:
         receive(connection, topic, payload)
         connection.disconnect(Reason.PROTOCOL_ERROR, "nonsense")
 
@@ -229,11 +238,11 @@ def test_a_clean_start_has_no_session_present() -> None:
 
 
 def test_a_client_of_the_extension_is_told_that_its_session_is_present() -> None:
-    world, mobility = moving(speaks_renewals=True)
-    world.broker.supporter = ADDRESS
+    world, mobility = moving()
+    mobility.supporter = ADDRESS
     mobility.expected.add("guest")
     client = world.open()
-    client.send(Connect("guest", MQTT_RENEWALS, clean_start=False))
+    client.send(Connect("guest", MQTT_EXTENDED, clean_start=False))
     assert client.take_one(Renew).session_present
 
 
@@ -242,7 +251,7 @@ def test_what_connected_delivers_comes_behind_the_connack() -> None:
     route = world.broker.find_route("t")
 
     def connected(connection: Any) -> None:
-        world.broker.deliver_to(connection.session, Message("t", b"x", 1), route, 1)
+        deliver_to(world.broker, connection.session, Message("t", b"x", 1), route, 1)
 
     mobility.connected = connected  # type: ignore[method-assign]
     client = world.connect("guest")
@@ -265,9 +274,9 @@ def test_connected_may_turn_a_client_away() -> None:
     assert again.closed
 
 
-@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5, MQTT_RENEWALS])
+@pytest.mark.parametrize("version", [MQTT_3_1_1, MQTT_5, MQTT_EXTENDED])
 def test_a_session_that_is_kept_outlives_its_disconnect(version: int) -> None:
-    world, mobility = moving(speaks_renewals=True)
+    world, mobility = moving()
     client = world.connect("client", version)
     client.subscribe("t", 1)
     expiry_s = world.broker.sessions["client"].expiry_s
@@ -299,7 +308,7 @@ def test_a_client_that_is_moved_keeps_its_session_and_leaves_no_will() -> None:
     subscriber.subscribe("#")
     client = world.connect("client", will=Will("gone", b"x"))
     mobility.kept.add("client")
-    client.connection.renew(7, ADDRESS)
+    renew(client.connection, 7, ADDRESS)
     world.settle()
     assert client.take_one(Disconnect).properties["server_reference"] == ADDRESS
     session = world.broker.sessions["client"]
@@ -431,13 +440,13 @@ def test_a_guest_gets_what_is_found_for_it() -> None:
     session = world.broker.sessions["guest"]
     route = world.broker.find_route("a/b")
     message = Message("a/b", b"x", 2, retain=True, id=MessageId("m", 1, 1))
-    delivery = world.broker.deliver_to(session, message, route, 2)
+    delivery = deliver_to(world.broker, session, message, route, 2)
     world.settle()
     assert delivery is not None
     packet = guest.take_one(Publish)
     assert (packet.qos, packet.retain, packet.properties) == (1, True, {"subscription_identifier": (7,)})
     other = world.broker.find_route("c")
-    world.broker.deliver_to(session, Message("c", b"y", 2, retain=True), other, 1)
+    deliver_to(world.broker, session, Message("c", b"y", 2, retain=True), other, 1)
     world.settle()
     packet = guest.take_one(Publish)  # subscribed to where it was before
     assert (packet.qos, packet.retain, packet.properties) == (1, False, {})
@@ -448,15 +457,15 @@ def test_at_qos_0_nothing_is_left_in_the_outbox() -> None:
     guest = world.connect("guest", kept=True)
     session = world.broker.sessions["guest"]
     route = world.broker.find_route("a")
-    assert world.broker.deliver_to(session, Message("a", b"x", 1), route, 0) is None
-    assert world.broker.deliver_to(session, Message("a", b"y", 0), route, 1) is None
+    assert deliver_to(world.broker, session, Message("a", b"x", 1), route, 0) is None
+    assert deliver_to(world.broker, session, Message("a", b"y", 0), route, 1) is None
     world.settle()
     assert [(packet.payload, packet.qos) for packet in guest.take() if isinstance(packet, Publish)] == [
         (b"x", 0),
         (b"y", 0),
     ]
     guest.lose()
-    assert world.broker.deliver_to(session, Message("a", b"z", 0), route, 1) is None
+    assert deliver_to(world.broker, session, Message("a", b"z", 0), route, 1) is None
     assert world.connect("guest", kept=True).take() == []
 
 
@@ -465,8 +474,8 @@ def test_what_is_for_a_client_without_a_connection_waits() -> None:
     world.connect("guest", kept=True).lose()
     session = world.broker.sessions["guest"]
     route = world.broker.find_route("a")
-    assert world.broker.deliver_to(session, Message("a", b"x", 1), route, 1) is not None
-    assert world.broker.deliver_to(session, Message("a", b"y", 1), route, 1) is None  # no room
+    assert deliver_to(world.broker, session, Message("a", b"x", 1), route, 1) is not None
+    assert deliver_to(world.broker, session, Message("a", b"y", 1), route, 1) is None  # no room
     world.settle()
     world.crash()
     assert world.connect("guest", kept=True).take_payloads() == [b"x"]
@@ -476,7 +485,7 @@ def test_nobody_gets_what_it_may_not_read() -> None:
     world, _ = moving(access=Access(Acl.parse("topic read b\n", "acl")))
     guest = world.connect("guest")
     session = world.broker.sessions["guest"]
-    assert world.broker.deliver_to(session, Message("a", b"x", 1), world.broker.find_route("a"), 1) is None
-    assert world.broker.deliver_to(session, Message("b", b"y", 1), world.broker.find_route("b"), 1)
+    assert deliver_to(world.broker, session, Message("a", b"x", 1), world.broker.find_route("a"), 1) is None
+    assert deliver_to(world.broker, session, Message("b", b"y", 1), world.broker.find_route("b"), 1)
     world.settle()
     assert guest.take_payloads() == [b"y"]

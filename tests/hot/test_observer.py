@@ -6,20 +6,25 @@ from collections import Counter
 
 import pytest
 
+from hedgerow.bridges.roles import BridgeRole
 from hedgerow.broker.port import Port
+from hedgerow.broker.publishing import deliver_to, publish_message
+from hedgerow.broker.watching import set_role
+from hedgerow.hot.observer import HotObserver
 from hedgerow.message import Message
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_RENEWALS, Publish, Subscription, Will
+from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, MQTT_EXTENDED, Publish, Subscription, Will
 from tests.broker.harness import Client, World
-from tests.broker.test_peers import connect_peer, identified
+from tests.broker.test_identified import connect_peer, identified
 from tests.broker.test_port import RecordingPort
+from tests.mobility.fake_mobility import MobileWorld
 
 
 class Counting:
     def __init__(self, world: World) -> None:
         self.world = world
         self.counts: Counter[str] = Counter()
-        world.broker.monitor = self
+        world.broker.observe(HotObserver(self))
 
     def note(self, topic: str, now: float) -> None:
         self.note_many(topic, 1, now)
@@ -32,7 +37,7 @@ class Counting:
 
 @pytest.fixture
 def world() -> World:
-    return World(speaks_renewals=True)
+    return MobileWorld()
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def arrived(client: Client) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    "versions", [(MQTT_5,), (MQTT_3_1_1,), (MQTT_3_1_1, MQTT_5), (MQTT_5, MQTT_RENEWALS)]
+    "versions", [(MQTT_5,), (MQTT_3_1_1,), (MQTT_3_1_1, MQTT_5), (MQTT_5, MQTT_EXTENDED)]
 )
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_each_is_counted_once_however_many_get_it(
@@ -66,7 +71,7 @@ def test_each_is_counted_once_however_many_get_it(
     publisher = world.connect("publisher")
     publisher.send(*publications("a", "a", "a", "b", "c", "c", qos=qos))
     assert counting.counts == {"a": 3, "b": 1, "c": 2}
-    if MQTT_RENEWALS not in versions:
+    if MQTT_EXTENDED not in versions:
         for client in clients:
             assert arrived(client) == counting.counts
 
@@ -106,7 +111,7 @@ def test_what_nobody_gets_does_not_count(world: World, counting: Counting, qos: 
     RecordingPort(world, "#")
     connect_peer(world, "other").subscribe("#", 2)
     bridge = world.broker.create_session("bridge", None)
-    bridge.is_bridge = True
+    set_role(world.broker, bridge, BridgeRole())
     world.broker.subscriptions.add(bridge, Subscription("#", 2), None)
     publisher = world.connect("publisher")
     publisher.send(*publications("a", "a", "b", qos=qos))
@@ -144,18 +149,18 @@ def test_what_ports_publish_counts_but_not_what_the_broker_says_itself(
     port = Port(world.broker, "port", lambda message: None)
     port.publish(Message("a", b"x"), world.now)
     route = world.broker.find_route("b")
-    world.broker.publish(Message("b", b"x"), route, None)
+    publish_message(world.broker, Message("b", b"x"), route, None)
     assert counting.counts == {"a": 1}
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_withheld_counts(world: World, counting: Counting, qos: int) -> None:
     client = subscriber(world, "a")
-    world.broker.subscriptions.withhold("a", True)
+    world.broker.subscriptions.set_active("a", False)
     world.connect("publisher").send(*publications("a", "a", "b", qos=qos))
     assert counting.counts == {"a": 2}
     session = world.broker.sessions[client.connection.connected_session().client_id]
-    world.broker.deliver_to(session, Message("a", b"x", 1), world.broker.find_route("a"), 1)
+    deliver_to(world.broker, session, Message("a", b"x", 1), world.broker.find_route("a"), 1)
     assert counting.counts == {"a": 2}
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions that are delegated, clients that are away: who gets a topic, and who is told of what."""
+"""Subscriptions that are inactive, clients that are away: who gets a topic, and who is told of what."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import pytest
 
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.port import Port
+from hedgerow.broker.publishing import deliver_to, deliver_to_rest
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import Session
-from hedgerow.broker.withheld import watch
+from hedgerow.broker.session import Publisher, Session
+from hedgerow.broker.watching import watch
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Unsubscribe
 from tests.broker.harness import Client, World
-from tests.broker.test_peers import connect_peer
+from tests.broker.test_identified import connect_peer
 from tests.broker.test_port import RecordingPort
 
 QOS = pytest.mark.parametrize("qos", [0, 1, 2])
 
 
-def withheld(world: World, topic: str) -> dict[str, bool]:
+def elsewhere(world: World, topic: str) -> dict[str, bool]:
     """Client id → is it active, for those whom the route leaves out."""
     route = world.broker.find_route(topic)
-    return {each.recipient.session.client_id: each.is_active for each in route.withheld}
+    return {each.recipient.session.client_id: each.is_active for each in route.elsewhere}
 
 
 def subscribed(world: World, client_id: str, *filters: str, qos: int = 1) -> Client:
@@ -37,44 +38,44 @@ def subscribed(world: World, client_id: str, *filters: str, qos: int = 1) -> Cli
 
 
 @QOS
-def test_whose_filter_is_delegated_gets_nothing_from_here(qos: int) -> None:
+def test_whose_filter_is_inactive_gets_nothing_from_here(qos: int) -> None:
     world = World()
     client = subscribed(world, "client", "a/+")
     publisher = world.connect("publisher")
     publisher.publish("a/b", b"before", qos)
-    world.broker.subscriptions.withhold("a/+", True)
-    publisher.publish("a/b", b"delegated", qos, 2 * bool(qos))
-    assert withheld(world, "a/b") == {"client": False}
-    world.broker.subscriptions.withhold("a/+", False)
+    world.broker.subscriptions.set_active("a/+", False)
+    publisher.publish("a/b", b"inactive", qos, 2 * bool(qos))
+    assert elsewhere(world, "a/b") == {"client": False}
+    world.broker.subscriptions.set_active("a/+", True)
     publisher.publish("a/b", b"after", qos, 3 * bool(qos))
-    assert withheld(world, "a/b") == {}
+    assert elsewhere(world, "a/b") == {}
     assert [packet.payload for packet in client.take() if isinstance(packet, Publish)] == [
         b"before",
         b"after",
     ]
 
 
-def test_one_subscription_that_is_not_delegated_is_enough() -> None:
+def test_one_subscription_that_is_not_inactive_is_enough() -> None:
     world = World()
     client = world.connect("client")
     client.subscribe("a/b", 0, identifier=1)
     client.subscribe("a/+", 1, identifier=2)
-    world.broker.subscriptions.withhold("a/+", True)
-    assert withheld(world, "a/b") == {}
+    world.broker.subscriptions.set_active("a/+", False)
+    assert elsewhere(world, "a/b") == {}
     world.connect("publisher").publish("a/b", b"x", 1)
     packet = client.take_one(Publish)
     assert packet.qos == 1
     assert set(packet.properties["subscription_identifier"]) == {1, 2}
-    assert withheld(world, "a/c") == {"client": False}
+    assert elsewhere(world, "a/c") == {"client": False}
 
 
-def test_a_delegated_filter_says_nothing_of_others_that_match() -> None:
+def test_a_inactive_filter_says_nothing_of_others_that_match() -> None:
     world = World()
-    here, delegated = subscribed(world, "here", "a/#"), subscribed(world, "delegated", "a/+")
-    world.broker.subscriptions.withhold("a/+", True)
+    here, inactive = subscribed(world, "here", "a/#"), subscribed(world, "inactive", "a/+")
+    world.broker.subscriptions.set_active("a/+", False)
     world.connect("publisher").publish("a/b", b"x")
     assert here.take_payloads() == [b"x"]
-    assert delegated.take() == []
+    assert inactive.take() == []
 
 
 @QOS
@@ -84,10 +85,10 @@ def test_who_is_away_gets_nothing_from_here(qos: int) -> None:
     publisher = world.connect("publisher")
     publisher.publish("b", b"before", qos)
     world.broker.set_away(world.broker.sessions["client"], True)
-    world.broker.subscriptions.withhold("a/+", True)
+    world.broker.subscriptions.set_active("a/+", False)
     publisher.publish("b", b"away", qos, 2 * bool(qos))
-    assert withheld(world, "b") == {"client": True}
-    assert withheld(world, "a/b") == {"client": False}
+    assert elsewhere(world, "b") == {"client": True}
+    assert elsewhere(world, "a/b") == {"client": False}
     world.broker.set_away(world.broker.sessions["client"], False)
     publisher.publish("b", b"after", qos, 3 * bool(qos))
     assert [packet.payload for packet in client.take() if isinstance(packet, Publish)] == [
@@ -97,10 +98,10 @@ def test_who_is_away_gets_nothing_from_here(qos: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "none"), [(MQTT_5, 0x10), (MQTT_3_1_1, 0)])
-def test_a_publication_that_is_withheld_has_subscribers(version: int, none: int) -> None:
+def test_a_publication_that_is_served_elsewhere_has_subscribers(version: int, none: int) -> None:
     world = World()
     subscribed(world, "client", "a")
-    world.broker.subscriptions.withhold("a", True)
+    world.broker.subscriptions.set_active("a", False)
     publisher = world.connect("publisher", version)
     publisher.publish("a", b"x", 1)
     assert publisher.take() == [Puback(1, 0)]
@@ -110,54 +111,54 @@ def test_a_publication_that_is_withheld_has_subscribers(version: int, none: int)
     assert publisher.take() == [Puback(3, none)]
 
 
-def test_links_to_other_brokers_and_shared_subscriptions_are_not_withheld() -> None:
+def test_links_to_other_brokers_and_shared_subscriptions_are_not_served_elsewhere() -> None:
     world = World()
     peer = connect_peer(world)
     peer.subscribe("a", 1)
     member = world.connect("member")
     member.subscribe("$share/g/a", 1)
     world.broker.set_away(world.broker.sessions["member"], True)
-    world.broker.subscriptions.withhold("a", True)
-    assert withheld(world, "a") == {}
+    world.broker.subscriptions.set_active("a", False)
+    assert elsewhere(world, "a") == {}
     world.connect("publisher").publish("a", b"x", 1)
     assert peer.take_one(Publish).payload == b"x"
     assert member.take_one(Publish).payload == b"x"
 
 
-def test_who_may_not_read_a_topic_is_not_withheld_from_it_either() -> None:
+def test_who_may_not_read_a_topic_is_not_served_elsewhere_from_it_either() -> None:
     world = World(access=Access(Acl.parse("topic read a/+\ntopic deny a/secret\n", "acl")))
     subscribed(world, "client", "a/+")
-    world.broker.subscriptions.withhold("a/+", True)
-    assert withheld(world, "a/open") == {"client": False}
-    assert withheld(world, "a/secret") == {}
+    world.broker.subscriptions.set_active("a/+", False)
+    assert elsewhere(world, "a/open") == {"client": False}
+    assert elsewhere(world, "a/secret") == {}
 
 
-def test_a_session_that_comes_back_as_a_client_may_be_withheld() -> None:
+def test_a_session_that_comes_back_as_a_client_may_be_served_elsewhere() -> None:
     world = World(durable=True)
     peer = connect_peer(world, kept=True)
     peer.subscribe("a", 1)
     world.crash()
-    world.broker.subscriptions.withhold("a", True)
-    assert withheld(world, "a") == {}
+    world.broker.subscriptions.set_active("a", False)
+    assert elsewhere(world, "a") == {}
     world.connect("bridge of far", kept=True, properties={"maximum_packet_size": 1_000})
-    assert withheld(world, "a") == {"bridge of far": False}
+    assert elsewhere(world, "a") == {"bridge of far": False}
 
 
 # What is delivered to them all the same
 
 
-def test_a_delivery_to_one_who_is_withheld_is_as_its_subscriptions_say() -> None:
+def test_a_delivery_to_one_who_is_served_elsewhere_is_as_its_subscriptions_say() -> None:
     world = World()
     client = world.connect("client")
     client.subscribe("a/+", 1, identifier=1, retain_as_published=True)
     client.subscribe("a/#", 0, identifier=2)
     other = subscribed(world, "other", "a/#")
     for topic_filter in ("a/+", "a/#"):
-        world.broker.subscriptions.withhold(topic_filter, True)
+        world.broker.subscriptions.set_active(topic_filter, False)
     route = world.broker.find_route("a/b")
     assert not route.recipients
     message = Message("a/b", b"x", 2, retain=True, id=MessageId("m", 1, 1))
-    delivery = world.broker.deliver_to(world.broker.sessions["client"], message, route, 2)
+    delivery = deliver_to(world.broker, world.broker.sessions["client"], message, route, 2)
     world.settle()
     assert delivery is not None
     packet = client.take_one(Publish)
@@ -173,12 +174,12 @@ def test_a_delivery_is_at_the_lowest_qos_of_all_that_are_asked() -> None:
     client = subscribed(world, "client", "a", qos=2)
     route = world.broker.find_route("a")
     for published, asked in ((2, 1), (1, 2), (0, 2), (2, 0)):
-        world.broker.deliver_to(world.broker.sessions["client"], Message("a", b"x", published), route, asked)
+        deliver_to(world.broker, world.broker.sessions["client"], Message("a", b"x", published), route, asked)
         world.settle()
         assert client.take_one(Publish).qos == min(published, asked)
 
 
-def test_the_rest_are_those_who_are_never_withheld() -> None:
+def test_the_rest_are_those_who_are_never_served_elsewhere() -> None:
     world = World()
     client = subscribed(world, "client", "a")
     peer = connect_peer(world)
@@ -189,7 +190,7 @@ def test_the_rest_are_those_who_are_never_withheld() -> None:
     member.subscribe("$share/g/a", 1)
     ports = [RecordingPort(world, "a", name=name) for name in ("one", "two")]
     message = Message("a", b"x", 1, id=MessageId("m", 1, 1))
-    world.broker.deliver_to_rest(message, world.broker.find_route("a"), ports[0])
+    deliver_to_rest(world.broker, message, world.broker.find_route("a"), ports[0])
     world.settle()
     assert peer.take_one(Publish).payload == b"x"
     assert member.take_one(Publish).payload == b"x"
@@ -209,8 +210,12 @@ class LearningPort(Port):
         super().__init__(world.broker, "learning", lambda message: None)
         self.subscribe(topic_filter, world.now)
 
-    def take(self, message: Message, route: Route, publisher: Session | Port | None) -> None:
-        name = publisher.client_id if isinstance(publisher, Session) else publisher.name if publisher else ""
+    def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
+        name = ""
+        if isinstance(publisher, Session):
+            name = publisher.client_id
+        elif isinstance(publisher, Port):
+            name = publisher.name
         self.learnt.append((message.payload, name, len(route.recipients)))
 
 
@@ -303,7 +308,7 @@ def test_a_session_that_comes_back_as_a_broker_is_no_client_any_more() -> None:
     assert watching.clients == {("bridge of far", "a"): 1}
     peer = connect_peer(world, kept=True)
     assert (watching.clients, watching.others) == ({}, {"a": 1})
-    world.broker.subscriptions.withhold("a", True)
-    assert withheld(world, "a") == {}
+    world.broker.subscriptions.set_active("a", False)
+    assert elsewhere(world, "a") == {}
     peer.send(Unsubscribe(1, ["a"]))
     assert not watching.others

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.broker.access import Access, Acl
-from hedgerow.broker.ids import Inbound
+from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
 from hedgerow.broker.short_path import SHORT_PATH

@@ -1,10 +1,12 @@
-"""A `Mobility` that a test sets answers for, and which remembers what it was told."""
+"""What mobility's roles ask, which a test sets the answers for and which remembers what it was told."""
 
 from __future__ import annotations
 
+from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
-from hedgerow.broker.connection import Connection
-from hedgerow.broker.session import Session
+from hedgerow.broker.session import Channel, Session
+from hedgerow.mobility.roles import MobileBrokerRole, MobileClientRole
+from tests.broker.harness import World
 
 
 class FakeMobility:
@@ -14,7 +16,13 @@ class FakeMobility:
         self.kept: set[str] = set()
         self.reserved: set[str] = set()
         self.guests: set[str] = set()
+        self.supporter = ""
         self.told: list[tuple[object, ...]] = []
+
+    def install(self, broker: Broker) -> None:
+        broker.register(MobileBrokerRole(broker, self))
+        broker.replace_client_role(MobileClientRole(broker, self))
+        broker.reserve(self.reserves)
 
     def take(self) -> list[tuple[object, ...]]:
         told, self.told = self.told, []
@@ -24,13 +32,13 @@ class FakeMobility:
         self.told.append(("asked", broker_id, username))
         return self.refuses
 
-    def accepted(self, connection: Connection, address: str) -> None:
+    def accepted(self, connection: Channel, address: str) -> None:
         self.told.append(("accepted", connection.connected_session().client_id, address))
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Channel) -> None:
         self.told.append(("ended", connection.connected_session().client_id))
 
-    def receive(self, connection: Connection, topic: str, payload: bytes) -> None:
+    def receive(self, connection: Channel, topic: str, payload: bytes) -> None:
         self.told.append(("received", connection.connected_session().client_id, topic, payload))
 
     def reserves(self, topic: str) -> bool:
@@ -39,7 +47,7 @@ class FakeMobility:
     def expects(self, client_id: str) -> bool:
         return client_id in self.expected
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
         assert session.connection is connection
         self.told.append(("connected", session.client_id))
@@ -62,3 +70,11 @@ class FakeMobility:
             return False
         self.told.append(("unsubscribed", session.client_id, topic_filter))
         return True
+
+
+class MobileWorld(World):
+    """A broker that mobility has its roles at, which speaks the extension."""
+
+    def prepare(self, broker: Broker) -> None:
+        self.mobility = FakeMobility()
+        self.mobility.install(broker)

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow.broker.journalling import Source
+from hedgerow.bridges.roles import BridgeRole
+from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.broker.port import Port
+from hedgerow.broker.watching import set_role
+from hedgerow.journal.observer import JournalObserver, Source
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
@@ -109,7 +112,7 @@ def make_world(
 ) -> tuple[World, FakeJournal]:
     world = World(durable=durable, sys_interval_s=sys_interval_s)
     journal = FakeJournal()
-    world.broker.set_journal(journal, filters or ("#",))
+    world.broker.observe(JournalObserver(journal, filters or ("#",)))
     return world, journal
 
 
@@ -172,8 +175,8 @@ def test_a_port_hears_the_id_that_is_recorded() -> None:
 
 def test_what_ports_publish_is_recorded_with_their_transport() -> None:
     world, journal = make_world()
-    for name in ("sensors", "multicast gateway", "something else"):
-        Port(world.broker, name, lambda message: None).publish(Message("a", name.encode()), world.now)
+    for options in (("sensors",), ("multicast",), ()):
+        Port(world.broker, "a port", lambda message: None, *options).publish(Message("a", b"x"), world.now)
     assert [row.transport for row in journal.rows] == ["sensors", "multicast", "node"]
     assert {row.client for row in journal.rows} == {None}
 
@@ -270,13 +273,14 @@ def test_topics_of_the_node_only_where_a_filter_names_them() -> None:
 def test_commands_are_never_recorded() -> None:
     """The section of a bridge may hold a password."""
     world, journal = make_world("$SYS/#")
+    world.broker.take_commands((NEW_BRIDGE, DELETE_BRIDGE))
     administrator = world.open("127.0.0.1:1")
     administrator.send(Connect("administrator", MQTT_5))
     administrator.take()
     administrator.publish("$SYS/broker/bridge/new", b"remote_password secret", 1)
     assert administrator.take_one(Puback).reason_code in (0, Reason.NO_MATCHING_SUBSCRIBERS)
     assert journal.rows == []
-    assert world.broker.find_route("$SYS/broker/uptime").is_journalled
+    assert world.broker.find_route("$SYS/broker/uptime").observers
 
 
 def test_figures_are_seen_below_sys() -> None:
@@ -295,7 +299,7 @@ def test_a_journal_that_comes_later_finds_topics_that_are_in_use() -> None:
     world.connect("subscriber").subscribe("a")
     publisher.publish("a", b"before")
     journal = FakeJournal()
-    world.broker.set_journal(journal, ("a",))
+    world.broker.observe(JournalObserver(journal, ("a",)))
     publisher.publish("a", b"behind")
     assert journal.contents == [("a", b"behind")]
 
@@ -325,7 +329,9 @@ def test_the_link_of_a_bridge_is_ended_without_an_error() -> None:
     """A timer of the bridge may be what passes its messages on."""
     world, journal = make_world()
     bridge = world.connect("bridge")
-    bridge.connection.connected_session().is_bridge = True
+    role = BridgeRole()
+    role.may_write = lambda session, topic: True  # type: ignore[method-assign]
+    set_role(world.broker, bridge.connection.connected_session(), role)
     journal.room = 2
     bridge.send(Publish("a", b"large", 1, packet_id=1))
     assert refused(bridge)

@@ -1,0 +1,48 @@
+"""What has just flowed between brokers, to a peer that comes a moment too late (`recent.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.deliveries import enqueue
+from hedgerow.broker.ids import is_before, is_newest
+from hedgerow.broker.routes import ALWAYS
+from hedgerow.broker.session import Session
+from hedgerow.message import MessageId
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.packets import Subscription
+
+
+def send_recent(
+    broker: BrokerCore,
+    session: Session,
+    subscription: Subscription,
+    has_it: Callable[[MessageId], bool] = lambda message_id: False,
+    *,
+    with_past_values: bool = True,
+    since: float = ALWAYS,
+) -> None:
+    """To a peer whose subscription is new. `has_it` knows what one has that does not look at ids.
+
+    `with_past_values`: also what was retained and is the newest no more, or is told as a retained value.
+    Who does not look at ages would take the older for the newer. `since`: for one that does not look at them
+    either, when it subscribed.
+    """
+    if not subscription.qos:
+        return
+    known = {each.message.id for each in session.waiting()}
+    broker.work += len(broker.recent)  # A SUBSCRIBE of thousands of filters is not one turn.
+    for at, message in broker.recent.matching(subscription.topic_filter, broker.now):
+        assert message.id is not None
+        if message.id in known or message.id.origin == session.far_origin or has_it(message.id):
+            continue
+        if message.retain and not (with_past_values or (not message.payload and is_newest(broker, message))):
+            continue
+        message.first_at = message.first_at or at
+        if is_before(message, since) and not message.retain:
+            continue
+        if session.may_read(broker.access, message.topic):
+            broker.durability.store_separately()
+            retain = message.retain and subscription.retain_as_published
+            enqueue(broker, session, Delivery(message, min(message.qos, subscription.qos), retain))

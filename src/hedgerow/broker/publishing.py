@@ -1,0 +1,424 @@
+"""Publications, from wherever they enter to whoever gets them. Every one passes here once.
+
+`publish` takes a batch, `publish_message` a single message, which is a batch of one. Both say how many get
+it, and whether its acknowledgement has to wait for the store or an observer. QoS 0 packets that suit all
+recipients as they are leave as the very bytes received (`fan_out`), without an object for each.
+
+Anything unusual about a recipient, such as a full window or a name of its own for the topic, sends it the
+messages of a batch one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+
+from hedgerow.broker.batch import MAX_ID_BYTES, Batch, encode_plain
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.deliveries import (
+    DELIVERY_BYTES,
+    DELIVERY_WORK,
+    PUBLICATION_WORK,
+    enqueue,
+    send_counted,
+)
+from hedgerow.broker.ids import is_before
+from hedgerow.broker.observer import Observer
+from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
+from hedgerow.broker.retaining import may_have_forgotten, retain
+from hedgerow.broker.routes import ALWAYS, Listener, Route
+from hedgerow.broker.session import Channel, Publisher, Session, WireForm
+from hedgerow.message import Message
+from hedgerow.mqtt.codec import encode_publish_run
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.topics import matches
+
+HEADER_BYTES = 9  # of a PUBLISH beside topic, properties and payload, at most
+
+Outcome = tuple[int, bool]
+"""How many recipients there were, and whether the acknowledgement must wait."""
+
+
+# Observers
+
+
+def observe(broker: BrokerCore, batch: Batch, route: Route) -> bool:
+    """Have observers see publications, here alone. True: their acknowledgement waits for one of them."""
+    must_wait = False
+    for observer in route.observers:
+        must_wait |= observer.observe(batch, broker.now)
+    return must_wait
+
+
+def find_full(route: Route, size: int) -> Observer | None:
+    """An observer that has no room for payloads of so many bytes at QoS 1 or 2."""
+    return next((observer for observer in route.observers if not observer.has_room(size)), None)
+
+
+# One message
+
+
+def publish_message(
+    broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None
+) -> Outcome:
+    """Pass a publication on, with whatever it carries."""
+    durability = broker.durability
+    change_count = durability.change_count
+    broker.sequence += 1
+    if message.retain:
+        retain(broker, message, route, publisher)
+    if message.qos and (route.peers or (publisher is not None and publisher.gives_ids)):
+        broker.identify(message)
+        broker.recent.add(message, broker.now)
+        durability.store_seen((message,))
+    must_wait = False
+    if route.observers:
+        broker.identify(message)
+        must_wait = observe(broker, Batch.of_message(publisher, message), route)
+    recipients = route.recipients
+    count = len(recipients)
+    broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
+    count += len(route.elsewhere)
+    if message.first_at is not None:
+        # It comes late: for those who were subscribed when it was published.
+        recipients = [each for each in recipients if not is_before(message, each.since)]
+    for recipient in recipients:
+        deliver(broker, recipient, message, publisher)
+    for group in route.groups:
+        count += deliver_to_one(broker, group, message, publisher)
+    if route.ports:
+        # Last: they may publish in turn, which is behind this message for everyone.
+        broker.work += DELIVERY_WORK * len(route.ports)
+        count += _deliver_to_ports(broker, message, route, publisher)
+    return count, must_wait or durability.change_count != change_count
+
+
+def deliver(
+    broker: BrokerCore,
+    recipient: Recipient,
+    message: Message,
+    publisher: Publisher | None,
+    group: SharedGroup | None = None,
+) -> None:
+    """Give a message to one recipient, as its subscription has it."""
+    session = recipient.session
+    if recipient.no_local and session is publisher:
+        own = recipient.for_own_publication()
+        if own is None:
+            return
+        recipient = own
+    if session is publisher and session.wire_form == WireForm.PEER:
+        return  # The other broker has it.
+    began_there = message.id is not None and message.id.origin == session.far_origin
+    if began_there and not may_have_forgotten(session, message):
+        return
+    qos = message.qos if message.qos < recipient.qos else recipient.qos  # noqa: FURB136 (min is a call)
+    retain = message.retain and recipient.retain_as_published
+    if qos:
+        if session.wire_form == WireForm.PEER:
+            broker.identify(message)
+        delivery = Delivery(message, qos, retain, recipient.identifiers)
+        delivery.group = group
+        enqueue(broker, session, delivery)
+    elif session.ledger is not None:
+        send_counted(session, message, retain)
+    elif session.connection is not None:
+        session.connection.send_message(message, retain, recipient.identifiers)
+
+
+def deliver_to_one(
+    broker: BrokerCore, group: SharedGroup, message: Message, publisher: Publisher | None
+) -> bool:
+    """To a member of a shared subscription (§4.8.2); False: there is none that may read it."""
+    chosen = group.choose(broker.access, message.topic)
+    if chosen is not None:
+        broker.durability.store_separately()
+        deliver(broker, chosen, message, publisher, group)
+    return chosen is not None
+
+
+def _deliver_to_ports(broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None) -> int:
+    """Hand a publication to the ports of its route; how many took it."""
+    broker.identify(message)  # before a port publishes in turn, and takes the next number
+    count = 0
+    for port in route.ports:
+        if port is not publisher and not port.closed:
+            port.take(message, route, publisher)
+            count += 1
+    return count
+
+
+# Batches
+
+
+def publish(broker: BrokerCore, batch: Batch, route: Route) -> Outcome:
+    """Pass on publications without properties and RETAIN, together where that is possible."""
+    durability = broker.durability
+    change_count = durability.change_count
+    if batch.origin is None:
+        if route.peers or durability.enabled or route.observers or _gives_ids(batch):
+            batch.identify(broker.node_id, broker.epoch, broker.sequence + 1)
+        broker.sequence += batch.count
+    must_wait = bool(route.observers) and observe(broker, batch, route)
+    if batch.qos:
+        _publish_at_least_once(broker, batch, route)
+    else:
+        _publish_at_most_once(broker, batch, route)
+    return len(route.recipients), must_wait or durability.change_count != change_count
+
+
+def _gives_ids(batch: Batch) -> bool:
+    return batch.publisher is not None and batch.publisher.gives_ids
+
+
+def _publish_at_least_once(broker: BrokerCore, batch: Batch, route: Route) -> None:
+    messages = batch.messages
+    if route.peers or _gives_ids(batch):
+        broker.recent.add_run(messages, batch.total_bytes, broker.now)
+        broker.durability.store_seen(messages)
+    broker.work += (PUBLICATION_WORK + DELIVERY_WORK * len(route.recipients)) * batch.count
+    for recipient in route.recipients:
+        if not _deliver_together(broker, recipient, batch):
+            for message in messages:
+                deliver(broker, recipient, message, batch.publisher)
+
+
+def _publish_at_most_once(broker: BrokerCore, batch: Batch, route: Route) -> None:
+    """To those who take plain packets, in one chunk for each wire form; to peers; to each of the others."""
+    for sessions, after in ((route.mqtt_3, b""), (route.mqtt_5, b"\0")):
+        if sessions:
+            fan_out(broker, sessions, encode_plain(route.topic, batch.payloads, after), batch.count)
+    if route.peers:
+        send_to_peers(batch, route)
+    if route.others or route.groups or route.ports:
+        for message in batch.messages:
+            deliver_individually(broker, message, route, batch.publisher)
+
+
+def forward(
+    broker: BrokerCore,
+    route: Route,
+    batch: Batch,
+    same: tuple[Session, ...],
+    other: tuple[Session, ...],
+    translated: bytes,
+) -> None:
+    """Pass on packets at QoS 0 as they came, to `same`, and in the other wire form, to `other`."""
+    assert batch.packets is not None
+    if route.observers:
+        observe(broker, batch, route)
+    if same:
+        fan_out(broker, same, batch.packets, batch.count)
+    if other:
+        fan_out(broker, other, translated, batch.count)
+    if route.peers:
+        broker.work += batch.count // 2
+        send_to_peers(batch, route)
+    if route.others or route.groups or route.ports:
+        # Without ids where nobody has a use for them: a link that has none on the wire tells of them too.
+        needs_ids = bool(route.ports or route.peers)
+        for message in batch.messages if needs_ids else _without_ids(batch):
+            deliver_individually(broker, message, route, batch.publisher)
+
+
+def _without_ids(batch: Batch) -> Iterable[Message]:
+    return (Message(batch.topic, payload) for payload in batch.payloads)
+
+
+def fan_out(broker: BrokerCore, sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
+    """Send the same packets at QoS 0 to each."""
+    stats = broker.stats
+    for session in sessions:
+        connection = session.connection
+        if connection is None:
+            continue
+        if connection.congested:
+            connection.send_at_most_once(chunk, count)
+            continue
+        stats.publish_sent += count
+        stats.packets_sent += count
+        stats.publish_bytes_sent += len(chunk)
+        if not connection.out:
+            broker.dirty.append(connection)
+        connection.out.append(chunk)
+
+
+def deliver_individually(
+    broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None
+) -> None:
+    """To the recipients that take no plain packet. QoS 0."""
+    broker.work += DELIVERY_WORK * (len(route.others) + len(route.groups) + len(route.ports))
+    for recipient in route.others:
+        deliver(broker, recipient, message, publisher)
+    for group in route.groups:
+        deliver_to_one(broker, group, message, publisher)
+    if route.ports:
+        _deliver_to_ports(broker, message, route, publisher)
+
+
+def send_to_peers(batch: Batch, route: Route) -> None:
+    """With ids, to every peer of the route but the one that it came from. QoS 0."""
+    count = batch.count
+    packet_bytes = batch.largest + MAX_ID_BYTES
+    for session in route.peers:
+        if session is batch.publisher or batch.origin == session.far_origin:
+            continue
+        ledger, connection = session.ledger, session.connection
+        if connection is None:
+            if ledger is not None:
+                ledger.published += count
+                ledger.away += count
+            continue
+        topic = connection.name_on_wire(route.topic)
+        size = connection.maximum_packet_size
+        if topic is None or (size and packet_bytes + len(topic) > size):
+            # Some of the packets may be larger than the peer takes.
+            _send_one_by_one(batch, session, connection)
+            continue
+        is_sent = connection.send_at_most_once(batch.encode_at_most_once(topic), count)
+        assert batch.origin is not None
+        connection.note_run(batch.origin, batch.epoch, batch.sequences)
+        if ledger is not None:
+            ledger.published += count
+            if is_sent:
+                ledger.relayed += count
+            else:
+                ledger.overflowed += count
+
+
+def _send_one_by_one(batch: Batch, session: Session, connection: Channel) -> None:
+    for message in batch.messages:
+        if session.ledger is not None:
+            send_counted(session, message, False)
+        else:
+            connection.send_message(message, False, ())
+
+
+def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) -> bool:
+    """At QoS 1, to one recipient, in one piece. False: one by one, since something about it is unusual."""
+    session = recipient.session
+    form = session.wire_form
+    publisher = batch.publisher
+    if form == WireForm.PEER and (session is publisher or session.far_origin == batch.origin):
+        return True  # The other broker has it.
+    connection, outbox = session.connection, session.outbox
+    if connection is None or outbox is None or not recipient.qos or recipient.identifiers:
+        return False
+    if recipient.no_local and session is publisher:
+        return False
+    count = batch.count
+    if connection.congested or connection.resending or not outbox.has_room_for(count):
+        return False
+    limits = session.queue_limits
+    most_bytes = broker.limits.queue_bytes if limits is None else limits.bytes
+    if outbox.bytes + batch.total_bytes + DELIVERY_BYTES * (len(outbox) + count) > most_bytes:
+        return False
+    topic = _name_for(connection, form, batch)
+    if topic is None:
+        return False
+    deliveries = outbox.start_run(batch.messages, broker.now if session.role.gives_ids else 0.0)
+    packet_ids = [delivery.packet_id.to_bytes(2, "big") for delivery in deliveries]
+    if session.durable:
+        for delivery in deliveries:
+            broker.durability.store_delivery(session, delivery)
+    if session.ledger is not None:
+        session.ledger.published += count
+    data = encode_publish_run(topic, packet_ids, _property_blocks(form, batch), batch.messages)
+    stats = broker.stats
+    stats.publish_sent += count
+    stats.packets_sent += count
+    stats.publish_bytes_sent += len(data)
+    connection.send(data)
+    return True
+
+
+def _name_for(connection: Channel, form: WireForm, batch: Batch) -> bytes | None:
+    """The topic as the recipient knows it; None where not every packet can be as all the others are."""
+    if form in (WireForm.MQTT_3, WireForm.MQTT_5):
+        return batch.topic.encode()
+    name = connection.name_on_wire(batch.topic) if form != WireForm.OWN else None
+    if name is None:
+        return None
+    size = connection.maximum_packet_size
+    if size and HEADER_BYTES + len(name) + max(map(len, batch.id_blocks())) + batch.largest > size:
+        return None
+    return name if connection.takes_run(batch.messages) else None
+
+
+def _property_blocks(form: WireForm, batch: Batch) -> Iterable[bytes]:
+    if form == WireForm.PEER:
+        return batch.id_blocks()
+    return repeat(b"\0" if form == WireForm.MQTT_5 else b"")
+
+
+# Deliveries that a part of the node directs
+
+
+def deliver_to(
+    broker: BrokerCore, session: Session, message: Message, route: Route, qos: int, is_again: bool = False
+) -> Delivery | None:
+    """To one session, whether this broker itself would or not, at `qos` at most; what its outbox has by it.
+
+    `is_again`: it may have got it already, from another broker. Who published is not known here, so No Local
+    is for whoever directs it to see to. None: it leaves nothing in the outbox, or was dropped.
+    """
+    broker.work += DELIVERY_WORK
+    broker.identify_late(message)
+    recipient = route.recipient(session) or _as_held(broker, session, route.topic)
+    if recipient is None and not session.may_read(broker.access, route.topic):
+        return None
+    qos = min(message.qos, qos)
+    identifiers: tuple[int, ...] = ()
+    retain = False
+    if recipient is not None:
+        qos = min(qos, recipient.qos)
+        identifiers = recipient.identifiers
+        retain = message.retain and recipient.retain_as_published
+    if qos:
+        delivery = Delivery(message, qos, retain, identifiers)
+        delivery.is_again = is_again
+        return delivery if enqueue(broker, session, delivery) else None
+    if session.connection is not None:
+        session.connection.send_message(message, retain, identifiers)
+    return None
+
+
+def _as_held(broker: BrokerCore, session: Session, topic: str) -> Recipient | None:
+    """Subscriptions that another broker keeps are in no table, but the client is to get their identifiers."""
+    held = session.subscriptions
+    if not held or not session.may_read(broker.access, topic):
+        return None
+    broker.work += len(held)
+    entries = [
+        Entry(session, topic_filter, record.subscription, record.subscription_identifier, ALWAYS)
+        for topic_filter, record in held.items()
+        if matches(topic_filter, topic)
+    ]
+    return Recipient(session, entries) if entries else None
+
+
+def deliver_to_rest(broker: BrokerCore, message: Message, route: Route, but: Listener) -> None:
+    """To all who are never served elsewhere: links, shared subscriptions, and ports but one."""
+    broker.identify_late(message)
+    broker.work += DELIVERY_WORK * (len(route.recipients) + len(route.groups) + len(route.ports))
+    for recipient in route.recipients:
+        if not recipient.session.role.is_movable:
+            deliver(broker, recipient, message, but)
+    for group in route.groups:
+        deliver_to_one(broker, group, message, but)
+    if route.ports:
+        _deliver_to_ports(broker, message, route, but)
+
+
+def merge(broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None) -> None:
+    """A retained value that is the newest, and no news here: keep it, and tell other brokers alone."""
+    broker.identify_late(message)
+    retain(broker, message, route, publisher)
+    kept = broker.retained.newest(message.topic, broker.now)
+    if kept is None or kept.id != message.id:
+        return
+    for recipient in route.recipients:
+        connection = recipient.session.connection
+        # One that is away is told of all that is retained when it comes back.
+        if connection is not None and connection.compares_ages and recipient.retain_as_published:
+            deliver(broker, recipient, kept, publisher)

@@ -1,0 +1,156 @@
+"""What kind of peer a session belongs to.
+
+Each session has one role, which answers everything that differs between kinds of peers: who may open the
+session and with what proof, what it may read and write, what its packets mean here, what waits for it while
+it is away, what happens when it connects, disconnects and ends, and under which name it is stored. `client`
+is the default (`roles.py`). A feature defines its own role in its own folder and registers it
+(`Broker.register`); the broker never asks what kind of session it has.
+
+A role is one object for all sessions of its kind. It holds what it needs of its feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hedgerow.message import Properties
+from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Subscription
+
+if TYPE_CHECKING:
+    from hedgerow.broker.access import Access
+    from hedgerow.broker.changes import SubscriptionRecord
+    from hedgerow.broker.session import Channel, Session
+
+ShortPath = Mapping[int, Callable[[Any, bytes, int, int, int], int]]
+"""By the first byte of a packet: (connection, chunk, where the packet, its body and the next one begin) →
+where to go on, or 0 for a packet that goes through the codec."""
+
+
+class Refusal(NamedTuple):
+    """Why a CONNECT is refused."""
+
+    reason_code: int
+    reason: str
+    properties: Properties | None = None
+    is_expected: bool = False
+    """It is in order, and no reason to complain."""
+
+
+class Role:
+    name = ""
+    """By which the store knows it."""
+    gives_ids = False
+    """Its messages have ids of their own. What waits for it may go another way too."""
+    is_link = False
+    """People count it among the links to other brokers. All others are clients, with ids or not."""
+    is_movable = False
+    """It is a client without ids, which another broker may serve in the place of this one."""
+    is_interest_here = True
+    """What it subscribes to is wanted at this node, rather than behind it."""
+    is_own = False
+    """Its session belongs to a part of this node: no client may take it."""
+    description = ""
+    """Of such a part, for people."""
+    is_of_node = False
+    """Its session belongs to another node, whichever user that logs in as."""
+    listens = True
+    """What it is subscribed to is delivered to it. Others only keep something for a part of this node."""
+    keeps_will = True
+    """Its will is for the clients of this broker."""
+    hears_errors = True
+    """What it sends is handled as it comes: a ProtocolError ends in its connection's `refuse`."""
+    holds_receive_maximum = True
+    """One that sends more at once than Receive Maximum allows is disconnected (MQTT-3.3.4-7)."""
+    is_extended = False
+    """Of the client role: it speaks protocol version 0xFF as well (`mqtt/extension.py`)."""
+    transport: str | None = None
+    """By which way its publications come, as observers are told; None: that of its connection."""
+    short_path: ShortPath = MappingProxyType({})
+
+    # CONNECT
+
+    def claims(self, packet: Connect, username: str | None) -> bool:
+        """Does this CONNECT ask for a session of this role?"""
+        return False
+
+    def refusal(
+        self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
+    ) -> Refusal | None:
+        """Why this peer may not open the session, which `owner` is now if it exists; None: it may."""
+        return None
+
+    def answer(self, packet: Connect, properties: Properties) -> None:
+        """Add to the properties of CONNACK."""
+
+    def accept(self, connection: Channel, answer: Connack) -> Packet:
+        """What is sent in answer to CONNECT."""
+        return answer
+
+    def expects(self, packet: Connect) -> bool:
+        """Does the peer bring its session from another broker? Asked where there is none."""
+        return False
+
+    def connected(self, connection: Channel) -> None:
+        """The session has its connection, and CONNACK is on its way; what was in flight is sent next."""
+
+    def resumed(self, connection: Channel, packet: Connect) -> None:
+        """What was in flight is sent again; the first packet is next."""
+
+    # Rights
+
+    def may_read(self, session: Session, access: Access, topic: str) -> bool:
+        return access.may_read(session.username, session.client_id, topic)
+
+    def may_write(self, session: Session, topic: str) -> bool:
+        """May it publish there?"""
+        raise NotImplementedError
+
+    # Packets
+
+    def receive(self, connection: Channel, packet: Publish) -> bool:
+        """Was this PUBLISH meant for the feature, rather than for the clients of this broker?"""
+        return False
+
+    def subscribing(self, connection: Channel, wanted: Subscription, is_shared: bool) -> int | None:
+        """Adapt what it asks for; or answer with a reason code, and nothing is subscribed to."""
+        return None
+
+    def subscribes(self, session: Session, record: SubscriptionRecord) -> bool:
+        """Was the subscription passed to a broker that keeps it? Then it is not for this one's table."""
+        return False
+
+    def unsubscribes(self, session: Session, topic_filter: str) -> bool:
+        """Was that passed to a broker that keeps the subscription?"""
+        return False
+
+    # The end
+
+    def disconnected(self, connection: Channel) -> None:
+        """The session has no connection any more."""
+
+    def keeps(self, session: Session) -> bool:
+        """Is the peer leaving because it was sent elsewhere? Then its session stays, whatever its expiry.
+
+        Asked while its connection ends, more than once.
+        """
+        return False
+
+    def discarded(self, session: Session) -> None:
+        """The session ends; it still has its subscriptions."""
+
+
+class UnknownRole(Role):
+    """Of a stored session whose feature does not run. It is kept as it is until the feature does."""
+
+    is_link = True
+    is_own = True
+    description = "a part of this broker that does not run"
+    listens = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def may_write(self, session: Session, topic: str) -> bool:
+        return False

@@ -1,0 +1,85 @@
+"""The roles that are MQTT's own: the client, and the publisher that gives its messages ids itself."""
+
+from __future__ import annotations
+
+import re
+
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
+from hedgerow.broker.role import Refusal, Role
+from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.short_path import SHORT_PATH
+from hedgerow.message import Properties
+from hedgerow.mqtt.ids import NODE_PROPERTY, RIGHT_TOPIC, node_of
+from hedgerow.mqtt.packets import MQTT_5, Connect
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.rates import is_loopback
+from hedgerow.topics import is_between_nodes
+
+# Mosquitto's links to other brokers publish and leave as their will, retained, whether they are connected.
+_LINK_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
+
+
+class ClientRole(Role):
+    name = "client"
+    is_movable = True
+    short_path = SHORT_PATH
+
+    def __init__(self, broker: BrokerCore) -> None:
+        self.broker = broker
+
+    def refusal(
+        self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
+    ) -> Refusal | None:
+        if owner is not None and owner.username is not None and owner.username != username:
+            # Nobody ends, or reads, the session of another user by guessing its client identifier.
+            reason = f"the session of {packet.client_id!r} belongs to another user"
+            return Refusal(Reason.NOT_AUTHORIZED, reason)
+        return None
+
+    def may_write(self, session: Session, topic: str) -> bool:
+        broker = self.broker
+        if topic in broker.commands:
+            return self._may_command(session, topic)
+        if topic.startswith("$SYS/") and not _LINK_STATE.fullmatch(topic):
+            return False  # The broker alone speaks there, except that links say whether they are up.
+        if is_between_nodes(topic) or broker.is_reserved(topic):
+            return False
+        return broker.access.may_write(session.username, session.client_id, topic)
+
+    def _may_command(self, session: Session, topic: str) -> bool:
+        """A command makes this node connect to others, so it needs more than that nothing forbids it."""
+        broker = self.broker
+        if session.connection is None:
+            return False  # A will: who left it is not there to be asked, nor to hear what came of it.
+        if session.username in broker.administrators:
+            return True  # A session has a user name only if it was verified.
+        if broker.access.is_open:
+            return is_loopback(session.connection.address)
+        return broker.access.may_write(session.username, session.client_id, topic)
+
+
+class IdentifiedRole(ClientRole):
+    """A client that says `hedgerow-node` in CONNECT, and has the right: it gives ids itself."""
+
+    name = "identified"
+    gives_ids = True
+    is_movable = False
+    short_path = IDENTIFIED_SHORT_PATH
+
+    def claims(self, packet: Connect, username: str | None) -> bool:
+        return (
+            bool(packet.client_id)
+            and packet.protocol_version == MQTT_5
+            and node_of(packet.properties) is not None
+            and self.broker.access.may_write(username, packet.client_id, RIGHT_TOPIC)
+        )
+
+    def answer(self, packet: Connect, properties: Properties) -> None:
+        properties["receive_maximum"] = self.broker.limits.peer_receive_maximum
+        properties["user_property"] = own_name(self.broker)
+
+
+def own_name(broker: BrokerCore) -> tuple[tuple[str, str], ...]:
+    """The user property by which a node says who it is."""
+    return ((NODE_PROPERTY, broker.node_id),)

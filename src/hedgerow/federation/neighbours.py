@@ -1,0 +1,139 @@
+"""The role of a neighbour: another node that connected here, or that this node dialled.
+
+Either way its session at this broker has the client id `hedgerow-federation-NODE`, is durable, and is not
+subscribed to by the other side: which filters it has is decided here (`federation.py`). On its connection,
+publications under `$hedgerow/federation/` are from federation to federation.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hedgerow.broker.access import Access
+from hedgerow.broker.broker import Broker
+from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
+from hedgerow.broker.role import Refusal, Role
+from hedgerow.broker.roles import own_name
+from hedgerow.broker.session import Channel, Session
+from hedgerow.message import Properties
+from hedgerow.mqtt.ids import RIGHT_TOPIC, node_of
+from hedgerow.mqtt.packets import Connect, Publish
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import CONTROL_PREFIX, STATUS_PREFIX
+
+NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
+PROOF_PROPERTY = "hedgerow-proof"  # a user property of CONNECT and CONNACK: who says it has the key
+ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
+SIDECAR_SUFFIX = "-home"  # of the client id with which a sidecar connects to the broker that it stands beside
+NO_SIDECAR = "a federator beside a node, which federates itself"
+
+
+def proof_of(properties: Properties) -> str:
+    pairs = properties.get("user_property", ())
+    return next((value for name, value in pairs if name == PROOF_PROPERTY), "")
+
+
+def with_proof(pairs: tuple[tuple[str, str], ...], proof: str) -> tuple[tuple[str, str], ...]:
+    return (*pairs, (PROOF_PROPERTY, proof)) if proof else pairs
+
+
+class Neighbourhood(Protocol):
+    """What the role asks of the federation."""
+
+    def refusal(self, node_id: str, proof: str) -> str | None:
+        """Why this node, which says that proof, may not connect now; None: it may."""
+
+    def answer(self, node_id: str, proof: str) -> str:
+        """What it is told in return."""
+
+    def accepted(self, connection: Channel) -> None:
+        """It is connected, and has been told so."""
+
+    def ended(self, connection: Channel) -> None:
+        """A connection of a neighbour's session is over, whoever dialled."""
+
+    def receive_control(self, connection: Channel, topic: str, payload: bytes) -> None:
+        """Something that its federation says to this one."""
+
+
+class NeighbourRole(Role):
+    """Without a federation it refuses whoever connects as a neighbour, and keeps what is stored for one."""
+
+    name = "neighbour"
+    gives_ids = True
+    is_link = True
+    is_interest_here = False  # What neighbours are to get is not wanted here.
+    is_of_node = True
+    keeps_will = False  # It is for a broker that is not ours.
+    transport = "neighbour"
+    short_path = IDENTIFIED_SHORT_PATH
+
+    def __init__(self, broker: Broker, neighbourhood: Neighbourhood | None = None) -> None:
+        self._broker = broker
+        self._neighbourhood = neighbourhood
+
+    def claims(self, packet: Connect, username: str | None) -> bool:
+        return packet.client_id.startswith(NEIGHBOUR_PREFIX)
+
+    def refusal(
+        self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
+    ) -> Refusal | None:
+        reason = self._refusal(packet, username)
+        if reason is None:
+            return None
+        named: Properties = {"user_property": own_name(self._broker)}
+        if reason == ALREADY_LINKED:
+            return Refusal(Reason.USE_ANOTHER_SERVER, reason, named, is_expected=True)
+        # A sidecar is to know that it will be refused for ever.
+        return Refusal(Reason.NOT_AUTHORIZED, reason, named if reason == NO_SIDECAR else None)
+
+    def _refusal(self, packet: Connect, username: str | None) -> str | None:
+        """A session of this name is that of a federated node, and of the one that it names."""
+        node_id, said = _node_id(packet.client_id), node_of(packet.properties)
+        if said is not None and node_id == said + SIDECAR_SUFFIX:
+            return NO_SIDECAR
+        if self._neighbourhood is None:
+            return "this node is in no federation; start it with --federation"
+        if not self._broker.identified_role.claims(packet, username):
+            return f"no neighbour without the right to write {RIGHT_TOPIC}"
+        if said != node_id or packet.clean_start:
+            return "not as a federated node connects"
+        return self._neighbourhood.refusal(node_id, proof_of(packet.properties))
+
+    def answer(self, packet: Connect, properties: Properties) -> None:
+        assert self._neighbourhood is not None
+        proof = self._neighbourhood.answer(_node_id(packet.client_id), proof_of(packet.properties))
+        properties["receive_maximum"] = self._broker.limits.peer_receive_maximum
+        properties["user_property"] = with_proof(own_name(self._broker), proof)
+
+    def resumed(self, connection: Channel, packet: Connect) -> None:
+        assert self._neighbourhood is not None
+        self._neighbourhood.accepted(connection)
+
+    def may_read(self, session: Session, access: Access, topic: str) -> bool:
+        """Rights are asked of a neighbour that has a user; one without is a part of the fabric."""
+        return session.username is None or super().may_read(session, access, topic)
+
+    def may_write(self, session: Session, topic: str) -> bool:
+        if topic.startswith("$"):
+            # Nodes alone tell of themselves; the rest is each broker's own.
+            return topic.startswith(STATUS_PREFIX)
+        broker = self._broker
+        return not broker.is_reserved(topic) and broker.access.may_write(
+            session.username, session.client_id, topic
+        )
+
+    def receive(self, connection: Channel, packet: Publish) -> bool:
+        """From one federation to another: for no client, and worth no acknowledgement."""
+        if packet.qos or not packet.topic.startswith(CONTROL_PREFIX) or self._neighbourhood is None:
+            return False
+        self._neighbourhood.receive_control(connection, packet.topic, packet.payload)
+        return True
+
+    def disconnected(self, connection: Channel) -> None:
+        if self._neighbourhood is not None:
+            self._neighbourhood.ended(connection)
+
+
+def _node_id(client_id: str) -> str:
+    return client_id.removeprefix(NEIGHBOUR_PREFIX)
