@@ -42,12 +42,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "federation": NODE | {"bridges"},  # A sidecar reaches the broker that it stands beside by a bridge.
     "mobility": NODE | {"hot"},
     "journal": NODE | {"extras", "client"},
-    "": VOCABULARY | {"client"},
+    "serving": NODE | {"client", "parts"},
+    "": VOCABULARY | {"client", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "node.programs", "hot"},
     "web": NODE | {"", "bridges"},
     # The table names what it is made of in words, `MODULE:CLASS`, and imports none of it.
     "parts": NODE,
-    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "parts", "pipeline", "web"},
+    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "parts", "pipeline", "serving", "web"},
     "__main__": {"cli"},
 }
 
@@ -181,9 +182,9 @@ def test_the_simulator_is_a_function_of_its_seed() -> None:
         ("bridges/bridge.py", "import random", "random"),
         ("bridges/inner/bridge.py", "import random", "random"),
         ("multicast/member.py", "import hedgerow.sensors.packet", "hedgerow.sensors.packet"),
-        ("node/node.py", "from hedgerow.cli import up", "hedgerow.cli"),
-        ("node/node.py", "from hedgerow_workshop.sim import network", "hedgerow_workshop.sim"),
-        ("pipeline/jobs.py", "from hedgerow.node.node import serve", "hedgerow.node.node"),
+        ("node/server.py", "from hedgerow.cli import up", "hedgerow.cli"),
+        ("node/server.py", "from hedgerow_workshop.sim import network", "hedgerow_workshop.sim"),
+        ("pipeline/jobs.py", "from hedgerow.node.server import serve", "hedgerow.node.server"),
         ("elsewhere/thing.py", "import json", "json"),
     ],
 )
@@ -207,7 +208,7 @@ def test_an_import_against_the_direction_is_found(
         ("bridges/config.py", "from pathlib import Path"),
         ("bridges/io/files.py", "from pathlib import Path"),
         ("agent/shapes.py", "from hedgerow.agent.ring import Ring"),
-        ("node/node.py", "import asyncio, ssl\nfrom hedgerow.broker import broker"),
+        ("node/server.py", "import asyncio, ssl\nfrom hedgerow.broker import broker"),
         ("pipeline/jobs.py", "from hedgerow.client.urls import Address\nfrom hedgerow import client"),
         ("__init__.py", "def connect() -> None:\n    from hedgerow.client.urls import Address"),
         ("__main__.py", "from hedgerow.cli import main"),

@@ -9,8 +9,8 @@ and whoever comes through a listener finds everything else there.
 from __future__ import annotations
 
 from hedgerow.node.config import Config
-from hedgerow.node.node import Node
 from hedgerow.node.part import PartEntry
+from hedgerow.node.server import Server
 
 PARTS = (
     PartEntry("journal", "hedgerow.journal.part:JournalPart", lambda config: bool(config.journal.topics)),
@@ -56,6 +56,6 @@ PARTS = (
 )
 
 
-def make_node(config: Config) -> Node:
+def make_server(config: Config) -> Server:
     """A node with the parts that its configuration asks for."""
-    return Node(config, PARTS)
+    return Server(config, PARTS)

@@ -21,10 +21,11 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import Tls
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
 from hedgerow.node.programs import free_port
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow_workshop.lab.links import Link
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.node.certificates import Authority
@@ -52,7 +53,7 @@ def add_user(users: Path, name: str, password: str) -> None:
 class Watcher(PersistentClient):
     """A client at one node, who hears everything there."""
 
-    def __init__(self, server: Node, name: str = "watcher", **login: Any) -> None:
+    def __init__(self, server: Server, name: str = "watcher", **login: Any) -> None:
         super().__init__(port_of(server), name, subscriptions=(("#", 1), ("$SYS/#", 1)), **login)
 
     def command(self, topic: str, text: str) -> None:
@@ -73,7 +74,7 @@ class Watcher(PersistentClient):
 
 
 @asynccontextmanager
-async def watching(*servers: Node, **login: Any) -> AsyncIterator[list[Watcher]]:
+async def watching(*servers: Server, **login: Any) -> AsyncIterator[list[Watcher]]:
     made = [Watcher(server, **login) for server in servers]
     async with clients(*made):
         await until(lambda: all(each.is_connected for each in made), "the watchers")
@@ -318,7 +319,12 @@ async def test_a_far_broker_that_comes_late_is_found() -> None:
         await until(lambda: near.state.get("state") == "waiting", "the bridge to wait")
         assert near.state["reason"]
         near.publish("early", b"1", 1)
-        async with running(mqtt=(Address("127.0.0.1", port),)) as there, watching(there) as (far,):
+        # It is found when somebody subscribes there already, who would miss what waited otherwise.
+        async with (
+            running() as there,
+            watching(there) as (far,),
+            Link(("127.0.0.1", port), ("127.0.0.1", port_of(there))),
+        ):
             await near.is_up()
             await until(lambda: far.arrived["early"] == [b"1"], "what waited")
 
@@ -347,7 +353,7 @@ async def test_a_node_that_stops_gives_up_an_attempt_to_connect(tmp_path: Path) 
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
-def read_samples(server: Node) -> dict[tuple[str, ...], float]:
+def read_samples(server: Server) -> dict[tuple[str, ...], float]:
     """By name, without hedgerow_bridge_, and labels."""
     text = metrics(server)(Request("GET", "/metrics", {})).body.decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]

@@ -11,9 +11,8 @@ from typing import Any
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.part import FederationPart
 from hedgerow.node.broker_urls import BrokerUrl
-from hedgerow.node.node import Node
-from hedgerow_workshop.lab.brokers import Mosquitto
-from hedgerow_workshop.lab.spohn.nodes import SUBSCRIPTION_LOG
+from hedgerow.node.server import Server
+from hedgerow_workshop.lab.harness.brokers import SUBSCRIPTION_LOG, Mosquitto
 from tests.node.peers import NOWHERE, part_of, running
 from tests.programs import need_program
 from tests.waiting import until
@@ -29,18 +28,18 @@ def url_at(port: int, username: str | None = None, password: str | None = None) 
 @asynccontextmanager
 async def sidecar(
     name: str, home: int | BrokerUrl, *dialled: int | BrokerUrl, **more: Any
-) -> AsyncIterator[Node]:
+) -> AsyncIterator[Server]:
     beside, *others = [each if isinstance(each, BrokerUrl) else url_at(each) for each in (home, *dialled)]
     config = FederationConfig(home=beside, neighbours=tuple(others), **more)
     async with running(id=name, **NOWHERE, federation=config) as server:
         yield server
 
 
-def neighbours(server: Node) -> set[str]:
+def neighbours(server: Server) -> set[str]:
     return set(part_of(server, FederationPart).machine.overlay.round_trips)
 
 
-async def linked(*servers: Node) -> None:
+async def linked(*servers: Server) -> None:
     """In a line, and to nobody else."""
     ids = [server.node_id for server in servers]
     for at, server in enumerate(servers):

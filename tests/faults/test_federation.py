@@ -17,7 +17,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from hedgerow.federation.config import FederationConfig
-from hedgerow_workshop.lab.brokers import Mosquitto
+from hedgerow_workshop.lab.harness.brokers import Mosquitto
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.faults.federated import AT_ONCE_S, linked, mosquittos, neighbours, sidecar, url_at

@@ -14,8 +14,7 @@ import pytest
 
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.interests.interests import Interests
-from hedgerow_workshop.lab.brokers import Mosquitto
-from hedgerow_workshop.lab.spohn.nodes import SUBSCRIPTION_LOG
+from hedgerow_workshop.lab.harness.brokers import SUBSCRIPTION_LOG, Mosquitto
 from tests.faults.federated import KEY, linked, mosquittos, sidecar, url_at
 from tests.node.certificates import Authority
 from tests.node.peers import running

@@ -15,7 +15,7 @@ from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.faults.federated import AT_ONCE_S, KEY, linked, neighbours
@@ -26,11 +26,11 @@ from tests.waiting import until
 OPEN = FederationConfig(enabled=True)
 
 
-def url_of(server: Node, scheme: str = "mqtt") -> BrokerUrl:
+def url_of(server: Server, scheme: str = "mqtt") -> BrokerUrl:
     return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts")
 
 
-def linking(*servers: Node, **more: Any) -> FederationConfig:
+def linking(*servers: Server, **more: Any) -> FederationConfig:
     return FederationConfig(neighbours=tuple(map(url_of, servers)), **more)
 
 
@@ -101,7 +101,7 @@ async def test_a_node_that_has_not_the_key_is_refused_and_named(
         assert not neighbours(stranger)
 
 
-def read_metrics(server: Node) -> dict[tuple[str, ...], float]:
+def read_metrics(server: Server) -> dict[tuple[str, ...], float]:
     """By name, without hedgerow_federation_, and labels in the order of their names."""
     text = metrics(server)(Request("GET", "/metrics", {})).body.decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]

@@ -31,7 +31,7 @@ from hedgerow.journal.config import JournalConfig
 from hedgerow.message import Message
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import add_arguments, from_arguments, load_config
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from tests.node.peers import port_of, running
 from tests.waiting import take, until
 
@@ -69,12 +69,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home_assistant, "LOOK_S", 0.02)
 
 
-def retained(server: Node, topic: str) -> bytes | None:
+def retained(server: Server, topic: str) -> bytes | None:
     found = list(server.broker.retained.match(topic, server.clock()))
     return found[0].payload if found else None
 
 
-def health(server: Node) -> dict[str, Any]:
+def health(server: Server) -> dict[str, Any]:
     payload = retained(server, HEALTH)
     assert payload is not None
     figures: dict[str, Any] = json.loads(payload)
@@ -82,7 +82,7 @@ def health(server: Node) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def barn(**settings: Any) -> AsyncIterator[Node]:
+async def barn(**settings: Any) -> AsyncIterator[Server]:
     async with running(id="barn", home_assistant="homeassistant", **settings) as server:
         yield server
 
@@ -187,7 +187,7 @@ async def test_what_is_linked_is_a_dashboard(monkeypatch: pytest.MonkeyPatch, da
 async def test_a_problem_is_told_when_it_begins_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async with barn() as server:
         with monkeypatch.context() as patch:
-            patch.setattr(Node, "problem", "disk full")
+            patch.setattr(Server, "problem", "disk full")
             await until(lambda: health(server)["problem"] == "disk full", "the problem to be told")
         await until(lambda: health(server)["problem"] is None, "its end to be told")
 

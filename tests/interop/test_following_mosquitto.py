@@ -18,8 +18,8 @@ from hedgerow.bridges.part import BridgesPart
 from hedgerow.bridges.section import Backoff, FarAddress, Section, read_section
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
-from hedgerow.node.node import Node
 from hedgerow.node.programs import free_port
+from hedgerow.node.server import Server
 from tests.conftest import StartMosquitto
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
@@ -37,7 +37,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS.values(), ids=list(V
 class Here:
     """A node of this process with a bridge that follows, and what its own clients hear."""
 
-    server: Node
+    server: Server
     bridge: FollowingBridge
     heard: list[Message]
     answered: list[tuple[str, int]]

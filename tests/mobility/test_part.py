@@ -18,8 +18,8 @@ from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.node.certificates import Authority
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
@@ -29,15 +29,15 @@ FIXED = MobilityConfig(role="fixed", domain="farm")
 EVERYWHERE = (Address("0.0.0.0", 0),)
 
 
-def url_of(server: Node, scheme: str = "mqtt", **more: Any) -> BrokerUrl:
+def url_of(server: Server, scheme: str = "mqtt", **more: Any) -> BrokerUrl:
     return BrokerUrl("127.0.0.1", port_of(server, scheme), scheme == "mqtts", **more)
 
 
-def supported_by(*servers: Node, **more: Any) -> MobilityConfig:
+def supported_by(*servers: Server, **more: Any) -> MobilityConfig:
     return MobilityConfig(role="mobile", domain="farm", fixed=tuple(map(url_of, servers)), **more)
 
 
-async def linked(mobile: Node, fixed_id: str) -> None:
+async def linked(mobile: Server, fixed_id: str) -> None:
     def is_linked() -> bool:
         mobile_node = part_of(mobile, MobilityPart).mobile_node
         current = mobile_node.machine.current if mobile_node is not None else None

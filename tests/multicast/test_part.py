@@ -32,9 +32,9 @@ from hedgerow.multicast.stats import MulticastStats
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
 from hedgerow.node.programs import free_udp_port
-from hedgerow.parts import make_node
+from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 from tests.hosts import Host, network
 from tests.multicast.io.members import Recorder, members
 from tests.node.peers import LOOPBACK, NOWHERE, RawClient, connected, part_of, port_of, running
@@ -52,7 +52,7 @@ def options() -> MulticastOptions:
 
 
 @asynccontextmanager
-async def node(options: MulticastOptions, *topics: str, **settings: Any) -> AsyncIterator[Node]:
+async def node(options: MulticastOptions, *topics: str, **settings: Any) -> AsyncIterator[Server]:
     async with running(multicast=Multicast(topics or ("farm/#",), options), **settings) as server:
         yield server
 
@@ -68,7 +68,7 @@ async def device(options: MulticastOptions, *topic_filters: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def client(server: Node, name: str, *topic_filters: str) -> AsyncIterator[RawClient]:
+async def client(server: Server, name: str, *topic_filters: str) -> AsyncIterator[RawClient]:
     async with connected(port_of(server), name) as made:
         for topic_filter in topic_filters:
             made.send(Subscribe(1, [Subscription(topic_filter, 0)]))
@@ -82,7 +82,7 @@ async def take(client: RawClient, count: int) -> list[bytes]:
     return [packet.payload for packet in packets if isinstance(packet, Publish)]
 
 
-def ledgers(server: Node) -> tuple[GatewayLedger, GatewayLedger]:
+def ledgers(server: Server) -> tuple[GatewayLedger, GatewayLedger]:
     gateway = part_of(server, MulticastPart).gateway
     return gateway.to_group, gateway.to_broker
 
@@ -280,13 +280,13 @@ async def test_keys_that_are_wrong_leave_all_as_it_was(
 
 async def test_a_missing_interface_is_named_and_nothing_is_left(options: MulticastOptions) -> None:
     absent = Multicast(("farm/#",), replace(options, interfaces=("nothere0",)))
-    server = make_node(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=absent))
+    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=absent))
     with pytest.raises(ConfigError, match='no network interface "nothere0"'):
         await server.start()
 
 
 async def test_topics_that_cannot_flow_are_refused_and_nothing_is_left(options: MulticastOptions) -> None:
-    server = make_node(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=Multicast(("$SYS/#",), options)))
+    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=Multicast(("$SYS/#",), options)))
     with pytest.raises(TopicError):
         await server.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own_port:

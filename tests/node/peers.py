@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
 from hedgerow.node.config import Config
-from hedgerow.node.node import Node
 from hedgerow.node.part import AnyPart
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from hedgerow.parts import PARTS
 from tests.packets import PacketReader
@@ -24,12 +24,12 @@ NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http", "
 
 
 @asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[Node]:
+async def running(**settings: Any) -> AsyncIterator[Server]:
     """A node that listens only where `settings` say: `running(ws=LOOPBACK)`; by default on MQTT. And
     with the `table` of parts, and to be stopped in the time, that they say."""
     how: dict[str, Any] = {name: settings.pop(name) for name in ("table", "shut_down_s") if name in settings}
     listeners = NOWHERE if settings.keys() & NOWHERE.keys() else NOWHERE | {"mqtt": LOOPBACK}
-    server = Node(Config(**(listeners | settings)), **({"table": PARTS} | how))
+    server = Server(Config(**(listeners | settings)), **({"table": PARTS} | how))
     await server.start()
     try:
         yield server
@@ -37,13 +37,13 @@ async def running(**settings: Any) -> AsyncIterator[Node]:
         await server.stop()
 
 
-def part_of(node: Node, kind: type[AnyPart]) -> AnyPart:
+def part_of(node: Server, kind: type[AnyPart]) -> AnyPart:
     found = node.find(kind)
     assert found is not None
     return found
 
 
-def port_of(server: Node, scheme: str = "mqtt") -> int:
+def port_of(server: Server, scheme: str = "mqtt") -> int:
     port = next(urlsplit(url).port for url in server.urls if urlsplit(url).scheme == scheme)
     assert port is not None
     return port

@@ -20,13 +20,13 @@ from hedgerow.node import http, open_sockets
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request, Response, respond
 from hedgerow.node.metrics import COUNTERS
-from hedgerow.node.node import SHUT_DOWN_S, Node
+from hedgerow.node.server import SHUT_DOWN_S, Server
 from hedgerow.node.store import Store
 from tests.node.peers import LOOPBACK, RawClient, connected, port_of, raw_client, running
 from tests.waiting import PATIENCE_S, until
 
 
-async def ask(server: Node, head: bytes) -> tuple[int, dict[str, str], bytes]:
+async def ask(server: Server, head: bytes) -> tuple[int, dict[str, str], bytes]:
     """Send a request as it is; the status, the headers and the body."""
     async with raw_client(port_of(server, "http")) as client:
         client.writer.write(head)
@@ -38,7 +38,7 @@ async def ask(server: Node, head: bytes) -> tuple[int, dict[str, str], bytes]:
     return int(status.split()[1]), headers, body
 
 
-async def get(server: Node, path: str) -> tuple[int, dict[str, str], bytes]:
+async def get(server: Server, path: str) -> tuple[int, dict[str, str], bytes]:
     return await ask(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
@@ -195,7 +195,7 @@ def test_a_handler_that_fails_is_a_500(caplog: pytest.LogCaptureFixture) -> None
     assert "a mistake of ours" in caplog.text
 
 
-async def post(server: Node, path: str, form: bytes, more: str = "") -> tuple[int, dict[str, str], bytes]:
+async def post(server: Server, path: str, form: bytes, more: str = "") -> tuple[int, dict[str, str], bytes]:
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(form)}\r\n{more}\r\n"
     return await ask(server, head.encode() + form)
 
@@ -266,13 +266,13 @@ async def test_a_node_does_not_wait_for_connections_that_ask_nothing() -> None:
 # Places: those of HTTP and of MQTT are not each other's
 
 
-def taken(server: Node) -> int:
+def taken(server: Server) -> int:
     """One that is being opened counts as well, for a moment twice."""
     return server.sockets.http_open + server.sockets.http_opening
 
 
 @asynccontextmanager
-async def asking_nothing(server: Node, count: int) -> AsyncIterator[list[RawClient]]:
+async def asking_nothing(server: Server, count: int) -> AsyncIterator[list[RawClient]]:
     """So many connections to the HTTP port that hold a place, each."""
     async with AsyncExitStack() as stack:
         clients = []

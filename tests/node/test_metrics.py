@@ -21,7 +21,7 @@ from hedgerow.multicast.gateway import GatewayLedger
 from hedgerow.multicast.part import MulticastPart
 from hedgerow.node.committer import Committer
 from hedgerow.node.metrics import LEDGER_DROPS
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.node.version import VERSION
 from hedgerow.sensors.part import SensorsPart
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
@@ -49,7 +49,7 @@ LABELS = {
 NOT_OF_A_NODE = {"AgentStats"}
 
 
-def stats_of(servers: dict[str, Node]) -> dict[str, list[Any]]:
+def stats_of(servers: dict[str, Server]) -> dict[str, list[Any]]:
     """Name of the class → what the nodes have of it."""
     barn, tractor, sidecar = servers["barn"], servers["tractor"], servers["sidecar"]
     interests = part_of(sidecar, FederationPart).interests

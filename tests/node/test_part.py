@@ -12,8 +12,8 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import Pingreq, Pingresp
 from hedgerow.node.config import Config
-from hedgerow.node.node import Node
 from hedgerow.node.part import NEVER, NodeContext, Part, PartEntry
+from hedgerow.node.server import Server
 from hedgerow.parts import PARTS
 from tests.node.peers import NOWHERE, connected, part_of, port_of, running
 from tests.waiting import until
@@ -97,9 +97,9 @@ def failing(kind: type[Told], what: str) -> Iterator[None]:
         kind.fails_at = ""
 
 
-def node_of_two() -> Node:
+def node_of_two() -> Server:
     take()
-    return Node(Config(**NOWHERE), TWO)
+    return Server(Config(**NOWHERE), TWO)
 
 
 async def test_they_start_in_order_and_end_in_reverse() -> None:

@@ -17,19 +17,19 @@ from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node import status
 from hedgerow.node.broker_urls import BrokerUrl, read_broker_url
-from hedgerow.node.node import Node
 from hedgerow.node.programs import free_port
+from hedgerow.node.server import Server
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 
 FEDERATED = FederationConfig(enabled=True)
 
 
-def url_of(server: Node) -> str:
+def url_of(server: Server) -> str:
     return f"mqtt://127.0.0.1:{port_of(server)}"
 
 
-def broker_url_of(server: Node) -> BrokerUrl:
+def broker_url_of(server: Server) -> BrokerUrl:
     return read_broker_url(url_of(server), Path())
 
 

@@ -19,8 +19,8 @@ from hedgerow.broker.limits import Limits
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe, Subscription
 from hedgerow.node.config import Tls
-from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
+from hedgerow.node.server import Server
 from hedgerow.node.websocket import MAX_BYTES_BEFORE_CONNECT, TURN_BYTES, WebSocketLink, is_loopback_origin
 from tests.node.certificates import Authority
 from tests.node.peers import LOOPBACK, port_of, raw_client, running
@@ -40,7 +40,7 @@ def publish(payload: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def websocket(server: Node, path: str = "/mqtt", **options: Any) -> AsyncIterator[ClientConnection]:
+async def websocket(server: Server, path: str = "/mqtt", **options: Any) -> AsyncIterator[ClientConnection]:
     url = f"ws://127.0.0.1:{port_of(server, 'ws')}{path}"
     options = {"subprotocols": ["mqtt"], "compression": None, "max_size": None, "proxy": None} | options
     async with connect(url, **options) as client:

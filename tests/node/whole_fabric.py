@@ -16,9 +16,9 @@ from hedgerow.federation.part import FederationPart
 from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.handlers import Request, Response
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
 from hedgerow.node.programs import free_udp_port
-from hedgerow.parts import make_node
+from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 from tests.node.peers import part_of, port_of
 from tests.waiting import until
 
@@ -77,15 +77,15 @@ BRIDGE = "connection north\naddress 127.0.0.1:{house}\ntopic orchard/# both 1\n"
 
 
 @asynccontextmanager
-async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Node]]:
+async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
     """By node id: `barn` has nearly everything, `tractor` is mobile, `sidecar` stands beside `house`."""
     async with AsyncExitStack() as stack:
-        servers: dict[str, Node] = {}
+        servers: dict[str, Server] = {}
 
         async def start(text: str, kind: NodeKind = NODE) -> int:
             path = folder / "node.toml"
             path.write_text(text)
-            server = make_node(load_config(path, {}, kind))
+            server = make_server(load_config(path, {}, kind))
             await server.start()
             stack.push_async_callback(server.stop)
             servers[server.node_id] = server
@@ -101,7 +101,7 @@ async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Node]]:
         yield servers
 
 
-def families_of(server: Node) -> dict[str, Metric]:
+def families_of(server: Server) -> dict[str, Metric]:
     """What a scrape of this node gives, as a parser that is not ours reads it."""
     response = metrics(server)(Request("GET", "/metrics"))
     assert isinstance(response, Response)
@@ -109,7 +109,7 @@ def families_of(server: Node) -> dict[str, Metric]:
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
-def all_families(servers: Iterable[Node]) -> dict[str, list[Metric]]:
+def all_families(servers: Iterable[Server]) -> dict[str, list[Metric]]:
     found: dict[str, list[Metric]] = {}
     for server in servers:
         for name, family in families_of(server).items():

@@ -18,7 +18,7 @@ from hedgerow.journal import JournalReader
 from hedgerow.journal.config import JournalConfig
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.pipeline.jobs.quality import quality
 from hedgerow.pipeline.ledgers import Ledger, agreement, read_ledgers
 from tests.faults.client import PersistentClient
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def settings(name: str, directory: Path, *dialled: Node) -> dict[str, Any]:
+def settings(name: str, directory: Path, *dialled: Server) -> dict[str, Any]:
     """Of a node that journals everything."""
     urls = tuple(url_at(port_of(server)) for server in dialled)
     journal = JournalConfig(topics=("#",), directory=directory / name)
     return {"id": name, "federation": FederationConfig(neighbours=urls, enabled=True), "journal": journal}
 
 
-def scrape(*servers: Node) -> list[str]:
+def scrape(*servers: Server) -> list[str]:
     return [metrics(server)(Request("GET", "/metrics", {})).body.decode() for server in servers]
 
 
@@ -82,22 +82,22 @@ async def lose_some(directory: Path) -> list[str]:
         return scrapes + scrape(near)
 
 
-def _is_between(server: Node, *names: str) -> bool:
+def _is_between(server: Server, *names: str) -> bool:
     return neighbours(server) == set(names)
 
 
-def _has(server: Node, client: str, topic: str) -> bool:
+def _has(server: Server, client: str, topic: str) -> bool:
     session = server.broker.sessions.get(client)
     return session is not None and topic in (session.subscriptions or ())
 
 
-def _wants(server: Node, neighbour: str, topic: str) -> bool:
+def _wants(server: Server, neighbour: str, topic: str) -> bool:
     """Does the neighbour get this topic, and is it linked?"""
     client = f"hedgerow-federation-{neighbour}"
     return _has(server, client, topic) and server.broker.sessions[client].connection is not None
 
 
-def _away(server: Node, neighbour: str) -> int:
+def _away(server: Server, neighbour: str) -> int:
     ledger = server.broker.sessions[f"hedgerow-federation-{neighbour}"].ledger
     return 0 if ledger is None else ledger.away
 
@@ -131,7 +131,7 @@ async def come_by_two_ways(directory: Path) -> list[str]:
         return scrape(south, *middle, north)
 
 
-def _is_settled(south: Node, middle: list[Node], north: Node) -> bool:
+def _is_settled(south: Server, middle: list[Server], north: Server) -> bool:
     found = read_ledgers(scrape(south, *middle, north))
     arrived = sum(each.published for each in found if each.node == "south" and each.direction == "in")
     return arrived == 40 and not any(each.queued for each in found)

@@ -17,9 +17,9 @@ from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
-from hedgerow.parts import make_node
+from hedgerow.parts import make_server
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import SensorStats
 from hedgerow.sensors.part import SensorsPart
@@ -73,16 +73,16 @@ def devices(count: int, broker: int, host: str = "127.0.0.1") -> Iterator[list[D
             device.socket.close()
 
 
-def node(**options: Any) -> AbstractAsyncContextManager[Node]:
+def node(**options: Any) -> AbstractAsyncContextManager[Server]:
     given = {"topics": TOPICS} | options
     return running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(**given))
 
 
-def stats_of(server: Node) -> SensorStats:
+def stats_of(server: Server) -> SensorStats:
     return part_of(server, SensorsPart).exchange.stats
 
 
-def subscriptions_of(server: Node) -> int:
+def subscriptions_of(server: Server) -> int:
     return part_of(server, SensorsPart).exchange.subscription_count
 
 
@@ -157,7 +157,7 @@ async def test_a_port_in_use_names_the_address_and_the_key() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        server = make_node(Config(**NOWHERE | {"udp": (Address("127.0.0.1", port),)}))
+        server = make_server(Config(**NOWHERE | {"udp": (Address("127.0.0.1", port),)}))
         with pytest.raises(ConfigError, match=rf"^udp: cannot listen on 127\.0\.0\.1:{port}: .*in use"):
             await server.start()
 
@@ -319,7 +319,7 @@ async def test_memory_stays_flat_under_a_flood() -> None:
             assert not exchange._datagrams
 
 
-def _pending(server: Node) -> bool:
+def _pending(server: Server) -> bool:
     try:
         return bool(part_of(server, SensorsPart)._sockets[0].recv(1, socket.MSG_PEEK))
     except BlockingIOError:

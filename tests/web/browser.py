@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from hedgerow.node.config import Config
-from hedgerow.node.node import Node
 from hedgerow.node.passwords import set_password
-from hedgerow.parts import make_node
+from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 from hedgerow.web.dashboard import Dashboard
 from tests.node.peers import LOOPBACK, NOWHERE, part_of, port_of
 from tests.waiting import PATIENCE_S
@@ -90,7 +90,7 @@ class Browser:
 class Shown:
     """A node with its dashboard."""
 
-    server: Node
+    server: Server
     dashboard: Dashboard
 
     @property
@@ -108,7 +108,7 @@ class Shown:
 
 @asynccontextmanager
 async def showing(**settings: Any) -> AsyncIterator[Shown]:
-    server = make_node(Config(**(NOWHERE | {"mqtt": LOOPBACK, "http": LOOPBACK} | settings)))
+    server = make_server(Config(**(NOWHERE | {"mqtt": LOOPBACK, "http": LOOPBACK} | settings)))
     await server.start()
     try:
         yield Shown(server, part_of(server, Dashboard))

@@ -17,7 +17,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.broker_urls import BrokerUrl
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import assets, dashboard
 from hedgerow.web.pages import PAGES
@@ -29,7 +29,7 @@ from tests.web.statuses import status as status_of
 PATHS = [page.path for page in PAGES]
 
 
-def publish(server: Node, topic: str, payload: bytes = b"x", retain: bool = False) -> None:
+def publish(server: Server, topic: str, payload: bytes = b"x", retain: bool = False) -> None:
     Port(server.broker, "test", lambda _: None).publish(Message(topic, payload, 1, retain), server.clock())
     server.flush()
 
@@ -50,7 +50,7 @@ async def until_page(browser: Browser, path: str, *words: str) -> str:
 
 
 @asynccontextmanager
-async def two_nodes() -> AsyncIterator[tuple[Node, Shown]]:
+async def two_nodes() -> AsyncIterator[tuple[Server, Shown]]:
     """Federated; the second has the dashboard."""
     async with running(id="barn", federation=FederationConfig(enabled=True)) as barn:
         links = FederationConfig(neighbours=(BrokerUrl("127.0.0.1", port_of(barn)),))

@@ -8,7 +8,7 @@ import time
 from hedgerow.broker.port import Port
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.web import local
 from hedgerow.web.local import LocalRows, Scan, topic_test
 from hedgerow.web.view import MAX_ROWS, Viewer
@@ -22,7 +22,7 @@ def said(*pairs: tuple[str, str]) -> Properties:
     return {"user_property": pairs}
 
 
-def retain(server: Node, topic: str, payload: bytes = b"x") -> None:
+def retain(server: Server, topic: str, payload: bytes = b"x") -> None:
     Port(server.broker, "test", lambda _: None).publish(Message(topic, payload, 1, True), server.clock())
 
 

@@ -9,7 +9,7 @@ import pytest
 from hedgerow.bridges.section import NEW_BRIDGE
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.web import watches
 from hedgerow.web.view import WatchView, everything
 from hedgerow.web.watches import Watches
@@ -18,24 +18,24 @@ from tests.waiting import until
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Node]:
+async def server() -> AsyncIterator[Server]:
     async with running() as server:
         yield server
 
 
 @pytest.fixture
-def watched(server: Node) -> Watches:
+def watched(server: Server) -> Watches:
     return Watches(server)
 
 
-def publish(server: Node, topic: str, payload: bytes = b"x", retain: bool = False) -> None:
+def publish(server: Server, topic: str, payload: bytes = b"x", retain: bool = False) -> None:
     Port(server.broker, "test", lambda message: None).publish(
         Message(topic, payload, 0, retain), server.clock()
     )
     server.flush()
 
 
-def filters(server: Node) -> set[str]:
+def filters(server: Server) -> set[str]:
     return set(server.broker.subscriptions.local.counts)
 
 
@@ -44,7 +44,7 @@ def topics(view: WatchView) -> list[str]:
 
 
 async def test_messages_are_shown_newest_first_behind_what_is_retained(
-    server: Node, watched: Watches
+    server: Server, watched: Watches
 ) -> None:
     publish(server, "farm/soil", b"wet", retain=True)
     publish(server, "house/door", b"open", retain=True)
@@ -60,7 +60,7 @@ async def test_messages_are_shown_newest_first_behind_what_is_retained(
     assert view.messages[1].message_id.startswith(f"{server.node_id}/")
 
 
-async def test_rights_are_asked_for_each_message(server: Node, watched: Watches) -> None:
+async def test_rights_are_asked_for_each_message(server: Server, watched: Watches) -> None:
     def may_read(topic: str) -> bool:
         return topic.startswith("farm/")
 
@@ -73,7 +73,7 @@ async def test_rights_are_asked_for_each_message(server: Node, watched: Watches)
     assert topics(watched.look("anna", "#", lambda topic: False)) == []
 
 
-async def test_viewers_do_not_share_a_watch(server: Node, watched: Watches) -> None:
+async def test_viewers_do_not_share_a_watch(server: Server, watched: Watches) -> None:
     watched.look("anna", "#", everything)
     watched.look("ben", "#", lambda topic: False)
     publish(server, "secret")
@@ -81,7 +81,7 @@ async def test_viewers_do_not_share_a_watch(server: Node, watched: Watches) -> N
     assert topics(watched.look("ben", "#", lambda topic: False)) == []
 
 
-async def test_commands_to_bridges_are_shown_to_nobody(server: Node, watched: Watches) -> None:
+async def test_commands_to_bridges_are_shown_to_nobody(server: Server, watched: Watches) -> None:
     watched.look("anna", "$SYS/broker/bridge/#", everything)
     publish(server, NEW_BRIDGE, b"connection north\naddress 192.0.2.1\nremote_password secret\n")
     await until(lambda: bool(watched.look("anna", "$SYS/broker/bridge/#", everything).messages), "the answer")
@@ -100,7 +100,7 @@ async def test_commands_to_bridges_are_shown_to_nobody(server: Node, watched: Wa
     ],
 )
 async def test_a_filter_that_is_none_is_a_problem_and_no_subscription(
-    server: Node, watched: Watches, topic_filter: str, problem: str
+    server: Server, watched: Watches, topic_filter: str, problem: str
 ) -> None:
     before = filters(server)
     view = watched.look("anna", topic_filter, everything)
@@ -111,7 +111,7 @@ async def test_a_filter_that_is_none_is_a_problem_and_no_subscription(
 
 
 async def test_a_watch_that_nobody_looks_at_is_gone(
-    server: Node, watched: Watches, monkeypatch: pytest.MonkeyPatch
+    server: Server, watched: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "IDLE_S", 0.05)
     watched.look("anna", "farm/#", everything)
@@ -121,7 +121,7 @@ async def test_a_watch_that_nobody_looks_at_is_gone(
 
 
 async def test_what_comes_too_fast_is_left_out_until_the_next_second(
-    server: Node, watched: Watches, monkeypatch: pytest.MonkeyPatch
+    server: Server, watched: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MAX_PER_S", 10)
     publish(server, "farm/soil", retain=True)
@@ -141,7 +141,7 @@ async def test_what_comes_too_fast_is_left_out_until_the_next_second(
 
 
 async def test_so_many_messages_and_bytes_are_kept(
-    server: Node, watched: Watches, monkeypatch: pytest.MonkeyPatch
+    server: Server, watched: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MAX_MESSAGES", 5)
     monkeypatch.setattr(watches, "MAX_BYTES", 100)
@@ -156,7 +156,7 @@ async def test_so_many_messages_and_bytes_are_kept(
     assert (row.topic, len(row.payload)) == ("huge", 100)
 
 
-async def test_a_paused_watch_keeps_what_it_has_and_costs_nothing(server: Node, watched: Watches) -> None:
+async def test_a_paused_watch_keeps_what_it_has_and_costs_nothing(server: Server, watched: Watches) -> None:
     watched.look("anna", "farm/#", everything)
     publish(server, "farm/wind")
     watched.look("anna", "farm/#", everything, is_paused=True)
@@ -169,7 +169,7 @@ async def test_a_paused_watch_keeps_what_it_has_and_costs_nothing(server: Node, 
 
 
 async def test_there_are_so_many_watches(
-    server: Node, watched: Watches, monkeypatch: pytest.MonkeyPatch
+    server: Server, watched: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MAX_WATCHES", 3)
     for viewer in ("anna", "ben", "cleo"):
@@ -181,7 +181,7 @@ async def test_there_are_so_many_watches(
     assert len(watched) == 3
 
 
-async def test_one_viewer_cannot_take_them_all(server: Node, watched: Watches) -> None:
+async def test_one_viewer_cannot_take_them_all(server: Server, watched: Watches) -> None:
     for number in range(watches.MAX_WATCHES):
         watched.look("anna", f"t/{number}", everything)
     assert len(watched) == watches.MAX_WATCHES_OF_ONE

@@ -16,7 +16,7 @@ from hedgerow.cli import up
 from hedgerow.cli.parsing import UsageError
 from hedgerow.federation.config import FederationConfig
 from hedgerow.node import config
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 
 EXAMPLES = """\
 examples:
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     return up.run_node(arguments, partial(config.from_arguments, kind=config.SIDECAR), describe)
 
 
-def describe(node: Node) -> list[str]:
+def describe(node: Server) -> list[str]:
     federation = node.config.federation
     first = f"federating {federation.home} as {node.node_id} {_with_whom(federation)}"
     return [first, *up.listening_lines(node)]

@@ -31,6 +31,7 @@ from hedgerow.client.urls import BROKER_SCHEMES, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.journal.config import read_filter
 from hedgerow.journal.io.files import is_journal
+from hedgerow.pipeline.report.sections import added_sections
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ examples:
   hedgerow pipeline run --journal /var/lib/hedgerow/journal --tables tables --once
   hedgerow pipeline run ingest hot --journal 'journals/*' --tables tables --broker mqtt://house
   hedgerow pipeline run --master spark://10.0.0.7:7077 --journal /srv/journals/north --tables /srv/tables
-  hedgerow pipeline report --tables tables --results results
+  hedgerow pipeline report --tables tables
 """
 
 
@@ -166,20 +167,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("report").add_argument
-    add(
-        "--results",
-        metavar="DIR",
-        type=Path,
-        action="append",
-        default=[],
-        help="of `hedgerow lab run --out DIR`; may be repeated",
-    )
-    add(
-        "--out",
-        metavar="PATH",
-        type=Path,
-        help="report: the file; demo: a new directory (pipeline-demo)",
-    )
+    for each in added_sections():
+        each.add_arguments(add)
+    add("--out", metavar="PATH", type=Path, help="the file (report.html beside the tables)")
     add = parser.add_argument_group("cluster").add_argument
     add("--workers", metavar="N", type=whole(1), default=2, help="worker processes (2)")
     add("--cores", metavar="N", type=whole(1), default=1, help="of each worker (1)")
@@ -217,24 +207,23 @@ def run_jobs(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    from hedgerow.pipeline.report.report import report
-    from hedgerow.pipeline.report.sections import added_sections
+    from hedgerow.pipeline.report.report import PAGE, write_report
 
-    if arguments.tables is None and not arguments.results:
-        raise ConfigError("a report is about --tables DIR, --results DIR, or both")
-    for place in filter(None, (arguments.tables, *arguments.results)):
-        if not Path(place).is_dir():
-            raise ConfigError(f"{place}: there is no such directory")
+    has_tables = arguments.tables is not None
+    asked = [(each, places) for each in added_sections() if (places := each.places(arguments))]
+    directories = [Path(arguments.tables)] if has_tables else []
+    directories += [place for _, places in asked for place in places]
+    if not directories:
+        options = ["--tables DIR", *(each.option for each in added_sections())]
+        raise ConfigError(f"a report is about {', '.join(options)}{', or both' if options[1:] else ''}")
+    for directory in directories:
+        if not directory.is_dir():
+            raise ConfigError(f"{directory}: there is no such directory")
+    page = arguments.out or directories[0] / (PAGE if has_tables else asked[0][0].page)
     with signals_as_exceptions(), _spark(arguments) as spark:
-        path = report(
-            spark,
-            arguments.tables,
-            arguments.results,
-            out=arguments.out,
-            experiments=added_sections(),
-            form=arguments.form,
-        )
-    print(f"report: {path}")
+        sections = [section for each, places in asked for section in each.sections(spark, places)]
+        write_report(spark, page, arguments.tables, sections, arguments.form)
+    print(f"report: {page}")
     return 0
 
 
@@ -273,7 +262,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "run": (run_jobs, f"run [JOB…]   carry out jobs: {', '.join(JOBS)} (default: all)"),
-    "report": (run_report, "report       the tables and the lab's experiments as one HTML file"),
+    "report": (run_report, "report       the tables as one HTML file"),
     "cluster": (run_cluster, "cluster      a Spark master and workers on this machine, to try one"),
     "check": (run_check, "check DIR…   look for damage in journals"),
 }

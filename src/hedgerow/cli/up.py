@@ -28,9 +28,9 @@ from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.errors import ConfigError
 from hedgerow.node import config, logs
 from hedgerow.node.broker_urls import is_unspecified
-from hedgerow.node.node import Node
 from hedgerow.node.open_sockets import HTTP_SCHEMES
-from hedgerow.parts import make_node
+from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 from hedgerow.rates import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def run_node(
     arguments: argparse.Namespace,
     read: Callable[[argparse.Namespace], config.Config],
-    describe: Callable[[Node], list[str]],
+    describe: Callable[[Server], list[str]],
 ) -> int:
     """Run what was asked for until it is told to stop; `describe` says what is printed when it serves."""
     # Its default action would end a node whose files are being changed, and reloaded, while it starts.
@@ -91,7 +91,7 @@ def run_node(
     return 0
 
 
-def listening_lines(node: Node) -> list[str]:
+def listening_lines(node: Server) -> list[str]:
     lines = [f"listening {url}" for url in node.urls]
     lines += [f"relaying {address}" for part in node.parts for address in part.relaying]
     if node.config.serves_dashboard and (url := local_dashboard_url(node.urls)) is not None:
@@ -129,9 +129,9 @@ def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
 
 
 async def serve(
-    configuration: config.Config, describe: Callable[[Node], list[str]] = listening_lines
+    configuration: config.Config, describe: Callable[[Server], list[str]] = listening_lines
 ) -> None:
-    node = make_node(configuration)
+    node = make_server(configuration)
     stop, signals = asyncio.Event(), StopSignals()
     hopeless: list[ConfigError] = []
 

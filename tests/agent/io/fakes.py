@@ -14,7 +14,7 @@ from hedgerow.bridges.section import Section, read_section
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node.config import Config
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from hedgerow.parts import PARTS
 
@@ -31,7 +31,7 @@ class FakeNode:
         self.obeys = True
         self.refuses = False
         self.is_cut_from: set[int] = set()
-        self._server: Node | None = None
+        self._server: Server | None = None
         self._channel: Port | None = None
 
     @property
@@ -46,7 +46,7 @@ class FakeNode:
     async def start(self) -> None:
         address = Address("127.0.0.1", self.port)
         without_bridges = [entry for entry in PARTS if entry.name != "bridges"]
-        self._server = Node(Config(mqtt=(address,), ws=(), http=(), id=self.id), without_bridges)
+        self._server = Server(Config(mqtt=(address,), ws=(), http=(), id=self.id), without_bridges)
         await self._server.start()
         self.port = int(self._server.urls[0].rpartition(":")[2])
         self._channel = Port(self._server.broker, "fake bridges", self._receive)

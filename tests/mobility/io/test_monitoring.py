@@ -10,14 +10,14 @@ from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mobility.io.monitoring import Monitoring
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mqtt.packets import Publish, Subscribe, Subscription
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from tests.node.peers import connected, part_of, port_of, running
 from tests.waiting import until
 
 QUICK = MobilityConfig(monitors=True, settings=MobileSettings((), x_s=0.02, y_s=0.1, share=0.5, capacity=1))
 
 
-def shown(server: Node, what: str) -> object:
+def shown(server: Server, what: str) -> object:
     message = server.broker.retained.get(f"$SYS/broker/hot/{what}")
     return None if message is None else json.loads(message.payload)
 

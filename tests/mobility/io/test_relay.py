@@ -12,7 +12,7 @@ import pytest
 
 from hedgerow.mobility.io import relay as relay_module
 from hedgerow.mobility.io.relay import Relay
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.node.peers import connected, port_of, running
 from tests.waiting import PATIENCE_S, until
@@ -57,7 +57,7 @@ async def far_broker() -> AsyncIterator[FarBroker]:
 
 
 @asynccontextmanager
-async def relaying(server: Node, target: Callable[[], Target]) -> AsyncIterator[Relay]:
+async def relaying(server: Server, target: Callable[[], Target]) -> AsyncIterator[Relay]:
     relay = Relay(server, Address("127.0.0.1", 0), target)
     relay.start()
     try:

@@ -17,7 +17,9 @@ import pytest
 
 from hedgerow import cli
 from hedgerow_workshop.lab import experiments
-from hedgerow_workshop.lab.experiments import LabError, Request, Result, Row
+from hedgerow_workshop.lab.harness.experiment import Request, Result
+from hedgerow_workshop.lab.harness.programs import LabError
+from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.schmitt import experiment
 from tests.programs import end, wait_until
 from tests.waiting import PATIENCE_S

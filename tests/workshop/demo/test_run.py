@@ -16,21 +16,21 @@ import pytest
 
 from hedgerow_workshop.demo import farm as farms
 from hedgerow_workshop.demo import run as runs
-from hedgerow_workshop.demo.farm import Farm
+from hedgerow_workshop.demo.farm import DemoFarm
 from hedgerow_workshop.demo.ledger import Ledger
 from hedgerow_workshop.demo.run import Demo, Options
 from hedgerow_workshop.demo.terminal import Terminal
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.programs import LabError
 
 
 def test_a_federator_that_finds_nobody_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hear_nothing(farm: Farm) -> None:
+    async def hear_nothing(farm: DemoFarm) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(farms, "FEDERATED_S", 0.01)
-    monkeypatch.setattr(Farm, "_hear_beyond", hear_nothing)
+    monkeypatch.setattr(DemoFarm, "_hear_of_neighbours", hear_nothing)
     with pytest.raises(LabError, match=r"^the federator of west did not find its neighbours within 0\.01 s$"):
-        asyncio.run(Farm(tmp_path, None)._wait_for_federator())
+        asyncio.run(DemoFarm(tmp_path, None)._wait_for_federator())
 
 
 @pytest.mark.parametrize(("free", "is_told"), [(4_096, True), (2**30, False)])

@@ -24,7 +24,7 @@ from hedgerow_workshop.demo import run as runs
 from hedgerow_workshop.demo.farm import SENSOR_TOPICS
 from hedgerow_workshop.demo.ledger import Ledger
 from hedgerow_workshop.demo.run import Demo, Options
-from hedgerow_workshop.demo.spark import Learned, Pipeline
+from hedgerow_workshop.demo.spark import Learned, PipelineProgram
 from hedgerow_workshop.demo.story import InSpark
 from hedgerow_workshop.demo.summary import summary_lines
 from hedgerow_workshop.demo.terminal import Terminal
@@ -34,11 +34,11 @@ LEARNED = Learned(readings=7, scored=2, anomalies=1, links=3, lost=0, datagrams=
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    return Pipeline(tmp_path / "spark", tmp_path / "journals")
+def pipeline(tmp_path: Path) -> PipelineProgram:
+    return PipelineProgram(tmp_path / "spark", tmp_path / "journals")
 
 
-def put(pipeline: Pipeline, table: str, *rows: dict[str, Any]) -> None:
+def put(pipeline: PipelineProgram, table: str, *rows: dict[str, Any]) -> None:
     (pipeline.tables / table).mkdir(parents=True)
     write_table(pa.Table.from_pylist(list(rows)), pipeline.tables / table / "part-0.parquet")
 
@@ -48,12 +48,14 @@ def row(journal: str, topic: str, payload: bytes, sequence: int) -> dict[str, An
     return dict(zip(names, (journal, topic, payload, "station-north", 1, sequence), strict=True))
 
 
-def tell(pipeline: Pipeline, rows: int, jobs: tuple[str, ...] = ("ingest", "readings", "quarantine")) -> None:
+def tell(
+    pipeline: PipelineProgram, rows: int, jobs: tuple[str, ...] = ("ingest", "readings", "quarantine")
+) -> None:
     for job in jobs:
         progress.store(Progress(job, "running", 1, total_rows=rows), pipeline.tables)
 
 
-def test_rows_of_bronze_are_known_by_the_keys_of_the_ledger(pipeline: Pipeline) -> None:
+def test_rows_of_bronze_are_known_by_the_keys_of_the_ledger(pipeline: PipelineProgram) -> None:
     wind = row("n", "farm/north/mast/wind", b"3.0 m/s", 2)
     station = row("n", "farm/north/station", b'{"number": 1}', 1)
     put(pipeline, "bronze", station, {**station, "journal": "h"}, wind, wind)
@@ -70,7 +72,7 @@ def test_rows_of_bronze_are_known_by_the_keys_of_the_ledger(pipeline: Pipeline) 
     assert reckon(ledger.acknowledged, pipeline.keys()) == Reckoning(3, lost=1, doubled=1)
 
 
-def test_how_much_is_journalled_and_how_much_was_taken(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_how_much_is_journalled_and_how_much_was_taken(pipeline: PipelineProgram, tmp_path: Path) -> None:
     for name, count in (("north", 2), ("south", 3)):
         with Writer(tmp_path / "journals" / name, name) as writer:
             for _ in range(count):
@@ -82,7 +84,7 @@ def test_how_much_is_journalled_and_how_much_was_taken(pipeline: Pipeline, tmp_p
     assert pipeline.unread() == 0
 
 
-def test_the_jobs_are_done_when_each_has_taken_what_there_is(pipeline: Pipeline) -> None:
+def test_the_jobs_are_done_when_each_has_taken_what_there_is(pipeline: PipelineProgram) -> None:
     asked_at = pipeline._asked_at = 100.0
     put(pipeline, "readings", {"value": 1.0, "field": "wind"}, {"value": None, "field": "mission"})
     tell(pipeline, 2)
@@ -98,7 +100,7 @@ def test_the_jobs_are_done_when_each_has_taken_what_there_is(pipeline: Pipeline)
     assert not pipeline.has_learned()
 
 
-def test_what_the_jobs_have_learned(pipeline: Pipeline) -> None:
+def test_what_the_jobs_have_learned(pipeline: PipelineProgram) -> None:
     put(pipeline, "readings", *({"field": "wind"} for _ in range(4)))
     judged = {"sensor": "north", "field": "wind", "score": 1.0, "is_anomaly": False}
     put(pipeline, "anomalies", judged, {**judged, "score": None}, {**judged, "is_anomaly": True})

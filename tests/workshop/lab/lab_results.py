@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hedgerow_workshop.lab.experiments import Row
-from hedgerow_workshop.lab.journals import leave
-from hedgerow_workshop.lab.morales.journal import farm_journal_of
-from hedgerow_workshop.lab.morales.journal import journal_of as morales_journal
-from hedgerow_workshop.lab.morales.record import FarmArrival, FarmRecord
-from hedgerow_workshop.lab.morales.record import Record as MoralesRecord
+from hedgerow_workshop.lab.harness.journals import leave
+from hedgerow_workshop.lab.harness.record import Arrival, Received, RunRecord
+from hedgerow_workshop.lab.harness.rows import Row
+from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord
 from hedgerow_workshop.lab.morales.setting import Uplink
-from hedgerow_workshop.lab.schmitt.journal import journal_of as schmitt_journal
-from hedgerow_workshop.lab.schmitt.record import Arrival as SchmittArrival
-from hedgerow_workshop.lab.schmitt.record import Mode
-from hedgerow_workshop.lab.schmitt.record import Record as SchmittRecord
-from hedgerow_workshop.lab.spohn.journal import journal_of as spohn_journal
-from hedgerow_workshop.lab.spohn.record import Arrival as SpohnArrival
-from hedgerow_workshop.lab.spohn.record import Record as SpohnRecord
-from hedgerow_workshop.lab.storm.journal import journal_of as storm_journal
-from hedgerow_workshop.lab.storm.record import Fault, Kind, Tally
-from hedgerow_workshop.lab.storm.record import Record as StormRecord
+from hedgerow_workshop.lab.schmitt.record import Mode, SchmittRecord
+from hedgerow_workshop.lab.spohn.record import SpohnRecord
+from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, SubscriberKind, Tally
 from hedgerow_workshop.lab.storm.settings import CALM, STORM
 from tests.workshop.lab.morales_records import make_farm, make_trio
 from tests.workshop.lab.schmitt_records import make_record as make_schmitt
@@ -46,14 +38,14 @@ def make_results() -> Results:
 def leave_results(results: Results, directory: Path) -> None:
     """As the experiments leave them, each in a directory of its own."""
     rows = [Row("lost", "messages", 3), Row("delay/node7/hedgerow", "ms", 5.4, 18.61)]
-    journals = {
-        "spohn": list(map(spohn_journal, results.spohn)),
-        "schmitt": list(map(schmitt_journal, results.schmitt)),
-        "morales": [*map(morales_journal, results.morales), farm_journal_of(results.farm)],
-        "storm": list(map(storm_journal, results.storm)),
+    records: dict[str, Sequence[RunRecord]] = {
+        "spohn": results.spohn,
+        "schmitt": results.schmitt,
+        "morales": [*results.morales, results.farm],
+        "storm": results.storm,
         "scale": [],
     }
-    for name, runs in journals.items():
+    for name, runs in records.items():
         (directory / name).mkdir(parents=True)
         leave(directory / name, name, runs, rows, [f"A note of {name}."])
 
@@ -61,13 +53,13 @@ def leave_results(results: Results, directory: Path) -> None:
 def _spohn() -> list[SpohnRecord]:
     failures = make_failures("hedgerow")
     del failures.arrived["2"][50:53]
-    failures.arrived["7"] += [SpohnArrival("6", 3, 1_006.0), SpohnArrival("6", 3, 1_006.5)]
+    failures.arrived["7"] += [Received("6", 3, 1_006.0), Received("6", 3, 1_006.5)]
     return [make_delays("hedgerow", 60, {"7": 0.0054, "2": 0.0211}), failures]
 
 
 def _schmitt() -> list[SchmittRecord]:
     pure = make_schmitt(Mode.PURE, seconds=3, missing=range(200, 220), missing_qos1=range(3))
-    pure.arrived["2"][1].append(SchmittArrival(7, 1_004.0))
+    pure.arrived["2"][1].append(Arrival(7, 1_004.0))
     return [pure, make_schmitt(Mode.STATIC, seconds=3, missing=range(100, 220))]
 
 
@@ -84,21 +76,24 @@ def _farm() -> FarmRecord:
     del farm.arrived["office"][10]
     again = farm.arrived["irrigation"][20]
     farm.arrived["irrigation"] += [
-        FarmArrival(again.publisher, again.number, again.at + 5, True),
-        FarmArrival(again.publisher, again.number, again.at + 6),
+        Received(again.publisher, again.number, again.at + 5, True),
+        Received(again.publisher, again.number, again.at + 6),
     ]
     return farm
 
 
 def _storm() -> list[StormRecord]:
     sent = {STORM: [9.0, 9.5, 10.0], **{topic: [9.1] for topic in CALM}}
-    tallies = [_tally("extension-0", Kind.EXTENSION, 0, 1, 2), _tally("paho5-0", Kind.PAHO_5, 0, 2, 2, 2, 0)]
-    tallies += [_tally("paho5-1", Kind.PAHO_5, 2), _tally("paho311-0", Kind.PAHO_3)]
+    tallies = [
+        _tally("extension-0", SubscriberKind.EXTENSION, 0, 1, 2),
+        _tally("paho5-0", SubscriberKind.PAHO_5, 0, 2, 2, 2, 0),
+    ]
+    tallies += [_tally("paho5-1", SubscriberKind.PAHO_5, 2), _tally("paho311-0", SubscriberKind.PAHO_3)]
     tallies[1].repeated = [0, 2]
-    return [StormRecord(Fault.KILLED, sent, tallies, happened=[(9.4, "killed")], began_at=9.0)]
+    return [StormRecord(StormFault.KILLED, sent, tallies, happened=[(9.4, "killed")], began_at=9.0)]
 
 
-def _tally(name: str, kind: Kind, *numbers: int) -> Tally:
+def _tally(name: str, kind: SubscriberKind, *numbers: int) -> Tally:
     tally = Tally(name, kind, STORM)
     for place, number in enumerate(numbers):
         tally.receive(b"%d   " % number, False, 10.0 + place)

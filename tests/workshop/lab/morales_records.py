@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hedgerow_workshop.lab.morales.record import Arrival, FarmArrival, FarmRecord, Outage, Record, Spec
+from hedgerow_workshop.lab.harness.record import Arrival, Received
+from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord, MoralesSpec, Outage
 from hedgerow_workshop.lab.morales.setting import DELAYS_S, NAIVE, TOPICS, Algorithm, Uplink
 
 BEGAN_AT = 1_000.0
@@ -10,11 +11,13 @@ INTERVAL_S = 0.01
 NEAR_S = 0.001
 
 
-def make_run(uplink: Uplink, traffic: str, algorithm: Algorithm, beyond: int, count: int = 100) -> Record:
+def make_run(
+    uplink: Uplink, traffic: str, algorithm: Algorithm, beyond: int, count: int = 100
+) -> MoralesRecord:
     """Of every hundred publications so many go to the fixed broker; twenty before them are the warm-up, and
     take a second."""
     warm_up = 20
-    record = Record(Spec(uplink, traffic, algorithm), warm_up)
+    record = MoralesRecord(MoralesSpec(uplink, traffic, algorithm), warm_up)
     for number in range(warm_up + count):
         sent_at = BEGAN_AT + number * INTERVAL_S
         far_s = 2 * DELAYS_S[uplink] if (number - warm_up) % 100 < beyond else 0.0
@@ -24,7 +27,7 @@ def make_run(uplink: Uplink, traffic: str, algorithm: Algorithm, beyond: int, co
     return record
 
 
-def make_trio(uplink: Uplink, traffic: str, beyond: dict[float, int]) -> list[Record]:
+def make_trio(uplink: Uplink, traffic: str, beyond: dict[float, int]) -> list[MoralesRecord]:
     """`beyond`: of the hot-topic algorithm, by its window. The naïve one has 80 % there with one half, 20 %
     with the other."""
     hot = [make_run(uplink, traffic, Algorithm(window_s), share) for window_s, share in beyond.items()]
@@ -32,8 +35,8 @@ def make_trio(uplink: Uplink, traffic: str, beyond: dict[float, int]) -> list[Re
     return hot + [make_run(uplink, traffic, algorithm, share) for algorithm, share in halves]
 
 
-def make_records() -> list[Record]:
-    records: list[Record] = []
+def make_records() -> list[MoralesRecord]:
+    records: list[MoralesRecord] = []
     for uplink in Uplink:
         records += make_trio(uplink, "random", {2.0: 50})
         records += make_trio(uplink, "biased10", {2.0: 45})
@@ -61,11 +64,11 @@ def make_farm() -> FarmRecord:
             is_out = began_at <= at <= ended_at
             if publisher == "temperature" and is_out:
                 continue
-            farm.arrived["office"].append(FarmArrival(publisher, number, at + 0.05))
+            farm.arrived["office"].append(Received(publisher, number, at + 0.05))
             farm.arrived["irrigation"].append(
-                FarmArrival(publisher, number, ended_at + 1 if is_out else at + 0.01)
+                Received(publisher, number, ended_at + 1 if is_out else at + 0.01)
             )
             if at >= BEGAN_AT + 6:
-                farm.arrived["sprayer"].append(FarmArrival(publisher, number, at + 0.08))
+                farm.arrived["sprayer"].append(Received(publisher, number, at + 0.08))
     farm.ended_at = BEGAN_AT + 11
     return farm

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from hedgerow_workshop.lab.harness.record import Arrival
 from hedgerow_workshop.lab.schmitt.record import (
     QOS,
-    Arrival,
     BridgeState,
     Departure,
-    Happened,
     Mode,
-    Record,
-    Spec,
+    SchmittRecord,
+    SchmittSpec,
+    StepTaken,
 )
 
 BEGAN_AT = 1_000.0
@@ -26,11 +26,13 @@ def make_record(
     seconds: float = 10.0,
     missing: range = range(0),
     missing_qos1: range = range(0),
-) -> Record:
+) -> SchmittRecord:
     """Broker 5 is away from 2 s to 6 s. Broker 2 does not hear these numbers at QoS 0 and at QoS 1."""
-    record = Record(Spec(kind, mode, departure), ["1", "2", "5"], "1", "2", BEGAN_AT, BEGAN_AT + seconds)
+    record = SchmittRecord(
+        SchmittSpec(kind, mode, departure), ["1", "2", "5"], "1", "2", BEGAN_AT, BEGAN_AT + seconds
+    )
     record.sent = [BEGAN_AT + number * INTERVAL_S for number in range(round(seconds / INTERVAL_S))]
-    record.happened = [Happened(name, BEGAN_AT + at, broker, does) for name, at, broker, does in STEPS]
+    record.happened = [StepTaken(name, BEGAN_AT + at, broker, does) for name, at, broker, does in STEPS]
     lost = {0: set(missing), 1: set(missing_qos1)}
     for broker in record.brokers:
         record.arrived[broker] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,14 @@ import pytest
 
 from hedgerow.journal import JournalReader, Writer, check
 from hedgerow.message import Message
-from hedgerow_workshop.lab.experiments import Request, Row
-from hedgerow_workshop.lab.journals import Delivered, Due, Published, RunJournal, leave, write_journal
+from hedgerow_workshop.lab.harness.experiment import Request
+from hedgerow_workshop.lab.harness.journals import leave, write_journal
+from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream
+from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.morales import experiment as morales
 from hedgerow_workshop.lab.schmitt import experiment as schmitt
-from hedgerow_workshop.lab.schmitt.journal import journal_of as schmitt_journal
 from hedgerow_workshop.lab.spohn import experiment as spohn
-from hedgerow_workshop.lab.spohn.journal import journal_of as spohn_journal
 from hedgerow_workshop.lab.storm import experiment as storm
-from hedgerow_workshop.lab.storm.journal import journal_of as storm_journal
 from tests.workshop.lab.lab_results import make_results
 
 
@@ -33,23 +33,38 @@ def user_properties(row: dict[str, Any]) -> dict[str, str]:
     return dict(json.loads(row["properties"] or "{}").get("user_property", []))
 
 
-def small_run(**changes: Any) -> RunJournal:
-    fields: dict[str, Any] = {
-        "due": [Due("7", "grid", broker="n7"), Due("2", "grid", 1_000.5, group="far")],
-        "published": [Published("6", number, "grid", 1_000.0 + number, 1, "n6") for number in range(2)],
-        "delivered": [
-            Delivered("7", "6", 0, "grid", 1_000.25, 1_000.0, 1, "n7"),
-            Delivered("7", "6", 0, "grid", 1_001.5, 1_000.0, 1, "n7", is_repeated=True),
-            Delivered("2", "6", 0, "grid", 1_000.25, None),
-        ],
-        "happened": [(1_000.75, "kill 4")],
-        "is_monotonic": False,
-    }
-    return RunJournal("spohn", "small", {"kind": "hedgerow"}, **{**fields, **changes})
+@dataclass(slots=True)
+class SmallRun(RunRecord):
+    """It says of itself what it is told to."""
+
+    made: list[Stream]
+    heard_of: list[Hearing]
+    happened: list[tuple[float, str]]
+    file_name: str = "small"
+    is_monotonic: bool = False
+
+    def settings(self) -> dict[str, str]:
+        return {"kind": "hedgerow"}
+
+    def streams(self) -> list[Stream]:
+        return self.made
+
+    def hearings(self) -> Iterator[Hearing]:
+        yield from self.heard_of
+
+    def moments(self) -> list[tuple[float, str]]:
+        return self.happened
+
+
+def small_run(**changes: Any) -> SmallRun:
+    stream = Stream("6", "grid", {0: 1_000.0, 1: 1_001.0}, 1, "n6")
+    near = Hearing("7", stream, [Arrival(0, 1_000.25), Arrival(0, 1_001.5, is_repeated=True)], 1, "n7")
+    far = Hearing("2", stream, [Arrival(5, 1_000.25)], group="far", since=1_000.5)  # it was never published
+    return replace(SmallRun([stream], [near, far], [(1_000.75, "kill 4")]), **changes)
 
 
 def test_a_journal_has_what_was_published_and_every_delivery_in_order(tmp_path: Path) -> None:
-    write_journal(small_run(), tmp_path / "journals" / "small")
+    write_journal(small_run(), "spohn", tmp_path / "journals" / "small")
     about, near, far, *rows = read(tmp_path / "journals" / "small")
     assert json.loads(about["payload"]) == {
         "experiment": "spohn", "run": "small", "settings": {"kind": "hedgerow"}
@@ -73,7 +88,7 @@ def test_a_journal_has_what_was_published_and_every_delivery_in_order(tmp_path: 
         (1_001.0, "6", "6", 1),
         (1_001.5, "7", None, None),
     ]
-    assert [row["payload"] for row in rows] == [b"0", b"0", b"0", b"kill 4", b"1", b"0"]
+    assert [row["payload"] for row in rows] == [b"0", b"0", b"5", b"kill 4", b"1", b"0"]
     assert user_properties(rows[5]) == {"hedgerow-id": "6/0/0", "dup": "1"}
     assert (rows[1]["published_at"].timestamp(), rows[2]["published_at"]) == (1_000.0, None)
     assert (rows[1]["broker"], rows[1]["qos"], rows[0]["broker"]) == ("n7", 1, "n6")
@@ -83,18 +98,15 @@ def test_a_journal_has_what_was_published_and_every_delivery_in_order(tmp_path: 
 
 def test_times_of_the_monotonic_clock_become_those_of_the_calendar(tmp_path: Path) -> None:
     now = time.monotonic()
-    run = small_run(
-        due=[], published=[Published("6", 0, "grid", now)], delivered=[], happened=[], is_monotonic=True
-    )
-    write_journal(run, tmp_path / "run")
+    run = small_run(made=[Stream("6", "grid", {0: now})], heard_of=[], happened=[], is_monotonic=True)
+    write_journal(run, "spohn", tmp_path / "run")
     assert read(tmp_path / "run")[-1]["received_at"].timestamp() == pytest.approx(time.time(), abs=30)
 
 
 def test_a_second_experiment_takes_the_place_of_the_first_and_of_nothing_else(tmp_path: Path) -> None:
     with Writer(tmp_path / "journals" / "node", "b1") as writer:
         writer.append(Message("farm/soil", b"3"), transport="mqtt", received_at=1.0)
-    first, second = small_run(), small_run(published=[], delivered=[])
-    first.name = "old"
+    first, second = small_run(file_name="old"), small_run(made=[], heard_of=[])
     leave(tmp_path, "spohn", [first, second], [Row("lost", "messages", 0)], ["Before."])
     leave(tmp_path, "spohn", [small_run()], [Row("lost", "messages", 1, 2.5)], ["After."])
     assert sorted(path.name for path in (tmp_path / "journals").iterdir()) == ["node", "small"]
@@ -121,17 +133,15 @@ def test_a_strange_file_of_rows_removes_nothing(tmp_path: Path, text: str) -> No
 
 def test_what_has_the_same_number_on_two_topics_has_two_ids(tmp_path: Path) -> None:
     results = make_results()
-    for number, run in enumerate(
-        [
-            schmitt_journal(results.schmitt[0]),
-            storm_journal(results.storm[0]),
-            spohn_journal(results.spohn[1]),
-        ]
-    ):
-        write_journal(run, tmp_path / str(number))
+    records: list[RunRecord] = [results.schmitt[0], results.storm[0], results.spohn[1]]
+    for number, run in enumerate(records):
+        write_journal(run, "lab", tmp_path / str(number))
         rows = read(tmp_path / str(number))
-        assert len([row for row in rows if row["origin"] is not None]) == len(run.published)
-        assert len(rows) == 1 + len(run.due) + len(run.published) + len(run.delivered) + len(run.happened)
+        published = sum(len(stream.sent) for stream in run.streams())
+        delivered = sum(len(hearing.arrivals) for hearing in run.hearings())
+        assert len([row for row in rows if row["origin"] is not None]) == published
+        due = {(hearing.subscriber, hearing.stream.topic) for hearing in run.hearings()}
+        assert len(rows) == 1 + len(due) + published + delivered + len(run.moments())
 
 
 def test_every_experiment_leaves_its_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

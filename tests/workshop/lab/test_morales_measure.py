@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms, spread
+from hedgerow_workshop.lab.harness.record import Arrival, Received
 from hedgerow_workshop.lab.morales import measure
-from hedgerow_workshop.lab.morales.measure import Delays
-from hedgerow_workshop.lab.morales.record import Arrival, FarmArrival, Record, Spec
-from hedgerow_workshop.lab.morales.setting import Algorithm, Uplink
+from hedgerow_workshop.lab.morales.measure import MeanDelays
+from hedgerow_workshop.lab.morales.record import MoralesRecord, MoralesSpec
+from hedgerow_workshop.lab.morales.setting import TOPICS, Algorithm, Uplink
 from tests.workshop.lab.morales_records import BEGAN_AT, make_farm, make_run, make_trio
 
 HOT = Algorithm(2.0)
@@ -16,37 +18,37 @@ HOT = Algorithm(2.0)
 def test_the_mean_is_of_first_arrivals_after_the_warm_up() -> None:
     record = make_run(Uplink.LTE, "random", HOT, beyond=50)
     record.arrived.append(Arrival(100, record.sent[100] + 9))  # a second time
-    found = measure.delay(record)
+    found = spread(delays_ms(record.hearings()))
     assert found is not None
     assert found.mean == pytest.approx(1 + 15.12)
     assert found.deviation == pytest.approx(15.12)
     assert measure.share_beyond(record) == 50
-    assert (measure.count_lost(record), measure.count_doubled(record)) == (0, 1)
+    assert (count_lost(record.hearings()), count_doubled(record.hearings())) == (0, 1)
 
 
 def test_what_never_came_is_lost_in_the_warm_up_too() -> None:
     record = make_run(Uplink.LTE, "random", HOT, beyond=50)
     del record.arrived[50], record.arrived[3]
-    assert measure.count_lost(record) == 2
-    empty = Record(record.spec, sent=[BEGAN_AT])
-    assert (measure.delay(empty), measure.share_beyond(empty)) == (None, None)
-    assert measure.count_lost(empty) == 1
+    assert count_lost(record.hearings()) == 2
+    empty = MoralesRecord(record.spec, topics=[TOPICS[0]], sent=[BEGAN_AT])
+    assert (spread(delays_ms(empty.hearings())), measure.share_beyond(empty)) == (None, None)
+    assert count_lost(empty.hearings()) == 1
 
 
 def test_the_ratio_is_to_the_mean_of_both_halves() -> None:
     records = make_trio(Uplink.WIMAX, "biased90", {2.0: 6})
-    delays = Delays(records)
-    spec = Spec(Uplink.WIMAX, "biased90", HOT)
+    delays = MeanDelays(records)
+    spec = MoralesSpec(Uplink.WIMAX, "biased90", HOT)
     assert delays.naive(spec) == pytest.approx(1 + 41.4 / 2)
     assert delays.ratio(spec) == pytest.approx((1 + 0.06 * 41.4) / (1 + 41.4 / 2))
-    one_half = Delays(records[:-1])
+    one_half = MeanDelays(records[:-1])
     assert (one_half.naive(spec), one_half.ratio(spec)) == (None, None)
 
 
 def test_names_of_points() -> None:
-    assert measure.point_name(Spec(Uplink.LTE, "burst-long", Algorithm(20.0))) == "burst/20s"
-    assert measure.point_name(Spec(Uplink.LTE, "burst-short", Algorithm(0.1))) == "burst/100ms"
-    assert measure.point_name(Spec(Uplink.LTE, "biased30", HOT)) == "biased30"
+    assert measure.point_name(MoralesSpec(Uplink.LTE, "burst-long", Algorithm(20.0))) == "burst/20s"
+    assert measure.point_name(MoralesSpec(Uplink.LTE, "burst-short", Algorithm(0.1))) == "burst/100ms"
+    assert measure.point_name(MoralesSpec(Uplink.LTE, "biased30", HOT)) == "biased30"
 
 
 def test_the_farm_loses_nothing_that_waits() -> None:
@@ -79,9 +81,9 @@ def test_the_farms_repetitions_are_not_doubled() -> None:
         is_repeated=True
     )  # and had not come before
     assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 0)
-    farm.arrived["office"].append(FarmArrival("soil", 40, BEGAN_AT + 9, is_repeated=True))
+    farm.arrived["office"].append(Received("soil", 40, BEGAN_AT + 9, is_repeated=True))
     assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 1)
-    farm.arrived["office"].append(FarmArrival("temperature", 10, BEGAN_AT + 9))
+    farm.arrived["office"].append(Received("temperature", 10, BEGAN_AT + 9))
     assert measure.farm_doubled(farm) == 1
 
 

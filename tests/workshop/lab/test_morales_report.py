@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab.experiments import Request
+from hedgerow_workshop.lab.harness.experiment import Request
 from hedgerow_workshop.lab.morales import experiment, report
-from hedgerow_workshop.lab.morales.bars import BARS
-from hedgerow_workshop.lab.morales.measure import Delays
-from hedgerow_workshop.lab.morales.record import Record
+from hedgerow_workshop.lab.morales.measure import MeanDelays
+from hedgerow_workshop.lab.morales.record import MoralesRecord
+from hedgerow_workshop.lab.morales.report import BARS
 from hedgerow_workshop.lab.morales.setting import Uplink
 from tests.workshop.lab.morales_records import make_farm, make_records, make_trio
 
@@ -25,7 +25,7 @@ MAIN_ROWS = [
 
 
 @pytest.fixture
-def records() -> list[Record]:
+def records() -> list[MoralesRecord]:
     return make_records()
 
 
@@ -38,7 +38,7 @@ def wimax(beyond: float) -> float:
     return (1 + beyond / 100 * 41.4) / (1 + 41.4 / 2)
 
 
-def test_rows_have_their_names(records: list[Record]) -> None:
+def test_rows_have_their_names(records: list[MoralesRecord]) -> None:
     rows = {row.name: row.ours for row in experiment.make_rows(records, make_farm())}
     assert list(rows)[: len(MAIN_ROWS)] == MAIN_ROWS
     assert rows["ratio/biased90/lte"] == pytest.approx(lte(6))
@@ -66,7 +66,7 @@ def test_what_was_not_run_is_none() -> None:
     assert BARS.keys() <= set(MAIN_ROWS)
 
 
-def test_bars_that_are_missed_are_told(records: list[Record]) -> None:
+def test_bars_that_are_missed_are_told(records: list[MoralesRecord]) -> None:
     rows = experiment.make_rows(records, make_farm())
     assert list(BARS.missed(rows)) == []
     records = [record for record in records if record.spec.traffic not in ("random", "biased90")]
@@ -79,14 +79,14 @@ def test_bars_that_are_missed_are_told(records: list[Record]) -> None:
         "ratio/random/lte misses its bar: it is 0.812 ×, and should be 0.95 … 1.05.",
         "lost misses its bar: it is 1.00 messages, and should be ≤ 0.",
     ]
-    lines = {line[0]: line[-2:] for line in report.bar_lines(rows)}
+    lines = {line[0]: line[-2:] for line in BARS.lines(rows)}
     assert lines["ratio/biased90/wimax"] == ["≤ 0.25", "MISSED"]
     assert lines["ratio/burst/20s"] == ["0.9 … 1.1", "met"]
     assert lines["ratio/biased90/lte"] == ["≤ 0.25", ""]
     assert lines["farm/heard"] == ["", ""]
 
 
-def test_notes(records: list[Record]) -> None:
+def test_notes(records: list[MoralesRecord]) -> None:
     records[0].arrived.pop()
     assert list(experiment.make_notes(records, make_farm())) == [
         "lte random hot2s: 1 lost, 0 doubled.",
@@ -95,7 +95,7 @@ def test_notes(records: list[Record]) -> None:
     ]
 
 
-def test_a_naive_algorithm_that_delegates_nothing_is_told(records: list[Record]) -> None:
+def test_a_naive_algorithm_that_delegates_nothing_is_told(records: list[MoralesRecord]) -> None:
     _, *naive = make_trio(Uplink.LTE, "random", {2.0: 50})
     for record in naive:
         record.arrived = [each._replace(at=record.sent[each.number] + 0.001) for each in record.arrived]
@@ -104,8 +104,8 @@ def test_a_naive_algorithm_that_delegates_nothing_is_told(records: list[Record])
     ]
 
 
-def test_the_figures_have_the_documents_curves(records: list[Record]) -> None:
-    delays = Delays(records)
+def test_the_figures_have_the_documents_curves(records: list[MoralesRecord]) -> None:
+    delays = MeanDelays(records)
     labels = ["N-LTE", "N-WiMAX", "HT-LTE", "HT-WiMAX"]
     biased = {curve.label: [x for x, _ in curve.points] for curve in report.figure9(delays)}
     assert biased == {label: [10, 90] for label in labels}
@@ -130,7 +130,7 @@ def test_the_farms_outages_have_their_lines() -> None:
     ]
 
 
-def test_the_report(records: list[Record], tmp_path: Path) -> None:
+def test_the_report(records: list[MoralesRecord], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     farm = make_farm()
     rows = experiment.make_rows(records, farm)
@@ -157,7 +157,7 @@ def test_a_report_of_runs_that_heard_nothing(tmp_path: Path) -> None:
     assert report.run_lines(records)[1] == ["lte random hot2s", "100", "–", "–", "–"]
 
 
-def test_records_are_written_as_json(records: list[Record], tmp_path: Path) -> None:
+def test_records_are_written_as_json(records: list[MoralesRecord], tmp_path: Path) -> None:
     assert len({record.spec.file_name for record in records}) == len(records)
     records[-1].write(tmp_path / "x.json")
     document = json.loads((tmp_path / "x.json").read_text())

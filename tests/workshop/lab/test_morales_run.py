@@ -7,24 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.lab.brokers import Hedgerow
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.brokers import Hedgerow
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms
+from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.morales import brokers, farm, measure, traffic
-from hedgerow_workshop.lab.morales.brokers import Fixed, Mobile, Station
+from hedgerow_workshop.lab.morales.brokers import FixedBroker, MobileBroker, Station
 from hedgerow_workshop.lab.morales.delays import Batch, measure_batch
-from hedgerow_workshop.lab.morales.farm import Farm
+from hedgerow_workshop.lab.morales.farm import FarmRun
 from hedgerow_workshop.lab.morales.setting import NAIVE, TOPICS, WIFI, Algorithm, Uplink
 from hedgerow_workshop.lab.morales.traffic import random_traffic
 
 
 def test_a_mobile_broker_is_told_its_fixed_one_and_its_algorithm(tmp_path: Path) -> None:
-    told = Mobile("m", tmp_path, ("127.0.0.1", 4000), Algorithm(0.1)).options
+    told = MobileBroker("m", tmp_path, ("127.0.0.1", 4000), Algorithm(0.1)).options
     common = (
         "--role mobile --fixed mqtt://127.0.0.1:4000 --domain farm/sector1 --no-move-clients --hot-every 0.4"
     )
     assert " ".join(told) == f"{common} --hot-window 0.1"
-    told = Mobile("m", tmp_path, ("127.0.0.1", 4000), NAIVE[1]).options
+    told = MobileBroker("m", tmp_path, ("127.0.0.1", 4000), NAIVE[1]).options
     assert " ".join(told) == f"{common} --hot-algorithm naive --naive-half 1"
 
 
@@ -46,10 +47,10 @@ async def test_what_is_delegated_takes_the_way_to_the_fixed_broker(
     round_trip_ms = 2 * 15.12
     fastest: list[dict[str, float]] = []
     for record in records:
-        assert (measure.count_lost(record), measure.count_doubled(record)) == (0, 0)
-        assert min(measure.delays(record)) >= 2 * 0.473
+        assert (count_lost(record.hearings()), count_doubled(record.hearings())) == (0, 0)
+        assert min(delays_ms(record.hearings())) >= 2 * 0.473
         took = dict.fromkeys(TOPICS, 1e9)
-        for number, at in record.arrived:
+        for number, at, _ in record.arrived:
             if number >= record.warm_up:
                 topic = record.topics[number]
                 took[topic] = min(took[topic], 1_000 * (at - record.sent[number]))
@@ -66,7 +67,7 @@ async def test_a_fixed_broker_that_is_not_reached_is_told(
 ) -> None:
     monkeypatch.setattr(brokers, "LINK_UP_S", 0.2)
     with ExitStack() as stack:
-        fixed = stack.enter_context(Fixed("fixed", tmp_path / "fixed"))
+        fixed = stack.enter_context(FixedBroker("fixed", tmp_path / "fixed"))
         await fixed.start()
         station = Station("mobile", tmp_path / "mobile", fixed, WIFI, Algorithm(2.0))
 
@@ -80,7 +81,7 @@ async def test_a_fixed_broker_that_is_not_reached_is_told(
 async def test_a_broker_that_ends_is_told(tmp_path: Path) -> None:
     with ExitStack() as stack:
         fixed = stack.enter_context(Hedgerow("fixed", tmp_path / "fixed"))
-        fixed.options = Fixed.options
+        fixed.options = FixedBroker.options
         await fixed.start()
         async with Station("mobile", tmp_path / "mobile", fixed, WIFI, Algorithm(2.0)) as station:
             station.check()
@@ -95,7 +96,7 @@ async def test_the_farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for name, seconds in {"FAST_COVERED_S": 0.3, "FAST_OUTAGE_S": 1.0, "QUIET_S": 0.2}.items():
         monkeypatch.setattr(farm, name, seconds)
     said: list[str] = []
-    record = await Farm(tmp_path, said.append).perform(fast=True)
+    record = await FarmRun(tmp_path, said.append).perform(fast=True)
     assert list(measure.farm_missing(record)) == []
     assert measure.farm_doubled(record) == 0
     assert measure.farm_heard(record, "office") == 100

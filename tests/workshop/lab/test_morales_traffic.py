@@ -9,16 +9,16 @@ import pytest
 
 from hedgerow_workshop.lab.morales import traffic
 from hedgerow_workshop.lab.morales.setting import BIASED_TOPIC, PUBLICATIONS, TOPICS
-from hedgerow_workshop.lab.morales.traffic import Traffic, biased_traffic, burst_traffic, random_traffic
+from hedgerow_workshop.lab.morales.traffic import DrawnTraffic, biased_traffic, burst_traffic, random_traffic
 
 
-def draw_measured(drawn: Traffic) -> list[str]:
+def draw_measured(drawn: DrawnTraffic) -> list[str]:
     publications, warm_up = drawn.draw()
     return [each.topic for each in publications[warm_up:]]
 
 
 @pytest.mark.parametrize("drawn", [random_traffic(3, 2.0), burst_traffic("x", 3, 2.0)])
-def test_sets_of_publications_come_after_the_warm_up(drawn: Traffic) -> None:
+def test_sets_of_publications_come_after_the_warm_up(drawn: DrawnTraffic) -> None:
     publications, warm_up = drawn.draw()
     assert len(publications) - warm_up == 3 * PUBLICATIONS
     assert publications[warm_up - 1].at_s < 2.0 <= publications[warm_up].at_s

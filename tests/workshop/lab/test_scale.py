@@ -11,7 +11,8 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow_workshop.lab import scale
-from hedgerow_workshop.lab.experiments import EXPERIMENTS, Request
+from hedgerow_workshop.lab.experiments import EXPERIMENTS
+from hedgerow_workshop.lab.harness.experiment import Request
 from hedgerow_workshop.sim.filters import PLACINGS, FilterParameters, FilterTraffic, Traffic
 from hedgerow_workshop.sim.simulation import Measured, Parameters
 from hedgerow_workshop.sim.topologies import TOPOLOGIES

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow_workshop.lab.harness.record import Arrival
 from hedgerow_workshop.lab.schmitt import measure
-from hedgerow_workshop.lab.schmitt.record import Arrival, Departure, Mode, read_record
+from hedgerow_workshop.lab.schmitt.record import Departure, Mode, read_record
 from tests.workshop.lab.schmitt_records import BEGAN_AT, event, make_record, state
 
 
@@ -20,11 +21,11 @@ def test_loss_is_what_never_arrived_of_what_was_published() -> None:
 
 def test_what_comes_twice_is_doubled_and_hides_no_loss() -> None:
     record = make_record(missing_qos1=range(10))
-    assert measure.count_doubled(record, 1) == 0
+    assert measure.doubled(record, 1) == 0
     record.arrived["2"][1] += [Arrival(500, BEGAN_AT + 9)] * 10
-    assert measure.count_doubled(record, 1) == 10
+    assert measure.doubled(record, 1) == 10
     assert measure.loss_percent(record, 1) == pytest.approx(1.0)
-    assert measure.count_doubled(record, 0) == 0
+    assert measure.doubled(record, 0) == 0
 
 
 def test_detection_is_from_the_departure_to_the_agents_word() -> None:

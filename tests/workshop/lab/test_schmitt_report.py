@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.lab.experiments import Result, Row, write_json
-from hedgerow_workshop.lab.figures import number, row_cells, text_table
+from hedgerow_workshop.lab.harness.experiment import Result, write_json
+from hedgerow_workshop.lab.harness.record import Arrival
+from hedgerow_workshop.lab.harness.rows import Row, number, row_cells, text_table
 from hedgerow_workshop.lab.schmitt import experiment, report
-from hedgerow_workshop.lab.schmitt.record import Arrival, Departure, Mode, Record
+from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord
 from hedgerow_workshop.lab.schmitt.timeline import Step, Timeline
 from tests.workshop.lab.schmitt_records import BEGAN_AT, STEPS, event, make_record, state
 
@@ -27,7 +28,7 @@ TIMELINE = Timeline(
 
 
 @pytest.fixture
-def records() -> list[Record]:
+def records() -> list[SchmittRecord]:
     made = [
         make_record(Mode.STATIC, Departure.KILL, missing=range(200, 610)),
         make_record(Mode.GHOST, Departure.KILL, missing=range(200, 220)),
@@ -46,7 +47,7 @@ def records() -> list[Record]:
     return made
 
 
-def test_rows_have_their_names_and_are_those_of_killed_brokers_at_qos_0(records: list[Record]) -> None:
+def test_rows_have_their_names_and_are_those_of_killed_brokers_at_qos_0(records: list[SchmittRecord]) -> None:
     rows = {row.name: row for row in experiment.make_rows("hedgerow", records)}
     assert list(rows) == [
         "loss/static/qos0", "loss/ghost/qos0", "loss/pure/qos0", "loss/ghost/qos1", "loss/pure/qos1",
@@ -119,7 +120,7 @@ def test_the_json_form(tmp_path: Path) -> None:
     )
 
 
-def test_losses_stand_beside_the_published_ones(records: list[Record]) -> None:
+def test_losses_stand_beside_the_published_ones(records: list[SchmittRecord]) -> None:
     head, *lines = report.loss_lines(records)
     found = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
     assert found["hedgerow ghost"]["kill, QoS 0"] == "2.00"
@@ -128,7 +129,7 @@ def test_losses_stand_beside_the_published_ones(records: list[Record]) -> None:
     assert [found[f"hedgerow {mode}"]["published"] for mode in Mode] == ["40.0", "20.0", "2.00"]
 
 
-def test_the_report(records: list[Record], tmp_path: Path) -> None:
+def test_the_report(records: list[SchmittRecord], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rows = experiment.make_rows("hedgerow", records)
     page = report.write_report(tmp_path, TIMELINE, records, rows, ["a note <here>"])

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.lab import brokers
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness import brokers
+from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.schmitt import measure
 from hedgerow_workshop.lab.schmitt.brokers import Fleet
 from hedgerow_workshop.lab.schmitt.clients import read_state
-from hedgerow_workshop.lab.schmitt.record import Departure, Mode, Record, Spec
-from hedgerow_workshop.lab.schmitt.run import Run
+from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec
+from hedgerow_workshop.lab.schmitt.run import BridgedRun
 from hedgerow_workshop.lab.schmitt.side_by_side import run_all
 from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS, TIMELINE, Step, Timeline
 from tests.programs import need_program
@@ -22,7 +22,7 @@ from tests.programs import need_program
 STEPS = (Step("t0", 0.3, "3", GOES), Step("t4", 0.6, "3", RETURNS))
 
 
-async def perform(spec: Spec, seconds: float, directory: Path) -> Record:
+async def perform(spec: SchmittSpec, seconds: float, directory: Path) -> SchmittRecord:
     timeline = Timeline(
         run_s=seconds,
         fast_s={},
@@ -33,7 +33,7 @@ async def perform(spec: Spec, seconds: float, directory: Path) -> Record:
         measured="2",
         steps=STEPS,
     )
-    run = Run(spec, timeline, seconds, directory)
+    run = BridgedRun(spec, timeline, seconds, directory)
     await run.perform(at_once)
     return run.record
 
@@ -43,14 +43,14 @@ async def at_once() -> None:
 
 
 async def test_the_agent_finds_another_way_while_the_hub_is_dead(tmp_path: Path) -> None:
-    record = await perform(Spec("hedgerow", Mode.PURE, Departure.KILL), 3, tmp_path)
+    record = await perform(SchmittSpec("hedgerow", Mode.PURE, Departure.KILL), 3, tmp_path)
     assert len(record.sent) == 300
     assert [(step.name, step.broker, step.does) for step in record.happened] == [
         ("t0", "3", "goes"),
         ("t4", "3", "returns"),
     ]
     assert measure.loss_percent(record, 1) == 0
-    assert measure.count_doubled(record, 1) == 0
+    assert measure.doubled(record, 1) == 0
     assert measure.loss_percent(record, 0) < 20  # without the agent, 30 and more
     assert len(list(measure.detections(record))) == len(list(measure.heals(record))) == 1
     assert list(measure.commands(record, "create"))
@@ -64,11 +64,11 @@ async def test_the_agent_finds_another_way_while_the_hub_is_dead(tmp_path: Path)
 async def test_static_bridges_deliver_afterwards_what_they_could_not(
     departure: Departure, tmp_path: Path
 ) -> None:
-    record = await perform(Spec("hedgerow", Mode.STATIC, departure), 1.5, tmp_path)
+    record = await perform(SchmittSpec("hedgerow", Mode.STATIC, departure), 1.5, tmp_path)
     went_at, returned_at = (step.at for step in record.happened)
     for broker in ("2", "3"):
         assert measure.loss_percent(record, 1, broker) == 0
-        assert measure.count_doubled(record, 1, broker) == 0
+        assert measure.doubled(record, 1, broker) == 0
         during = [a for a in record.arrived[broker][1] if went_at + 0.1 < a.at < returned_at]
         assert not during
     assert measure.loss_percent(record, 1, "1") == 0
@@ -76,7 +76,7 @@ async def test_static_bridges_deliver_afterwards_what_they_could_not(
 
 async def test_stock_brokers_with_their_own_bridges(tmp_path: Path) -> None:
     need_program("mosquitto")
-    record = await perform(Spec("mosquitto", Mode.STATIC, Departure.KILL), 1.5, tmp_path)
+    record = await perform(SchmittSpec("mosquitto", Mode.STATIC, Departure.KILL), 1.5, tmp_path)
     went_at, _ = (step.at for step in record.happened)
     assert measure.live_bridges(record, went_at - 0.001) == {("1", "3"), ("2", "3")}
     assert measure.loss_percent(record, 0, "1") == 0
@@ -98,7 +98,7 @@ async def test_a_broker_that_ends_by_itself_is_named(tmp_path: Path) -> None:
 async def test_a_run_that_fails_says_which_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(brokers, "find_program", lambda name: None)
-    spec = Spec("mosquitto", Mode.PURE, Departure.KILL)
+    spec = SchmittSpec("mosquitto", Mode.PURE, Departure.KILL)
     with pytest.raises(LabError, match="mosquitto is not on PATH"):
         await perform(spec, 1, tmp_path)
     with pytest.raises(LabError, match=r"^mosquitto pure kill: timeline .*none.toml: No such file"):

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms, spread
+from hedgerow_workshop.lab.harness.record import Received
 from hedgerow_workshop.lab.spohn import grid, measure
-from hedgerow_workshop.lab.spohn.record import Arrival, Misfortune
+from hedgerow_workshop.lab.spohn.record import Misfortune
 from tests.workshop.lab.spohn_records import BEGAN_AT, make_delays, make_failures, make_states
 
 TOPIC = "grid/any"
@@ -39,29 +41,29 @@ def test_parents_of_the_document_are_nearer_to_the_core() -> None:
 
 def test_delays_are_of_the_first_arrival() -> None:
     record = make_delays("hedgerow", 4, {"7": 0.005, "2": 0.020})
-    record.arrived["7"][1] = Arrival("6", 1, record.sent["6"][1] + 0.009)
-    record.arrived["7"].append(Arrival("6", 0, BEGAN_AT + 5))
-    found = measure.delay(record, "7")
+    record.arrived["7"][1] = Received("6", 1, record.sent["6"][1] + 0.009)
+    record.arrived["7"].append(Received("6", 0, BEGAN_AT + 5))
+    found = spread(delays_ms(record.heard("7")))
     assert found == pytest.approx((6, 3**0.5))
-    assert [ms for _, ms in measure.delays(record, "2")] == pytest.approx([20] * 4)
+    assert delays_ms(record.heard("2")) == pytest.approx([20] * 4)
     record.arrived["2"].clear()
-    assert measure.delay(record, "2") is None
+    assert spread(delays_ms(record.heard("2"))) is None
 
 
 def test_delays_of_one_publisher() -> None:
     record = make_failures("hedgerow")
-    assert len(list(measure.delays(record, "2"))) == 200
-    assert max(ms for _, ms in measure.delays(record, "2", "6")) == pytest.approx(20)
-    assert max(ms for _, ms in measure.delays(record, "2", "0")) > 1_400
+    assert len(delays_ms(record.heard("2"))) == 200
+    assert max(delays_ms(record.heard("2", "6"))) == pytest.approx(20)
+    assert max(delays_ms(record.heard("2", "0"))) > 1_400
 
 
 def test_lost_and_doubled_are_counted_at_every_subscriber_and_of_every_publisher() -> None:
     record = make_failures("hedgerow")
-    assert (measure.count_lost(record), measure.count_doubled(record)) == (0, 0)
+    assert (count_lost(record.hearings()), count_doubled(record.hearings())) == (0, 0)
     record.arrived["7"].remove(next(each for each in record.arrived["7"] if each.publisher == "0"))
     del record.arrived["2"][-1]
     record.arrived["2"] += record.arrived["2"][:3]
-    assert (measure.count_lost(record), measure.count_doubled(record)) == (2, 3)
+    assert (count_lost(record.hearings()), count_doubled(record.hearings())) == (2, 3)
 
 
 def test_healed_is_when_every_subscriber_hears_every_publisher() -> None:

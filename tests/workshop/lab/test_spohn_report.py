@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.lab.experiments import Row
+from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.spohn import experiment, report
-from hedgerow_workshop.lab.spohn.bars import BARS
-from hedgerow_workshop.lab.spohn.record import Happened, Misfortune, Record
+from hedgerow_workshop.lab.spohn.record import Failure, Misfortune, SpohnRecord
+from hedgerow_workshop.lab.spohn.report import BARS
 from tests.workshop.lab.spohn_records import BEGAN_AT, make_delays, make_failures
 
 COUNTS = (5, 10)
 
 
 @pytest.fixture
-def records() -> list[Record]:
+def records() -> list[SpohnRecord]:
     return [
         make_delays("mosquitto", 5, {"7": 0.0055, "2": 0.0215}),
         make_delays("mosquitto", 10, {"7": 0.0075, "2": 0.027}),
@@ -30,7 +30,7 @@ def records() -> list[Record]:
     ]
 
 
-def test_rows_have_their_names_and_the_published_figures(records: list[Record]) -> None:
+def test_rows_have_their_names_and_the_published_figures(records: list[SpohnRecord]) -> None:
     rows = {row.name: row for row in experiment.make_rows(records, COUNTS)}
     assert [name for name in rows if "centralised" not in name] == [
         "delay/node7/mosquitto", "delay/node7/mosquitto/5", "delay/node7/hedgerow", "delay/node7/hedgerow/5",
@@ -71,18 +71,18 @@ def test_every_bar_is_of_a_row() -> None:
     assert BARS.keys() <= {row.name for row in experiment.make_rows([], COUNTS)}
 
 
-def test_a_bar_that_was_missed_is_shown(records: list[Record]) -> None:
+def test_a_bar_that_was_missed_is_shown(records: list[SpohnRecord]) -> None:
     rows = experiment.make_rows(records, COUNTS)
     assert list(BARS.missed(rows)) == [
         "delay/node2/mosquitto misses its bar: it is 27.0 ms, and should be ≤ 26."
     ]
-    lines = {line[0]: line[-2:] for line in report.bar_lines(rows)}
+    lines = {line[0]: line[-2:] for line in BARS.lines(rows)}
     assert lines["delay/node2/mosquitto"] == ["≤ 26", "MISSED"]
     assert lines["delay/node2/hedgerow"] == ["≤ 22.5", "met"]
     assert lines["delay/node2/hedgerow/5"] == ["", ""]
 
 
-def test_another_mesh_misses_its_bar_and_is_told(records: list[Record]) -> None:
+def test_another_mesh_misses_its_bar_and_is_told(records: list[SpohnRecord]) -> None:
     state = records[4].states[1]["4"]
     state["filters"]["grid/federated/10"]["parents"] = ["1"]
     records[4].arrived["2"].pop()
@@ -97,7 +97,7 @@ def test_another_mesh_misses_its_bar_and_is_told(records: list[Record]) -> None:
     assert "hedgerow failures: the slowest of 1, cut 4-5 took 1520 ms to heal." in notes
 
 
-def test_delays_stand_beside_the_published_ones_and_the_floor(records: list[Record]) -> None:
+def test_delays_stand_beside_the_published_ones_and_the_floor(records: list[SpohnRecord]) -> None:
     lines = report.delay_lines([*records, make_delays("mosquitto", 500, {"7": 0.006})])
     assert lines[-1] == ["mosquitto federated", "7", "500", "6.00 ± 0.00", "18.65 ± 3.20", "5.00"]
     assert ["hedgerow centralised node 2", "B", "10", "22.00 ± 0.00", "42.58 ± 4.48", "20.0"] in lines
@@ -105,8 +105,8 @@ def test_delays_stand_beside_the_published_ones_and_the_floor(records: list[Reco
 
 def test_a_median_does_not_hide_the_slowest() -> None:
     record = make_failures("hedgerow")
-    record.happened += [Happened(Misfortune.KILL, node, BEGAN_AT + 1.5) for node in ("5", "8")]
-    record.happened.append(Happened(Misfortune.KILL, "1", BEGAN_AT + 3))
+    record.happened += [Failure(Misfortune.KILL, node, BEGAN_AT + 1.5) for node in ("5", "8")]
+    record.happened.append(Failure(Misfortune.KILL, "1", BEGAN_AT + 3))
     rows = {row.name: row.ours for row in experiment.make_rows([record], COUNTS)}
     assert rows["heal/kill"] == pytest.approx(145)
     assert rows["heal/kill/slowest"] == pytest.approx(1_520)
@@ -120,7 +120,7 @@ def test_every_failure_has_its_line() -> None:
     ]  # fmt: skip
 
 
-def test_the_report(records: list[Record], tmp_path: Path) -> None:
+def test_the_report(records: list[SpohnRecord], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     records[0].states = [{}, {}]  # nobody said anything: still a drawing
     rows = experiment.make_rows(records, COUNTS)
@@ -137,7 +137,7 @@ def test_the_report(records: list[Record], tmp_path: Path) -> None:
     assert not re.search(r"https?://|<script", text)  # nothing from elsewhere
 
 
-def test_a_record_is_written_as_json(records: list[Record], tmp_path: Path) -> None:
+def test_a_record_is_written_as_json(records: list[SpohnRecord], tmp_path: Path) -> None:
     assert len({record.spec.file_name for record in records}) == len(records)
     records[2].write(tmp_path / "x.json")
     document = json.loads((tmp_path / "x.json").read_text())

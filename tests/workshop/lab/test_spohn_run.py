@@ -14,24 +14,27 @@ from typing import cast
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab.brokers import Hedgerow
-from hedgerow_workshop.lab.clients import Clients
-from hedgerow_workshop.lab.experiments import LabError, Request
+from hedgerow_workshop.lab.harness import brokers
+from hedgerow_workshop.lab.harness.brokers import Hedgerow
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.experiment import Request
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms
+from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.spohn import experiment, failures, grid, measure
-from hedgerow_workshop.lab.spohn.clients import Watch
-from hedgerow_workshop.lab.spohn.delays import draw_gaps, measure_centralised, topic_of
-from hedgerow_workshop.lab.spohn.federation import Federation
-from hedgerow_workshop.lab.spohn.network import Network, host
-from hedgerow_workshop.lab.spohn.nodes import STATE_TOPICS, Node
-from hedgerow_workshop.lab.spohn.record import Misfortune, Setting, Spec, State
+from hedgerow_workshop.lab.spohn.clients import StateWatch
+from hedgerow_workshop.lab.spohn.delays import draw_gaps, measure_centralised
+from hedgerow_workshop.lab.spohn.federation import GridFederation
+from hedgerow_workshop.lab.spohn.network import GridNetwork, host
+from hedgerow_workshop.lab.spohn.nodes import STATE_TOPICS, GridNode
+from hedgerow_workshop.lab.spohn.record import Misfortune, State
 from tests.programs import need_program
 from tests.waiting import until
 from tests.workshop.lab.spohn_records import make_states
 
 
 @asynccontextmanager
-async def echo(network: Network, node: str) -> AsyncIterator[None]:
+async def echo(network: GridNetwork, node: str) -> AsyncIterator[None]:
     """Stands at a node in place of its broker."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,8 +58,8 @@ async def round_trip_s(address: tuple[str, int]) -> float:
 
 
 async def test_a_way_takes_as_long_as_its_links() -> None:
-    async with Network() as network, echo(network, "2"):
-        await network.open()
+    async with GridNetwork() as network, echo(network, "2"):
+        await network.open_links()
         assert await round_trip_s(network.address("5", "2")) >= 2 * 0.005
         assert await round_trip_s(await network.open_way("6", "2")) >= 2 * 0.020
         assert network.carried()["5", "2"] == network.carried()["2", "5"] == 1
@@ -64,8 +67,8 @@ async def test_a_way_takes_as_long_as_its_links() -> None:
 
 
 async def test_a_cut_holds_what_either_side_dialled() -> None:
-    async with Network() as network, echo(network, "2"), echo(network, "5"):
-        await network.open()
+    async with GridNetwork() as network, echo(network, "2"), echo(network, "5"):
+        await network.open_links()
         network.cut("2", "5")
         tries = [
             asyncio.create_task(round_trip_s(network.address(*pair))) for pair in (("5", "2"), ("2", "5"))
@@ -94,25 +97,25 @@ async def test_both_subscribers_at_one_broker(kind: str, tmp_path: Path) -> None
         f"{kind} centralised node 7",
     ]
     for record, floor_ms in zip(records, (20, 5), strict=True):
-        assert (measure.count_lost(record), measure.count_doubled(record)) == (0, 0)
+        assert (count_lost(record.hearings()), count_doubled(record.hearings())) == (0, 0)
         assert list(record.arrived) == ["A", "B"]
         for subscriber in record.arrived:
-            assert min(ms for _, ms in measure.delays(record, subscriber)) >= floor_ms
+            assert min(delays_ms(record.heard(subscriber))) >= floor_ms
 
 
 async def test_a_node_that_does_not_start_is_named(tmp_path: Path) -> None:
-    async with Network() as network, echo(network, "4"):
-        await network.open()
-        node = Node("hedgerow", "4", network, tmp_path)
+    async with GridNetwork() as network, echo(network, "4"):
+        await network.open_links()
+        node = GridNode("hedgerow", "4", network, tmp_path)
         with pytest.raises(LabError, match="^broker 4 ended before listening: "):
             await node.start()
         node.kill()
 
 
 async def test_a_node_is_told_its_links_and_no_other_address(tmp_path: Path) -> None:
-    async with Network() as network:
-        await network.open()
-        node = Node("hedgerow", "6", network, tmp_path)
+    async with GridNetwork() as network:
+        await network.open_links()
+        node = GridNode("hedgerow", "6", network, tmp_path)
         launched: list[tuple[str, ...]] = []
 
         async def start() -> None:
@@ -135,12 +138,12 @@ async def test_a_node_is_told_its_links_and_no_other_address(tmp_path: Path) -> 
 
 
 async def test_what_nodes_say_is_heard_and_forgotten(tmp_path: Path) -> None:
-    async with Network() as network, Clients() as clients:
+    async with GridNetwork() as network, Clients() as clients:
         with Hedgerow("3", tmp_path, host("3"), network.ports["3"]) as broker:
-            node = Node("mosquitto", "3", network, tmp_path)  # its topic may be written by a client
+            node = GridNode("mosquitto", "3", network, tmp_path)  # its topic may be written by a client
             node.broker = broker
             await broker.start()
-            watch = Watch(clients)
+            watch = StateWatch(clients)
             await watch.open(node)
             bus = await clients.connect("federator", broker.url)
             await bus.publish(STATE_TOPICS["mosquitto"].format(node="3"), '{"node": "3"}', retain=True)
@@ -232,7 +235,7 @@ async def test_nodes_are_killed_and_busy_links_cut_in_turn(
         await broker.start()
         async with Link(("127.0.0.1", 0), (broker.host, broker.port)) as link:
             stand_in = StandIn(broker, link)
-            record = await failures.Failures(cast("Federation", stand_in)).perform(fast=True)
+            record = await failures.Failures(cast("GridFederation", stand_in)).perform(fast=True)
     kills = [(f"kill {each}", f"noticed kill {each}", f"forget {each}", f"start {each}") for each in "45"]
     # Publishers' links first, then the busiest.
     cuts = [(f"cut {each}", f"noticed cut {each}", f"restore {each}") for each in ("3-6", "4-5")]
@@ -243,13 +246,12 @@ async def test_nodes_are_killed_and_busy_links_cut_in_turn(
         (Misfortune.CUT, "3-6"),
         (Misfortune.CUT, "4-5"),
     ]
-    assert (measure.count_lost(record), measure.count_doubled(record)) == (0, 0)
+    assert (count_lost(record.hearings()), count_doubled(record.hearings())) == (0, 0)
     assert min(map(len, record.sent.values())) > 10
     for misfortune in Misfortune:
         # Node 7 hears all the time: it is node 2 that counts.
         assert all(0.6 <= seconds < 5 for _, seconds in measure.heals(record, misfortune))
-    topic = topic_of(Spec("hedgerow", Setting.FAILURES))
-    assert [measure.mesh_differences(states, topic) for states in record.states] == [[], []]
+    assert [measure.mesh_differences(states, record.topic) for states in record.states] == [[], []]
 
 
 def test_wrong_requests_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -257,6 +259,6 @@ def test_wrong_requests_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         experiment.run(Request(timeline=tmp_path))
     with pytest.raises(ConfigError, match="no broker emqx"):
         experiment.run(Request(broker="emqx"))
-    monkeypatch.setattr(experiment, "find_program", lambda name: None)
+    monkeypatch.setattr(brokers, "find_program", lambda name: None)
     with pytest.raises(ConfigError, match="mosquitto is not on PATH"):
         experiment.run(Request(broker="mosquitto"))

@@ -11,16 +11,32 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.hot.hot_topics import HotTopics
-from hedgerow_workshop.lab.experiments import Request
+from hedgerow_workshop.lab.harness.experiment import Request
+from hedgerow_workshop.lab.harness.measure import delays_ms
 from hedgerow_workshop.lab.storm import experiment, measure, report
-from hedgerow_workshop.lab.storm.measure import Counts
-from hedgerow_workshop.lab.storm.record import Fault, Kind, Record, Tally, read_tallies, write_tallies
-from hedgerow_workshop.lab.storm.settings import CALM, FAST, STORM, TOPICS, Settings, places, publications
+from hedgerow_workshop.lab.storm.measure import KindCounts
+from hedgerow_workshop.lab.storm.record import (
+    StormFault,
+    StormRecord,
+    SubscriberKind,
+    Tally,
+    read_tallies,
+    write_tallies,
+)
+from hedgerow_workshop.lab.storm.settings import (
+    CALM,
+    FAST,
+    STORM,
+    TOPICS,
+    StormSettings,
+    places,
+    publications,
+)
 
 
-@pytest.mark.parametrize("settings", [FAST, Settings(seconds=10)], ids=["fast", "full"])
+@pytest.mark.parametrize("settings", [FAST, StormSettings(seconds=10)], ids=["fast", "full"])
 @pytest.mark.parametrize("late_s", [0.0, 0.08])
-def test_the_storms_topic_changes_sides_with_every_x_time(settings: Settings, late_s: float) -> None:
+def test_the_storms_topic_changes_sides_with_every_x_time(settings: StormSettings, late_s: float) -> None:
     hot = HotTopics(settings.x_s, settings.x_s)
     chance = random.Random(3)
     sides = [False]
@@ -33,7 +49,7 @@ def test_the_storms_topic_changes_sides_with_every_x_time(settings: Settings, la
 
 
 def test_publications_are_as_many_as_asked_for() -> None:
-    settings = Settings(seconds=2)
+    settings = StormSettings(seconds=2)
     found = list(publications(settings))
     counts = Counter(topic for _, topic in found)
     assert len(found) == 2_000
@@ -44,7 +60,7 @@ def test_publications_are_as_many_as_asked_for() -> None:
 
 
 def test_subscribers_of_each_kind_are_on_either_side() -> None:
-    of_kinds = places(Settings(), 4)
+    of_kinds = places(StormSettings(), 4)
     assert [len(topics) for topics in of_kinds] == [50] * 4
     assert [topics.count(STORM) for topics in of_kinds] == [47] * 4
     assert [len(topics) for topics in places(replace(FAST, subscribers=10), 4)] == [3, 3, 2, 2]
@@ -78,7 +94,9 @@ def test_settings_are_taken_from_the_request() -> None:
     assert settings == replace(FAST, subscribers=12, durable=True)
 
 
-def _tally(kind: Kind, *numbers: int, repeated: tuple[int, ...] = (), connections: int = 1) -> Tally:
+def _tally(
+    kind: SubscriberKind, *numbers: int, repeated: tuple[int, ...] = (), connections: int = 1
+) -> Tally:
     tally = Tally(f"{kind}-0", kind, STORM)
     for place, number in enumerate(numbers):
         tally.receive(b"%d   " % number, number in repeated and number in numbers[:place], 10.0 + place)
@@ -87,14 +105,14 @@ def _tally(kind: Kind, *numbers: int, repeated: tuple[int, ...] = (), connection
 
 
 @pytest.fixture
-def record() -> Record:
-    return Record(
-        Fault.KILLED,
+def record() -> StormRecord:
+    return StormRecord(
+        StormFault.KILLED,
         {STORM: [9.0, 9.5, 10.0], **{topic: [] for topic in CALM}},
         [
-            _tally(Kind.EXTENSION, 0, 1, 2),
-            _tally(Kind.PAHO_5, 0, 2, 2, 2, 0, repeated=(0,), connections=4),
-            _tally(Kind.PAHO_5, 2),
+            _tally(SubscriberKind.EXTENSION, 0, 1, 2),
+            _tally(SubscriberKind.PAHO_5, 0, 2, 2, 2, 0, repeated=(0,), connections=4),
+            _tally(SubscriberKind.PAHO_5, 2),
         ],
         flips=[(9.2, True), (9.6, False)],
         happened=[(9.4, "killed")],
@@ -102,15 +120,15 @@ def record() -> Record:
     )
 
 
-def test_lost_and_doubled_are_counted_for_each_kind(record: Record) -> None:
-    assert measure.count(record, Kind.EXTENSION) == Counts(3, 0, 0, 0, 0)
-    assert measure.count(record, Kind.PAHO_5) == Counts(6, 3, 3, 1, 3)
-    assert measure.count(record, Kind.GMQTT_5) is None
-    assert measure.delays_ms(record, Kind.EXTENSION) == [1_000, 1_500, 2_000]
-    assert measure.delays_ms(record, Kind.PAHO_5) == [0, 1_000, 1_000]
+def test_lost_and_doubled_are_counted_for_each_kind(record: StormRecord) -> None:
+    assert measure.count(record, SubscriberKind.EXTENSION) == KindCounts(3, 0, 0, 0, 0)
+    assert measure.count(record, SubscriberKind.PAHO_5) == KindCounts(6, 3, 3, 1, 3)
+    assert measure.count(record, SubscriberKind.GMQTT_5) is None
+    assert sorted(delays_ms(measure.of_kind(record, SubscriberKind.EXTENSION))) == [1_000, 1_500, 2_000]
+    assert sorted(delays_ms(measure.of_kind(record, SubscriberKind.PAHO_5))) == [0, 1_000, 1_000]
 
 
-def test_incidents_are_named(record: Record) -> None:
+def test_incidents_are_named(record: StormRecord) -> None:
     assert sorted(measure.incidents(record)) == [
         (0.0, "paho5-0: lab/storm 0 came 2 times, at 1.000, 5.000 s"),
         (0.0, "paho5-0: lab/storm 0 lost"),
@@ -120,8 +138,8 @@ def test_incidents_are_named(record: Record) -> None:
     ]
 
 
-def test_rows_have_the_fault_at_their_ends(record: Record) -> None:
-    rows = {row.name: row.ours for row in experiment.make_rows([Record(Fault.NONE), record])}
+def test_rows_have_the_fault_at_their_ends(record: StormRecord) -> None:
+    rows = {row.name: row.ours for row in experiment.make_rows([StormRecord(StormFault.NONE), record])}
     assert len(rows) == 2 * 17
     assert rows["lost/paho5"] is rows["moves/extension"] is None
     assert rows["lost/paho5/killed"] == rows["doubled/paho5/killed"] == rows["moves/paho5/killed"] == 3
@@ -131,7 +149,9 @@ def test_rows_have_the_fault_at_their_ends(record: Record) -> None:
     assert rows["flips"] == 0
 
 
-def test_notes_tell_the_first_of_what_went_wrong(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_tell_the_first_of_what_went_wrong(
+    record: StormRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(experiment, "MAX_INCIDENTS", 2)
     record.busy = {"broker mobile": 0.625}
     record.tracebacks = ["broker fixed"]
@@ -144,7 +164,7 @@ def test_notes_tell_the_first_of_what_went_wrong(record: Record, monkeypatch: py
     ]
 
 
-def test_the_report_has_what_happened_in_order(record: Record, tmp_path: Path) -> None:
+def test_the_report_has_what_happened_in_order(record: StormRecord, tmp_path: Path) -> None:
     assert report.incident_lines(record)[1:4] == [
         ["paho5-0: lab/storm 0 came 2 times, at 1.000, 5.000 s", "0.000"],
         ["paho5-0: lab/storm 0 lost", "0.000"],
@@ -157,7 +177,7 @@ def test_the_report_has_what_happened_in_order(record: Record, tmp_path: Path) -
     assert "<td>extension, killed</td><td>1,500</td><td>2,000</td><td>2,000</td>" in text
 
 
-def test_tallies_are_written_and_read(record: Record, tmp_path: Path) -> None:
+def test_tallies_are_written_and_read(record: StormRecord, tmp_path: Path) -> None:
     write_tallies(tmp_path / "tallies.json", record.tallies)
     read = read_tallies(tmp_path / "tallies.json")
     assert [(tally.kind, tally.numbers, tally.repeated) for tally in read] == [

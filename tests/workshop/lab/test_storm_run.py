@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.storm import measure, run
-from hedgerow_workshop.lab.storm.record import Fault, Kind, Record
-from hedgerow_workshop.lab.storm.run import Run
+from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, SubscriberKind
+from hedgerow_workshop.lab.storm.run import StormRun
 from hedgerow_workshop.lab.storm.settings import FAST, STORM
 
 LITTLE = replace(FAST, subscribers=12, seconds=3.2, killed_s=0.5, cut_s=1.5)
-MOVING = (Kind.EXTENSION, Kind.PAHO_5, Kind.GMQTT_5)
+MOVING = (SubscriberKind.EXTENSION, SubscriberKind.PAHO_5, SubscriberKind.GMQTT_5)
 
 
-async def perform(fault: Fault, directory: Path) -> Record:
-    record = await Run(LITTLE, fault, list(Kind), directory).perform()
+async def perform(fault: StormFault, directory: Path) -> StormRecord:
+    record = await StormRun(LITTLE, fault, list(SubscriberKind), directory).perform()
     assert len(record.tallies) == 12
     assert len(record.sent[STORM]) == 32
     assert sum(map(len, record.sent.values())) == 320
@@ -27,10 +27,10 @@ async def perform(fault: Fault, directory: Path) -> Record:
 
 
 async def test_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    record = await perform(Fault.NONE, tmp_path)
+    record = await perform(StormFault.NONE, tmp_path)
     assert list(measure.incidents(record)) == []
     assert len(record.flips) >= 4
-    for kind in Kind:
+    for kind in SubscriberKind:
         counts = measure.count(record, kind)
         assert counts is not None
         assert counts.expected > 0
@@ -39,20 +39,20 @@ async def test_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
         "this process",
         "broker fixed",
         "broker mobile",
-        *(f"{kind} subscribers" for kind in Kind),
+        *(f"{kind} subscribers" for kind in SubscriberKind),
     }
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("fault", "happened"), [(Fault.KILLED, ["killed", "started"]), (Fault.CUT, ["cut", "restored"])]
+    ("fault", "happened"), [(StormFault.KILLED, ["killed", "started"]), (StormFault.CUT, ["cut", "restored"])]
 )
 async def test_nothing_is_lost_when_something_fails(
-    fault: Fault, happened: list[str], tmp_path: Path
+    fault: StormFault, happened: list[str], tmp_path: Path
 ) -> None:
     record = await perform(fault, tmp_path)
     assert [what for _, what in record.happened] == happened
-    for kind in Kind:
+    for kind in SubscriberKind:
         counts = measure.count(record, kind)
         assert counts is not None
         assert counts.lost == 0
@@ -60,7 +60,7 @@ async def test_nothing_is_lost_when_something_fails(
 
 async def test_a_node_without_a_fixed_one_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "LINK_S", 0.3)
-    storm = Run(LITTLE, Fault.NONE, [Kind.EXTENSION], tmp_path)
+    storm = StormRun(LITTLE, StormFault.NONE, [SubscriberKind.EXTENSION], tmp_path)
     storm._fixed.options = ()  # It supports nobody.
     with pytest.raises(LabError, match="^broker mobile: no link to the fixed node within 0.3 s: "):
         await storm.perform()

@@ -17,23 +17,24 @@ from hedgerow.mqtt import codec
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import MQTT_5, Disconnect
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.node import Node
-from hedgerow_workshop.lab.brokers import Hedgerow
+from hedgerow.node.server import Server
+from hedgerow_workshop.lab.harness.brokers import Hedgerow
 from hedgerow_workshop.lab.storm.follower import Ended
 from hedgerow_workshop.lab.storm.gmqtt_subscriber import read_disconnect
-from hedgerow_workshop.lab.storm.record import Kind, Tally
-from hedgerow_workshop.lab.storm.stage import Subscribers, processor_s
+from hedgerow_workshop.lab.storm.record import SubscriberKind, Tally
+from hedgerow_workshop.lab.storm.stage import SubscribersProgram
 from hedgerow_workshop.lab.storm.subscribers import MODULES
+from hedgerow_workshop.programs import processor_s
 from tests.mobility.fake_mobility import FakeMobility
 from tests.node.peers import port_of, running
 from tests.waiting import until
 
-FOLLOWERS = (Kind.PAHO_5, Kind.GMQTT_5)
+FOLLOWERS = (SubscriberKind.PAHO_5, SubscriberKind.GMQTT_5)
 TOPIC = "t"
 
 
 @asynccontextmanager
-async def two_servers() -> AsyncIterator[tuple[Node, Node]]:
+async def two_servers() -> AsyncIterator[tuple[Server, Server]]:
     async with running() as one, running() as two:
         for server in one, two:
             FakeMobility().install(server.broker)
@@ -41,7 +42,7 @@ async def two_servers() -> AsyncIterator[tuple[Node, Node]]:
 
 
 @asynccontextmanager
-async def subscribed(kind: Kind, server: Node) -> AsyncIterator[Tally]:
+async def subscribed(kind: SubscriberKind, server: Server) -> AsyncIterator[Tally]:
     tally = Tally("s", kind, TOPIC)
     subscriber: Any = await import_module(MODULES[kind]).open_subscriber(tally, url_of(server))
     try:
@@ -50,11 +51,11 @@ async def subscribed(kind: Kind, server: Node) -> AsyncIterator[Tally]:
         await subscriber.close()
 
 
-def url_of(server: Node) -> str:
+def url_of(server: Server) -> str:
     return f"mqtt://127.0.0.1:{port_of(server)}"
 
 
-async def send(server: Node, to: Node) -> None:
+async def send(server: Server, to: Server) -> None:
     """As a broker sends its client to another one; returns when it is there."""
     connection = server.broker.sessions["s"].connection
     assert connection is not None
@@ -63,19 +64,19 @@ async def send(server: Node, to: Node) -> None:
     await until(lambda: has_subscriber(to), "the subscriber at the other server")
 
 
-def has_subscriber(server: Node) -> bool:
+def has_subscriber(server: Server) -> bool:
     session = server.broker.sessions.get("s")
     return session is not None and session.connection is not None and bool(session.subscriptions)
 
 
-async def publish(server: Node, *numbers: int) -> None:
+async def publish(server: Server, *numbers: int) -> None:
     async with hedgerow.connect(url_of(server)) as bus:
         for number in numbers:
             await bus.publish(TOPIC, f"{number}    ", qos=1)
 
 
-@pytest.mark.parametrize("kind", [Kind.EXTENSION, *FOLLOWERS])
-async def test_it_goes_where_it_is_sent_and_comes_back(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [SubscriberKind.EXTENSION, *FOLLOWERS])
+async def test_it_goes_where_it_is_sent_and_comes_back(kind: SubscriberKind) -> None:
     async with two_servers() as (one, two), subscribed(kind, one) as tally:
         await publish(one, 0, 1)
         await until(lambda: tally.numbers == [0, 1], "the first publications")
@@ -89,7 +90,7 @@ async def test_it_goes_where_it_is_sent_and_comes_back(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", FOLLOWERS)
-async def test_what_waits_in_the_session_comes_without_another_subscription(kind: Kind) -> None:
+async def test_what_waits_in_the_session_comes_without_another_subscription(kind: SubscriberKind) -> None:
     async with two_servers() as (one, two), subscribed(kind, one) as tally:
         await send(one, to=two)
         await publish(one, 0)  # It waits in the session there.
@@ -100,7 +101,7 @@ async def test_what_waits_in_the_session_comes_without_another_subscription(kind
 
 
 @pytest.mark.parametrize("kind", FOLLOWERS)
-async def test_one_whose_server_is_gone_goes_back_to_where_it_began(kind: Kind) -> None:
+async def test_one_whose_server_is_gone_goes_back_to_where_it_began(kind: SubscriberKind) -> None:
     async with running() as one:
         async with running() as two:
             subscriber = subscribed(kind, one)
@@ -112,10 +113,10 @@ async def test_one_whose_server_is_gone_goes_back_to_where_it_began(kind: Kind) 
         await subscriber.__aexit__(None, None, None)
 
 
-@pytest.mark.parametrize("kind", Kind)
-async def test_a_process_of_subscribers_tells_what_they_have(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SubscriberKind)
+async def test_a_process_of_subscribers_tells_what_they_have(kind: SubscriberKind, tmp_path: Path) -> None:
     broker = Hedgerow("b", tmp_path)
-    subscribers = Subscribers(kind, tmp_path, "", [TOPIC, TOPIC, "u"])
+    subscribers = SubscribersProgram(kind, tmp_path, "", [TOPIC, TOPIC, "u"])
     with broker, subscribers:
         await broker.start()
         subscribers._url = broker.url
@@ -133,7 +134,8 @@ async def test_a_process_of_subscribers_tells_what_they_have(kind: Kind, tmp_pat
             ("u", []),
         ]
         assert all(len(tally.connections) == 1 for tally in tallies)
-        assert processor_s(subscribers) > 0
+        assert subscribers.process is not None
+        assert processor_s(subscribers.process.pid) > 0
 
 
 def test_the_body_of_a_disconnect_is_read() -> None:
@@ -146,8 +148,8 @@ def test_the_body_of_a_disconnect_is_read() -> None:
 async def test_a_subscriber_that_cannot_connect_keeps_trying() -> None:
     async with running() as server:
         url = url_of(server)
-    tally = Tally("s", Kind.PAHO_5, TOPIC)
-    subscriber = import_module(MODULES[Kind.PAHO_5]).PahoSubscriber(tally, url)
+    tally = Tally("s", SubscriberKind.PAHO_5, TOPIC)
+    subscriber = import_module(MODULES[SubscriberKind.PAHO_5]).PahoSubscriber(tally, url)
     opening = asyncio.create_task(subscriber.open())
     await asyncio.sleep(0)
     await asyncio.wait({opening}, timeout=0.3)

@@ -32,7 +32,7 @@ def test_a_grid_is_numbered_row_by_row() -> None:
 
 
 @pytest.mark.parametrize("size", [6, 7, 100, 1001])
-def test_in_a_regular_graph_all_have_the_same_number_beyond(size: int) -> None:
+def test_in_a_regular_graph_all_have_the_same_number_of_neighbours(size: int) -> None:
     graph = graph_of(size, random_regular(size, Random(1)))
     assert {len(neighbours) for neighbours in graph} == {DEGREE}
 

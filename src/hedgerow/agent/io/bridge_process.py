@@ -28,7 +28,7 @@ from hedgerow.errors import HedgerowError, reason_of
 from hedgerow.message import Message
 from hedgerow.node import logs
 from hedgerow.node.config import Config
-from hedgerow.parts import make_node
+from hedgerow.parts import make_server
 
 MAX_LINE_BYTES = 1 << 20  # two sections, as JSON
 
@@ -39,7 +39,7 @@ class NodeBetween:
     def __init__(self, node_id: str, data: Path | None) -> None:
         self._id = node_id
         self._told: dict[str, BridgeState | None] = {}  # by the bridge's name
-        self._node = make_node(Config(mqtt=(), ws=(), http=(), id=node_id, data=data, sys_interval_s=0.0))
+        self._node = make_server(Config(mqtt=(), ws=(), http=(), id=node_id, data=data, sys_interval_s=0.0))
         self._port: Port | None = None
 
     async def start(self, sections: list[str]) -> None:

@@ -1,1 +1,1 @@
-"""One page over the lab's experiments and the pipeline's tables."""
+"""One page over the pipeline's tables, and over what other packages add."""

@@ -19,9 +19,9 @@ import uvloop
 from hedgerow.federation.config import FederationConfig
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Config
-from hedgerow.node.node import Node
+from hedgerow.node.server import Server
 from hedgerow.node.values import Address
-from hedgerow.parts import make_node
+from hedgerow.parts import make_server
 from hedgerow_workshop.bench.peers import raise_open_files
 
 HOST = "127.0.0.1"
@@ -55,11 +55,11 @@ def config_of(number: int, ports: list[int]) -> Config:
 async def run(count: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    servers: list[Node] = []
+    servers: list[Server] = []
     ports: list[int] = []
     try:
         for number in range(1, count + 1):
-            server = make_node(config_of(number, ports))
+            server = make_server(config_of(number, ports))
             await server.start()
             servers.append(server)
             ports.append(server.listening[0][1])

@@ -27,7 +27,8 @@ from hedgerow.errors import ConfigError
 from hedgerow.node.authority import authority
 from hedgerow.node.values import Address, number_within, read_addresses
 from hedgerow_workshop.lab.conditions import Conditions
-from hedgerow_workshop.lab.experiments import EXPERIMENTS, Request, Result, write_json
+from hedgerow_workshop.lab.experiments import EXPERIMENTS
+from hedgerow_workshop.lab.harness.experiment import Request, Result, write_json
 from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.storm.settings import MIN_SUBSCRIBERS
 
@@ -144,7 +145,7 @@ def run_experiment(arguments: argparse.Namespace) -> int:
         result: Result = experiment.run(request)
     if file is not None:
         write_json(file, result)
-    from hedgerow_workshop.lab.figures import row_cells, text_table
+    from hedgerow_workshop.lab.harness.rows import row_cells, text_table
 
     print(text_table(row_cells(result.rows)))
     for note in result.notes:

@@ -17,7 +17,7 @@ MAX_S = 3_600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("demo").add_argument
+    add = parser.add_argument_group("demo", "into a new directory: --out, or pipeline-demo").add_argument
     add("--seconds", metavar="N", type=positive(MAX_S), default=60.0, help="of farm traffic (60)")
 
 

@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     arguments: argparse.Namespace, opening: Callable[[], AbstractContextManager[SparkSession]], tell: Tell
 ) -> int:
-    from hedgerow_workshop.lab import sweep
-    from hedgerow_workshop.lab.figures import text_table
+    from hedgerow_workshop.lab.harness.rows import text_table
+    from hedgerow_workshop.lab.sweep import simulated
 
     if arguments.tables is None:
         raise ConfigError("where does the result go? Give --tables DIR")
-    sweep.check_points(point.parameters for point in sweep.points_of(arguments))
+    simulated.check_points(point.parameters for point in simulated.points_of(arguments))
     with opening() as spark:
-        print(text_table(sweep.run_sweep(spark, arguments.tables, arguments)))
+        print(text_table(simulated.run_sweep(spark, arguments.tables, arguments)))
     return 0
 
 

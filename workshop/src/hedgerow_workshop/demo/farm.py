@@ -18,19 +18,23 @@ import json
 import re
 import signal
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import hedgerow
 from hedgerow.federation.state import HOME_STATE_TOPIC
 from hedgerow.node.programs import find_program
-from hedgerow_workshop.lab.brokers import HERE, Broker, Hedgerow, Mosquitto
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.brokers import (
+    HERE,
+    SUBSCRIPTION_LOG,
+    BrokerProgram,
+    Hedgerow,
+    Mosquitto,
+    Sidecar,
+)
+from hedgerow_workshop.lab.harness.programs import LabError, LabProgram, Scope, together
 from hedgerow_workshop.lab.links import Link
-from hedgerow_workshop.lab.processes import Program, together
-from hedgerow_workshop.lab.spohn.nodes import SUBSCRIPTION_LOG, Sidecar
 
 HOUSE, NORTH, SOUTH, WEST, TRACTOR = "house", "north", "south", "west", "tractor"
 FIELDS = (NORTH, SOUTH, WEST)
@@ -48,13 +52,13 @@ SENSOR_TOPICS = {
 
 FEDERATED_S = 20.0
 
-P = TypeVar("P", bound=Program)
+P = TypeVar("P", bound=LabProgram)
 
 _ADDRESS = re.compile(rb"^listening (http|udp)://([\d.]+):(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Multicast:
+class FarmMulticast:
     """How the house and its robots speak it: on loopback alone."""
 
     port: int
@@ -70,7 +74,7 @@ class Multicast:
         return (*words, "--multicast-port", str(self.port), "--multicast-key", str(self.key_file))
 
 
-class Node(Hedgerow):
+class FarmNode(Hedgerow):
     """A node of ours, with a journal for the pipeline."""
 
     def __init__(self, name: str, directory: Path, journals: Path) -> None:
@@ -85,26 +89,20 @@ class Node(Hedgerow):
         raise LookupError(f"{self.name} does not serve {scheme}")
 
 
-class Farm:
+class DemoFarm(Scope):
     """`multicast` None: nobody speaks it here."""
 
-    def __init__(self, directory: Path, multicast: Multicast | None) -> None:
+    def __init__(self, directory: Path, multicast: FarmMulticast | None) -> None:
+        super().__init__()
         self.directory = directory
         self.journals = directory / "journals"
         self.has_mosquitto = find_program("mosquitto") is not None
-        self.brokers: dict[str, Broker] = {}
+        self.brokers: dict[str, BrokerProgram] = {}
         self.tractor_is_at: str | None = HOUSE
         self._multicast = multicast
-        self._programs: list[Program] = []
+        self._programs: list[LabProgram] = []
         self._internet: list[Link] = []
         self._ways: dict[str, Link] = {}  # of the tractor, by station
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
 
     async def start(self) -> None:
         """All that takes connections does when this returns. Who is dialled comes before who dials."""
@@ -188,9 +186,9 @@ class Farm:
         """Where UDP sensors send to."""
         return f"udp://{self.node(NORTH).address('udp')}"
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> FarmNode:
         node = self.brokers[name]
-        assert isinstance(node, Node)
+        assert isinstance(node, FarmNode)
         return node
 
     def kill(self, name: str) -> None:
@@ -237,8 +235,8 @@ class Farm:
 
     # How they are made
 
-    def _add_node(self, name: str) -> Node:
-        node = self.brokers[name] = self._add(Node(name, self.directory, self.journals))
+    def _add_node(self, name: str) -> FarmNode:
+        node = self.brokers[name] = self._add(FarmNode(name, self.directory, self.journals))
         return node
 
     def _add(self, program: P) -> P:

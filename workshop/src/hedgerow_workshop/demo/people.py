@@ -20,10 +20,11 @@ from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_3_1_1
-from hedgerow_workshop.demo.farm import HOUSE, NORTH, SENSOR_TOPICS, SOUTH, TRACTOR, WEST, Farm
+from hedgerow_workshop.demo.farm import HOUSE, NORTH, SENSOR_TOPICS, SOUTH, TRACTOR, WEST, DemoFarm
 from hedgerow_workshop.demo.ledger import Ledger, key_of, numbered
 from hedgerow_workshop.demo.readings import WEATHER, Reading, as_station, as_text, replay
-from hedgerow_workshop.lab.clients import Clients
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.programs import end_tasks
 
 # The tractor's own topics are to be hot there, and no two equally so: they would change places all the time.
 INTERVALS_S = {HOUSE: 0.3, NORTH: 0.4, SOUTH: 0.5, WEST: 0.6, TRACTOR: 0.2}
@@ -50,7 +51,7 @@ class People:
 
     `ledger` is the one in which what is published from now on is written; all are told what is heard."""
 
-    def __init__(self, farm: Farm, clients: Clients, ledger: Ledger) -> None:
+    def __init__(self, farm: DemoFarm, clients: Clients, ledger: Ledger) -> None:
         self.ledger = ledger
         self.readings_sent = 0
         self.readings_heard = 0
@@ -69,10 +70,7 @@ class People:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [*self._stations, *self._under_way]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._stations, *self._under_way])
 
     def count_in(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -102,7 +100,7 @@ class People:
             bus = await self._connect(f"station-{place}", place, publishes=True)
             self._stations.append(asyncio.create_task(self._station(bus, place, number)))
         topics = ",".join(f"{number:02}={topic}" for number, topic in SENSOR_TOPICS.items())
-        sensors = await self._clients.open(f"{self._farm.sensors}?topics={topics}")
+        sensors = await self._clients.reach(f"{self._farm.sensors}?topics={topics}")
         self._stations.append(asyncio.create_task(self._sensors(sensors)))
 
     def pause(self) -> None:

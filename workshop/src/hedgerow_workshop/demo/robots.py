@@ -17,9 +17,10 @@ from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message
 from hedgerow.node.programs import free_udp_port
-from hedgerow_workshop.demo.farm import Multicast
+from hedgerow_workshop.demo.farm import FarmMulticast
 from hedgerow_workshop.demo.people import People
-from hedgerow_workshop.lab.clients import Clients
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.programs import end_tasks
 
 ROBOTS = "robots"
 VACUUM, MOP = "vacuum", "mop"
@@ -29,13 +30,13 @@ WORK_S = 0.3
 PATIENCE_S = 5.0
 
 
-async def find_multicast(directory: Path) -> tuple[Multicast | None, str]:
+async def find_multicast(directory: Path) -> tuple[FarmMulticast | None, str]:
     """(how they speak, or None, and why not). The key, which keeps others out, is in that directory."""
     key_file = directory / "multicast.keys"
     key_file.touch(mode=0o600)
     key_file.write_text(f"1 {secrets.token_hex(32)}\n")
     try:
-        found = Multicast(free_udp_port(), key_file)
+        found = FarmMulticast(free_udp_port(), key_file)
         async with hedgerow.connect(found.url):
             return found, ""
     except (HedgerowError, OSError) as error:
@@ -45,7 +46,7 @@ async def find_multicast(directory: Path) -> tuple[Multicast | None, str]:
 class Robots:
     """They come with `begin` and leave with the block."""
 
-    def __init__(self, people: People, clients: Clients, multicast: Multicast) -> None:
+    def __init__(self, people: People, clients: Clients, multicast: FarmMulticast) -> None:
         self._people = people
         self._clients = clients
         self._url = multicast.url
@@ -54,7 +55,7 @@ class Robots:
         self._clean: asyncio.Queue[str] = asyncio.Queue()
 
     async def begin(self) -> None:
-        vacuum, mop = await self._clients.open(self._url), await self._clients.open(self._url)
+        vacuum, mop = await self._clients.reach(self._url), await self._clients.reach(self._url)
         await self._listen(vacuum, VACUUM, self._clean)
         await self._listen(mop, MOP, self._completed)
         self._tasks = [asyncio.create_task(self._vacuum(vacuum)), asyncio.create_task(self._mop(mop))]
@@ -63,9 +64,7 @@ class Robots:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     def check(self) -> None:
         """Raise what ended one of them."""

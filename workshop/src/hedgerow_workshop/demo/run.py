@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hedgerow.cli.stop_signals import StopSignals
+from hedgerow.cli.stop_signals import StopSignals, ending_signals
 from hedgerow.errors import HedgerowError
 from hedgerow_workshop.demo import robots, spark
-from hedgerow_workshop.demo.farm import HOUSE, TRACTOR, WEST, Farm
+from hedgerow_workshop.demo.farm import HOUSE, TRACTOR, WEST, DemoFarm
 from hedgerow_workshop.demo.ledger import Ledger
 from hedgerow_workshop.demo.people import FILTERS, People
 from hedgerow_workshop.demo.robots import Robots
@@ -28,7 +28,7 @@ from hedgerow_workshop.demo.story import Cast, Story
 from hedgerow_workshop.demo.summary import summary_lines
 from hedgerow_workshop.demo.terminal import Terminal
 from hedgerow_workshop.demo.watch import Watch
-from hedgerow_workshop.lab.clients import Clients, quiet_clients
+from hedgerow_workshop.lab.harness.clients import Clients, quiet_clients
 
 FAILED = 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -115,7 +115,7 @@ class Demo:
                 work.cancel()
             self._stop.set()
 
-        for number in SIGNALS:
+        for number in ending_signals(*SIGNALS):
             loop.add_signal_handler(number, end)
 
     async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
@@ -132,7 +132,7 @@ class Demo:
     async def _start(self, stack: AsyncExitStack) -> Story:
         say = self._terminal.say
         multicast, reason = await robots.find_multicast(self._directory)
-        farm = await stack.enter_async_context(Farm(self._directory, multicast))
+        farm = await stack.enter_async_context(DemoFarm(self._directory, multicast))
         await farm.start()
         self._terminal.head(f"dashboard {farm.dashboard}")
         if farm.has_mosquitto:
@@ -152,7 +152,7 @@ class Demo:
             cast.robots = await stack.enter_async_context(Robots(people, clients, multicast))
         return Story(cast, filters, self._terminal, self._options.seconds)
 
-    def _start_spark(self, stack: AsyncExitStack, farm: Farm) -> spark.Pipeline | None:
+    def _start_spark(self, stack: AsyncExitStack, farm: DemoFarm) -> spark.PipelineProgram | None:
         if not self._options.with_spark:
             self._terminal.say("Spark stays away, as it was told to")
             return None
@@ -160,7 +160,7 @@ class Demo:
             self._terminal.say(f"Spark stays away: {reason}")
             return None
         self._terminal.say("Spark starts, to read the journals of the nodes")
-        pipeline = stack.enter_context(spark.Pipeline(self._directory / "spark", farm.journals))
+        pipeline = stack.enter_context(spark.PipelineProgram(self._directory / "spark", farm.journals))
         pipeline.start(farm.brokers[HOUSE].url, TRACTOR)
         return pipeline
 

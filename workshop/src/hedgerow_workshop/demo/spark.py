@@ -25,7 +25,7 @@ from hedgerow.pipeline.progress import Progress
 from hedgerow.pipeline.tables import load_rows
 from hedgerow_workshop.demo.farm import SENSOR_TOPICS
 from hedgerow_workshop.demo.ledger import Key, key_of
-from hedgerow_workshop.lab.processes import Program
+from hedgerow_workshop.lab.harness.programs import LabProgram
 
 GONE_S = 10.0
 POLL_S = 0.01
@@ -69,7 +69,7 @@ def why_not() -> str:
     return ""
 
 
-class Pipeline(Program):
+class PipelineProgram(LabProgram):
     def __init__(self, directory: Path, journals: Path) -> None:
         super().__init__("Spark", directory)
         self.started_at = 0.0

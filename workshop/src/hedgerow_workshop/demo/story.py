@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from hedgerow.errors import HedgerowError, counted
 from hedgerow.pipeline.reckoning import Reckoning, reckon
-from hedgerow_workshop.demo.farm import FIELDS, HOUSE, NORTH, SOUTH, TRACTOR, Farm
+from hedgerow_workshop.demo.farm import FIELDS, HOUSE, NORTH, SOUTH, TRACTOR, DemoFarm
 from hedgerow_workshop.demo.ledger import Ledger
 from hedgerow_workshop.demo.people import FARMER, LISTENERS, PANEL, PLACES, WORKERS, People
 from hedgerow_workshop.demo.robots import MOP, ROBOTS, VACUUM, Robots
-from hedgerow_workshop.demo.spark import Learned, Pipeline
+from hedgerow_workshop.demo.spark import Learned, PipelineProgram
 from hedgerow_workshop.demo.terminal import Terminal
 from hedgerow_workshop.demo.watch import Watch
 
@@ -44,11 +44,11 @@ class StoryError(HedgerowError):
 class Cast:
     """All who take part. `robots` and `pipeline` are None where the machine cannot have them."""
 
-    farm: Farm
+    farm: DemoFarm
     people: People
     watch: Watch
     robots: Robots | None
-    pipeline: Pipeline | None
+    pipeline: PipelineProgram | None
 
 
 @dataclass

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from hedgerow.message import Message
-from hedgerow_workshop.lab.clients import Clients
+from hedgerow_workshop.lab.harness.clients import Clients
 
 PREFIX = "$SYS/broker/hot/"
 

@@ -25,8 +25,8 @@ from pathlib import Path
 import hedgerow
 from hedgerow.message import MessageId
 from hedgerow.node.programs import Program, free_port
-from hedgerow_workshop.lab.brokers import Hedgerow
-from hedgerow_workshop.lab.processes import together
+from hedgerow_workshop.lab.harness.brokers import Hedgerow
+from hedgerow_workshop.lab.harness.programs import together
 
 FIELDS = ("north", "south")
 HOUSE = "house"

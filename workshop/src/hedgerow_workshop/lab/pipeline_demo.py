@@ -18,11 +18,11 @@ from hedgerow.message import MessageId
 from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
 from hedgerow.pipeline.queries import JOBS, QuerySettings
 from hedgerow.pipeline.reckoning import reckon
+from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
 from hedgerow.pipeline.tables import load_rows
 from hedgerow_workshop.lab.farm import FIELDS, HOUSE, Farm
-from hedgerow_workshop.lab.pipeline_report import write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,8 @@ def _analyse(farm: Farm, out: Path, opening: Opening, tell: Tell) -> int:
         Runner(spark, settings, tell).run(tuple(JOBS))
         counted = {name: _count(spark, tables / name) for name in TABLES}
         unlike = _count(spark, tables / "anomalies", "is_anomaly")
-        report = write_report(spark, str(tables), [], out / "report.html")
+        report = out / "report.html"
+        write_report(spark, report, tables)
     reckoning = reckon(farm.traffic.published, _found_at_home(str(tables)))
     print("tables: " + ", ".join(f"{name} {count:,}" for name, count in counted.items()))
     print(f"{unlike} readings are unlike those before them")

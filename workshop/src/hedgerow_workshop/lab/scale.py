@@ -17,19 +17,16 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab.experiments import Request, Result, Row
-from hedgerow_workshop.lab.figures import (
-    NONE,
+from hedgerow_workshop.lab.harness.experiment import Request, Result, hand_in
+from hedgerow_workshop.lab.harness.figures import (
     Curve,
     html_figure,
-    html_page,
     html_paragraph,
     html_table,
-    number,
     plot_curves,
-    row_cells,
+    write_page,
 )
-from hedgerow_workshop.lab.journals import leave
+from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.sim.configuration import run_configuration
 from hedgerow_workshop.sim.filters import PLACINGS, FilterParameters, FilterTraffic, measure_filters
 from hedgerow_workshop.sim.simulation import (
@@ -70,8 +67,7 @@ Timed = tuple[Measured, float]
 def run(request: Request) -> Result:
     if request.timeline is not None or request.broker != "hedgerow":
         raise ConfigError("scale runs on the simulator: it takes neither --timeline nor --broker")
-    if request.out is not None:
-        request.out.mkdir(parents=True, exist_ok=True)
+    request.make_out()
     configurations = list(choose_configurations(request.fast))
     done = compute(configurations, request.say)
     rows = make_rows(done)
@@ -80,11 +76,7 @@ def run(request: Request) -> Result:
         request.say(f"{parameters.count} filters, {parameters.placing}")
         rows += filter_rows(traffic)
     notes = list(make_notes(done))
-    page = None
-    if request.out is not None:
-        leave(request.out, "scale", [], rows, notes)
-        page = write_report(request.out, done, rows, notes)
-    return Result(rows, notes, page)
+    return hand_in(request, "scale", [], rows, notes, lambda out: write_report(out, done, rows, notes))
 
 
 # The sweep
@@ -230,9 +222,7 @@ def write_report(directory: Path, done: Sequence[Timed], rows: Sequence[Row], no
         "<h2>Rows</h2>",
         html_table(row_cells(rows)),
     ]
-    page = directory / "report.html"
-    page.write_text(html_page(TITLE, parts), encoding="utf-8")
-    return page
+    return write_page(directory, TITLE, parts)
 
 
 def _convergence_curves(every: Sequence[Measured]) -> Iterator[Curve]:

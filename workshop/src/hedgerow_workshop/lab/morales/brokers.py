@@ -6,28 +6,22 @@ lab's, in user space.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from hedgerow_workshop.lab.brokers import HERE, Hedgerow
 from hedgerow_workshop.lab.conditions import Conditions
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.brokers import HERE, Hedgerow
+from hedgerow_workshop.lab.harness.programs import LabError, Scope, wait_until
 from hedgerow_workshop.lab.links import Host, Link
 from hedgerow_workshop.lab.morales.setting import DOMAIN, WIFI, Algorithm
 
 LINK_UP_S = 10.0
-POLL_S = 0.01
 
 
-class Fixed(Hedgerow):
+class FixedBroker(Hedgerow):
     options = ("--role", "fixed", "--domain", DOMAIN)
 
 
-class Mobile(Hedgerow):
+class MobileBroker(Hedgerow):
     """It stays with its clients: they speak MQTT 3.1.1, and what is measured are the two algorithms."""
 
     def __init__(self, broker: str, directory: Path, fixed: Host, algorithm: Algorithm) -> None:
@@ -37,39 +31,26 @@ class Mobile(Hedgerow):
         self.options += ("--no-move-clients", *algorithm.options)
 
 
-class Station:
+class Station(Scope):
     """A mobile broker with its two links. It ends with the block."""
 
     def __init__(
         self, name: str, directory: Path, fixed: Hedgerow, uplink: Conditions, algorithm: Algorithm
     ) -> None:
+        super().__init__()
         self._name = name
         self._directory = directory
         self._fixed = fixed
         self._algorithm = algorithm
-        self._stack = AsyncExitStack()
         self.uplink = Link((HERE, 0), (fixed.host, fixed.port), forward=uplink, backward=uplink)
         self.options: tuple[str, ...] = ()
         """More words of `hedgerow up`."""
-        self.mobile: Mobile
+        self.mobile: MobileBroker
         self.wifi: Link
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self._open()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-
-    async def _open(self) -> None:
+    async def open(self) -> None:
         await self._stack.enter_async_context(self.uplink)
-        self.mobile = Mobile(self._name, self._directory, self.uplink.address, self._algorithm)
+        self.mobile = MobileBroker(self._name, self._directory, self.uplink.address, self._algorithm)
         self.mobile.options += self.options
         self._stack.enter_context(self.mobile)
         await self.mobile.start()
@@ -79,14 +60,8 @@ class Station:
 
     async def _wait_for_link(self) -> None:
         """Until the fixed broker has answered."""
-        give_up_at = time.monotonic() + LINK_UP_S
-        while not self.uplink.backward.counters.bytes:
-            self.check()
-            if time.monotonic() > give_up_at:
-                raise LabError(
-                    f"{self.mobile.name} does not reach its fixed broker: {self.mobile.last_words()}"
-                )
-            await asyncio.sleep(POLL_S)
+        if not await wait_until(lambda: bool(self.uplink.backward.counters.bytes), LINK_UP_S, self.check):
+            raise LabError(f"{self.mobile.name} does not reach its fixed broker: {self.mobile.last_words()}")
 
     @property
     def url(self) -> str:

@@ -17,17 +17,18 @@ from pathlib import Path
 
 from hedgerow.client.bus import Bus
 from hedgerow.message import Message
-from hedgerow_workshop.lab.morales.brokers import Fixed, Station
-from hedgerow_workshop.lab.morales.clients import Clients
-from hedgerow_workshop.lab.morales.record import Arrival, Record, Spec
-from hedgerow_workshop.lab.morales.setting import TOPICS, Algorithm, Uplink
-from hedgerow_workshop.lab.morales.traffic import RATE, Publication, Traffic
-from hedgerow_workshop.lab.processes import together
+from hedgerow_workshop.lab.harness.clients import Clients, keep_pace
+from hedgerow_workshop.lab.harness.measure import count_lost
+from hedgerow_workshop.lab.harness.programs import together, wait_until
+from hedgerow_workshop.lab.harness.record import Arrival
+from hedgerow_workshop.lab.morales.brokers import FixedBroker, Station
+from hedgerow_workshop.lab.morales.record import MoralesRecord, MoralesSpec
+from hedgerow_workshop.lab.morales.setting import CLIENT_OPTIONS, TOPICS, Algorithm, Uplink
+from hedgerow_workshop.lab.morales.traffic import RATE, DrawnTraffic, PlannedPublication
 
 PAYLOAD_BYTES = 64
-QUIET_S = 0.3  # after the last message: what is doubled would come now
+QUIET_S = 0.3  # after the last message
 SETTLE_S = 5.0
-POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,22 @@ class Batch:
 
     uplink: Uplink
     algorithms: Sequence[Algorithm]
-    traffics: Sequence[Traffic]
+    traffics: Sequence[DrawnTraffic]
 
 
-class Bench:
+class Subject:
     """One mobile broker of a batch, with its clients."""
 
     def __init__(self, batch: Batch, algorithm: Algorithm, directory: Path) -> None:
         self.algorithm = algorithm
         self._batch = batch
         self._directory = directory / str(algorithm)
-        self._record: Record | None = None
+        self._record: MoralesRecord | None = None
         self._publisher: Bus
         self._station: Station
 
     async def open(self, stack: AsyncExitStack, clients: Clients) -> None:
-        fixed = stack.enter_context(Fixed(f"fixed-{self.algorithm}", self._directory / "fixed"))
+        fixed = stack.enter_context(FixedBroker(f"fixed-{self.algorithm}", self._directory / "fixed"))
         await fixed.start()
         self._station = Station(
             f"mobile-{self.algorithm}",
@@ -72,17 +73,16 @@ class Bench:
         if self._record is not None and traffic.decode() == self._record.spec.traffic:
             self._record.arrived.append(Arrival(int(number), now))
 
-    def begin(self, traffic: str, publications: Sequence[Publication], warm_up: int) -> Record:
-        spec = Spec(self._batch.uplink, traffic, self.algorithm)
-        self._record = Record(spec, warm_up, [each.topic for each in publications])
+    def begin(self, traffic: str, publications: Sequence[PlannedPublication], warm_up: int) -> MoralesRecord:
+        spec = MoralesSpec(self._batch.uplink, traffic, self.algorithm)
+        self._record = MoralesRecord(spec, warm_up, [each.topic for each in publications])
         return self._record
 
-    async def publish(self, publications: Sequence[Publication], begin_at: float) -> None:
+    async def publish(self, publications: Sequence[PlannedPublication], begin_at: float) -> None:
         assert self._record is not None
         traffic, sent = self._record.spec.traffic, self._record.sent
-        for at_s, topic in publications:
-            await asyncio.sleep(max(0, begin_at + at_s - time.monotonic()))
-            payload = f"{traffic} {len(sent)}".ljust(PAYLOAD_BYTES)
+        async for _ in keep_pace(begin_at + each.at_s for each in publications):
+            topic, payload = publications[len(sent)].topic, f"{traffic} {len(sent)}".ljust(PAYLOAD_BYTES)
             sent.append(time.monotonic())
             self._publisher.publish_nowait(topic, payload)
 
@@ -90,40 +90,33 @@ class Bench:
         self._station.check()
 
 
-async def measure_batch(batch: Batch, directory: Path, say: Callable[[str], None]) -> list[Record]:
-    records: list[Record] = []
-    benches = [Bench(batch, algorithm, directory) for algorithm in batch.algorithms]
-    async with AsyncExitStack() as stack, Clients() as clients:
-        await together(bench.open(stack, clients) for bench in benches)
+async def measure_batch(batch: Batch, directory: Path, say: Callable[[str], None]) -> list[MoralesRecord]:
+    records: list[MoralesRecord] = []
+    subjects = [Subject(batch, algorithm, directory) for algorithm in batch.algorithms]
+    async with AsyncExitStack() as stack, Clients(**CLIENT_OPTIONS) as clients:
+
+        def check() -> None:
+            clients.check()
+            for subject in subjects:
+                subject.check()
+
+        await together(subject.open(stack, clients) for subject in subjects)
         for traffic in batch.traffics:
             publications, warm_up = traffic.draw()
             say(f"{batch.uplink} {traffic.name}: {len(publications)} publications …")
-            measured = [bench.begin(traffic.name, publications, warm_up) for bench in benches]
+            measured = [subject.begin(traffic.name, publications, warm_up) for subject in subjects]
             records += measured
-            begin_at, apart_s = time.monotonic(), 1 / RATE / len(benches)
+            begin_at, apart_s = time.monotonic(), 1 / RATE / len(subjects)
             await together(
-                bench.publish(publications, begin_at + index * apart_s) for index, bench in enumerate(benches)
+                subject.publish(publications, begin_at + index * apart_s)
+                for index, subject in enumerate(subjects)
             )
-            for bench in benches:
-                bench.check()
-            await _settle(measured, partial(_check, clients, benches))
+            check()
+            # What was sent arrives, or is waited for in vain; what is doubled comes then.
+            await wait_until(partial(_have_all, measured), SETTLE_S, check)
+            await asyncio.sleep(QUIET_S)
     return records
 
 
-def _check(clients: Clients, benches: Sequence[Bench]) -> None:
-    clients.check()
-    for bench in benches:
-        bench.check()
-
-
-async def _settle(records: Sequence[Record], check: Callable[[], None]) -> None:
-    """Until all that was sent has arrived and nothing more arrives, or until the patience is over."""
-    give_up_at = time.monotonic() + SETTLE_S
-    while any(_is_missing(record) for record in records) and time.monotonic() < give_up_at:
-        check()
-        await asyncio.sleep(POLL_S)
-    await asyncio.sleep(QUIET_S)
-
-
-def _is_missing(record: Record) -> bool:
-    return len({arrival.number for arrival in record.arrived}) < len(record.sent)
+def _have_all(records: Sequence[MoralesRecord]) -> bool:
+    return not any(count_lost(record.hearings()) for record in records)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
-from hedgerow_workshop.lab.figures import COLOURS, Curve, open_axes
+from hedgerow_workshop.lab.harness.figures import COLOURS, Curve, open_axes, plot_curve
 
 MARKS = ("s", "D", "^", "o")
 
@@ -13,14 +14,8 @@ MARKS = ("s", "D", "^", "o")
 def draw_curves(path: Path, title: str, labels: tuple[str, str], curves: Sequence[Curve], log: bool) -> None:
     """`log`: of the horizontal axis, whose points keep their own numbers."""
     figure, axes = open_axes((8, 5), (0.1, 0.12, 0.87, 0.78))
-    for index, curve in enumerate(curves):
-        axes.plot(
-            [x for x, _ in curve.points],
-            [y for _, y in curve.points],
-            marker=MARKS[index % len(MARKS)],
-            color=COLOURS[index % len(COLOURS)],
-            label=curve.label,
-        )
+    for curve, colour, mark in zip(curves, cycle(COLOURS), cycle(MARKS), strict=False):
+        plot_curve(axes, curve, color=colour, marker=mark)
     if log:
         axes.set_xscale("log")
     ticks = sorted({x for curve in curves for x, _ in curve.points})

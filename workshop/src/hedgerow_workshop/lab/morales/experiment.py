@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import uvloop
-
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab.clients import quiet_clients
-from hedgerow_workshop.lab.experiments import Request, Result, Row
-from hedgerow_workshop.lab.journals import leave
+from hedgerow_workshop.lab.harness.experiment import Request, Result, carry_out, hand_in
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost
+from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.morales import measure, report
-from hedgerow_workshop.lab.morales.bars import BARS
 from hedgerow_workshop.lab.morales.delays import Batch, measure_batch
-from hedgerow_workshop.lab.morales.farm import Farm
-from hedgerow_workshop.lab.morales.journal import farm_journal_of, journal_of
-from hedgerow_workshop.lab.morales.measure import Delays
-from hedgerow_workshop.lab.morales.record import FarmRecord, Record
+from hedgerow_workshop.lab.morales.farm import FarmRun
+from hedgerow_workshop.lab.morales.measure import MeanDelays
+from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord
+from hedgerow_workshop.lab.morales.report import BARS
 from hedgerow_workshop.lab.morales.setting import (
     LONG_WINDOWS_S,
     NAIVE,
@@ -47,30 +42,22 @@ def run(request: Request) -> Result:
         raise ConfigError(
             "morales has mobile brokers, which are ours: it takes neither --timeline nor --broker"
         )
-    if request.out is not None:
-        request.out.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="hedgerow-lab-") as directory,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        quiet_clients(),
-    ):
-        records, farm = runner.run(perform(request.fast, Path(directory), request.say))
+    records, farm = carry_out(request, lambda directory: perform(request.fast, directory, request.say))
     rows = make_rows(records, farm)
     notes = [*make_notes(records, farm), *BARS.missed(rows)]
-    page = None
-    if request.out is not None:
-        for record in records:
-            record.write(request.out / f"{record.spec.file_name}.json")
-        farm.write(request.out / "farm.json")
-        journals = [*map(journal_of, records), farm_journal_of(farm)]
-        leave(request.out, "morales", journals, rows, notes)
-        page = report.write_report(request.out, records, farm, rows, notes)
-    return Result(rows, notes, page)
+    return hand_in(
+        request,
+        "morales",
+        [*records, farm],
+        rows,
+        notes,
+        lambda out: report.write_report(out, records, farm, rows, notes),
+    )
 
 
-async def perform(fast: bool, directory: Path, say: Say) -> tuple[list[Record], FarmRecord]:
-    farm = await Farm(directory / "farm", say).perform(fast)
-    records: list[Record] = []
+async def perform(fast: bool, directory: Path, say: Say) -> tuple[list[MoralesRecord], FarmRecord]:
+    farm = await FarmRun(directory / "farm", say).perform(fast)
+    records: list[MoralesRecord] = []
     for number, batch in enumerate(choose_batches(fast)):
         records += await measure_batch(batch, directory / str(number), say)
     return records, farm
@@ -102,22 +89,22 @@ def choose_batches(fast: bool) -> Iterator[Batch]:
 # Rows
 
 
-def make_rows(records: Sequence[Record], farm: FarmRecord | None) -> list[Row]:
-    delays = Delays(records)
+def make_rows(records: Sequence[MoralesRecord], farm: FarmRecord | None) -> list[Row]:
+    delays = MeanDelays(records)
     ratios = {
         (measure.point_name(spec), spec.uplink): delays.ratio(spec)
         for spec in delays.means
         if spec.algorithm.is_hot
     }
-    lost, doubled = map(measure.count_lost, records), map(measure.count_doubled, records)
+    hearings = [hearing for record in records for hearing in record.hearings()]
     rows = [
         Row("ratio/biased90/lte", "×", ratios.pop(("biased90", Uplink.LTE), None)),
         Row("ratio/biased90/wimax", "×", ratios.pop(("biased90", Uplink.WIMAX), None)),
         Row("ratio/random/lte", "×", ratios.pop(("random", Uplink.LTE), None)),
         Row("ratio/burst/best", "×", max(_best(ratios).values(), default=None)),
         Row("ratio/burst/20s", "×", _farthest([r for (name, _), r in ratios.items() if name == "burst/20s"])),
-        Row("lost", "messages", sum(lost) if records else None),
-        Row("doubled", "messages", sum(doubled) if records else None),
+        Row("lost", "messages", count_lost(hearings) if records else None),
+        Row("doubled", "messages", count_doubled(hearings) if records else None),
         *_farm_rows(farm),
     ]
     rows += [Row(f"ratio/{name}/{uplink}", "×", ratio) for (name, uplink), ratio in ratios.items()]
@@ -154,12 +141,12 @@ def _farm_rows(farm: FarmRecord | None) -> Iterator[Row]:
     yield Row("farm/heard", "%", None if farm is None else measure.farm_heard(farm, "office"))
 
 
-def make_notes(records: Sequence[Record], farm: FarmRecord | None) -> Iterator[str]:
+def make_notes(records: Sequence[MoralesRecord], farm: FarmRecord | None) -> Iterator[str]:
     for record in records:
-        lost, doubled = measure.count_lost(record), measure.count_doubled(record)
+        lost, doubled = count_lost(record.hearings()), count_doubled(record.hearings())
         if lost or doubled:
             yield f"{record.spec}: {lost} lost, {doubled} doubled."
-    delays = Delays(records)
+    delays = MeanDelays(records)
     for uplink in Uplink:
         found = {
             spec.algorithm.window_s: ratio
@@ -178,7 +165,7 @@ def make_notes(records: Sequence[Record], farm: FarmRecord | None) -> Iterator[s
         yield f"farm: {repeated} deliveries were MQTT's own repetitions on a new connection (DUP)."
 
 
-def _delegation_notes(records: Sequence[Record]) -> Iterator[str]:
+def _delegation_notes(records: Sequence[MoralesRecord]) -> Iterator[str]:
     """Where the naïve algorithm did not delegate half, nothing was measured that deserves its name."""
     shares: dict[tuple[Uplink, str], list[float]] = {}
     for record in records:

@@ -26,17 +26,17 @@ from pathlib import Path
 from hedgerow.client.bus import Bus
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
-from hedgerow_workshop.lab.brokers import HERE
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.brokers import HERE
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.programs import LabError, end_tasks, wait_until
+from hedgerow_workshop.lab.harness.record import Received
 from hedgerow_workshop.lab.links import Link
 from hedgerow_workshop.lab.morales import measure
-from hedgerow_workshop.lab.morales.brokers import Fixed, Station
-from hedgerow_workshop.lab.morales.clients import Clients
-from hedgerow_workshop.lab.morales.record import FarmArrival, FarmRecord, Outage
-from hedgerow_workshop.lab.morales.setting import WIFI, Y_S, Algorithm, Uplink
+from hedgerow_workshop.lab.morales.brokers import FixedBroker, Station
+from hedgerow_workshop.lab.morales.record import DATAGRAM_TOPIC, FarmRecord, Outage
+from hedgerow_workshop.lab.morales.setting import CLIENT_OPTIONS, WIFI, Y_S, Algorithm, Uplink
 
 INTERVAL_S = 0.1
-DATAGRAM_TOPIC = "crop/temperature"
 DATAGRAM_SENSOR = "temperature"
 SENSORS = ("soil", "weather", "harvester")
 TOPICS = (DATAGRAM_TOPIC, *(f"crop/{sensor}" for sensor in SENSORS))
@@ -47,19 +47,18 @@ OUTAGE_S, FAST_OUTAGE_S = 4.0, 2.5
 HEARD_S = 10.0
 CAUGHT_UP_S = 20.0
 QUIET_S = 0.5
-POLL_S = 0.02
 
 _UDP = re.compile(rb"^listening udp://[\d.]+:(\d+)", re.MULTILINE)
 
 
-class Farm:
+class FarmRun:
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
         self.record = FarmRecord()
         self._directory = directory
         self._say = say
         self._stack = AsyncExitStack()
-        self._clients = Clients()
-        self._fixed = Fixed("farm", directory / "farm")
+        self._clients = Clients(**CLIENT_OPTIONS)
+        self._fixed = FixedBroker("farm", directory / "farm")
         self._stations: list[Station] = []
         self._work: list[asyncio.Task[None]] = []
         self._covered_s = COVERED_S
@@ -74,10 +73,8 @@ class Farm:
             try:
                 await self._carry_out(fast)
             finally:
-                for task in self._work:
-                    task.cancel()
-                await asyncio.gather(*self._work, return_exceptions=True)
-            await self._wait_until(self._has_all, CAUGHT_UP_S)
+                await end_tasks(self._work)
+            await wait_until(lambda: not any(measure.farm_missing(self.record)), CAUGHT_UP_S, self._check)
             await asyncio.sleep(QUIET_S)
             self.record.ended_at = time.monotonic()
         return self.record
@@ -87,7 +84,7 @@ class Farm:
         options = ("--udp", f"{HERE}:0", "--sensor-topic", f"01={DATAGRAM_TOPIC}")
         first = await self._open_station("mobile-1", options)
         await self._listen("office", await self._clients.connect("office", self._fixed.url))
-        await self._listen("irrigation", await self._clients.connect_roaming("irrigation", first.url))
+        await self._listen("irrigation", await self._roaming("irrigation", first.url))
         await self._publish("weather", self._fixed.url)
         await self._publish("soil", first.url)
         by_air = await self._stack.enter_async_context(
@@ -101,7 +98,7 @@ class Farm:
         await self._undergo(UPLINK, [first.uplink])
         self._say("farm: a second mobile broker enters …")
         second = await self._open_station("mobile-2", ())
-        await self._listen("sprayer", await self._clients.connect_roaming("sprayer", second.url))
+        await self._listen("sprayer", await self._roaming("sprayer", second.url))
         await self._publish("harvester", second.url)
         await self._wait_until_heard()
         await asyncio.sleep(self._covered_s)
@@ -110,6 +107,12 @@ class Farm:
             await self._undergo(UPLINK, [first.uplink])
 
     # Who is there
+
+    async def _roaming(self, name: str, url: str) -> Bus:
+        """A client that comes and goes: its broker keeps its session, and both soon notice an absence."""
+        return await self._clients.connect(
+            name, url, clean_start=False, keep_alive=1, timeout=1.0, keep_trying=True
+        )
 
     async def _open_station(self, name: str, options: tuple[str, ...]) -> Station:
         conditions, algorithm = Uplink.LTE.conditions, Algorithm(Y_S)
@@ -132,19 +135,19 @@ class Farm:
             now = time.monotonic()
             publisher, number = message.payload.decode().split()
             is_repeated = isinstance(message, MessageReceived) and message.dup
-            arrivals.append(FarmArrival(publisher, int(number), now, is_repeated))
+            arrivals.append(Received(publisher, int(number), now, is_repeated))
 
         for topic in TOPICS:
             await self._clients.listen(bus, topic, 1, receive)
 
     async def _publish(self, name: str, url: str) -> None:
-        bus = await self._clients.connect_roaming(name, url)
+        bus = await self._roaming(name, url)
         sent = self.record.sent[name] = []
         self._start(bus, f"crop/{name}", name, sent, qos=2)
 
     async def _send_datagrams(self, by_air: Link) -> None:
         url = "udp://{}:{}?topics=01={}".format(*by_air.address, DATAGRAM_TOPIC)
-        bus = await self._clients.open(url)
+        bus = await self._clients.reach(url)
         sent = self.record.datagrams[DATAGRAM_SENSOR] = []
         self._start(bus, DATAGRAM_TOPIC, DATAGRAM_SENSOR, sent, qos=0)
 
@@ -169,12 +172,9 @@ class Farm:
         for link in links:
             link.restore()
         ended_at = time.monotonic()
-        await self._wait_until(lambda: self._has_all_before(ended_at), CAUGHT_UP_S)
+        await wait_until(lambda: self._has_all_before(ended_at), CAUGHT_UP_S, self._check)
         self.record.outages.append(Outage(what, began_at, ended_at, time.monotonic()))
         await asyncio.sleep(self._covered_s)
-
-    def _has_all(self) -> bool:
-        return not any(measure.farm_missing(self.record))
 
     def _has_all_before(self, at: float) -> bool:
         missing = measure.farm_missing(self.record)
@@ -182,7 +182,7 @@ class Farm:
 
     async def _wait_until_heard(self) -> None:
         """Every subscriber by every publisher: from now on all that is published is to reach it."""
-        if not await self._wait_until(lambda: not any(self._unheard()), HEARD_S):
+        if not await wait_until(lambda: not any(self._unheard()), HEARD_S, self._check):
             raise LabError(f"farm: within {HEARD_S:g} s {next(self._unheard())}")
         now = time.monotonic()
         for subscriber in self.record.arrived:
@@ -193,15 +193,6 @@ class Farm:
         for subscriber, arrivals in self.record.arrived.items():
             heard = {arrival.publisher for arrival in arrivals}
             yield from (f"{subscriber} did not hear {each}" for each in publishers if each not in heard)
-
-    async def _wait_until(self, condition: Callable[[], bool], patience_s: float) -> bool:
-        give_up_at = time.monotonic() + patience_s
-        while not condition():
-            self._check()
-            if time.monotonic() > give_up_at:
-                return False
-            await asyncio.sleep(POLL_S)
-        return True
 
     def _check(self) -> None:
         self._clients.check()

@@ -1,16 +1,17 @@
-"""What records say: delays, their ratio, and what was lost, doubled, or waited. Functions of records alone.
+"""What records say: mean delays and their ratio, and on the farm what was lost, doubled, or waited.
 
 Delays are in milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from statistics import mean, pstdev
-from typing import NamedTuple
+from statistics import mean
 
-from hedgerow_workshop.lab.morales.record import FarmArrival, FarmRecord, Record, Spec
+from hedgerow_workshop.lab.harness.measure import delays_ms, firsts, further, lost, spread
+from hedgerow_workshop.lab.harness.record import Arrival
+from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord, MoralesSpec
 from hedgerow_workshop.lab.morales.setting import DELAYS_S, NAIVE, window_name
 from hedgerow_workshop.lab.morales.traffic import BURST
 
@@ -20,69 +21,40 @@ IN_FLIGHT_S = 0.1
 """What is sent so shortly before coverage ends may be on its way then."""
 
 
-class Delay(NamedTuple):
-    mean: float
-    deviation: float
-
-
-def delays(record: Record) -> Iterator[float]:
-    """Until a publication first arrived; of what is measured."""
-    seen = set()
-    for number, at in record.arrived:
-        if number >= record.warm_up and number not in seen:
-            seen.add(number)
-            yield 1_000 * (at - record.sent[number])
-
-
-def delay(record: Record) -> Delay | None:
-    """None where nothing arrived."""
-    found = list(delays(record))
-    return Delay(mean(found), pstdev(found)) if found else None
-
-
-def share_beyond(record: Record) -> float | None:
+def share_beyond(record: MoralesRecord) -> float | None:
     """Percent of the deliveries that cannot have been made without the fixed broker's answer."""
     round_trip_ms = 2_000 * DELAYS_S[record.spec.uplink]
-    found = list(delays(record))
+    found = delays_ms(record.hearings())
     return 100 * sum(each >= round_trip_ms for each in found) / len(found) if found else None
 
 
-def count_lost(record: Record) -> int:
-    """Of the warm-up too."""
-    return len(record.sent) - len({arrival.number for arrival in record.arrived})
-
-
-def count_doubled(record: Record) -> int:
-    return len(record.arrived) - len({arrival.number for arrival in record.arrived})
-
-
-class Delays:
+class MeanDelays:
     """The mean delays of all runs, by what they were."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.means: dict[Spec, float] = {}
+    def __init__(self, records: Iterable[MoralesRecord]) -> None:
+        self.means: dict[MoralesSpec, float] = {}
         for record in records:
-            found = delay(record)
+            found = spread(delays_ms(record.hearings()))
             if found is not None:
                 self.means[record.spec] = found.mean
 
-    def naive(self, like: Spec) -> float | None:
+    def naive(self, like: MoralesSpec) -> float | None:
         """Of the same traffic: the mean of both halves, so that every topic is delegated once."""
         found = [self.means.get(replace(like, algorithm=algorithm)) for algorithm in NAIVE]
         known = [value for value in found if value is not None]
         return mean(known) if len(known) == len(NAIVE) else None
 
-    def ratio(self, spec: Spec) -> float | None:
+    def ratio(self, spec: MoralesSpec) -> float | None:
         """To the naïve one."""
         naive = self.naive(spec)
         return None if naive is None else self.means[spec] / naive
 
 
-def is_burst(spec: Spec) -> bool:
+def is_burst(spec: MoralesSpec) -> bool:
     return spec.traffic.startswith(BURST)
 
 
-def point_name(spec: Spec) -> str:
+def point_name(spec: MoralesSpec) -> str:
     """As rows have it: the traffic, and for bursts the window."""
     window_s = spec.algorithm.window_s
     return f"burst/{window_name(window_s)}" if is_burst(spec) and window_s else spec.traffic
@@ -93,67 +65,43 @@ def point_name(spec: Spec) -> str:
 
 def farm_missing(record: FarmRecord) -> Iterator[tuple[str, str, int]]:
     """(subscriber, publisher, number) of what counts and has not arrived."""
-    for subscriber, arrivals in record.arrived.items():
-        heard = {(arrival.publisher, arrival.number) for arrival in arrivals}
-        since = record.since.get(subscriber)
-        for publisher, sent in record.sent.items():
-            for number, at in enumerate(sent):
-                if since is not None and at >= since and (publisher, number) not in heard:
-                    yield subscriber, publisher, number
+    for hearing in record.hearings():
+        for number in lost(hearing):
+            yield hearing.subscriber, hearing.stream.publisher, number
 
 
 def farm_doubled(record: FarmRecord) -> int:
     """Deliveries beyond the first, other than those that the broker repeated on a new connection."""
-    return sum(not arrival.is_repeated for arrival in _further(record))
+    return sum(not arrival.is_repeated for hearing in record.hearings() for arrival in further(hearing))
 
 
 def farm_repeated(record: FarmRecord) -> int:
     """Those."""
-    return sum(arrival.is_repeated for arrival in _further(record))
-
-
-def _further(record: FarmRecord) -> Iterator[FarmArrival]:
-    """What a subscriber had received before."""
-    for arrivals in record.arrived.values():
-        seen: set[tuple[str, int]] = set()
-        for arrival in arrivals:
-            name = arrival.publisher, arrival.number
-            if name in seen:
-                yield arrival
-            seen.add(name)
+    return sum(arrival.is_repeated for hearing in record.hearings() for arrival in further(hearing))
 
 
 def farm_delivered(record: FarmRecord) -> int:
     """Each message once for each subscriber."""
-    return sum(len(_firsts(arrivals)) for arrivals in record.arrived.values())
+    return sum(len(hearing.numbers) for hearing in record.hearings())
 
 
-def farm_waits(record: FarmRecord) -> Iterator[tuple[str, FarmArrival, float]]:
+def farm_waits(record: FarmRecord) -> Iterator[tuple[str, Arrival, float]]:
     """(subscriber, what arrived, seconds) of what waited for coverage, and was handed on."""
-    for subscriber, arrivals in record.arrived.items():
-        for arrival in _firsts(arrivals):
-            sent_at = (record.sent.get(arrival.publisher) or record.datagrams[arrival.publisher])[
-                arrival.number
-            ]
-            if arrival.at - sent_at > WAITED_S:
-                yield subscriber, arrival, arrival.at - sent_at
+    for hearing in record.hearings():
+        for arrival in firsts(hearing):
+            wait_s = arrival.at - hearing.stream.sent[arrival.number]
+            if wait_s > WAITED_S:
+                yield hearing.subscriber, arrival, wait_s
 
 
 def farm_heard(record: FarmRecord, subscriber: str) -> float | None:
     """Percent of the datagrams that arrived, of those that were sent while nothing was out of coverage and
     nobody had to catch up. The others may be lost, as datagrams and as QoS 0."""
-    heard = {(arrival.publisher, arrival.number) for arrival in record.arrived.get(subscriber, ())}
-    sent = [
-        (sensor, number)
-        for sensor, times in record.datagrams.items()
-        for number, at in enumerate(times)
+    arrived = [
+        number in hearing.numbers
+        for hearing in record.heard(subscriber)
+        if hearing.stream.publisher in record.datagrams
+        for number, at in hearing.stream.sent.items()
         if not any(each.began_at - IN_FLIGHT_S <= at <= each.caught_up_at for each in record.outages)
     ]
-    return 100 * sum(each in heard for each in sent) / len(sent) if sent else None
-
-
-def _firsts(arrivals: Sequence[FarmArrival]) -> list[FarmArrival]:
-    firsts: dict[tuple[str, int], FarmArrival] = {}
-    for arrival in arrivals:
-        firsts.setdefault((arrival.publisher, arrival.number), arrival)
-    return list(firsts.values())
+    return 100 * sum(arrived) / len(arrived) if arrived else None

@@ -5,16 +5,28 @@ All times are seconds of the machine's monotonic clock. A record is data alone, 
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hedgerow_workshop.lab.harness.record import (
+    Arrival,
+    Hearing,
+    Received,
+    RunRecord,
+    Stream,
+    from_publisher,
+    numbered,
+    times_alone,
+)
 from hedgerow_workshop.lab.morales.setting import Algorithm, Uplink
+
+DATAGRAM_TOPIC = "crop/temperature"
+"""On the farm; any other topic is that of one sensor."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class MoralesSpec:
     uplink: Uplink
     traffic: str
     algorithm: Algorithm
@@ -27,16 +39,11 @@ class Spec:
         return str(self).replace(" ", "-")
 
 
-class Arrival(NamedTuple):
-    number: int
-    at: float
-
-
 @dataclass(slots=True)
-class Record:
+class MoralesRecord(RunRecord):
     """Of one mobile broker and one traffic."""
 
-    spec: Spec
+    spec: MoralesSpec
     warm_up: int = 0
     """So many of the publications, the first ones, count for no delay."""
     topics: list[str] = field(default_factory=list)
@@ -44,16 +51,31 @@ class Record:
     sent: list[float] = field(default_factory=list)
     arrived: list[Arrival] = field(default_factory=list)
 
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+    @property
+    def file_name(self) -> str:
+        return self.spec.file_name
 
+    def settings(self) -> dict[str, str]:
+        spec = self.spec
+        return {"uplink": spec.uplink, "traffic": spec.traffic, "algorithm": str(spec.algorithm)}
 
-class FarmArrival(NamedTuple):
-    publisher: str
-    number: int
-    at: float
-    is_repeated: bool = False
-    """MQTT's own repetition on a new connection, marked DUP."""
+    def streams(self) -> list[Stream]:
+        """A stream for each topic; the numbers are those of all topics together."""
+        sent: dict[str, dict[int, float]] = {topic: {} for topic in self.topics}
+        for (number, at), topic in zip(enumerate(self.sent), self.topics, strict=False):
+            sent[topic][number] = at
+        return [Stream("publisher", topic, times, warm_up=self.warm_up) for topic, times in sent.items()]
+
+    def hearings(self) -> Iterator[Hearing]:
+        arrivals: dict[str, list[Arrival]] = {topic: [] for topic in self.topics}
+        for arrival in self.arrived:
+            arrivals[self.topics[arrival.number]].append(arrival)
+        for stream in self.streams():
+            subscriber = f"subscriber-{stream.topic.replace('/', '-')}"
+            yield Hearing(subscriber, stream, arrivals[stream.topic])
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self), "arrived": times_alone(self.arrived)}
 
 
 class Outage(NamedTuple):
@@ -65,17 +87,41 @@ class Outage(NamedTuple):
 
 
 @dataclass(slots=True)
-class FarmRecord:
+class FarmRecord(RunRecord):
     sent: dict[str, list[float]] = field(default_factory=dict)
     """Publisher → when each number was published."""
     datagrams: dict[str, list[float]] = field(default_factory=dict)
     """UDP sensor → the same."""
-    arrived: dict[str, list[FarmArrival]] = field(default_factory=dict)
+    arrived: dict[str, list[Received]] = field(default_factory=dict)
     """Subscriber → what it received."""
     since: dict[str, float] = field(default_factory=dict)
     """Subscriber → when all publishers' messages had begun to reach it: what counts is published after it."""
     outages: list[Outage] = field(default_factory=list)
     ended_at: float = 0.0
 
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+    file_name = "farm"
+
+    def settings(self) -> dict[str, str]:
+        return {"traffic": "farm"}
+
+    def streams(self) -> list[Stream]:
+        return [
+            *(Stream(name, f"crop/{name}", numbered(sent), 2) for name, sent in self.sent.items()),
+            *(
+                Stream(name, DATAGRAM_TOPIC, numbered(sent), transport="udp")
+                for name, sent in self.datagrams.items()
+            ),
+        ]
+
+    def hearings(self) -> Iterator[Hearing]:
+        """Nobody is promised the datagrams: they are published and may be delivered."""
+        streams = self.streams()
+        for subscriber, received in self.arrived.items():
+            since = self.since.get(subscriber)
+            for stream in streams:
+                is_due = since is not None and stream.publisher in self.sent
+                arrivals = from_publisher(received, stream.publisher)
+                yield Hearing(subscriber, stream, arrivals, 1, is_due=is_due, since=since)
+
+    def moments(self) -> list[tuple[float, str]]:
+        return [(outage.began_at, f"{outage.what} out of coverage") for outage in self.outages]

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hedgerow_workshop.lab.experiments import Row
-from hedgerow_workshop.lab.figures import (
-    NONE,
-    Curve,
-    html_figure,
-    html_page,
-    html_paragraph,
-    html_table,
-    number,
-    row_cells,
-)
+from hedgerow_workshop.lab.harness.figures import Curve, html_figure, html_paragraph, html_table, write_page
+from hedgerow_workshop.lab.harness.measure import delays_ms, spread
+from hedgerow_workshop.lab.harness.rows import NONE, Bar, Bars, Row, number
 from hedgerow_workshop.lab.morales import measure
-from hedgerow_workshop.lab.morales.bars import BARS
 from hedgerow_workshop.lab.morales.drawing import draw_curves
-from hedgerow_workshop.lab.morales.measure import Delays
-from hedgerow_workshop.lab.morales.record import FarmRecord, Record, Spec
+from hedgerow_workshop.lab.morales.measure import MeanDelays
+from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord, MoralesSpec
 from hedgerow_workshop.lab.morales.setting import Uplink
 from hedgerow_workshop.lab.morales.traffic import BIASED
 
@@ -51,16 +42,31 @@ FARM_TEXT = (
     "half a second."
 )
 
+BARS = Bars(
+    {
+        "ratio/biased90/lte": Bar(0.25),
+        "ratio/biased90/wimax": Bar(0.25),
+        "ratio/random/lte": Bar(1.05, least=0.95),
+        "ratio/burst/best": Bar(0.6),
+        "ratio/burst/20s": Bar(1.1, least=0.9),
+        "lost": Bar(0),
+        "doubled": Bar(0),
+        "farm/lost": Bar(0),
+        "farm/doubled": Bar(0),
+    }
+)
+"""What the rows are held against."""
+
 
 def write_report(
     directory: Path,
-    records: Sequence[Record],
+    records: Sequence[MoralesRecord],
     farm: FarmRecord,
     rows: Sequence[Row],
     notes: Sequence[str],
 ) -> Path:
     """Into a directory that is there; returns the page."""
-    delays = Delays(records)
+    delays = MeanDelays(records)
     biased, bursts = directory / "figure9.png", directory / "figure10.png"
     labels = "mean delay, ms"
     draw_curves(biased, "Biased traffic", ("share of one topic, %", labels), figure9(delays), log=False)
@@ -68,7 +74,7 @@ def write_report(
     parts = [
         html_paragraph(INTRODUCTION),
         html_paragraph(CHOICES),
-        html_table(bar_lines(rows)),
+        html_table(BARS.lines(rows)),
         *map(html_paragraph, notes),
         html_figure(biased, "Mean delay of a publication (compare the document's figure 9)"),
         html_figure(bursts, "The same for bursts, by the sliding window (compare its figure 10)"),
@@ -78,37 +84,24 @@ def write_report(
         html_paragraph(FARM_TEXT),
         html_table(farm_lines(farm)),
     ]
-    page = directory / "report.html"
-    page.write_text(html_page(TITLE, parts), encoding="utf-8")
-    return page
+    return write_page(directory, TITLE, parts)
 
 
-def bar_lines(rows: Sequence[Row]) -> list[list[str]]:
-    """The rows, and for those that have a bar whether it was met. The document has no numbers for them."""
-    table = [["", "unit", "ours", "bar", ""]]
-    _, *lines = row_cells(rows)
-    for row, (name, unit, ours, _) in zip(rows, lines, strict=True):
-        bar, met = BARS.get(row.name), BARS.is_met(row)
-        judged = "" if met is None else "met" if met else "MISSED"
-        table.append([name, unit, ours, "" if bar is None else str(bar), judged])
-    return table
-
-
-def figure9(delays: Delays) -> list[Curve]:
+def figure9(delays: MeanDelays) -> list[Curve]:
     return list(_curves(delays, {spec: x for spec in delays.means if (x := _share(spec)) is not None}))
 
 
-def figure10(delays: Delays) -> list[Curve]:
+def figure10(delays: MeanDelays) -> list[Curve]:
     windows = {spec: spec.algorithm.window_s for spec in delays.means if measure.is_burst(spec)}
     return list(_curves(delays, {spec: x for spec, x in windows.items() if x is not None}))
 
 
-def _share(spec: Spec) -> float | None:
+def _share(spec: MoralesSpec) -> float | None:
     share = spec.traffic.removeprefix(BIASED)
     return float(share) if share != spec.traffic and spec.algorithm.is_hot else None
 
 
-def _curves(delays: Delays, places: Mapping[Spec, float]) -> Iterator[Curve]:
+def _curves(delays: MeanDelays, places: Mapping[MoralesSpec, float]) -> Iterator[Curve]:
     """`places`: runs with the hot-topic algorithm → where they are on the horizontal axis."""
     for name, mean_of in (("N", delays.naive), ("HT", delays.means.get)):
         for uplink in Uplink:
@@ -121,11 +114,11 @@ def _curves(delays: Delays, places: Mapping[Spec, float]) -> Iterator[Curve]:
                 yield Curve(f"{name}-{uplink.label}", sorted(points))
 
 
-def run_lines(records: Sequence[Record]) -> list[list[str]]:
+def run_lines(records: Sequence[MoralesRecord]) -> list[list[str]]:
     """A line for each run; `beyond` is what the fixed broker had matched."""
     lines = [["ms", "publications", "mean", "deviation", "beyond"]]
     for record in records:
-        found, beyond = measure.delay(record), measure.share_beyond(record)
+        found, beyond = spread(delays_ms(record.hearings())), measure.share_beyond(record)
         lines.append(
             [
                 str(record.spec),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hedgerow.mqtt.packets import MQTT_3_1_1
 from hedgerow_workshop.lab.conditions import Conditions
 
 DOMAIN = "farm/sector1"
+CLIENT_OPTIONS = {"version": MQTT_3_1_1}
+"""As the document's clients speak it."""
 TOPICS = tuple(f"crop/topic{number:02}" for number in range(1, 11))
 BIASED_TOPIC = TOPICS[1]
 """The document's example."""

@@ -37,47 +37,47 @@ Choose = Callable[[float], str]
 """The topic of a publication at this time."""
 
 
-class Publication(NamedTuple):
+class PlannedPublication(NamedTuple):
     at_s: float
     """Since the first one."""
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class DrawnTraffic:
     name: str
     choose: Callable[[Random], Choose]
     sets: int
     """Of `PUBLICATIONS` each, that are measured."""
     warm_up_s: float
 
-    def draw(self) -> tuple[list[Publication], int]:
+    def draw(self) -> tuple[list[PlannedPublication], int]:
         """All publications, and how many of them are the warm-up."""
         random = Random(f"{SEED}/{self.name}")
         choose = self.choose(random)
-        publications: list[Publication] = []
+        publications: list[PlannedPublication] = []
         warm_up, at_s = 0, 0.0
         while len(publications) - warm_up < self.sets * PUBLICATIONS:
             topic = TOPICS[len(publications)] if len(publications) < len(TOPICS) else choose(at_s)
-            publications.append(Publication(at_s, topic))
+            publications.append(PlannedPublication(at_s, topic))
             warm_up += at_s < self.warm_up_s
             at_s += random.uniform(*GAP_S)
         return publications, warm_up
 
 
-def random_traffic(sets: int, warm_up_s: float) -> Traffic:
-    return Traffic("random", lambda random: lambda at_s: random.choice(TOPICS), sets, warm_up_s)
+def random_traffic(sets: int, warm_up_s: float) -> DrawnTraffic:
+    return DrawnTraffic("random", lambda random: lambda at_s: random.choice(TOPICS), sets, warm_up_s)
 
 
-def biased_traffic(share: int, sets: int, warm_up_s: float) -> Traffic:
+def biased_traffic(share: int, sets: int, warm_up_s: float) -> DrawnTraffic:
     def choose(random: Random) -> Choose:
         return lambda at_s: choose_biased(random, BIASED_TOPIC, share)
 
-    return Traffic(f"{BIASED}{share}", choose, sets, warm_up_s)
+    return DrawnTraffic(f"{BIASED}{share}", choose, sets, warm_up_s)
 
 
-def burst_traffic(name: str, sets: int, warm_up_s: float) -> Traffic:
-    return Traffic(f"{BURST}-{name}", Bursts, sets, warm_up_s)
+def burst_traffic(name: str, sets: int, warm_up_s: float) -> DrawnTraffic:
+    return DrawnTraffic(f"{BURST}-{name}", Bursts, sets, warm_up_s)
 
 
 def choose_biased(random: Random, hot: str, share: int) -> str:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hedgerow_workshop.lab.processes import Program
+from hedgerow_workshop.lab.harness.programs import LabProgram
 from hedgerow_workshop.lab.schmitt.brokers import Fleet
 from hedgerow_workshop.lab.schmitt.record import BridgeState, Mode
 
@@ -15,7 +15,7 @@ GHOSTS = {Mode.GHOST: "keep", Mode.PURE: "delete"}
 STATES = {"bridge_up": "up", "bridge_down": "waiting", "bridge_gone": ""}
 
 
-class Agent(Program):
+class AgentProgram(LabProgram):
     def __init__(self, directory: Path) -> None:
         super().__init__("the agent", directory)
 

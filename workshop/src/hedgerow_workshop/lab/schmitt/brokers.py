@@ -9,32 +9,25 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from hedgerow_workshop.lab.brokers import HERE, KINDS, Broker, Mosquitto
+from hedgerow_workshop.lab.harness.brokers import HERE, KINDS, BrokerProgram, Mosquitto
+from hedgerow_workshop.lab.harness.programs import Scope, together
 from hedgerow_workshop.lab.links import Host, Link
-from hedgerow_workshop.lab.processes import together
 from hedgerow_workshop.lab.schmitt.record import Departure
 
 
-class Fleet:
+class Fleet(Scope):
     """The brokers and the links to them. Everything ends with the block."""
 
     def __init__(self, kind: str, names: list[str], directory: Path) -> None:
-        self.brokers: Mapping[str, Broker] = {
+        super().__init__()
+        self.brokers: Mapping[str, BrokerProgram] = {
             name: KINDS[kind](name, directory / f"broker-{name}") for name in names
         }
         self.binds = {name: f"127.0.0.{number}" for number, name in enumerate(names, 2)}
         """What each broker's bridges connect from; .1 is everybody else's."""
         self.links: dict[str, Link] = {}
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Fleet:
-        return self
-
-    async def __aexit__(self, *reason: object) -> None:
-        await self._stack.aclose()
 
     async def start(self, is_static: bool) -> None:
         """`is_static`: brokers that know no commands are given their bridges to the hub from the start."""
@@ -45,7 +38,7 @@ class Fleet:
                 broker.more = static_section(broker.broker, hub.broker, self.far_address(hub.broker))
         await together(self._start(broker) for broker in others)
 
-    async def _start(self, broker: Broker) -> None:
+    async def _start(self, broker: BrokerProgram) -> None:
         self._stack.enter_context(broker)
         await broker.start()
         link = Link((HERE, 0), (HERE, broker.port))

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import AsyncExitStack
 
-import hedgerow
 from hedgerow.bridges.commands import RESULT, state_topic
 from hedgerow.bridges.section import NEW_BRIDGE
 from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message
 from hedgerow.node.clock import SteadyClock
-from hedgerow_workshop.lab.experiments import LabError
-from hedgerow_workshop.lab.schmitt.record import QOS, Arrival, BridgeState, Record
+from hedgerow_workshop.lab.harness.clients import Clients, keep_pace
+from hedgerow_workshop.lab.harness.programs import LabError
+from hedgerow_workshop.lab.harness.record import Arrival
+from hedgerow_workshop.lab.schmitt.record import QOS, TOPICS, BridgeState, SchmittRecord
 
-TOPICS = {qos: f"schmitt/qos{qos}" for qos in QOS}
 FIRST_TOPIC = "schmitt/first"
 STATE_FILTERS = {"hedgerow": state_topic("+"), "mosquitto": "$SYS/broker/connection/+/state"}
-RECONNECT_S = (0.05, 0.2)
 COMMAND_S = 10.0
 
 _QOS_OF = {topic: qos for qos, topic in TOPICS.items()}
@@ -33,7 +30,7 @@ _QOS_OF = {topic: qos for qos, topic in TOPICS.items()}
 class Subscriber:
     """Writes what it receives into the record."""
 
-    def __init__(self, broker: str, record: Record, clock: SteadyClock) -> None:
+    def __init__(self, broker: str, record: SchmittRecord, clock: SteadyClock) -> None:
         self.broker = broker
         self.heard_at = 0.0
         """When it last received anything of the publisher."""
@@ -64,46 +61,21 @@ def read_state(payload: bytes) -> str:
     return str(json.loads(payload)["state"]) if payload else ""
 
 
-class Clients:
+class BridgedClients(Clients):
     """All clients of a run; they leave with the block."""
 
-    def __init__(self, record: Record, clock: SteadyClock) -> None:
+    def __init__(self, record: SchmittRecord, clock: SteadyClock) -> None:
+        super().__init__()
         self.subscribers: dict[str, Subscriber] = {}
         self._buses: dict[str, Bus] = {}
         self._record = record
         self._clock = clock
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Clients:
-        return self
-
-    async def __aexit__(self, *reason: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._stack.aclose()
-
-    async def connect(self, broker: str, url: str) -> None:
+    async def subscribe(self, broker: str, url: str) -> None:
         subscriber = self.subscribers[broker] = Subscriber(broker, self._record, self._clock)
-        bus = self._buses[broker] = await hedgerow.connect(
-            url, client_id=f"client_sub_{broker}", clean_start=False, reconnect_delay=RECONNECT_S
-        )
-        self._stack.push_async_callback(bus.close)
-        await self._listen(bus, (*TOPICS.values(), FIRST_TOPIC), subscriber.receive)
-        states = STATE_FILTERS[self._record.spec.kind]
-        await self._listen(bus, (states,), subscriber.receive_state)
-
-    async def _listen(
-        self, bus: Bus, topic_filters: tuple[str, ...], receive: Callable[[Message], None]
-    ) -> None:
-        subscription = await self._stack.enter_async_context(bus.subscribe(*topic_filters, qos=1))
-
-        async def read() -> None:
-            async for message in subscription:
-                receive(message)
-
-        self._tasks.append(asyncio.create_task(read()))
+        bus = self._buses[broker] = await self.connect(f"client_sub_{broker}", url, clean_start=False)
+        await self.listen(bus, (*TOPICS.values(), FIRST_TOPIC), 1, subscriber.receive)
+        await self.listen(bus, STATE_FILTERS[self._record.spec.kind], 1, subscriber.receive_state)
 
     async def command(self, broker: str, section: str) -> None:
         """Have a bridge made. Raises LabError when the broker does not."""
@@ -120,26 +92,15 @@ class Clients:
         if reason is not None:
             raise LabError(f"broker {broker} made no bridge: {reason}")
 
-    def check(self) -> None:
-        """Raise what ended a subscriber."""
-        for task in self._tasks:
-            if task.done():
-                raise LabError(f"a subscriber ended: {task.exception()}")
 
-    async def open_publisher(self, url: str) -> Bus:
-        bus = await hedgerow.connect(url, client_id="publisher_1")
-        self._stack.push_async_callback(bus.close)
-        return bus
-
-
-async def publish(bus: Bus, record: Record, clock: SteadyClock, interval_s: float, seconds: float) -> None:
+async def publish(
+    bus: Bus, record: SchmittRecord, clock: SteadyClock, interval_s: float, seconds: float
+) -> None:
     """A numbered message on each topic at each tick, from now on; the payload is its number and the time."""
     began_at = clock()
-    for number in range(round(seconds / interval_s)):
-        wait_s = began_at + number * interval_s - clock()
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
-        now = clock()
+    ticks = (began_at + number * interval_s for number in range(round(seconds / interval_s)))
+    async for _ in keep_pace(ticks, clock):
+        now, number = clock(), len(record.sent)
         record.sent.append(now)
         for qos, topic in TOPICS.items():
             bus.publish_nowait(topic, f"{number} {now:.6f}", qos=qos)

@@ -12,25 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hedgerow_workshop.lab.schmitt.record import BridgeState, Departure, Happened, Record
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, first_heard
+from hedgerow_workshop.lab.harness.record import Hearing
+from hedgerow_workshop.lab.schmitt.record import BridgeState, Departure, SchmittRecord, StepTaken
 from hedgerow_workshop.lab.schmitt.timeline import GOES, RETURNS
 
 UP = "up"
 
 
-def loss_percent(record: Record, qos: int, broker: str | None = None) -> float:
+def loss_percent(record: SchmittRecord, qos: int, broker: str | None = None) -> float:
     """Of the messages that were published, how many never reached the subscriber at a broker."""
-    arrived = {arrival.number for arrival in record.arrived[broker or record.measured][qos]}
-    return 100 * (len(record.sent) - len(arrived)) / len(record.sent)
+    return 100 * count_lost(_heard(record, qos, broker)) / len(record.sent)
 
 
-def count_doubled(record: Record, qos: int, broker: str | None = None) -> int:
+def doubled(record: SchmittRecord, qos: int, broker: str | None = None) -> int:
     """Deliveries beyond the first of each message."""
-    arrivals = record.arrived[broker or record.measured][qos]
-    return len(arrivals) - len({arrival.number for arrival in arrivals})
+    return count_doubled(_heard(record, qos, broker))
 
 
-def detections(record: Record) -> Iterator[float]:
+def _heard(record: SchmittRecord, qos: int, broker: str | None) -> list[Hearing]:
+    return [each for each in record.heard(broker or record.measured) if each.qos == qos]
+
+
+def detections(record: SchmittRecord) -> Iterator[float]:
     """α, for each departure that the agent noticed."""
     for step, until in _steps(record, GOES):
         lost_at = _agent_event(record, "broker_lost", step, until)
@@ -38,7 +42,7 @@ def detections(record: Record) -> Iterator[float]:
             yield lost_at - step.at
 
 
-def heals(record: Record) -> Iterator[float]:
+def heals(record: SchmittRecord) -> Iterator[float]:
     """How long the measured subscriber heard nothing new, for each departure.
 
     After a kill, from the moment that the agent knew; otherwise from the departure itself, as nobody can know
@@ -48,23 +52,12 @@ def heals(record: Record) -> Iterator[float]:
         since = step.at
         if record.spec.departure is Departure.KILL:
             since = _agent_event(record, "broker_lost", step, until) or since
-        heard_at = first_heard(record, record.measured, since)
+        heard_at = first_heard(record.heard(record.measured), since)
         if heard_at is not None:
             yield heard_at - since
 
 
-def first_heard(record: Record, broker: str, since: float) -> float | None:
-    """When a subscriber first received something that was published after a moment."""
-    times = [
-        arrival.at
-        for arrivals in record.arrived[broker].values()
-        for arrival in arrivals
-        if record.sent[arrival.number] > since
-    ]
-    return min(times, default=None)
-
-
-def ghost_reconnections(record: Record) -> Iterator[float]:
+def ghost_reconnections(record: SchmittRecord) -> Iterator[float]:
     """β, for each bridge that waited for a broker that returned."""
     for step, until in _steps(record, RETURNS):
         for states in _by_bridge(record).values():
@@ -76,15 +69,15 @@ def ghost_reconnections(record: Record) -> Iterator[float]:
                 yield up_at[0] - step.at
 
 
-def returns(record: Record) -> Iterator[float]:
+def returns(record: SchmittRecord) -> Iterator[float]:
     """γ, for each broker that returned."""
     for step, _ in _steps(record, RETURNS):
-        heard_at = first_heard(record, step.broker, step.at)
+        heard_at = first_heard(record.heard(step.broker), step.at)
         if heard_at is not None:
             yield heard_at - step.at
 
 
-def away_percent(record: Record, broker: str) -> float:
+def away_percent(record: SchmittRecord, broker: str) -> float:
     """Of the run, how long a broker was away."""
     away_s = 0.0
     for step, until in _steps(record, GOES):
@@ -93,16 +86,16 @@ def away_percent(record: Record, broker: str) -> float:
     return 100 * away_s / (record.ended_at - record.began_at)
 
 
-def never_heard_again(record: Record) -> list[str]:
+def never_heard_again(record: SchmittRecord) -> list[str]:
     """Brokers that returned, and whose subscribers received nothing that was published afterwards."""
     return [
         step.broker
         for step, _ in _steps(record, RETURNS)
-        if first_heard(record, step.broker, step.at) is None and record.sent[-1] > step.at
+        if first_heard(record.heard(step.broker), step.at) is None and record.sent[-1] > step.at
     ]
 
 
-def commands(record: Record, action: str) -> Iterator[float]:
+def commands(record: SchmittRecord, action: str) -> Iterator[float]:
     """λ: from the first command of the agent to the event that says that it was done."""
     done = {"create": "bridge_up", "delete": "bridge_gone"}[action]
     waiting: dict[frozenset[str], float] = {}
@@ -118,7 +111,7 @@ def commands(record: Record, action: str) -> Iterator[float]:
             yield event["time"] - waiting.pop(bridge)
 
 
-def live_bridges(record: Record, at: float) -> set[tuple[str, str]]:
+def live_bridges(record: SchmittRecord, at: float) -> set[tuple[str, str]]:
     """(near, far) of the bridges that were up at a moment, as far as living brokers said so."""
     away: set[str] = set()
     for step in record.happened:
@@ -132,7 +125,7 @@ def live_bridges(record: Record, at: float) -> set[tuple[str, str]]:
     return found
 
 
-def ghost_bridges(record: Record, at: float) -> set[tuple[str, str]]:
+def ghost_bridges(record: SchmittRecord, at: float) -> set[tuple[str, str]]:
     """(near, far) of those that were there and not up."""
     live = live_bridges(record, at)
     found = set()
@@ -143,14 +136,14 @@ def ghost_bridges(record: Record, at: float) -> set[tuple[str, str]]:
     return found
 
 
-def _by_bridge(record: Record) -> dict[tuple[str, str], list[BridgeState]]:
+def _by_bridge(record: SchmittRecord) -> dict[tuple[str, str], list[BridgeState]]:
     found: dict[tuple[str, str], list[BridgeState]] = {}
     for state in record.bridges:
         found.setdefault((state.broker, state.far), []).append(state)
     return found
 
 
-def _steps(record: Record, does: str) -> Iterator[tuple[Happened, float]]:
+def _steps(record: SchmittRecord, does: str) -> Iterator[tuple[StepTaken, float]]:
     """Steps of one kind, with the time of whatever happened next to the same broker."""
     for index, step in enumerate(record.happened):
         if step.does == does:
@@ -158,7 +151,7 @@ def _steps(record: Record, does: str) -> Iterator[tuple[Happened, float]]:
             yield step, later[0] if later else float("inf")
 
 
-def _agent_event(record: Record, name: str, step: Happened, until: float) -> float | None:
+def _agent_event(record: SchmittRecord, name: str, step: StepTaken, until: float) -> float | None:
     times = [
         float(event["time"])
         for event in record.agent

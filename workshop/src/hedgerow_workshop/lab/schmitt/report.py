@@ -7,22 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from hedgerow_workshop.lab.experiments import Row
-from hedgerow_workshop.lab.figures import (
-    NONE,
+from hedgerow_workshop.lab.harness.figures import (
     Curve,
-    Network,
+    NetworkDrawing,
     draw_networks,
     html_figure,
-    html_page,
     html_paragraph,
     html_table,
-    number,
     plot_curves,
-    row_cells,
+    write_page,
 )
+from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.lab.schmitt import measure
-from hedgerow_workshop.lab.schmitt.record import QOS, Departure, Mode, Record, Spec
+from hedgerow_workshop.lab.schmitt.record import QOS, Departure, Mode, SchmittRecord, SchmittSpec
 from hedgerow_workshop.lab.schmitt.timeline import Timeline
 
 PUBLISHED = {Mode.STATIC: 40.0, Mode.GHOST: 20.0, Mode.PURE: 2.0}
@@ -44,7 +41,7 @@ TIMES_TEXT = (
     "it (kill)."
 )
 
-Times = Callable[[Record], Iterator[float]]
+Times = Callable[[SchmittRecord], Iterator[float]]
 TIMES: dict[str, Times] = {
     "α": measure.detections,
     "β": measure.ghost_reconnections,
@@ -56,7 +53,11 @@ TIMES: dict[str, Times] = {
 
 
 def write_report(
-    directory: Path, timeline: Timeline, records: Sequence[Record], rows: Sequence[Row], notes: Sequence[str]
+    directory: Path,
+    timeline: Timeline,
+    records: Sequence[SchmittRecord],
+    rows: Sequence[Row],
+    notes: Sequence[str],
 ) -> Path:
     """Into a directory that is there; returns the page."""
     measured = timeline.measured
@@ -79,12 +80,10 @@ def write_report(
             html_figure(plot, "Messages received per broker, QoS 0 (compare the document's figure 6)"),
             html_figure(drawing, "Bridges at the end of each stage (compare its figure 5)"),
         ]
-    page = directory / "report.html"
-    page.write_text(html_page(TITLE, parts), encoding="utf-8")
-    return page
+    return write_page(directory, TITLE, parts)
 
 
-def loss_lines(records: Sequence[Record]) -> list[list[str]]:
+def loss_lines(records: Sequence[SchmittRecord]) -> list[list[str]]:
     """Mode and broker kind down, departure and QoS across."""
     columns = [(departure, qos) for qos in QOS for departure in Departure]
     lines = [["percent", *(f"{departure}, QoS {qos}" for departure, qos in columns), "published"]]
@@ -92,24 +91,24 @@ def loss_lines(records: Sequence[Record]) -> list[list[str]]:
     for kind, mode in dict.fromkeys((spec.kind, spec.mode) for spec in found):
         cells = []
         for departure, qos in columns:
-            record = found.get(Spec(kind, mode, departure))
+            record = found.get(SchmittSpec(kind, mode, departure))
             cells.append(NONE if record is None else number(measure.loss_percent(record, qos)))
         lines.append([f"{kind} {mode}", *cells, number(PUBLISHED[mode])])
     return lines
 
 
-def every_broker_lines(records: Sequence[Record]) -> list[list[str]]:
+def every_broker_lines(records: Sequence[SchmittRecord]) -> list[list[str]]:
     lines = [["lost % / doubled", *(f"broker {broker}" for broker in records[0].brokers)]]
     for record in records:
         cells = [
-            f"{number(measure.loss_percent(record, 1, each))} / {measure.count_doubled(record, 1, each)}"
+            f"{number(measure.loss_percent(record, 1, each))} / {measure.doubled(record, 1, each)}"
             for each in record.brokers
         ]
         lines.append([str(record.spec), *cells])
     return lines
 
 
-def time_lines(records: Sequence[Record]) -> list[list[str]]:
+def time_lines(records: Sequence[SchmittRecord]) -> list[list[str]]:
     lines = [["ms", *TIMES]]
     for record in records:
         cells = []
@@ -120,7 +119,7 @@ def time_lines(records: Sequence[Record]) -> list[list[str]]:
     return lines
 
 
-def draw_record(directory: Path, timeline: Timeline, record: Record) -> tuple[Path, Path]:
+def draw_record(directory: Path, timeline: Timeline, record: SchmittRecord) -> tuple[Path, Path]:
     plot = directory / f"{record.spec.file_name}-messages.png"
     marks = {step.name: step.at - record.began_at for step in record.happened}
     curves = [Curve(f"broker {broker}", list(_counted(record, broker))) for broker in record.brokers]
@@ -130,7 +129,7 @@ def draw_record(directory: Path, timeline: Timeline, record: Record) -> tuple[Pa
     return plot, drawing
 
 
-def _counted(record: Record, broker: str) -> Iterator[tuple[float, float]]:
+def _counted(record: SchmittRecord, broker: str) -> Iterator[tuple[float, float]]:
     """(second of the run, messages so far), with a point on each side of a silence."""
     count = 0
     yield 0.0, 0
@@ -142,13 +141,13 @@ def _counted(record: Record, broker: str) -> Iterator[tuple[float, float]]:
     yield max(record.ended_at - record.began_at, 0.0), count
 
 
-def _networks(timeline: Timeline, record: Record) -> list[Network]:
+def _networks(timeline: Timeline, record: SchmittRecord) -> list[NetworkDrawing]:
     networks = []
     moments = [*(step.at for step in record.happened), record.ended_at]
     for stage, end_at in zip(timeline.stages(), moments, strict=True):
         at = end_at - 0.001
         networks.append(
-            Network(
+            NetworkDrawing(
                 f"after {stage.after}" if stage.after else "at first",
                 {broker: broker in stage.alive for broker in record.brokers},
                 measure.live_bridges(record, at),

@@ -25,29 +25,29 @@ import uvloop
 from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.node.clock import SteadyClock
-from hedgerow_workshop.lab.experiments import LabError
-from hedgerow_workshop.lab.schmitt.agent import Agent, bridge_states
+from hedgerow_workshop.lab.harness.brokers import OURS
+from hedgerow_workshop.lab.harness.programs import LabError, wait_until
+from hedgerow_workshop.lab.schmitt.agent import AgentProgram, bridge_states
 from hedgerow_workshop.lab.schmitt.brokers import Fleet, static_section
-from hedgerow_workshop.lab.schmitt.clients import FIRST_TOPIC, Clients, publish
-from hedgerow_workshop.lab.schmitt.record import Departure, Happened, Mode, Record, Spec
+from hedgerow_workshop.lab.schmitt.clients import FIRST_TOPIC, BridgedClients, publish
+from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec, StepTaken
 from hedgerow_workshop.lab.schmitt.timeline import GOES, Timeline, read_timeline
 
 FIRST_S = 20.0  # until every subscriber has heard the publisher
 FIRST_INTERVAL_S = 0.05
 QUIET_S = 0.5  # after the last message: what is doubled would come now
-POLL_S = 0.02
 
 
-class Run:
-    def __init__(self, spec: Spec, timeline: Timeline, seconds: float, directory: Path) -> None:
-        self.record = Record(spec, list(timeline.brokers), timeline.publisher, timeline.measured)
+class BridgedRun:
+    def __init__(self, spec: SchmittSpec, timeline: Timeline, seconds: float, directory: Path) -> None:
+        self.record = SchmittRecord(spec, list(timeline.brokers), timeline.publisher, timeline.measured)
         self._spec = spec
         self._timeline = timeline
         self._seconds = seconds
         self._clock = SteadyClock()
         self._fleet = Fleet(spec.kind, list(timeline.brokers), directory)
-        self._clients = Clients(self.record, self._clock)
-        self._agent = Agent(directory / "agent")
+        self._clients = BridgedClients(self.record, self._clock)
+        self._agent = AgentProgram(directory / "agent")
 
     async def perform(self, begin: Callable[[], Awaitable[None]]) -> None:
         """`begin` returns when the timeline is to be carried out; the network is whole by then."""
@@ -57,13 +57,15 @@ class Run:
             stack.enter_context(self._agent)
             await stack.enter_async_context(self._fleet)
             await self._start()
-            publisher = await self._clients.open_publisher(self._fleet.brokers[self._timeline.publisher].url)
+            publisher = await self._clients.connect(
+                "publisher_1", self._fleet.brokers[self._timeline.publisher].url
+            )
             await self._wait_until_whole(publisher)
             await begin()
             await self._carry_out(publisher)
             await self._settle()
             self.record.agent = self._agent.events()
-            if self._spec.kind != "hedgerow" and self.record.agent:
+            if self._spec.kind != OURS and self.record.agent:
                 self.record.bridges = bridge_states(self.record.agent)  # its own processes carry them
 
     async def _start(self) -> None:
@@ -72,8 +74,8 @@ class Run:
         if not is_static:
             self._agent.start(self._fleet, self._spec.mode)
         for name, broker in self._fleet.brokers.items():
-            await self._clients.connect(name, broker.url)
-        if is_static and self._spec.kind == "hedgerow":
+            await self._clients.subscribe(name, broker.url)
+        if is_static and self._spec.kind == OURS:
             *others, hub = self._timeline.brokers
             address = self._fleet.far_address(hub)
             for name in others:
@@ -114,7 +116,7 @@ class Run:
                 else:
                     await self._fleet.bring_back(step.broker, self._spec.departure)
                     at = self._clock()
-                record.happened.append(Happened(step.name, at, step.broker, step.does))
+                record.happened.append(StepTaken(step.name, at, step.broker, step.does))
             await publishing
         finally:
             publishing.cancel()
@@ -130,20 +132,19 @@ class Run:
     async def _settle(self) -> None:
         """Until all that was sent at QoS 1 has arrived where it is measured, and nothing more arrives
         anywhere; or until the time for it is over. Stock brokers do not promise as much."""
-        give_up_at = self._clock() + self._timeline.settle_s
         subscribers = self._clients.subscribers
         measured, count = subscribers[self._timeline.measured], len(self.record.sent)
-        while self._clock() < give_up_at:
-            self._check()
+
+        def is_settled() -> bool:
             heard_at = max(each.heard_at for each in subscribers.values())
-            is_complete = self._spec.kind != "hedgerow" or len(measured.numbers[1]) == count
-            if is_complete and self._clock() > heard_at + QUIET_S:
-                break
-            await asyncio.sleep(POLL_S)
+            is_complete = self._spec.kind != OURS or len(measured.numbers[1]) == count
+            return is_complete and self._clock() > heard_at + QUIET_S
+
+        await wait_until(is_settled, self._timeline.settle_s, self._check)
 
 
-async def perform(spec: Spec, timeline: Timeline, seconds: float, directory: Path) -> Record:
-    run = Run(spec, timeline, seconds, directory)
+async def perform(spec: SchmittSpec, timeline: Timeline, seconds: float, directory: Path) -> SchmittRecord:
+    run = BridgedRun(spec, timeline, seconds, directory)
     task = asyncio.current_task()
     assert task is not None
     cancel: Callable[[], object] = task.cancel
@@ -169,7 +170,7 @@ async def _begin_together() -> None:
 def main(words: list[str]) -> int | str:
     """The exit status, or why it failed."""
     kind, mode, departure, seconds, timeline, directory = words
-    spec = Spec(kind, Mode(mode), Departure(departure))
+    spec = SchmittSpec(kind, Mode(mode), Departure(departure))
     Path(directory).mkdir(exist_ok=True)
     logging.basicConfig(filename=Path(directory) / "run.log", level=logging.INFO)
     try:

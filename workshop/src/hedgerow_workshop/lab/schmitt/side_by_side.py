@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from hedgerow.node.programs import ending_with_parent
-from hedgerow_workshop.lab.experiments import LabError
-from hedgerow_workshop.lab.schmitt.record import Record, Spec, read_record
+from hedgerow_workshop.lab.harness.programs import LabError
+from hedgerow_workshop.lab.schmitt.record import SchmittRecord, SchmittSpec, read_record
 
 SIDE_BY_SIDE = 4  # of some seven processes each; on 2 cores they are busy for two thirds of the time
 APART_S = 0.4
@@ -25,7 +25,7 @@ STOP_S = 10.0
 class RunProcess:
     """`hedgerow_workshop.lab.schmitt.run` in a process. It ends with the block."""
 
-    def __init__(self, spec: Spec, timeline: Path, seconds: float, directory: Path) -> None:
+    def __init__(self, spec: SchmittSpec, timeline: Path, seconds: float, directory: Path) -> None:
         self._spec = spec
         self._directory = directory
         self._words = [spec.kind, spec.mode, spec.departure, str(seconds), str(timeline), str(directory)]
@@ -61,7 +61,7 @@ class RunProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
-    async def finish(self) -> Record:
+    async def finish(self) -> SchmittRecord:
         """What it has written down. Raises LabError when it failed."""
         _, said = await self._process.communicate()
         if self._process.returncode != 0:
@@ -72,10 +72,10 @@ class RunProcess:
 
 
 async def run_all(
-    specs: Sequence[tuple[Spec, float]], timeline: Path, directory: Path, say: Callable[[str], None]
-) -> list[Record]:
+    specs: Sequence[tuple[SchmittSpec, float]], timeline: Path, directory: Path, say: Callable[[str], None]
+) -> list[SchmittRecord]:
     """All runs, each with its seconds, in their order. The first one that fails ends all."""
-    records: list[Record] = []
+    records: list[SchmittRecord] = []
     for first in range(0, len(specs), SIDE_BY_SIDE):
         batch = specs[first : first + SIDE_BY_SIDE]
         say(", ".join(f"{spec} ({seconds:g} s)" for spec, seconds in batch) + " …")

@@ -29,7 +29,7 @@ class Step(NamedTuple):
     does: str
 
 
-class Stage(NamedTuple):
+class Interval(NamedTuple):
     """The time between two steps."""
 
     after: str | None
@@ -53,12 +53,12 @@ class Timeline:
         """How long a run is."""
         return self.fast_s[departure] if fast else self.run_s
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[Interval]:
         alive = set(self.brokers)
-        stages = [Stage(None, self.brokers)]
+        stages = [Interval(None, self.brokers)]
         for step in self.steps:
             (alive.discard if step.does == GOES else alive.add)(step.broker)
-            stages.append(Stage(step.name, tuple(each for each in self.brokers if each in alive)))
+            stages.append(Interval(step.name, tuple(each for each in self.brokers if each in alive)))
         return stages
 
 

@@ -10,14 +10,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
-from hedgerow_workshop.lab.brokers import KINDS
-from hedgerow_workshop.lab.clients import Clients
-from hedgerow_workshop.lab.processes import together
+from hedgerow_workshop.lab.harness.brokers import KINDS
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.programs import together
 from hedgerow_workshop.lab.spohn import grid
-from hedgerow_workshop.lab.spohn.clients import Traffic
-from hedgerow_workshop.lab.spohn.federation import Federation
-from hedgerow_workshop.lab.spohn.network import Network, host
-from hedgerow_workshop.lab.spohn.record import Record, Setting, Spec
+from hedgerow_workshop.lab.spohn.clients import GridTraffic
+from hedgerow_workshop.lab.spohn.federation import GridFederation
+from hedgerow_workshop.lab.spohn.network import GridNetwork, host
+from hedgerow_workshop.lab.spohn.record import Setting, SpohnRecord, SpohnSpec
 
 MESH_S = 20.0
 SETTLE_S = 5.0
@@ -26,20 +26,15 @@ CENTRALISED_SUBSCRIBERS = ("A", "B")
 CENTRALISED_TOPIC = "grid/centralised"
 
 
-def topic_of(spec: Spec) -> str:
-    """A mesh of its own for each federated run."""
-    return f"grid/{spec.setting}/{spec.count}"
-
-
 def draw_gaps(count: int, name: str) -> Iterator[float]:
     random = Random(name)
     return (random.uniform(*grid.GAP_S) for _ in range(count))
 
 
-async def measure_federated(federation: Federation, count: int) -> Record:
-    record = Record(Spec(federation.kind, Setting.FEDERATED, count))
+async def measure_federated(federation: GridFederation, count: int) -> SpohnRecord:
+    record = SpohnRecord(SpohnSpec(federation.kind, Setting.FEDERATED, count))
     async with Clients() as clients:
-        traffic = Traffic(clients, record, topic_of(record.spec), qos=0)
+        traffic = GridTraffic(clients, record, record.topic, qos=0)
         for node in grid.SUBSCRIBERS:
             await traffic.subscribe(node, federation.url(node))
         await traffic.open_publisher(grid.PUBLISHER, federation.url(grid.PUBLISHER))
@@ -51,24 +46,26 @@ async def measure_federated(federation: Federation, count: int) -> Record:
     return record
 
 
-async def measure_centralised(kinds: list[str], count: int, directory: Path) -> list[Record]:
+async def measure_centralised(kinds: list[str], count: int, directory: Path) -> list[SpohnRecord]:
     """All at the same time: they are few programs, and share no link."""
     records = [
-        Record(Spec(kind, Setting.CENTRALISED, count, node)) for kind in kinds for node in BROKER_NODES
+        SpohnRecord(SpohnSpec(kind, Setting.CENTRALISED, count, node))
+        for kind in kinds
+        for node in BROKER_NODES
     ]
     await together(_measure_broker(record, directory / record.spec.file_name) for record in records)
     return records
 
 
-async def _measure_broker(record: Record, directory: Path) -> None:
+async def _measure_broker(record: SpohnRecord, directory: Path) -> None:
     spec = record.spec
     async with AsyncExitStack() as stack:
-        network = await stack.enter_async_context(Network())
+        network = await stack.enter_async_context(GridNetwork())
         broker = KINDS[spec.kind](spec.node, directory, host(spec.node), network.ports[spec.node])
         stack.enter_context(broker)
         await broker.start()
         clients = await stack.enter_async_context(Clients())
-        traffic = Traffic(clients, record, CENTRALISED_TOPIC, qos=0)
+        traffic = GridTraffic(clients, record, CENTRALISED_TOPIC, qos=0)
         for name in CENTRALISED_SUBSCRIBERS:
             await traffic.subscribe(name, broker.url)
         address, port = await network.open_way(grid.PUBLISHER, spec.node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from hedgerow_workshop.lab.figures import COLOURS, open_axes
+from hedgerow_workshop.lab.harness.figures import COLOURS, open_axes
 from hedgerow_workshop.lab.spohn import grid
 from hedgerow_workshop.lab.spohn.record import State
 

@@ -12,12 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from itertools import chain, repeat
 
-from hedgerow_workshop.lab.clients import Clients
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.programs import end_tasks, wait_until
 from hedgerow_workshop.lab.spohn import grid, measure
-from hedgerow_workshop.lab.spohn.clients import POLL_S, Traffic
-from hedgerow_workshop.lab.spohn.delays import MESH_S, topic_of
-from hedgerow_workshop.lab.spohn.federation import Federation
-from hedgerow_workshop.lab.spohn.record import Happened, Misfortune, Record, Setting, Spec
+from hedgerow_workshop.lab.spohn.clients import GridTraffic
+from hedgerow_workshop.lab.spohn.delays import MESH_S
+from hedgerow_workshop.lab.spohn.federation import GridFederation
+from hedgerow_workshop.lab.spohn.record import Failure, Misfortune, Setting, SpohnRecord, SpohnSpec
 
 PUBLISHERS = (grid.PUBLISHER, "0")
 KILLED = tuple(node for node in grid.NODES if node not in {*PUBLISHERS, *grid.SUBSCRIBERS})
@@ -33,17 +34,17 @@ SETTLE_S = 15.0
 
 
 class Failures:
-    def __init__(self, federation: Federation) -> None:
-        self.record = Record(Spec(federation.kind, Setting.FAILURES))
+    def __init__(self, federation: GridFederation) -> None:
+        self.record = SpohnRecord(SpohnSpec(federation.kind, Setting.FAILURES))
         self._federation = federation
-        self._topic = topic_of(self.record.spec)
+        self._topic = self.record.topic
         self._not_as_published: list[str] = []
         self._publishing: list[asyncio.Task[None]] = []
 
-    async def perform(self, fast: bool) -> Record:
+    async def perform(self, fast: bool) -> SpohnRecord:
         record, federation = self.record, self._federation
         async with Clients() as clients:
-            traffic = Traffic(clients, record, self._topic, qos=1)
+            traffic = GridTraffic(clients, record, self._topic, qos=1)
             for node in grid.SUBSCRIBERS:
                 await traffic.subscribe(node, federation.url(node))
             for node in PUBLISHERS:
@@ -59,14 +60,12 @@ class Failures:
                 for link in cuts[:FAST_CUTS] if fast else cuts:
                     await self._cut(*link)
             finally:
-                for task in self._publishing:
-                    task.cancel()
-                await asyncio.gather(*self._publishing, return_exceptions=True)
+                await end_tasks(self._publishing)
             await traffic.settle(SETTLE_S, federation.check)
             record.states.append(dict(federation.watch.states))
         return record
 
-    def _publish(self, traffic: Traffic) -> None:
+    def _publish(self, traffic: GridTraffic) -> None:
         """At the same pace, but not at the same moments."""
         for index, node in enumerate(PUBLISHERS):
             gaps_s = chain([index * INTERVAL_S / len(PUBLISHERS)], repeat(INTERVAL_S))
@@ -91,7 +90,7 @@ class Failures:
             await node.start()
 
         lost = [(other, name) for other in grid.neighbours(name)]
-        await self._undergo(Happened(Misfortune.KILL, name, time.monotonic()), node.kill, start, lost)
+        await self._undergo(Failure(Misfortune.KILL, name, time.monotonic()), node.kill, start, lost)
 
     async def _cut(self, a: str, b: str) -> None:
         network = self._federation.network
@@ -99,12 +98,12 @@ class Failures:
         async def restore() -> None:
             network.restore(a, b)
 
-        happened = Happened(Misfortune.CUT, f"{a}-{b}", time.monotonic())
-        await self._undergo(happened, lambda: network.cut(a, b), restore, [(a, b), (b, a)])
+        failure = Failure(Misfortune.CUT, f"{a}-{b}", time.monotonic())
+        await self._undergo(failure, lambda: network.cut(a, b), restore, [(a, b), (b, a)])
 
     async def _undergo(
         self,
-        happened: Happened,
+        failure: Failure,
         fail: Callable[[], None],
         mend: Callable[[], Awaitable[None]],
         lost: list[tuple[str, str]],
@@ -112,15 +111,13 @@ class Failures:
         """`lost`: who is to notice that who is no neighbour any more. That takes longer than to be heard by
         another way, and to mend it earlier would leave out half of the trial."""
         fail()
-        await self._wait_until_heard(happened.at)
-        give_up_at = happened.at + NOTICE_S
-        while time.monotonic() < give_up_at and not self._is_noticed(lost):
-            self._check()
-            await asyncio.sleep(POLL_S)
+        await self._wait_until_heard(failure.at)
+        patience_s = failure.at + NOTICE_S - time.monotonic()
+        await wait_until(lambda: self._is_noticed(lost), patience_s, self._check)
         await asyncio.sleep(DWELL_S)
         await mend()
         whole_at = await self._federation.wait_until_whole(self._topic, WHOLE_S, self._not_as_published)
-        self.record.happened.append(happened._replace(whole_at=whole_at))
+        self.record.happened.append(failure._replace(whole_at=whole_at))
 
     def _is_noticed(self, lost: list[tuple[str, str]]) -> bool:
         states = self._federation.watch.states
@@ -130,15 +127,17 @@ class Failures:
         """Until every subscriber has heard every publisher again, or that has taken too long."""
         sent = self.record.sent
         waiting = {(publisher, subscriber) for publisher in sent for subscriber in self.record.arrived}
-        while waiting and time.monotonic() < since + HEAL_S:
-            self._check()
-            await asyncio.sleep(POLL_S)
-            for subscriber, arrivals in self.record.arrived.items():
-                for arrival in reversed(arrivals):
-                    if arrival.at < since:
+
+        def is_heard() -> bool:
+            for subscriber, received in self.record.arrived.items():
+                for each in reversed(received):
+                    if each.at < since:
                         break
-                    if sent[arrival.publisher][arrival.number] > since:
-                        waiting.discard((arrival.publisher, subscriber))
+                    if sent[each.publisher][each.number] > since:
+                        waiting.discard((each.publisher, subscriber))
+            return not waiting
+
+        await wait_until(is_heard, since + HEAL_S - time.monotonic(), self._check)
 
     def _check(self) -> None:
         self._federation.check()

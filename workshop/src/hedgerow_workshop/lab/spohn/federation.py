@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Collection
-from contextlib import AsyncExitStack
+from collections.abc import Collection
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from hedgerow_workshop.lab.clients import Clients
-from hedgerow_workshop.lab.processes import together
+from hedgerow_workshop.lab.harness.clients import Clients
+from hedgerow_workshop.lab.harness.programs import Scope, together, wait_until
 from hedgerow_workshop.lab.spohn import grid, measure
-from hedgerow_workshop.lab.spohn.clients import POLL_S, Watch
-from hedgerow_workshop.lab.spohn.network import Network
-from hedgerow_workshop.lab.spohn.nodes import Node, Nodes
+from hedgerow_workshop.lab.spohn.clients import StateWatch
+from hedgerow_workshop.lab.spohn.network import GridNetwork
+from hedgerow_workshop.lab.spohn.nodes import GridNode
 
 LINKED_S = 20.0
 
 
-class Federation:
+class GridFederation(Scope):
     """All of it runs within the block, and is linked when the block begins, unless that takes too long."""
 
     def __init__(self, kind: str, directory: Path) -> None:
+        super().__init__()
         self.kind = kind
-        self.network = Network()
-        self.nodes = {name: Node(kind, name, self.network, directory / f"node-{name}") for name in grid.NODES}
-        self._programs = Nodes(self.nodes.values())
+        self.network = GridNetwork()
+        self.nodes = {
+            name: GridNode(kind, name, self.network, directory / f"node-{name}") for name in grid.NODES
+        }
         self._clients = Clients()
-        self.watch = Watch(self._clients)
-        self._stack = AsyncExitStack()
+        self.watch = StateWatch(self._clients)
 
-    async def __aenter__(self) -> Self:
-        async with self._stack as stack:
-            await stack.enter_async_context(self.network)
-            await stack.enter_async_context(self._programs)
-            await stack.enter_async_context(self._clients)
-            await self.network.open()
-            await self._programs.start()
-            await together(self.watch.open(node) for node in self.nodes.values())
-            # A sidecar cannot learn of subscriptions that were there before it.
-            await self._wait_until_none(lambda: measure.link_differences(self.watch.states), LINKED_S)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
+    async def open(self) -> None:
+        await self._stack.enter_async_context(self.network)
+        for node in self.nodes.values():
+            self._stack.callback(node.kill)
+        await self._stack.enter_async_context(self._clients)
+        await self.network.open_links()
+        await together(node.start() for node in self.nodes.values())
+        await together(self.watch.open(node) for node in self.nodes.values())
+        # A sidecar cannot learn of subscriptions that were there before it.
+        await wait_until(lambda: not measure.link_differences(self.watch.states), LINKED_S, self.check)
 
     def url(self, node: str) -> str:
         """For a client beside the broker."""
@@ -56,7 +46,9 @@ class Federation:
 
     def check(self) -> None:
         """Raise for whatever has ended that should run."""
-        self._programs.check()
+        for node in self.nodes.values():
+            for program in node.programs:
+                program.check()
         self._clients.check()
 
     async def wait_until_whole(
@@ -65,17 +57,9 @@ class Federation:
         """When all neighbours are connected and the filter's mesh is the document's, but for differences that
         are known; None: not in time."""
         known = set(besides)
-        return await self._wait_until_none(
-            lambda: set(measure.mesh_differences(self.watch.states, topic_filter)) - known, patience_s
+        is_whole = await wait_until(
+            lambda: known.issuperset(measure.mesh_differences(self.watch.states, topic_filter)),
+            patience_s,
+            self.check,
         )
-
-    async def _wait_until_none(
-        self, differences: Callable[[], Collection[str]], patience_s: float
-    ) -> float | None:
-        give_up_at = time.monotonic() + patience_s
-        while differences():
-            self.check()
-            if time.monotonic() > give_up_at:
-                return None
-            await asyncio.sleep(POLL_S)
-        return time.monotonic()
+        return time.monotonic() if is_whole else None

@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from hedgerow_workshop.lab.harness.measure import Spread
 
 SIDE = 3
 NODES = tuple(str(number) for number in range(SIDE * SIDE))
@@ -35,32 +36,25 @@ PARENTS: Mapping[str, frozenset[str]] = {
 """The members of the mesh, and each one's parents (its figure 5)."""
 
 
-class Published(NamedTuple):
-    """Milliseconds."""
-
-    mean: float
-    deviation: float
-
-
-FEDERATED: Mapping[tuple[str, int], Published] = {
-    ("2", 500): Published(34.64, 3.21),
-    ("2", 1000): Published(34.77, 3.17),
-    ("7", 500): Published(18.65, 3.20),
-    ("7", 1000): Published(18.61, 3.17),
+FEDERATED: Mapping[tuple[str, int], Spread] = {
+    ("2", 500): Spread(34.64, 3.21),
+    ("2", 1000): Spread(34.77, 3.17),
+    ("7", 500): Spread(18.65, 3.20),
+    ("7", 1000): Spread(18.61, 3.17),
 }
-"""Its table 2: by subscriber and number of publications."""
+"""Its table 2, in ms: by subscriber and number of publications."""
 
-CENTRALISED: Mapping[tuple[str, str, int], Published] = {
-    ("2", "A", 500): Published(34.59, 3.13),
-    ("2", "B", 500): Published(42.47, 4.37),
-    ("2", "A", 1000): Published(34.58, 3.23),
-    ("2", "B", 1000): Published(42.58, 4.48),
-    ("7", "A", 500): Published(18.63, 3.20),
-    ("7", "B", 500): Published(26.69, 4.77),
-    ("7", "A", 1000): Published(18.47, 3.22),
-    ("7", "B", 1000): Published(26.42, 4.56),
+CENTRALISED: Mapping[tuple[str, str, int], Spread] = {
+    ("2", "A", 500): Spread(34.59, 3.13),
+    ("2", "B", 500): Spread(42.47, 4.37),
+    ("2", "A", 1000): Spread(34.58, 3.23),
+    ("2", "B", 1000): Spread(42.58, 4.48),
+    ("7", "A", 500): Spread(18.63, 3.20),
+    ("7", "B", 500): Spread(26.69, 4.77),
+    ("7", "A", 1000): Spread(18.47, 3.22),
+    ("7", "B", 1000): Spread(26.42, 4.56),
 }
-"""Its table 3: by the broker's node, subscriber, and number of publications."""
+"""Its table 3, in ms: by the broker's node, subscriber, and number of publications."""
 
 
 def place(node: str) -> tuple[int, int]:
@@ -93,7 +87,7 @@ def floor_ms(a: str, b: str) -> float:
     return 1_000 * LINK_DELAY_S * (len(path(a, b)) - 1)
 
 
-def published(broker: str, subscriber: str, count: int) -> Published:
+def published(broker: str, subscriber: str, count: int) -> Spread:
     """`broker` is the node of a centralised one, or "". Runs of another length count as the longest."""
     count = count if count in COUNTS else max(COUNTS)
     return CENTRALISED[broker, subscriber, count] if broker else FEDERATED[subscriber, count]

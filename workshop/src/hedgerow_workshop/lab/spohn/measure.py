@@ -1,79 +1,24 @@
-"""What records say: delays, what was lost or doubled, how long it took to heal, and which mesh there was.
-
-Functions of records alone. Delays are in milliseconds, other times in seconds.
-"""
+"""What records say: how long it took to heal, in seconds, and which mesh there was."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import mean, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
+from hedgerow_workshop.lab.harness.measure import first_heard
 from hedgerow_workshop.lab.spohn import grid
-from hedgerow_workshop.lab.spohn.record import Misfortune, Record, State
+from hedgerow_workshop.lab.spohn.record import Misfortune, SpohnRecord, State
 
 
-class Delay(NamedTuple):
-    mean: float
-    deviation: float
-
-
-def delays(record: Record, subscriber: str, of: str | None = None) -> Iterator[tuple[float, float]]:
-    """(when it was published, ms until it first arrived), as they arrived; of one publisher or all."""
-    seen = set()
-    for publisher, number, at in record.arrived[subscriber]:
-        if (publisher, number) not in seen and of in (None, publisher):
-            seen.add((publisher, number))
-            sent_at = record.sent[publisher][number]
-            yield sent_at, 1_000 * (at - sent_at)
-
-
-def delay(record: Record, subscriber: str) -> Delay | None:
-    """None where nothing arrived."""
-    found = [ms for _, ms in delays(record, subscriber)]
-    return Delay(mean(found), pstdev(found)) if found else None
-
-
-def count_lost(record: Record) -> int:
-    """Publications that a subscriber never received, over all subscribers."""
-    published = sum(map(len, record.sent.values()))
-    return sum(published - len(set(_ids(record, subscriber))) for subscriber in record.arrived)
-
-
-def count_doubled(record: Record) -> int:
-    """Deliveries beyond the first of each publication at each subscriber."""
-    doubled = 0
-    for subscriber, arrivals in record.arrived.items():
-        doubled += len(arrivals) - len(set(_ids(record, subscriber)))
-    return doubled
-
-
-def heals(record: Record, misfortune: Misfortune) -> Iterator[tuple[str, float]]:
+def heals(record: SpohnRecord, misfortune: Misfortune) -> Iterator[tuple[str, float]]:
     """For each node or link that failed: how long until every subscriber had received something from every
     publisher that was published after it. Where that never came, until the end of the run."""
-    for happened in record.happened:
-        if happened.misfortune is misfortune:
-            worst = max(
-                _first_heard(record, publisher, subscriber, happened.at)
-                for publisher in record.sent
-                for subscriber in record.arrived
-            )
-            yield happened.what, worst - happened.at
-
-
-def _first_heard(record: Record, publisher: str, subscriber: str, since: float) -> float:
-    sent = record.sent[publisher]
-    times = [
-        arrival.at
-        for arrival in record.arrived[subscriber]
-        if arrival.publisher == publisher and sent[arrival.number] > since
-    ]
-    return min(times, default=record.ended_at)
-
-
-def _ids(record: Record, subscriber: str) -> Iterator[tuple[str, int]]:
-    for arrival in record.arrived[subscriber]:
-        yield arrival.publisher, arrival.number
+    hearings = list(record.hearings())
+    for failure in record.happened:
+        if failure.misfortune is misfortune:
+            heard = [first_heard([hearing], failure.at) for hearing in hearings]
+            worst = max(record.ended_at if at is None else at for at in heard)
+            yield failure.what, worst - failure.at
 
 
 def link_differences(states: Mapping[str, State]) -> list[str]:

@@ -7,12 +7,9 @@ node who dials. A cut of the link cuts both.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Self
-
 from hedgerow.node.programs import free_port
 from hedgerow_workshop.lab.conditions import Conditions
+from hedgerow_workshop.lab.harness.programs import Scope
 from hedgerow_workshop.lab.links import Host, Link
 from hedgerow_workshop.lab.spohn import grid
 
@@ -24,23 +21,15 @@ def host(node: str) -> str:
     return f"127.0.6.{int(node) + 1}"
 
 
-class Network:
+class GridNetwork(Scope):
     """All links end with the block."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ports = {node: free_port(host(node)) for node in grid.NODES}
         self._links: dict[tuple[str, str], Link] = {}
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-
-    async def open(self) -> None:
+    async def open_links(self) -> None:
         for a, b in grid.LINKS:
             for near, far in ((a, b), (b, a)):
                 link = Link((host(near), 0), (host(far), self.ports[far]), forward=LINE, backward=LINE)

@@ -5,12 +5,19 @@ All times are seconds of the machine's monotonic clock. A record is data alone, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from hedgerow_workshop.lab.harness.record import (
+    Hearing,
+    Received,
+    RunRecord,
+    Stream,
+    from_publisher,
+    numbered,
+)
 
 
 class Setting(StrEnum):
@@ -28,7 +35,7 @@ class Misfortune(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class SpohnSpec:
     """Which run. `node` is that of the broker in a centralised one."""
 
     kind: str
@@ -45,13 +52,7 @@ class Spec:
         return "-".join(filter(None, (self.kind, self.setting, self.node, str(self.count or ""))))
 
 
-class Arrival(NamedTuple):
-    publisher: str
-    number: int
-    at: float
-
-
-class Happened(NamedTuple):
+class Failure(NamedTuple):
     """`what` is a node, or a link as "4-5"."""
 
     misfortune: Misfortune
@@ -66,16 +67,51 @@ State = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Record:
-    spec: Spec
+class SpohnRecord(RunRecord):
+    spec: SpohnSpec
     sent: dict[str, list[float]] = field(default_factory=dict)
     """Publisher → when each number was published."""
-    arrived: dict[str, list[Arrival]] = field(default_factory=dict)
+    arrived: dict[str, list[Received]] = field(default_factory=dict)
     """Subscriber → what it received."""
     states: list[dict[str, State]] = field(default_factory=list)
     """What the nodes said at the first publication, and at the end."""
-    happened: list[Happened] = field(default_factory=list)
+    happened: list[Failure] = field(default_factory=list)
     ended_at: float = 0.0
 
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+    @property
+    def file_name(self) -> str:
+        return self.spec.file_name
+
+    @property
+    def topic(self) -> str:
+        """A mesh of its own for each federated run."""
+        spec = self.spec
+        return f"grid/{spec.setting}/{spec.count}"
+
+    def settings(self) -> dict[str, str]:
+        spec = self.spec
+        return {"kind": spec.kind, "setting": spec.setting, "count": str(spec.count), "node": spec.node}
+
+    def streams(self) -> list[Stream]:
+        return [
+            Stream(publisher, self.topic, numbered(sent), self._qos, self.spec.node or publisher)
+            for publisher, sent in self.sent.items()
+        ]
+
+    def hearings(self) -> Iterator[Hearing]:
+        streams = self.streams()
+        for subscriber, received in self.arrived.items():
+            for stream in streams:
+                arrivals = from_publisher(received, stream.publisher)
+                yield Hearing(subscriber, stream, arrivals, self._qos, self.spec.node or subscriber)
+
+    def moments(self) -> list[tuple[float, str]]:
+        return [(each.at, f"{each.misfortune} {each.what}") for each in self.happened]
+
+    @property
+    def _qos(self) -> int:
+        return int(self.spec.setting is Setting.FAILURES)
+
+    def document(self) -> dict[str, Any]:
+        arrived = {subscriber: [each[:3] for each in found] for subscriber, found in self.arrived.items()}
+        return {**asdict(self), "arrived": arrived}

@@ -6,23 +6,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hedgerow_workshop.lab.experiments import Row
-from hedgerow_workshop.lab.figures import (
-    NONE,
+from hedgerow_workshop.lab.harness.figures import (
     Curve,
     html_figure,
-    html_page,
     html_paragraph,
     html_table,
-    number,
     plot_curves,
-    row_cells,
+    write_page,
 )
+from hedgerow_workshop.lab.harness.measure import Spread, delays, delays_ms, spread
+from hedgerow_workshop.lab.harness.rows import NONE, Bar, Bars, Row, number
 from hedgerow_workshop.lab.spohn import grid, measure
-from hedgerow_workshop.lab.spohn.bars import BARS
-from hedgerow_workshop.lab.spohn.delays import topic_of
 from hedgerow_workshop.lab.spohn.drawing import draw_mesh
-from hedgerow_workshop.lab.spohn.record import Misfortune, Record, Setting
+from hedgerow_workshop.lab.spohn.record import Misfortune, Setting, SpohnRecord
 
 TITLE = "Autonomous brokers, federated"
 INTRODUCTION = (
@@ -40,14 +36,37 @@ FAILURES_TEXT = (
     "what failed back again."
 )
 
+KILL, CUT = Bar(500), Bar(2_000)
+
+BARS = Bars(
+    {
+        "delay/node7/mosquitto": Bar(8),
+        "delay/node2/mosquitto": Bar(26),
+        "delay/node7/hedgerow": Bar(6.5),
+        "delay/node2/hedgerow": Bar(22.5),
+        "lost": Bar(0),
+        "doubled": Bar(0),
+        "mesh": Bar(1, least=1),
+        "heal/kill": KILL,
+        "heal/kill/slowest": KILL,
+        "heal/cut": CUT,
+        "heal/cut/slowest": CUT,
+        "heal/kill/mosquitto": KILL,
+        "heal/kill/slowest/mosquitto": KILL,
+        "heal/cut/mosquitto": CUT,
+        "heal/cut/slowest/mosquitto": CUT,
+    }
+)
+"""What the rows are held against."""
+
 
 def write_report(
-    directory: Path, records: Sequence[Record], rows: Sequence[Row], notes: Sequence[str]
+    directory: Path, records: Sequence[SpohnRecord], rows: Sequence[Row], notes: Sequence[str]
 ) -> Path:
     """Into a directory that is there; returns the page."""
     parts = [
         html_paragraph(INTRODUCTION),
-        html_table(bar_lines(rows)),
+        html_table(BARS.lines(rows)),
         *map(html_paragraph, notes),
         "<h2>Delays</h2>",
         html_table(delay_lines(records)),
@@ -58,25 +77,10 @@ def write_report(
     for record in records:
         if record.spec.setting is Setting.FAILURES:
             parts += _failure_parts(directory, record)
-    page = directory / "report.html"
-    page.write_text(html_page(TITLE, parts), encoding="utf-8")
-    return page
+    return write_page(directory, TITLE, parts)
 
 
-def bar_lines(rows: Sequence[Row]) -> list[list[str]]:
-    """The rows, and for those that have a bar whether it was met."""
-    head, *lines = row_cells(rows)
-    table = [[*head, "bar", ""]]
-    for row, cells in zip(rows, lines, strict=True):
-        bar = BARS.get(row.name)
-        met = BARS.is_met(row)
-        table.append(
-            [*cells, "" if bar is None else str(bar), "" if met is None else "met" if met else "MISSED"]
-        )
-    return table
-
-
-def delay_lines(records: Sequence[Record]) -> list[list[str]]:
+def delay_lines(records: Sequence[SpohnRecord]) -> list[list[str]]:
     """A line for each run and subscriber: mean ± deviation, ours and published, and the floor."""
     lines = [["ms", "subscriber", "publications", "ours", "published", "floor"]]
     for record in records:
@@ -91,7 +95,7 @@ def delay_lines(records: Sequence[Record]) -> list[list[str]]:
                     str(spec),
                     subscriber,
                     str(spec.count),
-                    _spread(measure.delay(record, subscriber)),
+                    _spread(spread(delays_ms(record.heard(subscriber)))),
                     _spread(published),
                     number(grid.floor_ms(grid.PUBLISHER, far)),
                 ]
@@ -99,14 +103,14 @@ def delay_lines(records: Sequence[Record]) -> list[list[str]]:
     return lines
 
 
-def _spread(value: tuple[float, float] | None) -> str:
-    return NONE if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
+def _spread(value: Spread | None) -> str:
+    return NONE if value is None else f"{value.mean:.2f} ± {value.deviation:.2f}"
 
 
-def _mesh_parts(directory: Path, record: Record) -> list[str]:
+def _mesh_parts(directory: Path, record: SpohnRecord) -> list[str]:
     spec = record.spec
     drawing = directory / f"{spec.file_name}-mesh.png"
-    draw_mesh(drawing, str(spec), record.states[-1], topic_of(spec))
+    draw_mesh(drawing, str(spec), record.states[-1], record.topic)
     plot = directory / f"{spec.file_name}-delays.png"
     began_at = record.sent[grid.PUBLISHER][0]
     curves = _curves(record, began_at)
@@ -118,7 +122,7 @@ def _mesh_parts(directory: Path, record: Record) -> list[str]:
     ]
 
 
-def _failure_parts(directory: Path, record: Record) -> list[str]:
+def _failure_parts(directory: Path, record: SpohnRecord) -> list[str]:
     spec = record.spec
     plot = directory / f"{spec.file_name}-delays.png"
     began_at = min(sent[0] for sent in record.sent.values())
@@ -133,7 +137,7 @@ def _failure_parts(directory: Path, record: Record) -> list[str]:
     ]
 
 
-def failure_lines(record: Record) -> list[list[str]]:
+def failure_lines(record: SpohnRecord) -> list[list[str]]:
     lines = [["ms", "heal", "whole"]]
     heals = {
         (misfortune, what): s for misfortune in Misfortune for what, s in measure.heals(record, misfortune)
@@ -144,11 +148,11 @@ def failure_lines(record: Record) -> list[list[str]]:
     return lines
 
 
-def _curves(record: Record, began_at: float) -> list[Curve]:
+def _curves(record: SpohnRecord, began_at: float) -> list[Curve]:
     return [
         Curve(
             f"from {publisher} to {subscriber}",
-            sorted((at - began_at, ms) for at, ms in measure.delays(record, subscriber, publisher)),
+            sorted((at - began_at, ms) for at, ms in delays(record.heard(subscriber, publisher))),
         )
         for publisher in record.sent
         for subscriber in record.arrived

@@ -6,33 +6,27 @@ A row that ends with the name of a kind is of the run in which nothing failed; t
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab.clients import quiet_clients
-from hedgerow_workshop.lab.experiments import Request, Result, Row
-from hedgerow_workshop.lab.journals import leave
+from hedgerow_workshop.lab.harness.experiment import Request, Result, carry_out, hand_in
+from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.storm import measure, report
-from hedgerow_workshop.lab.storm.journal import journal_of
-from hedgerow_workshop.lab.storm.record import Fault, Kind, Record
-from hedgerow_workshop.lab.storm.run import Run
-from hedgerow_workshop.lab.storm.settings import FAST, STORM, Settings, places
+from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, SubscriberKind
+from hedgerow_workshop.lab.storm.run import StormRun
+from hedgerow_workshop.lab.storm.settings import FAST, STORM, StormSettings, places
 from hedgerow_workshop.lab.storm.subscribers import PACKAGES, is_installed
 
 MAX_INCIDENTS = 5  # that are told of each run
 
 WHAT_FAILS = {
-    Fault.NONE: "nothing fails",
-    Fault.KILLED: "the fixed broker is killed",
-    Fault.CUT: "the link is cut",
+    StormFault.NONE: "nothing fails",
+    StormFault.KILLED: "the fixed broker is killed",
+    StormFault.CUT: "the link is cut",
 }
 UNITS = {"lost": "messages", "doubled": "messages", "repeated": "messages", "moves": "connections"}
 
@@ -43,30 +37,19 @@ def run(request: Request) -> Result:
     if request.broker != "hedgerow":
         raise ConfigError("only hedgerow nodes move clients: storm takes no --broker")
     settings = make_settings(request)
-    kinds = [kind for kind in Kind if is_installed(kind)]
-    notes = [f"{PACKAGES[kind]} is not installed: no {kind}." for kind in Kind if kind not in kinds]
-    if request.out is not None:
-        request.out.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="hedgerow-lab-") as directory,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        quiet_clients(),
-    ):
-        records = runner.run(perform(settings, kinds, Path(directory), request.say))
+    kinds = [kind for kind in SubscriberKind if is_installed(kind)]
+    notes = [f"{PACKAGES[kind]} is not installed: no {kind}." for kind in SubscriberKind if kind not in kinds]
+    records = carry_out(request, lambda directory: perform(settings, kinds, directory, request.say))
     rows = list(make_rows(records))
     notes += [describe(settings, kinds), *make_notes(records)]
-    page = None
-    if request.out is not None:
-        for record in records:
-            record.write(request.out / f"storm{'-' if record.fault else ''}{record.fault}.json")
-        leave(request.out, "storm", list(map(journal_of, records)), rows, notes)
-        page = report.write_report(request.out, records, rows, notes)
-    return Result(rows, notes, page)
+    return hand_in(
+        request, "storm", records, rows, notes, lambda out: report.write_report(out, records, rows, notes)
+    )
 
 
-def make_settings(request: Request) -> Settings:
-    settings = FAST if request.fast else Settings()
-    known = {each.name for each in fields(Settings)}
+def make_settings(request: Request) -> StormSettings:
+    settings = FAST if request.fast else StormSettings()
+    known = {each.name for each in fields(StormSettings)}
     changes: dict[str, Any] = {name: value for name, value in request.settings.items() if name in known}
     settings = replace(settings, **changes)
     settings.check()
@@ -74,26 +57,26 @@ def make_settings(request: Request) -> Settings:
 
 
 async def perform(
-    settings: Settings, kinds: Sequence[Kind], directory: Path, say: Callable[[str], None]
-) -> list[Record]:
+    settings: StormSettings, kinds: Sequence[SubscriberKind], directory: Path, say: Callable[[str], None]
+) -> list[StormRecord]:
     records = []
-    for fault in Fault:
+    for fault in StormFault:
         say(f"storm of {settings.seconds:g} s, {WHAT_FAILS[fault]} …")
-        records.append(await Run(settings, fault, kinds, directory / (fault or "calm")).perform())
+        records.append(await StormRun(settings, fault, kinds, directory / (fault or "calm")).perform())
     return records
 
 
-def make_rows(records: Sequence[Record]) -> Iterator[Row]:
+def make_rows(records: Sequence[StormRecord]) -> Iterator[Row]:
     for record in records:
         end = f"/{record.fault}" if record.fault else ""
-        counted = {kind: measure.count(record, kind) for kind in Kind}
+        counted = {kind: measure.count(record, kind) for kind in SubscriberKind}
         for name, unit in UNITS.items():
             for kind, counts in counted.items():
                 yield Row(f"{name}/{kind}{end}", unit, None if counts is None else getattr(counts, name))
         yield Row(f"flips{end}", "", len(record.flips))
 
 
-def describe(settings: Settings, kinds: Sequence[Kind]) -> str:
+def describe(settings: StormSettings, kinds: Sequence[SubscriberKind]) -> str:
     """What was run."""
     topics = list(chain.from_iterable(places(settings, len(kinds))))
     at_storm = topics.count(STORM)
@@ -105,7 +88,7 @@ def describe(settings: Settings, kinds: Sequence[Kind]) -> str:
     )
 
 
-def make_notes(records: Sequence[Record]) -> Iterator[str]:
+def make_notes(records: Sequence[StormRecord]) -> Iterator[str]:
     for record in records:
         name = record.fault or "nothing failed"
         busy = ", ".join(f"{each} {100 * share:.0f} %" for each, share in record.busy.items())

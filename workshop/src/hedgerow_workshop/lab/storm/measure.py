@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hedgerow_workshop.lab.storm.record import Kind, Record, Tally
+from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, further, lost
+from hedgerow_workshop.lab.harness.record import Hearing
+from hedgerow_workshop.lab.storm.record import StormRecord, SubscriberKind
 
 
-class Counts(NamedTuple):
+class KindCounts(NamedTuple):
     """Of all subscribers of one kind."""
 
     expected: int
@@ -22,53 +23,31 @@ class Counts(NamedTuple):
     """Connections after the first."""
 
 
-def count(record: Record, kind: Kind) -> Counts | None:
+def of_kind(record: StormRecord, kind: SubscriberKind) -> list[Hearing]:
+    return [hearing for hearing in record.hearings() if hearing.group == kind]
+
+
+def count(record: StormRecord, kind: SubscriberKind) -> KindCounts | None:
     """None where there was no subscriber of this kind."""
-    tallies = [tally for tally in record.tallies if tally.kind is kind]
-    if not tallies:
+    hearings = of_kind(record, kind)
+    if not hearings:
         return None
-    return Counts(
-        sum(len(record.sent[tally.topic]) for tally in tallies),
-        sum(len(lost(record, tally)) for tally in tallies),
-        sum(len(tally.numbers) - len(set(tally.numbers)) for tally in tallies),
-        sum(sum((doubled(tally) & Counter(tally.repeated)).values()) for tally in tallies),
-        sum(max(0, len(tally.connections) - 1) for tally in tallies),
+    return KindCounts(
+        sum(len(hearing.stream.sent) for hearing in hearings),
+        count_lost(hearings),
+        count_doubled(hearings),
+        sum(arrival.is_repeated for hearing in hearings for arrival in further(hearing)),
+        sum(max(0, len(tally.connections) - 1) for tally in record.tallies if tally.kind is kind),
     )
 
 
-def lost(record: Record, tally: Tally) -> list[int]:
-    return sorted(set(range(len(record.sent[tally.topic]))) - set(tally.numbers))
-
-
-def doubled(tally: Tally) -> Counter[int]:
-    """Number → how many times too often."""
-    return Counter(tally.numbers) - Counter(set(tally.numbers))
-
-
-def delays_ms(record: Record, kind: Kind) -> list[float]:
-    """Of all that came, each number's first time."""
-    found = []
-    for tally in record.tallies:
-        if tally.kind is kind:
-            sent, seen = record.sent[tally.topic], set()
-            for number, at in zip(tally.numbers, tally.times, strict=True):
-                if number not in seen and number < len(sent):
-                    seen.add(number)
-                    found.append(1_000 * (at - sent[number]))
-    return sorted(found)
-
-
-def incidents(record: Record) -> Iterator[tuple[float, str]]:
+def incidents(record: StormRecord) -> Iterator[tuple[float, str]]:
     """Each publication that was lost or doubled: (seconds since the beginning, what)."""
-    for tally in record.tallies:
-        sent = record.sent[tally.topic]
-        for number in lost(record, tally):
-            yield sent[number] - record.began_at, f"{tally.name}: {tally.topic} {number} lost"
-        for number, times in doubled(tally).items():
-            moments = [
-                f"{at - record.began_at:.3f}"
-                for each, at in zip(tally.numbers, tally.times, strict=True)
-                if each == number
-            ]
-            text = f"{tally.name}: {tally.topic} {number} came {times + 1} times, at {', '.join(moments)} s"
+    for hearing in record.hearings():
+        sent, topic = hearing.stream.sent, hearing.stream.topic
+        for number in lost(hearing):
+            yield sent[number] - record.began_at, f"{hearing.subscriber}: {topic} {number} lost"
+        for number in dict.fromkeys(arrival.number for arrival in further(hearing)):
+            times = [f"{each.at - record.began_at:.3f}" for each in hearing.arrivals if each.number == number]
+            text = f"{hearing.subscriber}: {topic} {number} came {len(times)} times, at {', '.join(times)} s"
             yield sent[number] - record.began_at, text

@@ -16,7 +16,7 @@ from paho.mqtt.properties import Properties
 
 from hedgerow.client.urls import BusUrl
 from hedgerow_workshop.lab.storm.follower import KEEP_ALIVE_S, SESSION_EXPIRY_S, Ended, Follower
-from hedgerow_workshop.lab.storm.record import Kind, Tally
+from hedgerow_workshop.lab.storm.record import SubscriberKind, Tally
 
 MISC_S = 1.0  # How often Paho looks whether it has to ping.
 
@@ -24,7 +24,7 @@ MISC_S = 1.0  # How often Paho looks whether it has to ping.
 class PahoSubscriber(Follower):
     def __init__(self, tally: Tally, url: str) -> None:
         super().__init__(tally, url)
-        self._is_5 = tally.kind is Kind.PAHO_5
+        self._is_5 = tally.kind is SubscriberKind.PAHO_5
         options: dict[str, Any] = {} if self._is_5 else {"clean_session": False}
         version = MQTTProtocolVersion.MQTTv5 if self._is_5 else MQTTProtocolVersion.MQTTv311
         client = self._client = Client(CallbackAPIVersion.VERSION2, tally.name, protocol=version, **options)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
+
+from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream, numbered
 
 
-class Kind(StrEnum):
+class SubscriberKind(StrEnum):
     """The subscribers that there are, by what they are made with and the version that they speak."""
 
     EXTENSION = "extension"
@@ -17,7 +22,7 @@ class Kind(StrEnum):
     PAHO_3 = "paho311"
 
 
-class Fault(StrEnum):
+class StormFault(StrEnum):
     NONE = ""
     KILLED = "killed"
     """The fixed broker, by SIGKILL; it is started again."""
@@ -30,7 +35,7 @@ class Tally:
     """What one subscriber received: numbers of the publications of its topic, as they came."""
 
     name: str
-    kind: Kind
+    kind: SubscriberKind
     topic: str
     numbers: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -51,10 +56,19 @@ class Tally:
         if is_repeated:
             self.repeated.append(number)
 
+    def arrivals(self) -> list[Arrival]:
+        """It is known how often a number came with DUP, not which time: the later ones are taken for it."""
+        left, repeated = Counter(self.numbers), Counter(self.repeated)
+        found = []
+        for number, at in zip(self.numbers, self.times, strict=True):
+            found.append(Arrival(number, at, left[number] <= repeated[number]))
+            left[number] -= 1
+        return found
+
 
 @dataclass(slots=True)
-class Record:
-    fault: Fault
+class StormRecord(RunRecord):
+    fault: StormFault
     sent: dict[str, list[float]] = field(default_factory=dict)
     """By topic: when each publication was handed to the broker. Its index is its number."""
     tallies: list[Tally] = field(default_factory=list)
@@ -68,10 +82,28 @@ class Record:
     began_at: float = 0.0
     ended_at: float = 0.0
 
-    def write(self, path: Path) -> None:
+    @property
+    def file_name(self) -> str:
+        return f"storm-{self.fault}" if self.fault else "storm"
+
+    def settings(self) -> dict[str, str]:
+        return {"fault": self.fault}
+
+    def streams(self) -> list[Stream]:
+        """Publications are numbered by topic: each topic has a publisher's name."""
+        return [Stream(topic, topic, numbered(sent), 1) for topic, sent in self.sent.items()]
+
+    def hearings(self) -> Iterator[Hearing]:
+        streams = {stream.topic: stream for stream in self.streams()}
+        for tally in self.tallies:
+            yield Hearing(tally.name, streams[tally.topic], tally.arrivals(), 1, group=tally.kind)
+
+    def moments(self) -> list[tuple[float, str]]:
+        return self.happened
+
+    def document(self) -> dict[str, Any]:
         document = {each.name: getattr(self, each.name) for each in fields(self)}
-        document["tallies"] = [_plain(tally) for tally in self.tallies]
-        path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        return {**document, "tallies": [_plain(tally) for tally in self.tallies]}
 
 
 def write_tallies(path: Path, tallies: list[Tally]) -> None:
@@ -86,4 +118,4 @@ def _plain(tally: Tally) -> dict[str, object]:
 
 
 def read_tallies(path: Path) -> list[Tally]:
-    return [Tally(**{**each, "kind": Kind(each["kind"])}) for each in json.loads(path.read_text())]
+    return [Tally(**{**each, "kind": SubscriberKind(each["kind"])}) for each in json.loads(path.read_text())]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hedgerow_workshop.lab.experiments import Row
-from hedgerow_workshop.lab.figures import NONE, html_page, html_paragraph, html_table, number, row_cells
+from hedgerow_workshop.lab.harness.figures import html_paragraph, html_table, write_page
+from hedgerow_workshop.lab.harness.measure import delays_ms
+from hedgerow_workshop.lab.harness.rows import Row, number, row_cells
 from hedgerow_workshop.lab.storm import measure
-from hedgerow_workshop.lab.storm.record import Kind, Record
+from hedgerow_workshop.lab.storm.record import StormRecord, SubscriberKind
+from hedgerow_workshop.percentiles import percentile
 
 TITLE = "A hand-over storm"
 INTRODUCTION = (
@@ -22,7 +24,7 @@ MAX_INCIDENTS = 200
 
 
 def write_report(
-    directory: Path, records: Sequence[Record], rows: Sequence[Row], notes: Sequence[str]
+    directory: Path, records: Sequence[StormRecord], rows: Sequence[Row], notes: Sequence[str]
 ) -> Path:
     """Into a directory that is there; returns the page."""
     parts = [html_paragraph(INTRODUCTION), *map(html_paragraph, notes), html_table(row_cells(rows))]
@@ -31,23 +33,20 @@ def write_report(
         incidents = sorted(measure.incidents(record))
         if incidents or record.happened:
             parts += [f"<h2>{record.fault or 'Nothing failed'}</h2>", html_table(incident_lines(record))]
-    page = directory / "report.html"
-    page.write_text(html_page(TITLE, parts), encoding="utf-8")
-    return page
+    return write_page(directory, TITLE, parts)
 
 
-def delay_lines(records: Sequence[Record]) -> list[list[str]]:
+def delay_lines(records: Sequence[StormRecord]) -> list[list[str]]:
     lines = [["ms", "median", "99 %", "slowest"]]
     for record in records:
-        for kind in Kind:
-            found = measure.delays_ms(record, kind)
-            cells = [found[len(found) // 2], found[len(found) * 99 // 100], found[-1]] if found else []
-            name = f"{kind}, {record.fault or 'nothing failed'}"
-            lines.append([name, *(map(number, cells) if cells else [NONE] * 3)])
+        for kind in SubscriberKind:
+            found = sorted(delays_ms(measure.of_kind(record, kind)))
+            cells = [*(percentile(found, each) for each in (50, 99)), found[-1]] if found else [None] * 3
+            lines.append([f"{kind}, {record.fault or 'nothing failed'}", *map(number, cells)])
     return lines
 
 
-def incident_lines(record: Record) -> list[list[str]]:
+def incident_lines(record: StormRecord) -> list[list[str]]:
     """What failed, and what was lost or doubled, in order."""
     happened = [(at - record.began_at, what) for at, what in record.happened]
     found = sorted([*happened, *measure.incidents(record)])[:MAX_INCIDENTS]

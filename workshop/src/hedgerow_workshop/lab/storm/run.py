@@ -6,20 +6,19 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import hedgerow
 from hedgerow.client.bus import Bus
 from hedgerow.message import Message
 from hedgerow.mobility.hot_state import HOT_TOPIC
-from hedgerow_workshop.lab.clients import RECONNECT_S
-from hedgerow_workshop.lab.experiments import LabError
+from hedgerow_workshop.lab.harness.clients import Clients, keep_pace
+from hedgerow_workshop.lab.harness.programs import LabError, LabProgram, end_tasks
 from hedgerow_workshop.lab.links import Link
-from hedgerow_workshop.lab.processes import Program
-from hedgerow_workshop.lab.storm.record import Fault, Kind, Record
-from hedgerow_workshop.lab.storm.settings import STORM, TOPICS, Settings, places, publications
-from hedgerow_workshop.lab.storm.stage import Node, Subscribers, make_fixed, make_mobile, processor_s
+from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, SubscriberKind
+from hedgerow_workshop.lab.storm.settings import STORM, TOPICS, StormSettings, places, publications
+from hedgerow_workshop.lab.storm.stage import StormNode, SubscribersProgram, make_fixed, make_mobile
+from hedgerow_workshop.programs import processor_s
 
 LINK_S = 20.0
 ACKNOWLEDGED_S = 30.0
@@ -28,28 +27,30 @@ PAYLOAD_BYTES = 64
 CHECK_EVERY = 50  # publications
 
 
-class Run:
-    def __init__(self, settings: Settings, fault: Fault, kinds: Sequence[Kind], directory: Path) -> None:
-        self.record = Record(fault, {topic: [] for topic in TOPICS})
+class StormRun:
+    def __init__(
+        self, settings: StormSettings, fault: StormFault, kinds: Sequence[SubscriberKind], directory: Path
+    ) -> None:
+        self.record = StormRecord(fault, {topic: [] for topic in TOPICS})
         self._settings = settings
         self._kinds = kinds
         self._directory = directory
         self._fixed = make_fixed(directory, settings)
-        self._mobile: Node | None = None
-        self._subscribers: list[Subscribers] = []
+        self._mobile: StormNode | None = None
+        self._subscribers: list[SubscribersProgram] = []
         self._link: Link | None = None
         self._is_linked = False
         self._is_delegated = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._clients = Clients()
+        self._failing: asyncio.Task[None] | None = None
 
-    async def perform(self) -> Record:
+    async def perform(self) -> StormRecord:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._end_tasks)
             bus = await self._start(stack)
             before = self._processor_s()
             self.record.began_at = time.monotonic()
-            failing = asyncio.create_task(self._fail())
-            self._tasks.append(failing)
+            failing = self._failing = asyncio.create_task(self._fail())
+            stack.push_async_callback(end_tasks, [failing])
             await self._publish(bus)
             took_s = time.monotonic() - self.record.began_at
             self.record.busy = {
@@ -64,12 +65,15 @@ class Run:
             self.record.tracebacks = [node.name for node in self._nodes() if node.has_traceback]
         return self.record
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[StormNode]:
         return [self._fixed, *([] if self._mobile is None else [self._mobile])]
 
     def _processor_s(self) -> dict[str, float]:
-        programs: list[Program] = [*self._nodes(), *self._subscribers]
-        return {"this process": time.process_time()} | {each.name: processor_s(each) for each in programs}
+        programs: list[LabProgram] = [*self._nodes(), *self._subscribers]
+        running = {each.name: each.process.pid for each in programs if each.process is not None}
+        return {"this process": time.process_time()} | {
+            name: processor_s(pid) for name, pid in running.items()
+        }
 
     # Before
 
@@ -80,19 +84,13 @@ class Run:
         mobile = make_mobile(self._directory, self._settings, self._link.address, fixed)
         self._mobile = stack.enter_context(mobile)
         await mobile.start()
-        bus = await hedgerow.connect(mobile.url, client_id="publisher", reconnect_delay=RECONNECT_S)
-        stack.push_async_callback(bus.close)
-        subscription = await stack.enter_async_context(bus.subscribe(f"{HOT_TOPIC}#", qos=1))
-
-        async def watch() -> None:
-            async for message in subscription:
-                self._note(message)
-
-        self._tasks.append(asyncio.create_task(watch()))
+        clients = await stack.enter_async_context(self._clients)
+        bus = await clients.connect("publisher", mobile.url)
+        await clients.listen(bus, f"{HOT_TOPIC}#", 1, self._note)
         await mobile.wait_until(lambda: self._is_linked, "link to the fixed node", LINK_S)
         topics = places(self._settings, len(self._kinds))
         for kind, of_kind in zip(self._kinds, topics, strict=True):
-            subscribers = Subscribers(kind, self._directory, mobile.url, of_kind)
+            subscribers = SubscribersProgram(kind, self._directory, mobile.url, of_kind)
             self._subscribers.append(stack.enter_context(subscribers))
             subscribers.start()
         for each in self._subscribers:
@@ -114,10 +112,10 @@ class Run:
 
     async def _publish(self, bus: Bus) -> None:
         waiting: set[asyncio.Future[None]] = set()
-        for number, (at, topic) in enumerate(publications(self._settings)):
-            wait_s = self.record.began_at + at - time.monotonic()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
+        planned = list(publications(self._settings))
+        topics = iter(enumerate(topic for _, topic in planned))
+        async for _ in keep_pace(self.record.began_at + at for at, _ in planned):
+            number, topic = next(topics)
             if number % CHECK_EVERY == 0:
                 self._check()
             sent = self.record.sent[topic]
@@ -133,13 +131,13 @@ class Run:
 
     async def _fail(self) -> None:
         settings, fault = self._settings, self.record.fault
-        if fault is Fault.NONE:
+        if fault is StormFault.NONE:
             return
         for number in range(settings.faults):
             at = self.record.began_at + settings.seconds * (number + 0.5) / settings.faults
             at -= settings.seconds / settings.faults / 4
             await asyncio.sleep(max(0.0, at - time.monotonic()))
-            if fault is Fault.KILLED:
+            if fault is StormFault.KILLED:
                 self._happened("killed")
                 self._fixed.kill()
                 await asyncio.sleep(settings.killed_s)
@@ -160,9 +158,9 @@ class Run:
         """Raise for whatever has ended that should run."""
         for program in (*self._nodes(), *self._subscribers):
             program.check()
-        for task in self._tasks:
-            if task.done():
-                task.result()
+        self._clients.check()
+        if self._failing is not None and self._failing.done():
+            self._failing.result()
 
     # After
 
@@ -184,10 +182,3 @@ class Run:
                 have, changed_at = now_have, time.monotonic()
         await asyncio.sleep(settings.quiet_s)
         self._check()
-
-    async def _end_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError, Exception):
-                await task

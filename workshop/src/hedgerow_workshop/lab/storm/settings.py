@@ -33,7 +33,7 @@ MIN_SUBSCRIBERS = 8  # of each kind one on either side
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StormSettings:
     subscribers: int = 200
     """Of all kinds together."""
     share: float = 0.94
@@ -73,7 +73,7 @@ class Settings:
             raise ConfigError(f"--rate {self.rate:g} leaves the calm topics too little to exceed the storm's")
 
 
-FAST = Settings(
+FAST = StormSettings(
     subscribers=20,
     share=0.75,
     rate=100.0,
@@ -88,7 +88,7 @@ FAST = Settings(
 )
 
 
-def places(settings: Settings, kinds: int) -> list[list[str]]:
+def places(settings: StormSettings, kinds: int) -> list[list[str]]:
     """The topics of the subscribers of each kind: in each some are on either side."""
     found: list[list[str]] = []
     calm_topics = cycle(CALM)
@@ -99,7 +99,7 @@ def places(settings: Settings, kinds: int) -> list[list[str]]:
     return found
 
 
-def publications(settings: Settings) -> Iterator[tuple[float, str]]:
+def publications(settings: StormSettings) -> Iterator[tuple[float, str]]:
     """(seconds since the beginning, topic) of each."""
     trickle_rate = settings.storm_rate * TRICKLE_PART
     due = {STORM: 0.0, **dict.fromkeys(CALM[1:], 0.5 / trickle_rate)}

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from hedgerow.node.authority import authority
-from hedgerow_workshop.lab.brokers import Hedgerow
-from hedgerow_workshop.lab.processes import Program
-from hedgerow_workshop.lab.storm.record import Kind, Tally, read_tallies
-from hedgerow_workshop.lab.storm.settings import DOMAIN, Settings
+from hedgerow_workshop.lab.harness.brokers import Hedgerow
+from hedgerow_workshop.lab.harness.programs import LabProgram
+from hedgerow_workshop.lab.storm.record import SubscriberKind, Tally, read_tallies
+from hedgerow_workshop.lab.storm.settings import DOMAIN, StormSettings
 
 READY_S = 60.0
 WRITE_S = 30.0
 
 
-class Node(Hedgerow):
-    """A node with a role."""
-
-    is_durable = False
-
-    async def start(self) -> None:
-        words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", "off"]
-        words += ["--id", self.broker, *self.options]
-        if self.is_durable:
-            words += ["--data", str(self.directory / "data")]
-        self.launch([sys.executable, "-m", "hedgerow", *words])
-        await self.wait_until(self._is_listening, "listening")
-
+class StormNode(Hedgerow):
     @property
     def has_traceback(self) -> bool:
         return b"Traceback (most recent call last)" in self.log.read_bytes() + self.output.read_bytes()
 
 
-def make_fixed(directory: Path, settings: Settings) -> Node:
-    node = Node("fixed", directory / "fixed")
+def make_fixed(directory: Path, settings: StormSettings) -> StormNode:
+    node = StormNode("fixed", directory / "fixed")
     node.is_durable = settings.durable
     node.options = ("--role", "fixed", "--domain", DOMAIN, "--takeover-after", f"{settings.takeover_s:g}s")
     return node
 
 
-def make_mobile(directory: Path, settings: Settings, uplink: tuple[str, int], fixed: Node) -> Node:
+def make_mobile(
+    directory: Path, settings: StormSettings, uplink: tuple[str, int], fixed: StormNode
+) -> StormNode:
     """`uplink` leads to the fixed node; clients have a way of their own there."""
-    node = Node("mobile", directory / "mobile")
+    node = StormNode("mobile", directory / "mobile")
     node.is_durable = settings.durable
     x = f"{settings.x_s:g}s"
     node.options = (
@@ -57,8 +46,8 @@ def make_mobile(directory: Path, settings: Settings, uplink: tuple[str, int], fi
     return node
 
 
-class Subscribers(Program):
-    def __init__(self, kind: Kind, directory: Path, url: str, topics: Sequence[str]) -> None:
+class SubscribersProgram(LabProgram):
+    def __init__(self, kind: SubscriberKind, directory: Path, url: str, topics: Sequence[str]) -> None:
         super().__init__(f"{kind} subscribers", directory / f"subscribers-{kind}")
         self.kind = kind
         self.topics = topics
@@ -89,15 +78,3 @@ class Subscribers(Program):
     def end(self) -> None:
         """Nobody needs their farewells."""
         self.kill()
-
-
-def processor_s(program: Program) -> float:
-    """What a process that runs has taken of a processor so far."""
-    if program.process is None:
-        return 0.0
-    try:
-        stat = Path(f"/proc/{program.process.pid}/stat").read_text()
-    except OSError:
-        return 0.0
-    user, system = stat.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

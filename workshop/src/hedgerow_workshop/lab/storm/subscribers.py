@@ -18,25 +18,25 @@ from pathlib import Path
 
 import uvloop
 
-from hedgerow_workshop.lab.storm.record import Kind, Tally, write_tallies
+from hedgerow_workshop.lab.storm.record import SubscriberKind, Tally, write_tallies
 
 TELL_S = 0.1
 AT_ONCE = 10  # that connect at the same time
 
 MODULES = {
-    Kind.EXTENSION: "hedgerow_workshop.lab.storm.extension_subscriber",
-    Kind.PAHO_5: "hedgerow_workshop.lab.storm.paho_subscriber",
-    Kind.GMQTT_5: "hedgerow_workshop.lab.storm.gmqtt_subscriber",
-    Kind.PAHO_3: "hedgerow_workshop.lab.storm.paho_subscriber",
+    SubscriberKind.EXTENSION: "hedgerow_workshop.lab.storm.extension_subscriber",
+    SubscriberKind.PAHO_5: "hedgerow_workshop.lab.storm.paho_subscriber",
+    SubscriberKind.GMQTT_5: "hedgerow_workshop.lab.storm.gmqtt_subscriber",
+    SubscriberKind.PAHO_3: "hedgerow_workshop.lab.storm.paho_subscriber",
 }
-PACKAGES = {Kind.PAHO_5: "paho", Kind.GMQTT_5: "gmqtt", Kind.PAHO_3: "paho"}
+PACKAGES = {SubscriberKind.PAHO_5: "paho", SubscriberKind.GMQTT_5: "gmqtt", SubscriberKind.PAHO_3: "paho"}
 
 
-def is_installed(kind: Kind) -> bool:
+def is_installed(kind: SubscriberKind) -> bool:
     return kind not in PACKAGES or find_spec(PACKAGES[kind]) is not None
 
 
-async def serve(kind: Kind, url: str, file: Path, topics: list[str]) -> None:
+async def serve(kind: SubscriberKind, url: str, file: Path, topics: list[str]) -> None:
     tallies = [Tally(f"{kind}-{number}", kind, topic) for number, topic in enumerate(topics)]
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, write_tallies, file, tallies)
     module = import_module(MODULES[kind])
@@ -64,7 +64,7 @@ def main(words: list[str]) -> None:
     kind, url, file, *topics = words
     logging.basicConfig(level=logging.CRITICAL)  # What a client says of connections that it lost is no news.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(Kind(kind), url, Path(file), topics))
+        runner.run(serve(SubscriberKind(kind), url, Path(file), topics))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,240 @@
+"""Publishing and subscribing with no server: `multicast://`, whose options `multicast/io/options.py` reads.
+
+QoS 0 is sent once. QoS 1 and 2 are sent no faster than receivers take them, kept for a while, and sent again
+to whoever missed them; a publication at QoS 1 or 2 has ended when it was sent, since nobody knows who
+should acknowledge it. What needs a server (sessions, wills, user names, shared subscriptions) is refused
+in words.
+
+A subscription that is full: with QoS 0, further messages are dropped and counted. With QoS 1 or 2 the bus
+stops reading, and what the system drops meanwhile is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from hedgerow.client.options import BusOptions
+from hedgerow.client.transport import Inbox, State, StateChange, Transport, settle
+from hedgerow.client.urls import BusUrl
+from hedgerow.errors import HedgerowError, RefusedError
+from hedgerow.message import Message
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.multicast.io.endpoint import MulticastEndpoint
+from hedgerow.multicast.io.options import MulticastOptions, read_options
+from hedgerow.topics import split_shared
+
+# Publications at QoS 1 and 2 that may wait for their turn: beyond them `publish` waits.
+MAX_WAITING = 100_000
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # as much as the member then keeps of them for repairs
+WAITING_BYTES = 400  # what a message takes beside its bytes
+
+# What was published without waiting gets this long to leave when the bus is closed.
+CLOSE_TIMEOUT_S = 5.0
+
+LACKING = {
+    "name": "user names and passwords; a key file (?key=FILE) keeps others out",
+    "will": "wills",
+    "session": "sessions",
+    "tls": "TLS; a key file (?key=FILE) encrypts",
+    "properties": "properties of CONNECT",
+    "origin": "ids of an origin: each member gives its own",
+}
+
+
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
+    options.refuse(LACKING, "multicast has no server, and so no")
+    transport = MulticastTransport(read_options(address.host, address.port, address.rest), options.on_state)
+    await transport.open()
+    return transport
+
+
+class MulticastTransport(Transport):
+    def __init__(
+        self,
+        options: MulticastOptions,
+        on_state: Callable[[StateChange], None] | None = None,
+        *,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
+        super().__init__(on_state)
+        self.overflowing = True  # Nobody can be stopped, only not listened to.
+        self.endpoint = MulticastEndpoint(options)
+        self.endpoint.on_messages = self._receive
+        self.endpoint.on_held = self._receive_held
+        self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
+        self._waiting_bytes = 0
+        self._max_waiting = max_waiting, max_waiting_bytes
+        self._has_no_local = False
+
+    # From open to closed.
+
+    async def open(self) -> None:
+        self.set_state(StateChange(State.CONNECTING))
+        try:
+            await self.endpoint.start()
+        except BaseException as error:
+            self._finish(str(error))
+            raise
+        self.set_state(StateChange(State.CONNECTED))
+
+    async def close(self, *, at_once: bool = False) -> None:
+        if self.state is State.CLOSED:
+            return
+        try:
+            if self._waiting and not at_once:
+                await asyncio.wait([result for _, result in self._waiting], timeout=CLOSE_TIMEOUT_S)
+        finally:
+            self._finish("")
+            await self.endpoint.stop()
+
+    def _finish(self, reason: str) -> None:
+        for _, result in self._waiting:
+            settle(result, HedgerowError("the bus was closed"))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self.finish(reason=reason)
+
+    # Publishing.
+
+    async def send(self, message: Message) -> None:
+        if message.qos == 0:
+            self.check_open()
+            self.endpoint.publish(message)
+        else:
+            while not self._has_room(message):
+                await asyncio.wait([self._waiting[0][1]])
+            await self.send_nowait(message)
+        if self.is_turn_over():
+            await asyncio.sleep(0)
+
+    def send_nowait(self, message: Message) -> asyncio.Future[None]:
+        self.check_open()
+        if message.qos == 0 or not (self._waiting or self.wait_s > 0):
+            self.endpoint.publish(message)
+            return self._done
+        if not self._has_room(message):
+            raise HedgerowError(f"{len(self._waiting)} publications wait for their turn: no room")
+        self.endpoint.member.check(message)
+        result: asyncio.Future[None] = self._loop.create_future()
+        if not self._waiting:
+            self._loop.call_later(self.wait_s, self._publish_waiting)
+        self._waiting.append((message, result))
+        self._waiting_bytes += message.size + WAITING_BYTES
+        return result
+
+    def _has_room(self, message: Message) -> bool:
+        """The first always has."""
+        most, most_bytes = self._max_waiting
+        waiting_bytes = self._waiting_bytes + message.size + WAITING_BYTES
+        fits = len(self._waiting) < most and waiting_bytes <= most_bytes
+        return fits or not self._waiting
+
+    @property
+    def wait_s(self) -> float:
+        """Until receivers are thought to be ready for more."""
+        return self.endpoint.member.ready_at - self.endpoint.clock()
+
+    def _publish_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and (wait_s := self.wait_s) <= 0:
+            message, result = waiting.popleft()
+            self._waiting_bytes -= message.size + WAITING_BYTES
+            try:
+                self.endpoint.publish(message)
+            except HedgerowError as error:
+                settle(result, error)
+            else:
+                settle(result, None)
+        if waiting:
+            self._loop.call_later(wait_s, self._publish_waiting)
+
+    # Subscribing.
+
+    async def open_subscription(self, inbox: Inbox) -> None:
+        self.check_open()
+        for topic_filter in inbox.topic_filters:
+            if split_shared(topic_filter)[0] is not None:
+                raise RefusedError(
+                    f"{topic_filter}: nobody shares messages out by multicast",
+                    Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+                )
+        self.add_route(inbox)
+        self._has_no_local |= inbox.options.no_local
+        member, now = self.endpoint.member, self.endpoint.clock()
+        for topic_filter in dict.fromkeys(inbox.topic_filters):
+            member.subscribe(topic_filter, now)
+        # Those that this member has already are for the new subscription alone.
+        for message in {each.topic: each for each in member.take_held()}.values():
+            self._give_held(inbox, message)
+        self.endpoint.flush()
+
+    def close_subscription(self, inbox: Inbox, left: list[Message]) -> None:
+        if inbox not in self.inboxes:
+            return
+        self.remove_route(inbox)
+        member, now = self.endpoint.member, self.endpoint.clock()
+        for topic_filter in dict.fromkeys(inbox.topic_filters):
+            member.unsubscribe(topic_filter, now)
+        self.regulate()
+        self.endpoint.flush()
+
+    async def unsubscribe(self, topic_filter: str) -> None:
+        self.check_open()
+        for inbox in [each for each in self.inboxes if topic_filter in each.topic_filters]:
+            self.close_subscription(inbox, [])
+            inbox.end(None)
+
+    def regulate(self) -> None:
+        self.endpoint.set_reading(not any(inbox.options.qos for inbox in self._full))
+
+    # What arrives.
+
+    def _receive(self, messages: list[Message]) -> None:
+        topic, qos = messages[0].topic, messages[0].qos
+        alike: list[Message] = []  # What comes by multicast comes in runs: each is queued at once.
+        for message in messages:
+            if message.topic != topic or message.qos != qos:
+                self._receive_alike(topic, qos, alike)
+                topic, qos, alike = message.topic, message.qos, []
+            if message.retain or self._has_no_local:
+                self._receive_alike(topic, qos, alike)
+                alike = []
+                for inbox in self.find_route(topic):
+                    self._give(inbox, message)
+            else:
+                alike.append(message)
+        self._receive_alike(topic, qos, alike)
+
+    def _receive_alike(self, topic: str, qos: int, messages: list[Message]) -> None:
+        """Messages of one topic and QoS, to be had as they are unless a subscription's QoS is lower."""
+        if messages:
+            for inbox in self.find_route(topic):
+                if qos <= inbox.options.qos:
+                    inbox.put_all(messages)
+                else:
+                    for message in messages:
+                        self._give(inbox, message)
+
+    def _give(self, inbox: Inbox, message: Message) -> None:
+        options = inbox.options
+        if options.no_local and message.id is not None and message.id.origin == self.endpoint.member.origin:
+            return
+        retain = message.retain and options.retain_as_published
+        if message.qos > options.qos or message.retain is not retain:
+            message = replace(message, qos=min(message.qos, options.qos), retain=retain)
+        inbox.put(message)
+
+    def _receive_held(self, messages: list[Message]) -> None:
+        for message in messages:
+            for inbox in self.find_route(message.topic):
+                self._give_held(inbox, message)
+
+    def _give_held(self, inbox: Inbox, message: Message) -> None:
+        options = inbox.options
+        if options.retain_handling != 2 and message.payload:
+            qos = min(message.qos, options.qos)
+            inbox.put(message if message.qos == qos else replace(message, qos=qos))

@@ -1,0 +1,294 @@
+"""A node: a broker and a list of parts, between them and the event loop.
+
+Bytes come in through a `Link`, which gives them to its machine and then calls `flush`. A flush lets every
+part that has work do it, and writes what every touched connection has to say, each with one write, until
+there is nothing left; then the log gets its events, and the one timer is set to the next deadline. There is
+no task, future or timer per connection or per message.
+
+A `Server` lives in whichever process and event loop starts it: `hedgerow up` runs one, the demo and the tests
+run theirs beside their clients. `hedgerow.parts` has the table of parts that it is made with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from hedgerow.broker.broker import Broker
+from hedgerow.broker.events import ConnectionRefused
+from hedgerow.errors import ConfigError
+from hedgerow.node.clock import SteadyClock
+from hedgerow.node.committer import Committer
+from hedgerow.node.config import Config, load_access
+from hedgerow.node.eventlog import EventLog
+from hedgerow.node.handlers import Handler
+from hedgerow.node.lateness import Lateness
+from hedgerow.node.open_sockets import OpenSockets
+from hedgerow.node.part import NEVER, AnyPart, Part, PartEntry
+from hedgerow.node.passwords import Passwords
+from hedgerow.node.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+SHUT_DOWN_S = 2.0
+STALL_S = 0.05  # a timer that comes later than this tells that the process did not run
+HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
+AGAIN_S = 0.001  # a part whose deadline has not moved must not take the loop for itself
+FAILED_S = 1.0  # for so long a part that failed is left alone
+
+
+class Server:
+    """`start` returns when it takes connections, `stop` when all is stored and closed."""
+
+    broker: Broker
+    node_id: str
+
+    def __init__(
+        self, config: Config, table: Sequence[PartEntry], *, shut_down_s: float = SHUT_DOWN_S
+    ) -> None:
+        self.config = config
+        self.shut_down_s = shut_down_s
+        self.clock = SteadyClock()
+        self.started_at = self.clock()
+        self.sockets = OpenSockets(config, self.clock, self.wake_at, self._refused)
+        self.event_log = EventLog(logging.getLogger("hedgerow.broker"))
+        self.lateness = Lateness()  # of the timer, which tells how late everyone's turn is
+        self.passwords: Passwords | None = None
+        self.routes: dict[str, Handler] = {}
+        self.actions: dict[str, Handler] = {}
+        self.stopping = False
+        self.on_hopeless: Callable[[ConfigError], None] = _log_hopeless
+        """What `give_up` comes to."""
+        self.parts: list[Part] = []
+        self._table = table
+        # Only those that can have any are asked, at each flush, whether they have work.
+        self._workers: list[Part] = []
+        self._failed: dict[Part, float] = {}  # and until when they are left alone
+        self._flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self._stalled = False
+
+    @property
+    def urls(self) -> list[str]:
+        """What was made last is nearest to clients."""
+        return [url for part in reversed(self.parts) for url in part.urls]
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        return [place for part in self.parts for place in part.listening]
+
+    @property
+    def open_sockets(self) -> int:
+        return self.sockets.open
+
+    @property
+    def problem(self) -> str | None:
+        if self.stopping:
+            return "stopping"
+        return next((part.problem for part in self.parts if part.problem is not None), None)
+
+    def find(self, kind: type[AnyPart]) -> AnyPart | None:
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    def give_up(self, error: ConfigError) -> None:
+        self.on_hopeless(error)
+
+    # Start and stop
+
+    async def start(self) -> None:
+        """Raises ConfigError, or StoreError, and then leaves nothing behind."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            for entry in self._table:
+                if entry.is_wanted(self.config):
+                    self._add(entry.load()(self))
+            await self._make_broker()
+            for part in self.parts:
+                await part.start()
+                part.is_running = True
+                if type(part).has_work is not Part.has_work:
+                    self._workers.append(part)
+        except BaseException:
+            await self._stop_parts()
+            await self._close_parts()
+            raise
+        self._set_timer(self.clock())
+        self.flush()
+
+    def _add(self, part: Part) -> None:
+        self.parts.append(part)
+        self.routes |= part.routes()
+        self.actions |= part.actions()
+
+    async def _make_broker(self) -> None:
+        config = self.config
+        access = load_access(config)
+        default_id = f"{_host_name()}-{secrets.token_hex(3)}"
+        committer = self.find(Committer)
+        store = await committer.open_store() if committer is not None else None
+        if store is None:
+            self.node_id, snapshot = config.id or default_id, None
+            # As a new store counts: no life of this name repeats another's, nor one that begins in the same
+            # second the ids of the one before.
+            seconds, fraction = divmod(time.time(), 1.0)
+            epoch, begun_at = int(seconds), fraction
+        else:
+            self.node_id, snapshot = store.node_id(default_id, config.id), store.load()
+            epoch, begun_at = store.epoch, 0.0
+        self.broker = Broker(
+            self.node_id,
+            epoch,
+            self.clock(),
+            config.limits,
+            access,
+            durable=store is not None,
+            snapshot=snapshot,
+            verifies_passwords=self.passwords is not None,
+            sys_interval_s=config.sys_interval_s,
+            version=VERSION,
+            administrators=config.administrators,
+            begun_at=begun_at,
+        )
+
+    def reload(self) -> None:
+        """Read passwords, access rules, neighbours, fixed brokers and multicast keys again. What is wrong
+        leaves all of the old in force."""
+        try:
+            access = load_access(self.config)
+            put_in_force = [part.reload() for part in self.parts]
+        except ConfigError as error:
+            logger.error("nothing reloaded: %s", error)
+            return
+        self.broker.set_access(access)
+        for put in put_in_force:
+            put()
+        logger.info("passwords, access rules, keys, neighbours and fixed brokers reloaded")
+
+    async def stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        await self._stop_parts()
+        self.broker.shut_down(self.clock())
+        self.flush()
+        await self._close_parts()
+        self.event_log.close()
+
+    async def _stop_parts(self) -> None:
+        for part in reversed(self.parts):
+            if part.is_running:
+                part.is_running = False
+                try:
+                    await part.stop()
+                except Exception:
+                    logger.exception("%s did not stop in order", type(part).__name__)
+
+    async def _close_parts(self) -> None:
+        for part in reversed(self.parts):
+            try:
+                await part.close()
+            except Exception:
+                logger.exception("%s did not close in order", type(part).__name__)
+        self._workers = []
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # The machines' output
+
+    def flush(self) -> None:
+        if self._flushing:  # a write called back; the loop below will come to it
+            return
+        self._flushing = True
+        broker = self.broker
+        while self._serve_parts() or broker.dirty:
+            for connection in broker.take_dirty():
+                link = connection.link
+                if link is not None:
+                    try:
+                        link.transmit()
+                    except Exception:  # a mistake of ours in one link must not silence the others
+                        logger.exception("writing to %s failed", connection.address)
+                        link.transport.abort()
+        self._flushing = False
+        if broker.events:
+            now = self.clock()
+            for event in broker.take_events():
+                self.event_log.write(event, now)
+        if broker.deadline < self._timer_at:
+            self.wake_at(broker.deadline)
+
+    def _serve_parts(self) -> bool:
+        """Had any of them something to do?"""
+        has_served = False
+        for part in self._workers:
+            try:
+                if part.has_work and part not in self._failed:
+                    has_served = True
+                    part.serve()
+                    if part.deadline < self._timer_at:
+                        self.wake_at(part.deadline)
+            except Exception as error:
+                self._leave_alone(part, error)
+        return has_served
+
+    def _leave_alone(self, part: Part, error: Exception) -> None:
+        logger.error("%s failed; it goes on in %g s", type(part).__name__, FAILED_S, exc_info=error)
+        self._failed[part] = again_at = self.clock() + FAILED_S
+        self.wake_at(again_at)
+
+    def wake_at(self, at: float) -> None:
+        if at >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(at - self.clock(), 0), self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        now = self.clock()
+        late_s, self._timer_at = now - self._timer_at, NEVER
+        self.lateness.note(late_s, now)
+        self._stalled = late_s > STALL_S and not self._stalled
+        if self._stalled:
+            # The process did not run: it was stopped, or the machine slept. What clients sent meanwhile
+            # is heard before anyone's time is over.
+            self.wake_at(now + HEARING_S)
+            return
+        self._failed = {part: at for part, at in self._failed.items() if at > now}
+        self.broker.handle_timer(now)
+        self.event_log.handle_timer(now)
+        self.sockets.handle_timer(now)
+        for part in self.parts:
+            if part.is_running and part.deadline <= now and part not in self._failed:
+                try:
+                    part.handle_timer(now)
+                except Exception as error:
+                    self._leave_alone(part, error)
+        self.flush()
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        if self.event_log.deadline is not None:
+            self.wake_at(self.event_log.deadline)
+        for part in self.parts:
+            if part.is_running and (deadline := self._failed.get(part, part.deadline)) < self._timer_at:
+                self.wake_at(max(deadline, now + AGAIN_S))
+
+    def _refused(self, refused: ConnectionRefused) -> None:
+        self.broker.stats.connections_refused += 1
+        self.event_log.write(refused, self.clock())
+
+
+def _log_hopeless(error: ConfigError) -> None:
+    logger.error("%s", error)
+
+
+def _host_name() -> str:
+    """The host's name as far as a node id may contain it."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0])[:32] or "node"

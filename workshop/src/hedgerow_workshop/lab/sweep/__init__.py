@@ -1,0 +1,1 @@
+"""The simulator over a grid of parameters, spread over Spark's executors."""
