@@ -32,29 +32,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
-    "hot": CORE,
-    "node": CORE | ROOMS | {"hot", "client"},
+    "hot": CORE,  # It observes the publications of a broker.
+    "node": CORE | ROOMS | {"client.urls"},  # How a URL is read is the same for a bus and for a broker.
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,
     "sensors": NODE,
     "home_assistant": NODE,
-    "bridges": NODE | {"client", "federation"},
-    "agent": NODE | {"bridges", "client"},
-    "federation": NODE | {"bridges"},
-    "mobility": NODE | {"hot", "federation"},
+    "bridges": NODE,
+    "agent": NODE | {"bridges", "client", "parts"},  # `bridge_process` hosts whole nodes
+    "federation": NODE | {"bridges"},  # A sidecar reaches the broker that it stands beside by a bridge.
+    "mobility": NODE | {"hot"},
     "journal": NODE | {"extras", "client"},
-    "serving": NODE | {"client", "web"},
+    "serving": NODE | {"client", "parts"},
     "": VOCABULARY | {"client", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "node.programs", "hot"},
     "web": NODE | {"", "bridges"},
-    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "pipeline", "serving", "web"},
+    # The table names what it is made of in words, `MODULE:CLASS`, and imports none of it.
+    "parts": NODE,
+    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "parts", "pipeline", "serving", "web"},
     "__main__": {"cli"},
 }
 
 # A machine is given its bytes, its time and its chances; it never fetches them. In these parts every
-# module is one but for the shell: modules called `part` and `config`, and what is in a folder `io`.
+# module is one but for the shell: modules called `part`, `config`, `metrics` and `status`, which are the room
+# as its node sees it, and what is in a folder `io`.
 MACHINES = CORE | ROOMS | {"hot"}
-SHELLS = {"part", "config"}
+SHELLS = {"part", "config", "metrics", "status"}
 OUTSIDE_WORLD = {
     "asyncio", "concurrent", "fcntl", "importlib.metadata", "multiprocessing", "os", "pathlib", "random",
     "secrets", "select", "selectors", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
