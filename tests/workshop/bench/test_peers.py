@@ -13,7 +13,7 @@ import pytest
 
 from hedgerow.node import programs
 from hedgerow_workshop.bench import BenchError, peers
-from hedgerow_workshop.bench.peers import BROKERS, Broker, Child, running
+from hedgerow_workshop.bench.peers import BROKERS, BrokerKind, Child, running
 from tests.programs import wait_until
 
 CEILING = BROKERS["ceiling"]
@@ -31,7 +31,7 @@ def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not is_running(pid), f"process {pid} to end")
 
 
-def starting(*code: str) -> Broker:
+def starting(*code: str) -> BrokerKind:
     """A broker that is this Python program, with the port as its argument."""
     return replace(
         CEILING, command=lambda port, directory: [sys.executable, "-c", "\n".join(code), str(port)]
