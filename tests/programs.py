@@ -27,6 +27,9 @@ FETCHED = ROOT / ".cache"  # where tools/install-strangers puts what the system 
 STOP_S = 15.0
 ALONE = ("env",)  # a wrapper that changes nothing, for a node that is to have an interpreter of its own
 
+# Starts a program as `nohup` and the background of a shell without job control do.
+IGNORING_SIGNALS = ("sh", "-c", 'trap "" HUP INT QUIT; exec "$@"', "sh")
+
 
 def processor_s(pid: int) -> float:
     """What a process has worked so far: on a busy machine it waits for longer than it works."""

@@ -42,10 +42,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "federation": NODE | {"bridges"},
     "mobility": NODE | {"hot", "federation"},
     "journal": NODE | {"extras", "client"},
-    "": VOCABULARY | {"client"},
+    "serving": NODE | {"client", "web"},
+    "": VOCABULARY | {"client", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "node.programs", "hot"},
     "web": NODE | {"", "bridges"},
-    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "pipeline", "web"},
+    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "pipeline", "serving", "web"},
     "__main__": {"cli"},
 }
 

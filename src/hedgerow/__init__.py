@@ -1,9 +1,26 @@
 """Hedgerow: publish and subscribe at the edge of the network.
 
-    async with hedgerow.connect("mqtt://localhost") as bus:
-        await bus.publish("home/vacuum/status", "done")
-        async for message in bus.subscribe("home/+/status"):
-            print(message.topic, message.payload)
+    import asyncio
+    import hedgerow
+
+    async def main():
+        async with hedgerow.serve() as node:  # or begin `hedgerow up`, and connect to mqtt://localhost
+            async with hedgerow.connect(node.url) as bus, bus.subscribe("home/+/status") as messages:
+                await bus.publish("home/vacuum/status", "done")
+                async for message in messages:
+                    print(message.topic, message.payload)
+                    break
+
+    asyncio.run(main())
+
+In scripts and notebooks, with a broker that runs already:
+
+    import hedgerow
+
+    with hedgerow.connect_sync("mqtt://localhost") as bus:
+        with bus.subscribe("home/+/status") as messages:
+            bus.publish("home/vacuum/status", "done")
+            print(messages.get(timeout=10).payload)
 
 What needs a network is imported when it is first used, so that the words of the fabric (`Message`,
 the errors) cost nothing to a program that only speaks of them.
@@ -26,8 +43,11 @@ from hedgerow.errors import (
 from hedgerow.message import Message, MessageId, Properties
 
 if TYPE_CHECKING:
-    from hedgerow.client.bus import Bus, State, StateChange, Subscription
+    from hedgerow.client.bus import Bus, Subscription
     from hedgerow.client.connect import connect
+    from hedgerow.client.sync import SyncBus, SyncSubscription, connect_sync
+    from hedgerow.client.transport import State, StateChange
+    from hedgerow.serving import Node, serve
 
 __all__ = [
     "Bus",
@@ -36,6 +56,7 @@ __all__ = [
     "HedgerowError",
     "Message",
     "MessageId",
+    "Node",
     "Properties",
     "ProtocolError",
     "RefusedError",
@@ -43,16 +64,25 @@ __all__ = [
     "StateChange",
     "StoreError",
     "Subscription",
+    "SyncBus",
+    "SyncSubscription",
     "TopicError",
     "connect",
+    "connect_sync",
+    "serve",
 ]
 
 _LAZY = {
     "Bus": "hedgerow.client.bus",
-    "State": "hedgerow.client.bus",
-    "StateChange": "hedgerow.client.bus",
+    "Node": "hedgerow.serving",
+    "State": "hedgerow.client.transport",
+    "StateChange": "hedgerow.client.transport",
     "Subscription": "hedgerow.client.bus",
+    "SyncBus": "hedgerow.client.sync",
+    "SyncSubscription": "hedgerow.client.sync",
     "connect": "hedgerow.client.connect",
+    "connect_sync": "hedgerow.client.sync",
+    "serve": "hedgerow.serving",
 }
 
 

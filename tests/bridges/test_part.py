@@ -24,6 +24,7 @@ from hedgerow.node.passwords import set_password
 from hedgerow.node.programs import free_port
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow_workshop.lab.links import Link
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.node.certificates import Authority
@@ -318,7 +319,12 @@ async def test_a_far_broker_that_comes_late_is_found() -> None:
         await until(lambda: near.state.get("state") == "waiting", "the bridge to wait")
         assert near.state["reason"]
         near.publish("early", b"1", 1)
-        async with running(mqtt=(Address("127.0.0.1", port),)) as there, watching(there) as (far,):
+        # It is found when somebody subscribes there already, who would miss what waited otherwise.
+        async with (
+            running() as there,
+            watching(there) as (far,),
+            Link(("127.0.0.1", port), ("127.0.0.1", port_of(there))),
+        ):
             await near.is_up()
             await until(lambda: far.arrived["early"] == [b"1"], "what waited")
 

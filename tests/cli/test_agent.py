@@ -132,7 +132,7 @@ def test_a_star_whose_hub_is_killed_is_rewired_and_carries_on(
         lost = running.wait_for("broker_lost", broker="n3")
         assert lost["silent_s"] < DETECTION_S
         up = running.wait_for("bridge_up", broker="n1", far="n2")
-        assert up["time"] - lost["time"] < 0.3
+        assert up["time"] - lost["time"] < DETECTION_S  # without waiting for anybody's probes
         running.wait_for("bridge_gone", broker="n1", far="n3")
         running.wait_for("bridge_gone", broker="n2", far="n3")
         publish(nodes[0].port(), "x", "the other way")

@@ -17,7 +17,7 @@ import pytest
 
 from hedgerow import cli
 from hedgerow.errors import ConfigError, ConnectError, ProtocolError, StoreError, TopicError
-from tests.programs import wait_until
+from tests.programs import ALONE, IGNORING_SIGNALS, wait_until
 
 
 def install(monkeypatch: pytest.MonkeyPatch, run: Callable[[argparse.Namespace], int]) -> None:
@@ -209,7 +209,8 @@ def test_what_the_terminal_has_no_letters_for_is_escaped() -> None:
     assert (ended.returncode, ended.stdout) == (0, b"a \\u2192 b\n")
 
 
-def test_interrupted_as_a_process() -> None:
+@pytest.mark.parametrize("wrapper", [ALONE, IGNORING_SIGNALS])
+def test_interrupted_as_a_process(wrapper: tuple[str, ...]) -> None:
     code = (
         "import sys, time, types; from hedgerow import cli;"
         "module = types.ModuleType('m'); module.add_arguments = lambda parser: None;"
@@ -218,7 +219,7 @@ def test_interrupted_as_a_process() -> None:
         "sys.exit(cli.main(['m']))"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*wrapper, sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"runs\n"

@@ -20,7 +20,8 @@ from hedgerow.cli import up
 from hedgerow.node.passwords import set_password
 from tests.conftest import StartNode
 from tests.node.certificates import Authority
-from tests.programs import ALONE, Node, processor_s, run_node, wait_until
+from tests.programs import ALONE, IGNORING_SIGNALS, Node, processor_s, run_node, wait_until
+from tests.waiting import PATIENCE_S
 
 # Generous, for machines that run other tests beside this one. Alone it takes 0.2 s and 31 MiB.
 READY_S = 1.5  # of processor time
@@ -120,6 +121,20 @@ def test_a_signal_stops_it_in_order(hedgerow_node: StartNode, number: signal.Sig
         process.send_signal(number)
         assert client.recv(1) == b""  # MQTT 3.1.1 has no words for goodbye
     assert process.wait(10) == 0
+    assert node.log.splitlines()[-1].endswith("has stopped")
+
+
+def test_signals_that_were_inherited_as_ignored_mean_the_same(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ada", b"old", iterations=1000, create=True)
+    with run_node(tmp_path, "--passwords", str(users), wrapper=IGNORING_SIGNALS) as node:
+        process = node.process
+        assert process is not None
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reloaded" in node.log, "the reload")
+        process.send_signal(signal.SIGINT)
+        node.process = None
+        assert process.wait(PATIENCE_S) == 0
     assert node.log.splitlines()[-1].endswith("has stopped")
 
 

@@ -1,12 +1,18 @@
-"""What the client's tests talk to: a server that answers as told, and a cable that can be cut."""
+"""What the client's tests talk to: a server that answers as told and a cable that can be cut; and a transport
+to be looked at from behind a bus."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
+from hedgerow.client.mqtt_transport import MAX_UNACKNOWLEDGED, MqttTransport
+from hedgerow.client.options import BusOptions, DriverOptions
+from hedgerow.client.urls import parse_url
 from hedgerow.mqtt import codec
+from hedgerow.mqtt.client.events import ConnectOptions
 from hedgerow.mqtt.packets import (
     MQTT_5,
     Connack,
@@ -58,7 +64,7 @@ class ScriptedServer:
         self.connections = 0
         self.lingers = False
         """Leave the connection open when the client has closed its side."""
-        self._lingering: list[asyncio.StreamWriter] = []
+        self.lingering: list[asyncio.StreamWriter] = []
         self.writer: asyncio.StreamWriter | None = None
         self.port = 0
 
@@ -77,7 +83,7 @@ class ScriptedServer:
         self.writer.write(b"".join(codec.encode(packet, self.version) for packet in packets))
 
     def close(self) -> None:
-        for writer in self._lingering:
+        for writer in self.lingering:
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,7 +101,7 @@ class ScriptedServer:
                         return
                     self.send(*answers)
         if self.lingers:
-            self._lingering.append(writer)
+            self.lingering.append(writer)
         else:
             writer.close()
 
@@ -186,3 +192,11 @@ async def cable_to(port: int) -> AsyncIterator[Cable]:
     finally:
         listener.close()
         await cable.close()
+
+
+async def open_mqtt(url: str, max_unacknowledged: int = MAX_UNACKNOWLEDGED, **options: Any) -> MqttTransport:
+    """What `hedgerow.connect` puts behind a bus; `options` are those of `DriverOptions`."""
+    driver = DriverOptions(ConnectOptions("c"), **{"first_delay_s": 0.01, "max_delay_s": 0.05} | options)
+    transport = MqttTransport(parse_url(url), BusOptions(driver), max_unacknowledged)
+    await transport.open()
+    return transport

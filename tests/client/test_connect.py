@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,12 @@ from typing import Any
 import pytest
 
 import hedgerow
-from hedgerow.client.bus import State, StateChange
-from hedgerow.client.mqtt_bus import MqttBus
+from hedgerow.client.transport import State, StateChange
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import MQTT_3_1_1, Connack, Connect, Disconnect, Packet
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.programs import free_port
-from tests.client.scripted import polite, scripted
+from tests.client.scripted import cable_to, polite, scripted
 from tests.conftest import StartMosquitto
 from tests.node.certificates import Authority
 from tests.waiting import until
@@ -58,11 +58,14 @@ async def test_tls(mosquitto: StartMosquitto, tmp_path: Path, scheme: str) -> No
     lines += [f"certfile {certificate}", f"keyfile {key}", "require_certificate true"]
     mosquitto(*lines, *(["protocol websockets"] if scheme == "wss" else []))
     mine, my_key = authority.issue("sensor")
-    files = {"ca_file": str(authority.certificate), "cert_file": str(mine), "key_file": str(my_key)}
+    files: dict[str, Any] = {"ca_file": authority.certificate, "cert_file": str(mine), "key_file": my_key}
     await round_trip(f"{scheme}://localhost:{port}", **files)
     with pytest.raises(hedgerow.ConnectError, match="certificate is not trusted"):
         await hedgerow.connect(f"{scheme}://localhost:{port}")
     await round_trip(f"{scheme}://localhost:{port}", **{**files, "ca_file": None, "insecure": True})
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.load_cert_chain(mine, my_key)
+    await round_trip(f"{scheme}://localhost:{port}", tls=context)
 
 
 # Why a bus does not open: at once, with one line that says what to mend.
@@ -146,6 +149,9 @@ async def test_websocket_to_something_else(mosquitto: StartMosquitto) -> None:
         ("mqtts://h", {"ca_file": "/no/such/file"}, "CA file /no/such/file: No such file"),
         ("mqtts://h", {"cert_file": "/no/such/file"}, "client certificate /no/such/file"),
         ("mqtts://h", {"key_file": "/no/such/file"}, "of no use without its certificate"),
+        ("mqtts://h", {"tls": ssl.create_default_context(), "insecure": True}, "tls is used as it is"),
+        ("mqtt://h", {"tls": ssl.create_default_context()}, "mqtt://h:1883 is without TLS; write mqtts://"),
+        ("ws://h", {"ca_file": "ca.pem"}, "ws://h:80/mqtt is without TLS; write wss://"),
         ("mqtt://h/topic", {}, "takes no path"),
     ],
 )
@@ -166,7 +172,6 @@ async def test_a_server_without_mqtt_5_is_spoken_to_in_3_1_1() -> None:
     async with scripted(answer) as server:
         server.version = MQTT_3_1_1
         async with hedgerow.connect(server.url) as bus:
-            assert isinstance(bus, MqttBus)
             assert bus.version == MQTT_3_1_1
             await bus.publish("a", qos=1)
         with pytest.raises(hedgerow.ConnectError, match="unsupported protocol version"):
@@ -180,7 +185,6 @@ async def test_a_server_that_hangs_up_on_mqtt_5_is_spoken_to_in_3_1_1() -> None:
     async with scripted(answer) as server:
         server.version = MQTT_3_1_1
         async with hedgerow.connect(server.url) as bus:
-            assert isinstance(bus, MqttBus)
             assert bus.version == MQTT_3_1_1
 
 
@@ -228,17 +232,20 @@ async def test_how_long_the_session_lasts(
 async def test_the_will_is_published_when_the_link_breaks_and_not_when_the_bus_is_closed(
     mosquitto: StartMosquitto,
 ) -> None:
-    url = f"mqtt://127.0.0.1:{mosquitto()}"
-    async with hedgerow.connect(url) as watcher, watcher.subscribe("will/#", qos=1) as wills:
+    port = mosquitto()
+    url = f"mqtt://127.0.0.1:{port}"
+    async with (
+        hedgerow.connect(url) as watcher,
+        watcher.subscribe("will/#", qos=1) as wills,
+        cable_to(port) as cable,
+    ):
         stream = aiter(wills)
         async with hedgerow.connect(url, will=Message("will/closed", b"")) as bus, bus.subscribe("flood"):
             for _ in range(2_000):  # What has not been read when the bus closes must not break the link.
                 await bus.publish("flood", b"x" * 1_000)
-        bus = await hedgerow.connect(url, will=Message("will/broken", b"gone", 1, True), reconnect=False)
-        assert isinstance(bus, MqttBus)
-        link = bus._driver.line.link
-        assert link is not None
-        link.abort()
+        will = Message("will/broken", b"gone", 1, True)
+        bus = await hedgerow.connect(cable.url, will=will, reconnect=False)
+        cable.cut()
         message = await anext(stream)
         assert (message.topic, message.payload, message.qos) == ("will/broken", b"gone", 1)
         await bus.close()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any, cast
 
 import pytest
 
 import hedgerow
-from hedgerow.client.mqtt_bus import MqttBus
-from hedgerow.federation.config import FederationConfig
+from hedgerow.client.transport import State
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Pubrec, Subscribe
 from hedgerow.mqtt.reasons import Reason
-from tests.client.scripted import polite, scripted
+from tests.client.scripted import cable_to, polite, scripted
 from tests.conftest import StartMosquitto
-from tests.faults.federated import linked, url_at
-from tests.node.peers import port_of, running
 from tests.waiting import take, until
 
 QUICKLY: dict[str, Any] = {"reconnect_delay": (0.01, 0.05)}
@@ -227,12 +225,12 @@ async def test_between_buses_at_mosquitto_ids_pass_through(mosquitto: StartMosqu
         found = await take(messages, 2)
         assert [str(message.id) for message in found] == ["press/1/1", "press/1/2"]
         assert [message.properties for message in found] == [{"content_type": "t"}, {}]
-        assert cast(MqttBus, reader).broker_name is None
+        assert reader.broker_name is None
 
 
 async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> None:
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
+    async with hedgerow.serve() as node:
+        url = node.url
         async with (
             hedgerow.connect(url, origin="press", epoch=1) as press,
             hedgerow.connect(url, origin="reader") as reader,
@@ -240,7 +238,7 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
             reader.subscribe("#", qos=2) as identified,
             plain.subscribe("#", qos=2) as messages,
         ):
-            assert cast(MqttBus, press).broker_name == server.broker.node_id
+            assert press.broker_name == node.id
             for _ in range(2):
                 await press.publish("a", "x", qos=1, id=MessageId("query", 1, 1))
                 await press.publish("a", "y", qos=2, id=MessageId("query", 1, 2))
@@ -253,7 +251,7 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
                 (b"z", MessageId("query", 1, 3)),
             ]
             assert found[3].id is not None
-            assert found[3].id.origin == server.broker.node_id
+            assert found[3].id.origin == node.id
             seen = await take(messages, 4)
             assert [(message.payload, message.properties) for message in seen] == [
                 (b"x", {}), (b"y", {}), (b"z", {}), (b"end", {}),
@@ -262,8 +260,8 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
 
 async def test_at_a_node_it_behaves_as_a_client() -> None:
     """Retained messages come, with their times; its own do not come back, nor what was there before it."""
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
+    async with hedgerow.serve() as node:
+        url = node.url
         async with (
             hedgerow.connect(url, origin="witness") as witness,  # so that the node remembers what flows
             witness.subscribe("#", qos=1),
@@ -289,8 +287,8 @@ async def test_at_a_node_it_behaves_as_a_client() -> None:
 
 async def test_at_a_node_old_deletions_are_no_news() -> None:
     """A node tells them to its peers, which may be brokers that missed them."""
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
+    async with hedgerow.serve() as node:
+        url = node.url
         async with hedgerow.connect(url, origin="press") as press:
             await press.publish("kept", "value", qos=1, retain=True)
             await press.publish("kept", "", qos=1, retain=True)
@@ -304,47 +302,41 @@ async def test_at_a_node_old_deletions_are_no_news() -> None:
 
 
 async def test_a_link_that_is_lost_at_a_node_costs_no_message_and_doubles_none() -> None:
-    async with running() as server:
-        url = f"mqtt://127.0.0.1:{port_of(server)}"
-        async with (
-            hedgerow.connect(url) as reader,
-            reader.subscribe("#", qos=1) as messages,
-            hedgerow.connect(url, origin="press", session_expiry=0, **QUICKLY) as press,
-        ):
-            futures = []
-            line = cast(MqttBus, press)._driver.line
-            for number in range(60):
-                futures.append(press.publish_nowait("a", str(number), qos=1 + number % 2))
-                if number % 20 == 10:
-                    link = line.link
-                    assert link is not None
-                    link.abort()
-                    await until(link.closed.done, "the end of the link")
-                    await until(lambda: line.writable is not None, "another connection")
-            await asyncio.gather(*futures)
-            await reader.publish("end", "", qos=1)
-            found = [message.payload for message in await take(messages, 60)]
-            assert sorted(found, key=int) == [str(number).encode() for number in range(60)]
+    async with (
+        hedgerow.serve() as node,
+        cable_to(int(node.url.rpartition(":")[2])) as cable,
+        hedgerow.connect(node.url) as reader,
+        reader.subscribe("#", qos=1) as messages,
+        hedgerow.connect(cable.url, origin="press", session_expiry=0, **QUICKLY) as press,
+    ):
+        futures = []
+        for number in range(60):
+            futures.append(press.publish_nowait("a", str(number), qos=1 + number % 2))
+            if number % 20 == 10:
+                cable.cut()
+                await until(lambda: press.state is not State.CONNECTED, "the end of the link")
+                await until(lambda: press.state is State.CONNECTED, "another connection")
+        await asyncio.gather(*futures)
+        await reader.publish("end", "", qos=1)
+        found = [message.payload for message in await take(messages, 60)]
+        assert sorted(found, key=int) == [str(number).encode() for number in range(60)]
 
 
 async def test_in_a_federation_its_subscriptions_are_known_and_its_ids_go_all_the_way() -> None:
-    async with running(id="n1", federation=FederationConfig(enabled=True)) as one:
-        neighbours = (url_at(port_of(one)),)
-        async with running(id="n2", federation=FederationConfig(neighbours=neighbours)) as other:
-            await linked(one, other)
-            here, there = (f"mqtt://127.0.0.1:{port_of(each)}" for each in (one, other))
-            async with (
-                hedgerow.connect(here, origin="reader") as reader,
-                hedgerow.connect(there, origin="press", epoch=1) as press,
-                reader.subscribe("farm/#", qos=1) as messages,
-            ):
+    async with (
+        hedgerow.serve({"federation": {"enabled": True}}, id="n1") as one,
+        hedgerow.serve({"federation": {"neighbours": [one.url]}}, id="n2") as other,
+        hedgerow.connect(one.url, origin="reader") as reader,
+        hedgerow.connect(other.url, origin="press", epoch=1) as press,
+        reader.subscribe("farm/#", qos=1) as messages,
+    ):
 
-                async def publish_until_heard() -> None:
-                    for number in range(1, 1_000):
-                        await press.publish("farm/a", str(number), qos=1)
-                        await asyncio.sleep(0.01)
+        async def publish_until_heard() -> None:
+            for number in count(1):
+                await press.publish("farm/a", str(number), qos=1)
+                await asyncio.sleep(0.01)
 
-                publishing = asyncio.ensure_future(publish_until_heard())
-                (message,) = await take(messages, 1)
-                publishing.cancel()
-                assert message.id == MessageId("press", 1, int(message.payload))
+        publishing = asyncio.ensure_future(publish_until_heard())
+        (message,) = await take(messages, 1)
+        publishing.cancel()
+        assert message.id == MessageId("press", 1, int(message.payload))

@@ -109,8 +109,8 @@ def test_an_error_does_not_quote_a_password(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_every_scheme_has_a_module_that_opens_a_bus() -> None:
+def test_every_scheme_has_a_module_that_opens_a_transport() -> None:
     from importlib import import_module
 
     for scheme in SCHEMES.values():
-        assert callable(import_module(scheme.module).open_bus)
+        assert callable(import_module(scheme.module).open_transport)

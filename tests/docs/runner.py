@@ -56,6 +56,7 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.node.programs import default_signals
 from tests.docs.markdown import Block, PageError
 from tests.hosts import Host, network
 from tests.programs import FETCHED, ROOT, need_program
@@ -115,6 +116,7 @@ class Machines:
                 cwd=self.directory,
                 env=_environment(self.home),
                 start_new_session=True,
+                preexec_fn=default_signals,  # noqa: PLW1509 - it makes a few system calls
             )
         self.groups.append(process.pid)
         return process, log

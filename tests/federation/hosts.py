@@ -20,11 +20,11 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.port import Port
 from hedgerow.broker.session import Session
 from hedgerow.federation.federation import Federation
-from hedgerow.federation.foreign_neighbour import PRESENCE_TOPIC
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
 from hedgerow.federation.overlay.wire import Peer
+from hedgerow.federation.presence import PRESENCE_TOPIC
 from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.message import Message
 from hedgerow.mqtt import codec

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hedgerow.federation.events import RightMissing
-from hedgerow.federation.foreign_neighbour import GONE, PRESENCE_TOPIC
+from hedgerow.federation.presence import GONE, PRESENCE_TOPIC
 from hedgerow.federation.rights import ECHO_TOPIC, HEAR_S, MANY_LOST
 from hedgerow.federation.state import HOME_STATE_TOPIC, STATE_TOPIC
 from tests.federation.fabric_of_nodes import Fabric

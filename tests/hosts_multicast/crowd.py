@@ -18,11 +18,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hedgerow
-from hedgerow.client.multicast_bus import MulticastBus
+from hedgerow.client.bus import Bus
+from hedgerow.client.multicast_transport import MulticastTransport
+from hedgerow.client.urls import parse_url
 from hedgerow.multicast.frame import FrameKind, parse_header
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.io import mdns
+from hedgerow.multicast.io.options import read_options
+from hedgerow.multicast.member import Member
 
 CLONE_NEWNET = 0x40000000  # <linux/sched.h>
 MUST, MAY = "must", "may"
@@ -31,12 +34,12 @@ MUST, MAY = "must", "may"
 class Losses:
     """Which frames of the stream of `must` were lost on their way: later ones arrive before them."""
 
-    def __init__(self, bus: MulticastBus) -> None:
+    def __init__(self, member: Member) -> None:
         self.sequences: list[int] = []
         self._crc = topic_crc(MUST)
         self._highest = 0
-        self._receive = bus.endpoint.member.receive_datagram
-        bus.endpoint.member.receive_datagram = self._look  # type: ignore[method-assign, assignment]
+        self._receive = member.receive_datagram
+        member.receive_datagram = self._look  # type: ignore[method-assign, assignment]
 
     def _look(self, data: bytes, *arguments: Any) -> None:
         header = parse_header(data)
@@ -51,14 +54,17 @@ class Losses:
 async def receive(url: str, ended: int) -> None:
     end = asyncio.Event()
     asyncio.get_running_loop().add_reader(ended, end.set)
-    async with hedgerow.connect(url) as bus:
-        assert isinstance(bus, MulticastBus)
-        taking = asyncio.create_task(take(bus, Losses(bus)))
+    address = parse_url(url)
+    transport = MulticastTransport(read_options(address.host, address.port, address.rest))
+    await transport.open()
+    async with Bus(transport) as bus:
+        taking = asyncio.create_task(take(bus, transport.endpoint.member))
         await end.wait()
         taking.cancel()
 
 
-async def take(bus: MulticastBus, losses: Losses) -> None:
+async def take(bus: Bus, member: Member) -> None:
+    losses = Losses(member)
     got: dict[str, list[str]] = {MUST: [], MAY: []}
     async with bus.subscribe(MUST, MAY, qos=1) as messages:
         tell("ready")
@@ -66,7 +72,7 @@ async def take(bus: MulticastBus, losses: Losses) -> None:
             got[message.topic].append(message.payload.decode())
             if got[MUST][-1:] == ["end"]:
                 break
-        requests = bus.endpoint.member.stats.repairs_requested
+        requests = member.stats.repairs_requested
         report = {"must": got[MUST], "may": got[MAY], "lost": losses.sequences, "requests": requests}
         tell(json.dumps(report))
 

@@ -14,9 +14,12 @@ from dataclasses import asdict
 from typing import Any
 
 import hedgerow
-from hedgerow.client.multicast_bus import MulticastBus
+from hedgerow.client.bus import Bus
+from hedgerow.client.multicast_transport import MulticastTransport
+from hedgerow.client.urls import parse_url
 from hedgerow.multicast import topic_groups
 from hedgerow.multicast.groups import CONTROL_TOPIC, ipv6_group
+from hedgerow.multicast.io.options import read_options
 
 
 def tell(**what: object) -> None:
@@ -24,12 +27,13 @@ def tell(**what: object) -> None:
 
 
 class Device:
-    def __init__(self, bus: MulticastBus) -> None:
-        self._bus = bus
+    def __init__(self, transport: MulticastTransport) -> None:
+        self._bus = Bus(transport)
+        self._endpoint = transport.endpoint
         self._tasks: list[asyncio.Task[None]] = []
         self._groups: dict[str, list[str]] = {}
-        if bus.endpoint.ip == 4:
-            self._note_groups(bus.endpoint._groups)
+        if self._endpoint.ip == 4:
+            self._note_groups(self._endpoint._groups)
 
     async def obey(self, command: dict[str, Any]) -> None:
         match command.pop("do"):
@@ -47,9 +51,9 @@ class Device:
             case "groups":
                 tell(groups=self._groups)
             case "stats":
-                tell(stats=asdict(self._bus.endpoint.member.stats))
+                tell(stats=asdict(self._endpoint.member.stats))
             case "reload":
-                self._bus.endpoint.reload_keys()
+                self._endpoint.reload_keys()
                 tell(done="reload")
 
     def _note_groups(self, named: Any) -> None:
@@ -80,9 +84,11 @@ async def main(url: str) -> None:
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with hedgerow.connect(url) as bus:
-        assert isinstance(bus, MulticastBus)
-        device = Device(bus)
+    address = parse_url(url)
+    transport = MulticastTransport(read_options(address.host, address.port, address.rest))
+    await transport.open()
+    async with Bus(transport):
+        device = Device(transport)
         tell(done="open")
         while line := await lines.readline():
             await device.obey(json.loads(line))

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from hedgerow import serving
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
 from hedgerow.node.config import Config
@@ -25,12 +26,8 @@ NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http", "
 async def running(**settings: Any) -> AsyncIterator[Server]:
     """A node that listens only where `settings` say: `running(ws=LOOPBACK)`; by default on MQTT."""
     listeners = NOWHERE if settings.keys() & NOWHERE.keys() else NOWHERE | {"mqtt": LOOPBACK}
-    server = Server(Config(**(listeners | settings)))
-    await server.start()
-    try:
+    async with serving.running(Config(**(listeners | settings))) as server:
         yield server
-    finally:
-        await server.stop()
 
 
 def port_of(server: Server, scheme: str = "mqtt") -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from hedgerow.node import programs
 from hedgerow.node.programs import Program, find_program, free_port, free_udp_port
-from tests.programs import wait_until
+from tests.programs import IGNORING_SIGNALS, wait_until
 
 WAITS = [sys.executable, "-c", "import signal; print('waiting', flush=True); signal.pause()"]
 
@@ -42,6 +42,20 @@ def test_a_program_is_found(place: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(programs, "FETCHED", (tmp_path,) if place == "FETCHED" else ())
     assert find_program("hedge-cutter") == str(folder / "hedge-cutter")
     assert find_program("hedge-trimmer") is None
+
+
+def test_it_ignores_no_signal_that_we_ignore(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from hedgerow.node.programs import Program\n"
+        "with Program('reader', Path(sys.argv[1])) as program:\n"
+        "    program.launch(['grep', '-h', 'SigIgn', '/proc/self/status', f'/proc/{os.getpid()}/status'])\n"
+        "    program.process.wait()\n"
+    )
+    subprocess.run([*IGNORING_SIGNALS, sys.executable, "-c", code, tmp_path], check=True)
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+    mask = sum(1 << number - 1 for number in numbers)
+    its, ours = (int(line.split()[1], 16) & mask for line in (tmp_path / "output").read_text().splitlines())
+    assert (its, ours) == (0, mask)
 
 
 def test_a_free_port_can_be_listened_on() -> None:

@@ -13,7 +13,7 @@ from hedgerow.agent.io import connection
 from hedgerow.bridges import admission, attendance, commands, stamps
 from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, read_section
 from hedgerow.broker import systopics
-from hedgerow.federation import federation, foreign_neighbour, rights, state
+from hedgerow.federation import federation, presence, rights, state
 from hedgerow.federation.interests import interests, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
 from hedgerow.federation.mesh import announcements
@@ -105,7 +105,7 @@ FEDERATION = (
     ),
     (frames.NODE_TOPIC + "NODE", "federators beside a broker", "frames to the node that dialled"),
     (
-        foreign_neighbour.PRESENCE_TOPIC + "NODE",
+        presence.PRESENCE_TOPIC + "NODE",
         "federators beside a broker",
         "whether it is there; retained, and its will",
     ),

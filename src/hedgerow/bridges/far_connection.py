@@ -11,11 +11,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
-from hedgerow.bridges.foreign import Foreign
+from hedgerow.bridges.foreign import ForeignLink
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.broker.connection import State
-from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.handle_connect import carry_ids
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.ledger import Inbound
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
-class FarConnection(DialledConnection):
-    __slots__ = ("bridge", "foreign", "has_identifiers", "may_be_told", "retains")
+class FarConnection(ForeignLink):
+    __slots__ = ("bridge", "has_identifiers", "may_be_told", "retains")
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -51,7 +50,7 @@ class FarConnection(DialledConnection):
         self.bridge = bridge
         self.protocol_version = bridge.version
         self.retains = section.bridge_outgoing_retain
-        self.foreign: Foreign | None = None  # where the far broker gives no ids
+        self.foreign = None
         self.has_identifiers = False  # of subscriptions
         self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
         self.open()
@@ -206,12 +205,8 @@ class FarConnection(DialledConnection):
             return self.foreign.send(message, topic, data, qos, packet_id)
         return data
 
-    def send_later(self, data: bytes, qos: int) -> None:
-        """A packet that was held, whose delivery is in flight since it was encoded."""
-        if qos == 2 and self.session is not None:
-            self.broker.durability.send_exactly_once(self, self.session, data)
-        else:
-            self.send(data)
+    def note_change(self) -> None:
+        self.bridge.on_change()
 
     def take_message(self, message: Message, route: Route, packet_id: int) -> None:
         if self.foreign is not None:

@@ -8,18 +8,16 @@ that broker. A bridge that is the only one there pays next to nothing for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from hedgerow.bridges.admission import Admission
 from hedgerow.bridges.stamps import Stamps
+from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.handle_publish import accept, handle_puback, handle_pubcomp
 from hedgerow.broker.ids import is_duplicate
 from hedgerow.broker.publishing import publish_message
 from hedgerow.broker.routes import Route
 from hedgerow.message import Message, MessageId
-
-if TYPE_CHECKING:
-    from hedgerow.bridges.far_connection import FarConnection
 
 HELD = b""  # what leaves now of a packet that is held, or of one at QoS 0 that the foreign broker has
 MAX_HELD_BYTES = 4 * 1024 * 1024  # of QoS 0 that waits to be admitted
@@ -35,6 +33,26 @@ class _Held(NamedTuple):
     packet_id: int
 
 
+class ForeignLink(DialledConnection):
+    """The connection to a broker that may be a foreign one."""
+
+    __slots__ = ("foreign",)
+
+    foreign: Foreign | None
+    """Where the far broker gives no ids."""
+
+    def note_change(self) -> None:
+        """There is something to do, at another time than before perhaps."""
+        raise NotImplementedError
+
+    def send_later(self, data: bytes, qos: int) -> None:
+        """A packet that was held, whose delivery is in flight since it was encoded."""
+        if qos == 2 and self.session is not None:
+            self.broker.durability.send_exactly_once(self, self.session, data)
+        else:
+            self.send(data)
+
+
 class Foreign:
     """Outlives the connections of its bridge. `connection` is the one that is open."""
 
@@ -43,7 +61,7 @@ class Foreign:
     ) -> None:
         self.stamps = Stamps(admission.carrier_id, life, carries_ids, identity, filters)
         self.admission = admission
-        self.connection: FarConnection | None = None
+        self.connection: ForeignLink | None = None
         self._held: dict[MessageId, _Held] = {}
         self._held_bytes = 0
         self._is_serving = False
@@ -56,7 +74,7 @@ class Foreign:
 
     # The connection
 
-    def connected(self, connection: FarConnection) -> None:
+    def connected(self, connection: ForeignLink) -> None:
         self.connection = connection
         self.stamps.connected(connection.broker.now)
 
@@ -114,7 +132,7 @@ class Foreign:
             # Not at once: whoever puts it in flight is not done with it.
             self.admission.refuse(message_id)
         self._is_due = True
-        connection.bridge.on_change()
+        connection.note_change()
         return HELD
 
     def enter_run(self, messages: Sequence[Message]) -> bool:
@@ -132,7 +150,7 @@ class Foreign:
         if self.stamps.wants_sent:
             self.stamps.note_sent(Message(held.topic, held.message.payload, id=held.message.id), now)
 
-    def _release(self, connection: FarConnection) -> None:
+    def _release(self, connection: ForeignLink) -> None:
         for message_id, may in self.admission.take_answers():
             held = self._held.pop(message_id, None)
             if held is None:
@@ -169,7 +187,7 @@ class Foreign:
             self.stamps.receive_control(topic, payload, now)
         self.serve()
 
-    def _pass_on(self, connection: FarConnection, message: Message, route: Route, packet_id: int) -> None:
+    def _pass_on(self, connection: ForeignLink, message: Message, route: Route, packet_id: int) -> None:
         if message.id is not None:
             self.admission.note_heard(message.id)
         message.topic = route.topic
@@ -178,7 +196,7 @@ class Foreign:
         accept(connection, message, route, packet_id)
 
     def _pass_on_unanswered(
-        self, connection: FarConnection, message: Message, route: Route, packet_id: int
+        self, connection: ForeignLink, message: Message, route: Route, packet_id: int
     ) -> None:
         broker, inbound = connection.broker, connection.inbound
         assert inbound is not None
@@ -199,9 +217,9 @@ class Foreign:
             return
         self._is_due = False
         self._is_serving = True  # Passing on makes this broker send, here too.
-        connection.bridge.on_change()  # of the next deadline
+        connection.note_change()  # of the next deadline
         stamps, attendance = self.stamps, self.stamps.attendance
-        connection.bridge.session.far_origin = attendance.identity
+        connection.connected_session().far_origin = attendance.identity
         self.admission.set_leader(attendance.first_carrier, attendance.is_alone, connection.broker.now)
         self._publish(connection)
         for message, context in stamps.take_identified():
@@ -210,6 +228,6 @@ class Foreign:
         self._publish(connection)
         self._is_serving = False
 
-    def _publish(self, connection: FarConnection) -> None:
+    def _publish(self, connection: ForeignLink) -> None:
         for message in (*self.stamps.take_publications(), *self.admission.take_publications()):
             connection.publish_there(message)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hedgerow.bridges.foreign import ForeignLink
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.handle_publish import accept
@@ -21,16 +22,13 @@ from hedgerow.broker.short_path import (
 from hedgerow.mqtt.packets import PUBLISH
 from hedgerow.mqtt.scanner import packet_at
 
-if TYPE_CHECKING:
-    from hedgerow.bridges.far_connection import FarConnection
-
 # What needs the codec comes the long way; acknowledgements are the same in all.
 OTHER_SHORT_PATH: dict[int, Any] = {
     first: short for first, short in SHORT_PATH.items() if first >> 4 != PUBLISH
 }
 
 
-def publish_born(connection: FarConnection, data: bytes, position: int, body: int, stop: int) -> int:
+def publish_born(connection: ForeignLink, data: bytes, position: int, body: int, stop: int) -> int:
     """PUBLISH at QoS 0 from a broker that gives no ids, while this is the only bridge there, and all that
     follow to the same topic."""
     foreign = connection.foreign
@@ -46,7 +44,7 @@ def publish_born(connection: FarConnection, data: bytes, position: int, body: in
 
 
 def publish_born_row(
-    connection: FarConnection,
+    connection: ForeignLink,
     data: bytes,
     position: int,
     body: int,
@@ -80,7 +78,7 @@ def _note_known(broker: BrokerCore, origin: str, epoch: int, sequences: range) -
 
 
 def _read_row(
-    connection: FarConnection, data: bytes, position: int, body: int, stop: int, head: bytes
+    connection: ForeignLink, data: bytes, position: int, body: int, stop: int, head: bytes
 ) -> tuple[list[bytes], int]:
     """Packets in a row whose bodies begin like this: their payloads, and the end."""
     end, limit = len(data), connection.broker.limits.packet_bytes
@@ -98,7 +96,7 @@ def _read_row(
 
 
 def publish_born_at_least_once(
-    connection: FarConnection, data: bytes, position: int, body: int, stop: int
+    connection: ForeignLink, data: bytes, position: int, body: int, stop: int
 ) -> int:
     """The same at QoS 1, without DUP and RETAIN, and all that follow to the same topic."""
     if stop - body < 5:
@@ -110,7 +108,7 @@ def publish_born_at_least_once(
 
 
 def publish_born_run(
-    connection: FarConnection,
+    connection: ForeignLink,
     data: bytes,
     position: int,
     body: int,

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
@@ -121,7 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     name = f"hedgerow {words[0]}" if words and find_command(words[0]) else "hedgerow"
     try:
-        status = _dispatch(words)
+        with _heeding_interrupts():
+            status = _dispatch(words)
         sys.stdout.flush()  # here, where a closed pipe is still quiet
         return status
     except KeyboardInterrupt:
@@ -250,6 +254,23 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """SIGINT ends a command even if it was inherited as ignored, as in the background of a shell script.
+
+    Python has no handler then, and neither has asyncio. In a thread it is for the program that called us.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN or not is_main:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _complain(name: str, reason: str, status: int) -> int:

@@ -25,7 +25,6 @@ from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, Section, read_se
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
 from hedgerow.cli.parsing import UsageError
-from hedgerow.client.mqtt_bus import MqttBus
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, printable
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import MQTT_5
@@ -169,7 +168,6 @@ async def _command(target: Target, commands: list[tuple[str, str, str]]) -> int:
 async def _outcome_of(
     bus: hedgerow.Bus, target: Target, topic: str, name: str, payload: str
 ) -> dict[str, Any]:
-    assert isinstance(bus, MqttBus)
     try:
         async with asyncio.timeout(ANSWER_S):
             if bus.version == MQTT_5:
@@ -183,12 +181,12 @@ async def _outcome_of(
         ) from None
     except TimeoutError:
         reason = f"{target.url} did not answer in {ANSWER_S:g} s: is it a Hedgerow node?"
-        if bus.version < MQTT_5:
+        if bus.version != MQTT_5:
             reason += " Or this client may not command it, which MQTT 3 has no word for"
         raise HedgerowError(reason) from None
 
 
-async def _ask(bus: MqttBus, topic: str, name: str, payload: str, answer: str) -> dict[str, Any]:
+async def _ask(bus: hedgerow.Bus, topic: str, name: str, payload: str, answer: str) -> dict[str, Any]:
     properties: Properties = {}
     if bus.version == MQTT_5:
         properties["correlation_data"] = secrets.token_bytes(8)

@@ -16,7 +16,7 @@ from pathlib import Path
 from hedgerow.cli import client_options
 from hedgerow.cli.option_values import broker_url, by, whole
 from hedgerow.cli.progress_line import ProgressLine
-from hedgerow.client.dial import TlsOptions
+from hedgerow.client.options import TlsOptions
 from hedgerow.client.urls import BROKER_SCHEMES, BusUrl, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.journal.config import JournalConfig, read_filter, read_filters, read_max_age, read_max_bytes

@@ -145,8 +145,9 @@ async def _subscribe(
                 print_messages = partial(_print_messages, bus, arguments, printer, journal)
                 if arguments.ask:
                     from hedgerow.cli.sub_ask import ask
+                    from hedgerow.client.sensor_transport import read_topics
 
-                    await ask(bus, filters, subscribe, print_messages)
+                    await ask(bus, filters, read_topics(target.url), subscribe, print_messages)
                 elif filters:
                     async with subscribe(*filters) as messages:
                         # Over UDP nobody answers that it is so.

@@ -17,10 +17,9 @@ from typing import Any
 import hedgerow
 from hedgerow.cli.client_options import in_thread
 from hedgerow.cli.sub import Batches
-from hedgerow.client.sensor_bus import SensorBus
+from hedgerow.client.sensor_transport import SensorTopics
 from hedgerow.errors import ConfigError, RefusedError, TopicError
 from hedgerow.message import Message
-from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import matches, split_shared, validate_filter
 
 Subscribe = Callable[[str], hedgerow.Subscription]
@@ -30,13 +29,18 @@ FIRST_QUESTION = "Which topic do you want to subscribe to?"
 NEXT_QUESTION = "Waiting for messages. Type another topic to subscribe to it too."
 
 
-async def ask(bus: hedgerow.Bus, topics: list[str], subscribe: Subscribe, print_messages: Print) -> None:
+async def ask(
+    bus: hedgerow.Bus,
+    topics: list[str],
+    sensor_topics: SensorTopics | None,
+    subscribe: Subscribe,
+    print_messages: Print,
+) -> None:
     """Ask until one of the chosen topics has printed enough. `topics` are those that were given beforehand,
-    as if typed first."""
-    if isinstance(bus, SensorBus):
-        table = ", ".join(f"{number:02} {name}" for number, name in sorted(bus.topics.items()))
-        _say(f"Topics: {table}")
-    dialogue = _Dialogue(bus, subscribe, print_messages)
+    as if typed first; `sensor_topics` is the table of them, over UDP."""
+    if sensor_topics is not None:
+        _say(f"Topics: {sensor_topics}")
+    dialogue = _Dialogue(bus, sensor_topics, subscribe, print_messages)
     try:
         for topic in topics:
             await dialogue.choose(topic)
@@ -91,9 +95,16 @@ class _Dialogue:
     """A task that asks, and one for each chosen topic that prints. `over` ends with the first of these, or
     with the error of a task."""
 
-    def __init__(self, bus: hedgerow.Bus, subscribe: Subscribe, print_messages: Print) -> None:
+    def __init__(
+        self,
+        bus: hedgerow.Bus,
+        sensor_topics: SensorTopics | None,
+        subscribe: Subscribe,
+        print_messages: Print,
+    ) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._bus = bus
+        self._sensor_topics = sensor_topics
         self._subscribe = subscribe
         self._print_messages = print_messages
         self._chosen: list[_Choice] = []
@@ -135,14 +146,13 @@ class _Dialogue:
         choice = _Choice(self._bus, topic, subscription, self._chosen)
         self._chosen.append(choice)
         # Over UDP nobody answers that it is so.
-        _say(f"Asked for {topic}." if isinstance(self._bus, SensorBus) else f"Subscribed to {topic}.")
+        _say(f"Subscribed to {topic}." if self._sensor_topics is None else f"Asked for {topic}.")
         self.start(self._print(choice))
 
     def _name_of(self, topic: str) -> str:
         """The one way to write what may be typed in several: a sensor topic has a name and a number."""
-        if isinstance(self._bus, SensorBus):
-            number = self._bus.find_number(topic, Reason.TOPIC_FILTER_INVALID)
-            return self._bus.topics.get(number, f"{number:02}")
+        if self._sensor_topics is not None:
+            return self._sensor_topics.name_of(self._sensor_topics.number_of(topic))
         validate_filter(topic)
         return topic
 

@@ -21,7 +21,8 @@ from hedgerow.cli.client_options import write_out
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
-_ENDING = (signal.SIGHUP, signal.SIGQUIT)  # the terminal has gone, or Ctrl-\ was typed
+# The terminal has gone, or Ctrl-\ was typed. `nohup` takes standard output away too: nothing is drawn then.
+_ENDING = (signal.SIGHUP, signal.SIGQUIT)
 
 
 def can_draw() -> bool:

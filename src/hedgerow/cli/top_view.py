@@ -14,7 +14,7 @@ from typing import NamedTuple
 from unicodedata import combining, east_asian_width
 
 from hedgerow.errors import counted, printable
-from hedgerow.web.fabric import Fabric, LinkStatus, Node
+from hedgerow.web.fabric import Fabric, FabricNode, LinkStatus
 
 MAX_HOT = 50
 MAX_EVENTS = 100
@@ -114,7 +114,7 @@ def take_snapshot(fabric: Fabric, now: float, sort: str = "name") -> TopSnapshot
     )
 
 
-def _node_row(node: Node, now: float) -> NodeRow:
+def _node_row(node: FabricNode, now: float) -> NodeRow:
     status = node.status
     return NodeRow(
         printable(node.node_id),
@@ -132,7 +132,7 @@ def _node_row(node: Node, now: float) -> NodeRow:
     )
 
 
-def _link_row(node: Node, link: LinkStatus) -> LinkRow:
+def _link_row(node: FabricNode, link: LinkStatus) -> LinkRow:
     return LinkRow(
         printable(node.node_id),
         printable(link.to),

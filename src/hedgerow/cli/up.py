@@ -31,6 +31,7 @@ from hedgerow.node.broker_urls import is_unspecified
 from hedgerow.node.server import Server
 from hedgerow.node.sockets import HTTP_SCHEMES
 from hedgerow.rates import is_loopback
+from hedgerow.serving import make_server
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +132,7 @@ def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
 async def serve(
     configuration: config.Config, describe: Callable[[Server], list[str]] = listening_lines
 ) -> None:
-    server = Server(configuration)
-    if configuration.dashboard and (configuration.http or configuration.https):
-        from hedgerow.web.dashboard import attach
-
-        attach(server)
+    server = make_server(configuration)
     stop, signals = asyncio.Event(), StopSignals()
     hopeless: list[ConfigError] = []
 

@@ -7,17 +7,18 @@ nothing of QoS 1 or 2 is lost or doubled, and it ends with the bus.
 
 from __future__ import annotations
 
+import os
 import secrets
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Generator
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-from hedgerow.client.bus import Bus, StateChange
-from hedgerow.client.bus_options import BusOptions
-from hedgerow.client.dial import TlsOptions
-from hedgerow.client.driver import DriverOptions
+from hedgerow.client.bus import Bus
+from hedgerow.client.options import BusOptions, DriverOptions, TlsOptions
+from hedgerow.client.transport import StateChange, Transport
 from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, Properties
@@ -26,6 +27,8 @@ from hedgerow.mqtt.client.events import ConnectOptions
 from hedgerow.mqtt.ids import may_bear
 from hedgerow.mqtt.packets import NEVER_EXPIRES
 
+FilePath = str | os.PathLike[str]
+
 # How long the server keeps the session of a bus that lost its link.
 IMPLIED_SESSION_EXPIRY_S = 300
 
@@ -33,12 +36,12 @@ IMPLIED_SESSION_EXPIRY_S = 300
 class Connecting:
     """What `connect` returns: `async with` it, or `await` it and close the bus yourself."""
 
-    def __init__(self, open_bus: Callable[[], Coroutine[Any, Any, Bus]]) -> None:
-        self._open_bus = open_bus
+    def __init__(self, open_transport: Callable[[], Coroutine[Any, Any, Transport]]) -> None:
+        self._open_transport = open_transport
         self._bus: Bus | None = None
 
     def __await__(self) -> Generator[Any, None, Bus]:
-        return self._open_bus().__await__()
+        return Bus((yield from self._open_transport().__await__()))
 
     async def __aenter__(self) -> Bus:
         self._bus = await self
@@ -65,9 +68,10 @@ def connect(
     keep_alive: int = 60,
     version: int | None = None,
     will: Message | None = None,
-    ca_file: str | None = None,
-    cert_file: str | None = None,
-    key_file: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    ca_file: FilePath | None = None,
+    cert_file: FilePath | None = None,
+    key_file: FilePath | None = None,
     insecure: bool = False,
     reconnect: bool = True,
     keep_trying: bool = False,
@@ -84,7 +88,56 @@ def connect(
     epoch: int | None = None,
     on_state: Callable[[StateChange], None] | None = None,
 ) -> Connecting:
-    """Connect to `url` and give a `Bus`; docs/client.md says what each option means."""
+    """Connect to `url`, and give a `Bus` to `async with` or to `await`; what `await` gives is yours to close.
+
+    `url` is mqtt://HOST, mqtts://HOST, ws://HOST/PATH, wss://HOST/PATH, udp://HOST or multicast://, with
+    `USER:PASSWORD@` before the host and `:PORT` behind it where needed. What a transport lacks is refused
+    with a ConfigError. docs/client.md says more of each option.
+
+    Who connects, and how:
+
+    client_id            the name at the server. None: made up; "": the server chooses
+    username, password   None: those of the URL
+    version              of MQTT: 5, 4 (3.1.1) or 3 (3.1). None: 5, or 3.1.1 where the server does not take it
+    keep_alive           seconds without a word from the server after which it is asked for one
+    timeout              seconds to open a link, and for the server's answer to CONNECT
+    properties           of CONNECT in MQTT 5, by the specification's names, beside those that have options
+
+    The session at the server:
+
+    clean_start          False: take up the session that this client id has left
+    session_expiry       seconds for which the server keeps it without a link. None: 300, and no longer than
+                         the bus is open; with `clean_start=False` for ever
+    will                 a message that the server publishes if this client vanishes
+
+    TLS, for mqtts:// and wss://:
+
+    tls                  an `ssl.SSLContext`, used as it is; the other options make one
+    ca_file              authorities to trust, PEM. None: the system's
+    cert_file, key_file  the client's certificate and its private key, PEM
+    insecure             do not check the host name; without `ca_file`, check nothing
+
+    Lost links:
+
+    reconnect            connect again when the link is lost. False: the bus is closed instead
+    keep_trying          wait for the first connection too. False: raise ConnectError
+    reconnect_delay      seconds before the first attempt, and at most before any; doubled each time
+    follow               True: go where servers send us, by the extension too. None: by MQTT 5 alone.
+                         False: nowhere
+    on_state             a function that is called with each `StateChange`
+
+    Messages:
+
+    manual_acknowledgement  QoS 1 and 2 are acknowledged when `Bus.acknowledge` says so
+    receive_maximum      messages of QoS 1 and 2 that the server may send before we acknowledge
+    max_in_flight        publications at QoS 1 and 2 that may be on their way; the server may allow fewer
+    maximum_packet_size  of what the server may send, in bytes
+    topic_alias_maximum  topic aliases that the server may use
+    origin               give messages ids under this name, which needs MQTT 5
+    epoch                the number of this origin's life in these ids. None: the time in microseconds
+
+    Raises ConfigError at once for what cannot be meant, and ConnectError when there is no connection.
+    """
     address = parse_url(url)
     if version not in (None, packets.MQTT_3_1, packets.MQTT_3_1_1, packets.MQTT_5):
         raise ConfigError(f"version {version} is none of MQTT's: 5, 4 (3.1.1) or 3 (3.1)")
@@ -119,7 +172,7 @@ def connect(
     driver_options = DriverOptions(
         connect_options,
         version_may_fall=version is None and origin is None,
-        tls=TlsOptions(ca_file, cert_file, key_file, insecure),
+        tls=_make_tls(tls, ca_file, cert_file, key_file, insecure),
         reconnect=reconnect,
         keep_trying=keep_trying,
         first_delay_s=reconnect_delay[0],
@@ -132,7 +185,27 @@ def connect(
     )
     options = BusOptions(driver_options, session_is_implied=implied, on_state=on_state)
     module = import_module(address.scheme.module)
-    return Connecting(lambda: module.open_bus(address, options))
+    return Connecting(lambda: module.open_transport(address, options))
+
+
+def _make_tls(
+    context: ssl.SSLContext | None,
+    ca_file: FilePath | None,
+    cert_file: FilePath | None,
+    key_file: FilePath | None,
+    insecure: bool,
+) -> TlsOptions:
+    ca, certificate, key = (
+        None if each is None else os.fspath(each) for each in (ca_file, cert_file, key_file)
+    )
+    options = TlsOptions(ca, certificate, key, insecure)
+    if context is None:
+        return options
+    if options != TlsOptions():
+        raise ConfigError(
+            "tls is used as it is: set in it what ca_file, cert_file, key_file and insecure say"
+        )
+    return TlsOptions(context=context)
 
 
 def _check_ids(origin: str | None, epoch: int | None, version: int | None) -> None:

@@ -9,49 +9,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hedgerow.client.link import ClientLink, explain
 from hedgerow.client.urls import BusUrl
-from hedgerow.errors import ConfigError, ConnectError, reason_of
+from hedgerow.errors import ConnectError
 
 # One address that swallows packets must not use up the time of those after it.
 ADDRESS_TIMEOUT_S = 5.0
-
-
-@dataclass(slots=True, frozen=True)
-class TlsOptions:
-    ca_file: str | None = None
-    """Trust these authorities, and not the system's."""
-    cert_file: str | None = None
-    key_file: str | None = None
-    insecure: bool = False
-    """Do not check that the certificate is that of the host; without `ca_file` check nothing at all."""
-
-    def make_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"CA file {self.ca_file}: {_explain_file(error)}") from error
-        if self.insecure:
-            context.check_hostname = False
-            if self.ca_file is None:
-                context.verify_mode = ssl.CERT_NONE
-        if self.cert_file is not None:
-            try:
-                context.load_cert_chain(self.cert_file, self.key_file)
-            except (OSError, ssl.SSLError) as error:
-                names = " and ".join(filter(None, (self.cert_file, self.key_file)))
-                raise ConfigError(f"client certificate {names}: {_explain_file(error)}") from error
-        elif self.key_file is not None:
-            raise ConfigError(f"client key {self.key_file} is of no use without its certificate")
-        return context
-
-
-def _explain_file(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "not a PEM file that fits"
-    return reason_of(error)
 
 
 async def dial(

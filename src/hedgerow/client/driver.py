@@ -18,12 +18,11 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from hedgerow.client.bus import State, StateChange
-from hedgerow.client.dial import TlsOptions
 from hedgerow.client.following import MAX_REDIRECTS, MIN_STAY_S, Whereabouts
 from hedgerow.client.line import Line, Outcome
+from hedgerow.client.options import DriverOptions
+from hedgerow.client.transport import State, StateChange
 from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConnectError, HedgerowError
 from hedgerow.message import Properties
@@ -31,7 +30,6 @@ from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.client import Client
 from hedgerow.mqtt.client.events import (
     Connected,
-    ConnectOptions,
     Disconnected,
     Event,
     MessageReceived,
@@ -47,9 +45,6 @@ logger = logging.getLogger(__name__)
 
 # A connection that lasted this long was a good one: the waiting times begin anew.
 STABLE_S = 10.0
-
-# What is in flight at a server that is left gets this long to be finished; then it is sent to the next.
-LEAVE_TIMEOUT_S = 5.0
 
 # What the same CONNECT would meet again, however often it is sent.
 PERMANENT_REFUSALS = frozenset(
@@ -68,24 +63,6 @@ PERMANENT_REFUSALS = frozenset(
 )
 
 
-@dataclass(slots=True)
-class DriverOptions:
-    connect: ConnectOptions
-    version_may_fall: bool = True
-    """Speak MQTT 3.1.1 with a server that refuses MQTT 5."""
-    tls: TlsOptions = field(default_factory=TlsOptions)
-    reconnect: bool = True
-    keep_trying: bool = False
-    """Wait for the first connection too, as for those after it."""
-    first_delay_s: float = 0.5
-    max_delay_s: float = 60.0
-    dial_timeout_s: float = 10.0
-    follow: bool = False
-    """Go where servers send us."""
-    renewals: bool = False
-    """Offer the extension first, and other versions to those who do not know it."""
-
-
 class ClientDriver:
     def __init__(
         self,
@@ -98,8 +75,9 @@ class ClientDriver:
         """`on_failure` gets the error after which the driver does not connect again."""
         self.clock = SteadyClock()
         self.client = Client(options.connect)
-        """The machine for the application's calls. An attribute: it is asked for at every publication."""
+        """The machine for the application's calls."""
         self.line = self._make_line(self.client)
+        """Its link. Both are others after a move to another server."""
         self._options = options
         self._on_events = on_events
         self._on_state = on_state
@@ -327,7 +305,9 @@ class ClientDriver:
                 old.set_reading(True)
                 old.client.ping(self.clock())
                 old.flush()
-            await old.until(lambda: old.client.is_finished and not old.client.awaits_ping, LEAVE_TIMEOUT_S)
+            await old.until(
+                lambda: old.client.is_finished and not old.client.awaits_ping, self._options.leave_timeout_s
+            )
             old.client.disconnect(self.clock())
             end = old.close()
             events = self.client.inherit(old.client, self.clock())
@@ -370,12 +350,6 @@ class ClientDriver:
             self._news.set()
 
     # The application's side.
-
-    def flush(self) -> None:
-        self.line.flush()
-
-    def set_reading(self, reading: bool) -> None:
-        self.line.set_reading(reading)
 
     @property
     def unanswered(self) -> bool:

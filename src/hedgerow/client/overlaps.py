@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hedgerow.client.bus import Route, Subscription
+from hedgerow.client.transport import Inbox, Route
 from hedgerow.topics import split_shared
 
 
@@ -75,8 +75,8 @@ class SubscriptionIdentifiers:
         self._identifiers.pop(topic_filter, None)
         self._from_the_start.discard(topic_filter)
 
-    def choose(self, route: Route, identifiers: tuple[int, ...]) -> Iterable[Subscription]:
-        """Of the subscriptions that match, those that a copy with these identifiers is for."""
+    def choose(self, route: Route, identifiers: tuple[int, ...]) -> Iterable[Inbox]:
+        """Of the inboxes that match, those that a copy with these identifiers is for."""
         meant = {
             topic_filter
             for filters in route.values()
@@ -85,7 +85,7 @@ class SubscriptionIdentifiers:
         }
         if meant:
             # Of the copies for several filters of one subscription, the first filter's is the one.
-            return [subscription for subscription, filters in route.items() if filters[0] in meant]
+            return [inbox for inbox, filters in route.items() if filters[0] in meant]
         # A copy without identifiers, or with those that an earlier process gave. It may have left before
         # a filter that stood already got its identifier, but is for none that always had one.
         old = [each for each, filters in route.items() if not self._from_the_start.issuperset(filters)]

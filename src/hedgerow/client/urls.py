@@ -24,16 +24,16 @@ class Scheme(NamedTuple):
     tls: bool
     websocket: bool
     module: str
-    """Its `open_bus(address, options)` makes the bus."""
+    """Its `open_transport(address, options)` makes one."""
     options: bool = False
     """It takes `?NAME=VALUE&…` after host and port."""
     hostless: bool = False
     """There may be no host."""
 
 
-_MQTT_MODULE = "hedgerow.client.mqtt_bus"
-_SENSOR_MODULE = "hedgerow.client.sensor_bus"
-_MULTICAST_MODULE = "hedgerow.client.multicast_bus"
+_MQTT_MODULE = "hedgerow.client.mqtt_transport"
+_SENSOR_MODULE = "hedgerow.client.sensor_transport"
+_MULTICAST_MODULE = "hedgerow.client.multicast_transport"
 
 SCHEMES = {
     scheme.name: scheme

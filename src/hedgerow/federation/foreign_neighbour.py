@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.connection import Connection
+from hedgerow.federation.presence import GONE, PRESENCE_TOPIC, filters_of
 from hedgerow.federation.tunnel.frames import MAX_FRAME_BYTES, NODE_TOPIC, quote_node_id, unquote_node_id
 from hedgerow.federation.tunnel.tunnel import Tunnel
 from hedgerow.federation.tunnel.tunnels import MIN_FRAME_BYTES, Tunnels
@@ -16,14 +17,7 @@ if TYPE_CHECKING:
     from hedgerow.federation.neighbour_connection import NeighbourConnection
 
 # Federators say here, retained and as their will, whether they are at this broker.
-PRESENCE_TOPIC = "hedgerow/federation/home/"
-GONE = b"0"
 AROUND_A_PAYLOAD = 200  # topic and header of a frame's PUBLISH
-
-
-def filters_of(node_id: str) -> list[str]:
-    """What a node that dialled such a broker is subscribed to there."""
-    return [NODE_TOPIC + quote_node_id(node_id), PRESENCE_TOPIC + "+"]
 
 
 class ForeignNeighbour:

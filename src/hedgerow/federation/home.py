@@ -9,35 +9,53 @@ is there is its notification, retained and left as its will.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hedgerow.bridges.following import FollowingBridge
+from hedgerow.broker.broker import Broker
 from hedgerow.broker.connection import Connection
-from hedgerow.federation import foreign_neighbour
 from hedgerow.federation.events import RightMissing
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.federation.presence import filters_of
 from hedgerow.federation.rights import RightsCheck
+from hedgerow.federation.state import StateTeller
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
 from hedgerow.federation.tunnel.tunnel import Tunnel
+from hedgerow.federation.tunnel.tunnels import Tunnels
 from hedgerow.federation.tunnel_links import TunnelSet
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import FAILURE, describe
-
-if TYPE_CHECKING:
-    from hedgerow.federation.federation import Federation
-
 
 # A filter that moves from one neighbour to another stays: to unsubscribe and subscribe anew would miss
 # what is published in between.
 LINGER_S = 5.0
 
 
+class HomeFederation(Protocol):
+    """What a home asks of its federation."""
+
+    has_work: bool
+    home: Home | None
+
+    @property
+    def broker(self) -> Broker: ...
+
+    @property
+    def state(self) -> StateTeller: ...
+
+    def make_tunnels(self, *, is_federator: bool) -> Tunnels: ...
+
+    def serve_tunnels(self, tunnels: TunnelSet, is_open: bool) -> None: ...
+
+    def refuse(self, node_id: str, reason: str) -> None: ...
+
+
 class Home:
     """`bridge` is not up yet."""
 
-    def __init__(self, federation: Federation, bridge: FollowingBridge, interests: Interests) -> None:
+    def __init__(self, federation: HomeFederation, bridge: FollowingBridge, interests: Interests) -> None:
         self._federation = federation
         self._broker = federation.broker
         self._bridge = bridge
@@ -104,7 +122,7 @@ class Home:
 
     def _open_inside(self, tunnel: Tunnel) -> Connection:
         # Its subscriptions may be older than ours to the log, and are nothing that people need to know of.
-        self._interests.log.note(NEIGHBOUR_PREFIX + tunnel.peer, foreign_neighbour.filters_of(tunnel.peer))
+        self._interests.log.note(NEIGHBOUR_PREFIX + tunnel.peer, filters_of(tunnel.peer))
         return self._broker.open(self._broker.now, f"tunnel of {tunnel.peer}", True, None, "tunnel")
 
     # What follows

@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from hedgerow.broker.broker import Broker
 from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.port import Port
 from hedgerow.broker.session import Session
+from hedgerow.federation.mesh.federator import Federator
+from hedgerow.federation.mesh.meshes import FilterState
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.message import Message
-
-if TYPE_CHECKING:
-    from hedgerow.federation.federation import Federation
-    from hedgerow.federation.mesh.meshes import FilterState
 
 STATE_TOPIC = "$SYS/broker/federation/state"
 HOME_STATE_TOPIC = "hedgerow/federation/state/"
@@ -28,10 +28,33 @@ TELL_S = 0.25
 MAX_FILTERS = 200
 
 
+class HomeState(Protocol):
+    @property
+    def is_connected(self) -> bool: ...
+
+    def publish(self, message: Message) -> bool: ...
+
+
+class DescribedFederation(Protocol):
+    """What is told of a federation."""
+
+    @property
+    def broker(self) -> Broker: ...
+
+    @property
+    def overlay(self) -> Overlay: ...
+
+    @property
+    def federator(self) -> Federator: ...
+
+    @property
+    def home(self) -> HomeState | None: ...
+
+
 class StateTeller:
     """`look` whenever something may have changed, `handle_timer` at `deadline`."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: DescribedFederation) -> None:
         self._federation = federation
         self._port = Port(federation.broker, "the federation", lambda message: None)
         self._told = b""
@@ -72,7 +95,7 @@ def ledgers_of(session: Session) -> dict[str, dict[str, int]]:
     return {"out": outward, "in": inward}
 
 
-def describe(federation: Federation) -> dict[str, object]:
+def describe(federation: DescribedFederation) -> dict[str, object]:
     filters = federation.federator.describe(MAX_FILTERS)
     sessions = federation.broker.sessions
     return {

@@ -7,8 +7,9 @@ QoS 0 is enough for each of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from hedgerow.broker.broker import Broker
 from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.session import Session
@@ -18,29 +19,49 @@ from hedgerow.mobility.sessions import find_own
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription
 
-if TYPE_CHECKING:
-    from hedgerow.mobility.mobile import MobileNode
-
 # Both ends are to know of a silent cut within two seconds, as between neighbours of a federation.
 KEEP_ALIVE_S = 1
 PROBE_INTERVAL_S = 0.5
 PROBE_MISSES = 3
 
 
+class LinkOwner(Protocol):
+    """Whoever has links to fixed brokers."""
+
+    def linked(self, link: FixedLink) -> None: ...
+
+    def receive(self, link: FixedLink, topic: str, payload: bytes) -> None: ...
+
+    def ended(self, link: FixedLink, reason: str) -> None: ...
+
+
 class FixedLink(DialledConnection):
-    __slots__ = ("_node", "clients_at", "is_proved", "password", "url", "username")
+    __slots__ = (
+        "_domain",
+        "_node_broker",
+        "_owner",
+        "clients_at",
+        "is_proved",
+        "password",
+        "url",
+        "username",
+    )
 
     def __init__(
         self,
-        node: MobileNode,
+        owner: LinkOwner,
+        broker: Broker,
+        domain: str,
         url: str,
         clients_at: str,
         now: float,
         username: str | None = None,
         password: bytes | None = None,
     ) -> None:
-        super().__init__(node.broker, now, url, "mobile", PROBE_INTERVAL_S, PROBE_MISSES)
-        self._node = node
+        super().__init__(broker, now, url, "mobile", PROBE_INTERVAL_S, PROBE_MISSES)
+        self._owner = owner
+        self._node_broker = broker
+        self._domain = domain
         self.url = url
         self.clients_at = clients_at
         self.is_proved = False
@@ -68,19 +89,19 @@ class FixedLink(DialledConnection):
             self.end("this node itself, or another of its name")
         else:
             self.bind(self._take_session(self.far_node), packet)
-            self.subscribe_there([Subscription(f"{self._node.domain}/{self.far_node}/#", 1)])
-            self._node.links.linked(self)
+            self.subscribe_there([Subscription(f"{self._domain}/{self.far_node}/#", 1)])
+            self._owner.linked(self)
 
     def _take_session(self, fixed_id: str) -> Session:
         client_id = FIXED_PREFIX + fixed_id
-        role = self._node.broker.roles[FixedBrokerRole.name]
-        return find_own(self._node.broker, client_id) or self.broker.create_session(client_id, None, role)
+        role = self._node_broker.roles[FixedBrokerRole.name]
+        return find_own(self._node_broker, client_id) or self.broker.create_session(client_id, None, role)
 
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         """What is written to this broker comes whatever others may read."""
 
     def handle_control(self, packet: Publish) -> bool:
-        self._node.links.receive(self, packet.topic, packet.payload)
+        self._owner.receive(self, packet.topic, packet.payload)
         return True
 
     def name_here(self, topic: str) -> str | None:
@@ -93,4 +114,4 @@ class FixedLink(DialledConnection):
         was_open = self.state is not State.CLOSED
         super().end(reason, with_will)
         if was_open:
-            self._node.links.ended(self, reason)
+            self._owner.ended(self, reason)

@@ -63,7 +63,7 @@ class FixedLinks:
     def open(
         self, url: str, address: str, now: float, username: str | None = None, password: bytes | None = None
     ) -> FixedLink:
-        return FixedLink(self._node, url, address, now, username, password)
+        return FixedLink(self, self._node.broker, self._node.domain, url, address, now, username, password)
 
     def set_urls(self, urls: Iterable[str]) -> None:
         self._calls.set_urls(tuple(urls), {link.url for link in self._links.values()})

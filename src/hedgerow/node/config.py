@@ -9,6 +9,7 @@ Errors name the file and line, or the flag, and the key and the reason.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -135,6 +136,22 @@ def load_config(path: Path | None, overrides: Mapping[str, object], kind: NodeKi
     for name, value in overrides.items():
         given[name] = _Given(value, _flag_of(name), Path())
     return _Loader(given, kind).config()
+
+
+def make_config(values: Mapping[str, object], path: Path | None = None, kind: NodeKind = NODE) -> Config:
+    """The configuration of a program: `values`, in tables or by key ("tls.key"), override the file in `path`.
+
+    Raises ConfigError."""
+    given = _read_file(path) if path is not None else {}
+    for name, value in _flatten(values):
+        given[name] = _Given(_as_in_file(value), name, Path())
+    return _Loader(given, kind).config()
+
+
+def _as_in_file(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return [_as_in_file(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def kind_of(path: Path) -> NodeKind:
@@ -440,9 +457,9 @@ def _read_file(path: Path) -> dict[str, _Given]:
     return given
 
 
-def _flatten(document: dict[str, Any]) -> Iterator[tuple[str, object]]:
+def _flatten(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for name, value in document.items():
-        if name in SECTIONS and isinstance(value, dict):
+        if name in SECTIONS and isinstance(value, Mapping):
             yield from ((f"{name}.{key}", inner) for key, inner in value.items())
         else:
             yield name, value

@@ -73,6 +73,16 @@ def ending_with_parent() -> Callable[[], None]:
     return end_with_parent
 
 
+def default_signals() -> None:
+    """To run in a child that begins a session, between fork and exec: it is as if a terminal had started it.
+
+    Whoever started us may ignore these (`nohup`, shells without job control), and that is inherited. No
+    signal of our terminal reaches another session, so nothing is to be ignored there.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Program:
     """A process that may be started again. `name` is for people."""
 
@@ -107,6 +117,12 @@ class Program:
     def launch(self, command: Sequence[str], start_in: Path | None = None) -> None:
         """Start it, in its own directory unless told otherwise."""
         assert self.process is None, f"{self.name} runs already"
+        end_with_parent = ending_with_parent()
+
+        def prepare() -> None:
+            default_signals()
+            end_with_parent()
+
         with self.output.open("wb") as output, self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -115,7 +131,7 @@ class Program:
                 stderr=log,
                 cwd=start_in or self.directory,
                 start_new_session=True,  # Ctrl-C is for us, who end it in order
-                preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it makes two system calls
+                preexec_fn=prepare,  # noqa: PLW1509 - it makes a few system calls
             )
 
     def last_words(self) -> str:

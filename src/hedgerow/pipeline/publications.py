@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from hedgerow.client.bus import Bus, StateChange
+from hedgerow.client.bus import Bus
 from hedgerow.client.connect import Connecting, connect
+from hedgerow.client.transport import StateChange
 from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConnectError, HedgerowError, RefusedError, TopicError
 from hedgerow.message import MessageId

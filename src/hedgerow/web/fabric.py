@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hedgerow.topics import STATUS_PREFIX
 from hedgerow.web.status import HotTopic, LinkStatus, MeshPlace, Status, StatusEvent, read_meshes, read_status
 
-__all__ = ["Fabric", "HotTopic", "LinkStatus", "MeshPlace", "Node", "Rates", "Status", "StatusEvent"]
+__all__ = ["Fabric", "FabricNode", "HotTopic", "LinkStatus", "MeshPlace", "Rates", "Status", "StatusEvent"]
 
 MESHES_LEVEL = "meshes"
 
@@ -46,7 +46,7 @@ class Rates:
 
 
 @dataclass(slots=True)
-class Node:
+class FabricNode:
     """What is known of one node. `status` is the last one received."""
 
     node_id: str
@@ -84,7 +84,7 @@ class Fabric:
     """All nodes, by id. `meshes` has for each filter what each node says of it."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, FabricNode] = {}
         self.meshes: dict[str, dict[str, MeshPlace]] = {}
         self.ignored = 0
         """Statuses dropped: wrong version or type, outdated, or more than is held."""
@@ -117,7 +117,7 @@ class Fabric:
             if now - node.heard_at > FORGET_S:
                 self._drop(node)
 
-    def _drop(self, node: Node) -> None:
+    def _drop(self, node: FabricNode) -> None:
         self._place_meshes(node, {}, 0, 0)
         self._held -= node.size
         del self.nodes[node.node_id]
@@ -127,7 +127,7 @@ class Fabric:
         for node in self.nodes.values():
             node.counts_gaps = False
 
-    def visible(self, may_read: Callable[[str], bool]) -> list[Node]:
+    def visible(self, may_read: Callable[[str], bool]) -> list[FabricNode]:
         """The nodes that somebody may see, by id."""
         return [self.nodes[node_id] for node_id in sorted(self.nodes) if may_read(self.nodes[node_id].topic)]
 
@@ -138,7 +138,7 @@ class Fabric:
         if not self._has_room(len(payload), more) or (node is None and not self._has_place(now)):
             raise ValueError("more than is held")
         if node is None:
-            node = self.nodes[node_id] = Node(node_id, topic, status, now, now - status.at)
+            node = self.nodes[node_id] = FabricNode(node_id, topic, status, now, now - status.at)
             last_event = float("-inf")
         else:
             before = node.status
@@ -177,7 +177,9 @@ class Fabric:
                 self._drop(longest)
         return len(self.nodes) < MAX_NODES
 
-    def _place_meshes(self, node: Node, meshes: dict[str, MeshPlace], more_filters: int, size: int) -> None:
+    def _place_meshes(
+        self, node: FabricNode, meshes: dict[str, MeshPlace], more_filters: int, size: int
+    ) -> None:
         for topic_filter in node.meshes.keys() - meshes.keys():
             others = self.meshes[topic_filter]
             del others[node.node_id]
@@ -195,7 +197,7 @@ def _has_restarted(before: Status, status: Status) -> bool:
     return back_s > 0 and (status.at > before.at or back_s > LATE_S)
 
 
-def _compare(node: Node, before: Status, status: Status, has_restarted: bool) -> None:
+def _compare(node: FabricNode, before: Status, status: Status, has_restarted: bool) -> None:
     """What two statuses of a node say together: gaps in the numbers, and rates by the sender's own clock."""
     if has_restarted:
         node.rates = None

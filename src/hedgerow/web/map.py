@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from hedgerow.web.charts import milliseconds, number
-from hedgerow.web.fabric import LinkStatus, MeshPlace, Node
+from hedgerow.web.fabric import FabricNode, LinkStatus, MeshPlace
 from hedgerow.web.map_layout import HEIGHT, MANY, WIDTH, Point, place
 from hedgerow.web.markup import MAX_TITLE, Part, href, ident, short, visible
 
@@ -53,7 +53,7 @@ class Edge:
         return self.ends[0][1].kind
 
 
-def edges_of(nodes: Sequence[Node], now: float) -> list[Edge]:
+def edges_of(nodes: Sequence[FabricNode], now: float) -> list[Edge]:
     """One for each pair that a node names a link of."""
     edges: dict[tuple[str, str], Edge] = {}
     heard: dict[tuple[str, str], set[str]] = {}
@@ -86,7 +86,7 @@ def state_of(state: str) -> str:
 
 
 def draw(
-    nodes: Sequence[Node],
+    nodes: Sequence[FabricNode],
     edges: Sequence[Edge],
     now: float,
     *,
@@ -123,7 +123,7 @@ def draw(
     return Part("".join(pieces))
 
 
-def _places(nodes: Sequence[Node], edges: Sequence[Edge]) -> dict[str, Point]:
+def _places(nodes: Sequence[FabricNode], edges: Sequence[Edge]) -> dict[str, Point]:
     ring = {node.node_id for node in nodes if node.status.kind not in HANGING_KINDS}
     known = {node.node_id for node in nodes}
     hangers: dict[str, str] = {}
@@ -217,7 +217,9 @@ def _arrows(mesh: Mapping[str, MeshPlace], places: Mapping[str, Point]) -> list[
     return arrows
 
 
-def _kinds(node: Node, now: float, chosen: str, mesh: Mapping[str, MeshPlace] | None, cores: set[str]) -> str:
+def _kinds(
+    node: FabricNode, now: float, chosen: str, mesh: Mapping[str, MeshPlace] | None, cores: set[str]
+) -> str:
     """The classes of a node's element."""
     status, name = node.status, node.node_id
     kinds = ["node", "kind-" + (status.kind if status.kind in KIND_MARKS else "other")]
@@ -240,7 +242,7 @@ def part_in(mesh: MeshPlace) -> str:
     return "local" if mesh.is_local else "member" if mesh.is_member else "aware"
 
 
-def _node(node: Node, at: Point, now: float, kinds: str, is_many: bool) -> str:
+def _node(node: FabricNode, at: Point, now: float, kinds: str, is_many: bool) -> str:
     name, kind = node.node_id, node.status.kind
     if node.is_silent(now):
         doing = "silent"

@@ -12,6 +12,7 @@ from pathlib import Path
 from hedgerow.agent.io.broker_list import read_words
 from hedgerow.agent.io.connection import BrokerConnection
 from hedgerow.client.connect import connect
+from hedgerow.node.passwords import set_password
 from hedgerow.node.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.waiting import until
@@ -134,7 +135,8 @@ async def test_a_silent_broker_is_not_refused_and_answers_when_it_goes_on(hedger
 
 
 async def test_a_wrong_password_is_told_once_in_words(hedgerow_node: StartNode, tmp_path: Path) -> None:
-    (tmp_path / "passwords").write_text("")
+    # Soon checked, so that the answer comes before the connection is given up, however busy the machine is.
+    set_password(tmp_path / "passwords", "u", b"right", iterations=1, create=True)
     port = hedgerow_node("--passwords", str(tmp_path / "passwords")).port()
     async with connected(f"mqtt://u:wrong@127.0.0.1:{port}") as (_, heard):
         await until(lambda: bool(heard.problems), "the reason")

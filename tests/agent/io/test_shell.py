@@ -27,6 +27,7 @@ from tests.agent.io.fakes import FakeNode, fake_nodes
 from tests.waiting import until
 
 INTERVAL_S = 0.1
+SLACK_S = 1.0  # for a machine with other things to do
 
 
 class Running:
@@ -125,7 +126,7 @@ async def test_two_agents_agree_and_the_second_takes_over() -> None:
             for event, time in zip(second.events[::-1], second.times[::-1], strict=True)
             if event == ActingChanged(True)
         )
-        assert at - began_at < 3 * INTERVAL_S + 0.2
+        assert at - began_at < 3 * INTERVAL_S + SLACK_S
         assert len(second.of(CommandSent)) == sent  # All is as it should be.
         await nodes[2].stop()
         await until(lambda: links(nodes[:2]) == {("a", "b")}, "a new star")

@@ -41,6 +41,10 @@ def test_every_row_has_ours_beside_its_peer() -> None:
     assert all(" lost " in note for note in notes)
 
 
+def test_nobody_asks_at_a_port_that_no_broker_has_yet() -> None:
+    assert all(broker.announces_port for broker in SENSOR_BROKERS.values())
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bench.json"
     words = ["--quick", "--only", "sensors-latency-p50", "--peers", "--json", str(file)]

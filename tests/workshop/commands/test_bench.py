@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import main
-from tests.programs import wait_until
+from tests.programs import ALONE, IGNORING_SIGNALS, wait_until
 from tests.workshop.bench.test_peers import wait_until_gone
 
 
@@ -35,10 +35,14 @@ def test_wrong_names_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> No
     assert "there is no such directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_brokers_too(number: signal.Signals, status: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "wrapper"),
+    [(signal.SIGINT, 130, ALONE), (signal.SIGINT, 130, IGNORING_SIGNALS), (signal.SIGTERM, 143, ALONE)],
+)
+def test_a_signal_ends_the_brokers_too(number: signal.Signals, status: int, wrapper: tuple[str, ...]) -> None:
     arguments = ["bench", "broker", "--only", "qos0-1to1", "--peers", "ceiling"]
-    with subprocess.Popen([sys.executable, "-m", "hedgerow", *arguments], stderr=subprocess.PIPE) as bench:
+    command = [*wrapper, sys.executable, "-m", "hedgerow", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as bench:
         children = wait_for_children(bench.pid, 2)
         bench.send_signal(number)
         bench.communicate(timeout=20)

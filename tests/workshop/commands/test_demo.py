@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from hedgerow.cli import main
-from tests.programs import processor_s
+from tests.programs import ALONE, IGNORING_SIGNALS, processor_s
 
 SUMMARY = re.compile(
     r"^([\d,]+) messages published, ([\d,]+) deliveries made, 0 lost, 0 doubled$", re.MULTILINE
@@ -25,8 +25,8 @@ ENDED_S = 50.0
 
 
 @contextmanager
-def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "hedgerow", "demo", *arguments]
+def demo(folder: Path, *arguments: str, wrapper: tuple[str, ...] = ALONE) -> Iterator[subprocess.Popen[str]]:
+    command = [*wrapper, sys.executable, "-m", "hedgerow", "demo", *arguments]
     environment = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder)}
     process = subprocess.Popen(
         command,
@@ -71,9 +71,14 @@ def test_the_story_is_told_and_nothing_is_lost_or_left(tmp_path: Path) -> None:
     check(output, tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
-def test_a_signal_ends_it_in_order_with_the_summary_so_far(tmp_path: Path, number: signal.Signals) -> None:
-    with demo(tmp_path, "--headless", "--no-spark") as process:
+@pytest.mark.parametrize(
+    ("number", "wrapper"),
+    [(signal.SIGINT, IGNORING_SIGNALS), (signal.SIGTERM, ALONE), (signal.SIGQUIT, ALONE)],
+)
+def test_a_signal_ends_it_in_order_with_the_summary_so_far(
+    tmp_path: Path, number: signal.Signals, wrapper: tuple[str, ...]
+) -> None:
+    with demo(tmp_path, "--headless", "--no-spark", wrapper=wrapper) as process:
         for line in readable(process):
             if line.startswith("[1/5]"):
                 break

@@ -20,7 +20,7 @@ from hedgerow.agent.agent import MAX_BROKERS
 from hedgerow.bridges.options import find_option
 from hedgerow.bridges.section import FarAddress
 from hedgerow.bridges.values import ADDRESSES
-from hedgerow.client.dial import TlsOptions
+from hedgerow.client.options import TlsOptions
 from hedgerow.client.urls import BusUrl, parse_url
 from hedgerow.errors import ConfigError
 from hedgerow.node.authority import authority

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hedgerow.agent.io.broker_list import BrokerEntry
-from hedgerow.client.driver import ClientDriver, DriverOptions
+from hedgerow.client.driver import ClientDriver
+from hedgerow.client.options import DriverOptions
 from hedgerow.errors import ConnectError, HedgerowError
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import (
@@ -166,7 +167,7 @@ class BrokerConnection:
         except HedgerowError as error:  # larger than the broker takes, or a QoS that it does not know
             self._tell_problem(f"does not take {message.topic}: {error}")
             return 0
-        driver.flush()
+        driver.line.flush()
         return handle
 
     def _prefixes(self) -> list[str]:

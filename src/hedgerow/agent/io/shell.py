@@ -40,8 +40,8 @@ from hedgerow.agent.plan import BrokerLink, Ghosts, Topology, TopologyPlan, link
 from hedgerow.errors import ConfigError
 from hedgerow.node.clock import SteadyClock
 
-# A timer that comes later than this tells that the process did not run.
-STALL_S = 0.25
+# Of a probe interval: a timer that comes later than this tells that the process did not run.
+STALL_SHARE = 0.5
 # A broker that says nothing of its version by then is taken for one that never does.
 ANSWERS_WITHOUT_VERSION = 3
 
@@ -264,7 +264,7 @@ class AgentShell:
         says nothing of them, and an agent that took them for dead would take down what it carries."""
         now = self.clock()
         late_s = now - self._timer_at
-        if late_s > STALL_S:
+        if late_s > STALL_SHARE * self.settings.probe_interval_s:
             self._stalled_s += late_s
             self._timer_at = now
         return now - self._stalled_s

@@ -7,8 +7,8 @@ import ssl
 from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.bridges.values import Backoff
 from hedgerow.federation.config import FederationConfig
-from hedgerow.federation.foreign_neighbour import PRESENCE_TOPIC
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX, SIDECAR_SUFFIX
+from hedgerow.federation.presence import PRESENCE_TOPIC
 from hedgerow.federation.tunnel.frames import quote_node_id
 from hedgerow.node.broker_urls import BrokerUrl
 

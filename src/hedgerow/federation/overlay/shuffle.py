@@ -5,16 +5,20 @@ The answer takes the way of the question in reverse, so that it needs no link of
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from hedgerow.federation.overlay.limits import MAX_WALKS, SHUFFLE_ACTIVE, SHUFFLE_PASSIVE, WALK_S
+from hedgerow.federation.overlay.limits import (
+    MAX_WALKS,
+    SHUFFLE_ACTIVE,
+    SHUFFLE_PASSIVE,
+    WALK_S,
+    OverlaySettings,
+)
 from hedgerow.federation.overlay.links import OverlayLink
 from hedgerow.federation.overlay.passive import pick, sample
 from hedgerow.federation.overlay.wire import OverlayKind, OverlayPacket, Peer
-
-if TYPE_CHECKING:
-    from hedgerow.federation.overlay.overlay import Overlay
 
 
 @dataclass(slots=True)
@@ -27,7 +31,29 @@ class Shuffles:
     """Others' shuffles that went through here: (whose, number) → (whence it came, until when)."""
 
 
-def begin(overlay: Overlay, now: float) -> None:
+class Shuffling(Protocol):
+    """What a shuffle needs of the overlay."""
+
+    me: Peer
+    settings: OverlaySettings
+    shuffles: Shuffles
+
+    @property
+    def links(self) -> Mapping[str, OverlayLink]: ...
+
+    @property
+    def passive(self) -> Sequence[Peer]: ...
+
+    def random(self) -> float: ...
+
+    def neighbours(self, *, besides: str | None = None) -> list[OverlayLink]: ...
+
+    def remember(self, peers: Iterable[Peer]) -> None: ...
+
+    def send(self, node_id: str, packet: OverlayPacket) -> None: ...
+
+
+def begin(overlay: Shuffling, now: float) -> None:
     shuffles = overlay.shuffles
     shuffles.walks = {walk: it for walk, it in shuffles.walks.items() if it[1] > now}
     neighbours = overlay.neighbours()
@@ -41,7 +67,7 @@ def begin(overlay: Overlay, now: float) -> None:
         )
 
 
-def handle_shuffle(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
+def handle_shuffle(overlay: Shuffling, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     origin, walks = packet.peers[0], overlay.shuffles.walks
     steps = min(packet.value, overlay.settings.forward_walk) - 1
     node_id = link.peer.node_id
@@ -56,7 +82,7 @@ def handle_shuffle(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, n
     overlay.remember(packet.peers)
 
 
-def handle_shuffle_reply(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
+def handle_shuffle_reply(overlay: Shuffling, link: OverlayLink, packet: OverlayPacket, now: float) -> None:
     origin, *peers = packet.peers
     if origin.node_id == overlay.me.node_id:
         if packet.number == overlay.shuffles.number and not overlay.shuffles.is_answered:
@@ -68,7 +94,7 @@ def handle_shuffle_reply(overlay: Overlay, link: OverlayLink, packet: OverlayPac
         overlay.send(back, packet)
 
 
-def _sample(overlay: Overlay, besides: str) -> list[Peer]:
+def _sample(overlay: Shuffling, besides: str) -> list[Peer]:
     known = sample([it.peer for it in overlay.neighbours(besides=besides)], SHUFFLE_ACTIVE, overlay.random)
     known += sample(overlay.passive, SHUFFLE_PASSIVE, overlay.random)
     return [peer for peer in known if peer.addresses]

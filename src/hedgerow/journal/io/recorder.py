@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from hedgerow.client.bus import StateChange
-from hedgerow.client.dial import TlsOptions
-from hedgerow.client.driver import ClientDriver, DriverOptions
+from hedgerow.client.driver import ClientDriver
+from hedgerow.client.options import DriverOptions, TlsOptions
 from hedgerow.client.overlaps import overlap
+from hedgerow.client.transport import StateChange
 from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, StoreError
 from hedgerow.journal import BufferFullError, Writer
@@ -192,7 +192,7 @@ class Recorder:
         if self._is_closed:
             return
         self._is_closed = True
-        self._driver.set_reading(False)
+        self._driver.line.set_reading(False)
         with suppress(StoreError):  # What is not durable is not acknowledged, and comes again.
             await asyncio.to_thread(self.writer.flush, CLOSE_TIMEOUT_S)
         self._acknowledge()
@@ -355,10 +355,10 @@ class Recorder:
         client = self._driver.client
         while waiting and waiting[0][0] <= durable:
             client.acknowledge(waiting.popleft()[1])
-        self._driver.flush()
+        self._driver.line.flush()
 
     def _update_reading(self) -> None:
-        self._driver.set_reading(not self._unwritten and self.behind <= MAX_BEHIND)
+        self._driver.line.set_reading(not self._unwritten and self.behind <= MAX_BEHIND)
 
 
 def _in_order(wanted: tuple[str, ...], held: list[str]) -> list[str]:

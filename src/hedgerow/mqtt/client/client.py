@@ -191,13 +191,11 @@ class Client:
             return True
         return options.session_expiry_s > 0 if options.version == MQTT_5 else not options.clean_start
 
-    def disconnect(
-        self, now: float, reason_code: int = Reason.SUCCESS, properties: Properties | None = None
-    ) -> None:
+    def disconnect(self, now: float, properties: Properties | None = None) -> None:
         """End the connection from this side; without one, nothing happens."""
         self._now = now
         if self.state is ClientState.CONNECTED:
-            self._send(Disconnect(reason_code, properties or {}))
+            self._send(Disconnect(Reason.SUCCESS, properties or {}))
         self._end()
 
     def lost(self, now: float, reason: str = "the link was lost") -> list[Event]:
@@ -530,12 +528,10 @@ class Client:
         self._send_requests()
         return handle
 
-    def unsubscribe(
-        self, topic_filters: Sequence[str], now: float, properties: Properties | None = None
-    ) -> int:
+    def unsubscribe(self, topic_filters: Sequence[str], now: float) -> int:
         self._now = now
         handle = self._take_handle()
-        self._requests.unsubscribe(handle, topic_filters, properties or {})
+        self._requests.unsubscribe(handle, topic_filters)
         self._send_requests()
         return handle
 

@@ -60,10 +60,10 @@ class Requests:
         for subscription in subscriptions:
             self._standing[subscription.topic_filter] = _Standing(subscription, properties)
 
-    def unsubscribe(self, handle: int, topic_filters: Sequence[str], properties: Properties) -> None:
+    def unsubscribe(self, handle: int, topic_filters: Sequence[str]) -> None:
         for topic_filter in topic_filters:
             validate_filter(topic_filter)
-        self._unsent.append(_Request(handle, Unsubscribe(0, list(topic_filters), properties)))
+        self._unsent.append(_Request(handle, Unsubscribe(0, list(topic_filters))))
         for topic_filter in topic_filters:
             self._standing.pop(topic_filter, None)
 
@@ -120,7 +120,7 @@ class Requests:
     def follow(self, other: Requests) -> None:
         """What was asked for at the other server since `begin_from`, which answers those who wait for it."""
         for topic_filter in self._standing.keys() - other._standing.keys():
-            self.unsubscribe(0, [topic_filter], {})
+            self.unsubscribe(0, [topic_filter])
         for topic_filter, standing in other._standing.items():
             mine = self._standing.get(topic_filter)
             if mine is None or mine.subscription is not standing.subscription:

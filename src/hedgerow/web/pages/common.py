@@ -8,7 +8,7 @@ from html import escape
 
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web.charts import number
-from hedgerow.web.fabric import Node
+from hedgerow.web.fabric import FabricNode
 from hedgerow.web.markup import Part, empty, field_value, hidden, join, paragraph
 from hedgerow.web.view import MAX_SEARCH, View
 
@@ -16,7 +16,7 @@ STATE_BADGES = {"up": "good", "down": "bad", "silent": "dull"}
 MAX_FIELD = 2000
 
 
-def nodes_of(view: View) -> list[Node]:
+def nodes_of(view: View) -> list[FabricNode]:
     return view.fabric.visible(view.viewer.may_read)
 
 

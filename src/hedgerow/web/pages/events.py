@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hedgerow.web import charts
-from hedgerow.web.fabric import Node
+from hedgerow.web.fabric import FabricNode
 from hedgerow.web.markup import Part, badge, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, nodes_of, search_form, search_of
 from hedgerow.web.view import MAX_ROWS, View
@@ -45,7 +45,7 @@ def render(view: View) -> Part:
     )
 
 
-def events_of(view: View, nodes: Sequence[Node], search: str = "") -> list[Told]:
+def events_of(view: View, nodes: Sequence[FabricNode], search: str = "") -> list[Told]:
     """Of all nodes that are seen, newest first: of this one the whole hour, of the others their newest."""
     own = view.local.events(MAX_OWN)
     found: list[Told] = [(each.at, each.number, view.node_id, each.kind, each.text) for each in own]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hedgerow.web import charts
-from hedgerow.web.fabric import Node
+from hedgerow.web.fabric import FabricNode
 from hedgerow.web.map import KIND_MARKS, Edge, draw, edges_of
 from hedgerow.web.markup import (
     Part,
@@ -65,7 +65,7 @@ def render(view: View) -> Part:
     )
 
 
-def _summary(nodes: Sequence[Node], edges: Sequence[Edge], now: float) -> Part:
+def _summary(nodes: Sequence[FabricNode], edges: Sequence[Edge], now: float) -> Part:
     heard = [node for node in nodes if not node.is_silent(now)]
     rates = [node.rates for node in heard if node.rates is not None]
     delays = [node.delay_s for node in heard]
@@ -98,7 +98,7 @@ def _summary(nodes: Sequence[Node], edges: Sequence[Edge], now: float) -> Part:
     return Part(f'<dl class="tiles" id="tiles">{inner}</dl>')
 
 
-def _legend(nodes: Sequence[Node]) -> Part:
+def _legend(nodes: Sequence[FabricNode]) -> Part:
     """Of links all that there may be, of nodes the marks that are on the map."""
     kinds = {node.status.kind for node in nodes}
     marks = [
@@ -114,7 +114,7 @@ def _legend(nodes: Sequence[Node]) -> Part:
 
 
 def _closely(
-    view: View, nodes: Sequence[Node], edges: Sequence[Edge], asked_node: str, asked_link: str
+    view: View, nodes: Sequence[FabricNode], edges: Sequence[Edge], asked_node: str, asked_link: str
 ) -> Part:
     if asked_node:
         for node in nodes:
@@ -138,7 +138,7 @@ def _closely(
     return Part("")
 
 
-def _one_node(node: Node, edges: Sequence[Edge], now: float) -> Part:
+def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Part:
     status = node.status
     facts: list[tuple[str, Part]] = [
         ("Kind", text(status.kind)),
@@ -171,7 +171,7 @@ def _one_node(node: Node, edges: Sequence[Edge], now: float) -> Part:
     )
 
 
-def _pulse(node: Node) -> Part:
+def _pulse(node: FabricNode) -> Part:
     history = list(node.history)
     received = charts.sparkline("pulse-in", "messages in", [each.received for each in history])
     sent = charts.sparkline("pulse-out", "messages out", [each.sent for each in history])
@@ -189,19 +189,19 @@ def _pulse(node: Node) -> Part:
     )
 
 
-def _problem(node: Node) -> Part:
+def _problem(node: FabricNode) -> Part:
     return (
         Part(f'<p class="problem">{text(node.status.problem, 300)}</p>') if node.status.problem else Part("")
     )
 
 
-def _state(node: Node, now: float) -> Part:
+def _state(node: FabricNode, now: float) -> Part:
     if node.is_silent(now):
         return badge("silent", "dull")
     return badge("problem", "bad") if node.status.problem else badge("heard", "good")
 
 
-def _node_table(nodes: Sequence[Node], now: float) -> Part:
+def _node_table(nodes: Sequence[FabricNode], now: float) -> Part:
     rows = [(ident("row", node.node_id), _node_cells(node, now)) for node in nodes]
     head = [
         "Node",
@@ -218,7 +218,7 @@ def _node_table(nodes: Sequence[Node], now: float) -> Part:
     return table("nodes", "Nodes", head, rows)
 
 
-def _node_cells(node: Node, now: float) -> list[Part]:
+def _node_cells(node: FabricNode, now: float) -> list[Part]:
     status, rates = node.status, node.rates
     points = [each.received + each.sent for each in node.history]
     return [
@@ -235,7 +235,7 @@ def _node_cells(node: Node, now: float) -> list[Part]:
     ]
 
 
-def _works(nodes: Sequence[Node]) -> Part:
+def _works(nodes: Sequence[FabricNode]) -> Part:
     """Journals and pipelines, of the nodes that have them."""
     cards = []
     for node in nodes:
@@ -274,7 +274,7 @@ def _work(anchor: str, what: str, name: str, inner: Part) -> Part:
     )
 
 
-def _newest_events(view: View, nodes: Sequence[Node]) -> Part:
+def _newest_events(view: View, nodes: Sequence[FabricNode]) -> Part:
     rows = events_of(view, nodes)[:NEWEST_EVENTS]
     if not rows:
         return Part("")

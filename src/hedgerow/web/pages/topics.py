@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hedgerow.web.fabric import MeshPlace, Node
+from hedgerow.web.fabric import FabricNode, MeshPlace
 from hedgerow.web.map import draw, edges_of, part_in
 from hedgerow.web.markup import Part, badge, code, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, no_nodes, nodes_of, search_form, search_of
@@ -33,7 +33,7 @@ def render(view: View) -> Part:
     return join([_one_topic(view, nodes, seen), _all_topics(view, nodes, seen)], "\n")
 
 
-def _all_topics(view: View, nodes: Sequence[Node], seen: set[str]) -> Part:
+def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part:
     words = search_of(view).casefold()
     may_read = view.viewer.may_read
     found = [
@@ -99,7 +99,7 @@ def _names(names: Sequence[str]) -> Part:
     return Part(", ".join([text(name, 24) for name in names[:MAX_NAMES]]) + more)
 
 
-def _one_topic(view: View, nodes: Sequence[Node], seen: set[str]) -> Part:
+def _one_topic(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part:
     topic_filter = view.query.get("topic", "")
     if not topic_filter:
         return Part("")

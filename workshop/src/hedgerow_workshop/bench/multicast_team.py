@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hedgerow.node.programs import default_signals
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.multicast_participant import LOOPBACK, ROUND_S
 
@@ -72,6 +73,7 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,  # Ctrl-C is for the bench, which ends this process itself.
+                preexec_fn=default_signals,  # noqa: PLW1509 - it makes a few system calls
             )
 
     def fileno(self) -> int:

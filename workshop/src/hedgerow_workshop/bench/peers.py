@@ -27,7 +27,7 @@ OURS = "hedgerow"
 READY_S = 20.0
 _POLL_S = 0.002
 _ATTEMPTS = 3
-_LISTENING = re.compile(rb"^listening mqtt://127\.0\.0\.1:(\d+)\s", re.MULTILINE)
+_LISTENING = re.compile(rb"^listening (?:mqtt|udp)://127\.0\.0\.1:(\d+)\s", re.MULTILINE)
 _PAGE_BYTES = resource.getpagesize()
 
 # Everything that could hold Mosquitto back is off: nothing is written to disk or to a log, nothing

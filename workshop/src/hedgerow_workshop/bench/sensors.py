@@ -84,12 +84,23 @@ def _bare_command(port: int, directory: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "hedgerow_workshop.bench.udp_echo", str(port), *words]
 
 
+def _announcing(
+    name: str, version: Callable[[], str | None], command: Callable[[int, Path], list[str]]
+) -> BrokerKind:
+    """A UDP broker that chooses its port itself.
+
+    A socket that asks at a port that nobody has yet may get the same port: then it hears itself, and takes
+    that for the broker.
+    """
+    return BrokerKind(name, SensorDialect(), version, command, announces_port=True)
+
+
 SENSOR_BROKERS = {
     broker.name: broker
     for broker in (
-        BrokerKind(OURS, SensorDialect(), BROKERS[OURS].version, _hedgerow_command),
-        BrokerKind("echo", SensorDialect(), lambda: "", _bare_command),
-        BrokerKind("fan-out", SensorDialect(), lambda: "", lambda *given: _bare_command(*given, "fan-out")),
+        _announcing(OURS, BROKERS[OURS].version, _hedgerow_command),
+        _announcing("echo", lambda: "", _bare_command),
+        _announcing("fan-out", lambda: "", lambda *given: _bare_command(*given, "fan-out")),
     )
 }
 PEERS = ("echo", "fan-out")

@@ -1,5 +1,6 @@
 """The limit for a UDP broker in Python: `python -m hedgerow_workshop.bench.udp_echo PORT [fan-out]`.
 
+It prints the port, which the system chooses where it is 0.
 The echo sends each datagram back to where it came from; it looks at nothing. The fan-out looks at role and
 topic: who sends a subscription is remembered, and everything else goes to those who subscribed to its topic.
 """
@@ -36,4 +37,5 @@ def fan_out(bound: socket.socket) -> None:
 if __name__ == "__main__":
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.bind(("127.0.0.1", int(sys.argv[1])))
+        print(f"listening udp://127.0.0.1:{opened.getsockname()[1]}", flush=True)
         (fan_out if "fan-out" in sys.argv[2:] else echo)(opened)

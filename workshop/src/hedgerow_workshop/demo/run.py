@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hedgerow.cli.stop_signals import StopSignals
+from hedgerow.cli.stop_signals import StopSignals, ending_signals
 from hedgerow.errors import HedgerowError
 from hedgerow_workshop.demo import robots, spark
 from hedgerow_workshop.demo.farm import HOUSE, TRACTOR, WEST, DemoFarm
@@ -115,7 +115,7 @@ class Demo:
                 work.cancel()
             self._stop.set()
 
-        for number in SIGNALS:
+        for number in ending_signals(*SIGNALS):
             loop.add_signal_handler(number, end)
 
     async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:

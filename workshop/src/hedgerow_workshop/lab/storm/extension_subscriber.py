@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hedgerow.client.bus import State, StateChange
+from hedgerow.client.transport import State, StateChange
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
 from hedgerow_workshop.lab.harness.clients import Clients

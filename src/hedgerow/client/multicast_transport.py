@@ -1,4 +1,4 @@
-"""A `Bus` with no server: `multicast://`, whose options `multicast/io/options.py` reads.
+"""Publishing and subscribing with no server: `multicast://`, whose options `multicast/io/options.py` reads.
 
 QoS 0 is sent once. QoS 1 and 2 are sent no faster than receivers take them, kept for a while, and sent again
 to whoever missed them; a publication at QoS 1 or 2 has ended when it was sent, since nobody knows who
@@ -15,10 +15,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 
-from hedgerow.client.bus import Bus, State, StateChange, Subscription, settle
-from hedgerow.client.bus_options import BusOptions
+from hedgerow.client.options import BusOptions
+from hedgerow.client.transport import Inbox, State, StateChange, Transport, settle
 from hedgerow.client.urls import BusUrl
 from hedgerow.errors import HedgerowError, RefusedError
 from hedgerow.message import Message
@@ -45,16 +44,21 @@ LACKING = {
 }
 
 
-async def open_bus(address: BusUrl, options: BusOptions) -> Bus:
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
     options.refuse(LACKING, "multicast has no server, and so no")
-    bus = MulticastBus(read_options(address.host, address.port, address.rest), options.on_state)
-    await bus.open()
-    return bus
+    transport = MulticastTransport(read_options(address.host, address.port, address.rest), options.on_state)
+    await transport.open()
+    return transport
 
 
-class MulticastBus(Bus):
+class MulticastTransport(Transport):
     def __init__(
-        self, options: MulticastOptions, on_state: Callable[[StateChange], None] | None = None
+        self,
+        options: MulticastOptions,
+        on_state: Callable[[StateChange], None] | None = None,
+        *,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         super().__init__(on_state)
         self.overflowing = True  # Nobody can be stopped, only not listened to.
@@ -63,7 +67,7 @@ class MulticastBus(Bus):
         self.endpoint.on_held = self._receive_held
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
         self._waiting_bytes = 0
-        self._full: set[Subscription] = set()
+        self._max_waiting = max_waiting, max_waiting_bytes
         self._has_no_local = False
 
     # From open to closed.
@@ -77,23 +81,12 @@ class MulticastBus(Bus):
             raise
         self.set_state(StateChange(State.CONNECTED))
 
-    async def close(self) -> None:
-        await self._close(CLOSE_TIMEOUT_S)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
-
-    async def _close(self, timeout_s: float) -> None:
-        if self.closed:
+    async def close(self, *, at_once: bool = False) -> None:
+        if self.state is State.CLOSED:
             return
         try:
-            if self._waiting and timeout_s:
-                await asyncio.wait([result for _, result in self._waiting], timeout=timeout_s)
+            if self._waiting and not at_once:
+                await asyncio.wait([result for _, result in self._waiting], timeout=CLOSE_TIMEOUT_S)
         finally:
             self._finish("")
             await self.endpoint.stop()
@@ -120,7 +113,7 @@ class MulticastBus(Bus):
 
     def send_nowait(self, message: Message) -> asyncio.Future[None]:
         self.check_open()
-        if message.qos == 0 or not (self._waiting or self._wait_s > 0):
+        if message.qos == 0 or not (self._waiting or self.wait_s > 0):
             self.endpoint.publish(message)
             return self._done
         if not self._has_room(message):
@@ -128,25 +121,26 @@ class MulticastBus(Bus):
         self.endpoint.member.check(message)
         result: asyncio.Future[None] = self._loop.create_future()
         if not self._waiting:
-            self._loop.call_later(self._wait_s, self._publish_waiting)
+            self._loop.call_later(self.wait_s, self._publish_waiting)
         self._waiting.append((message, result))
         self._waiting_bytes += message.size + WAITING_BYTES
         return result
 
     def _has_room(self, message: Message) -> bool:
         """The first always has."""
+        most, most_bytes = self._max_waiting
         waiting_bytes = self._waiting_bytes + message.size + WAITING_BYTES
-        fits = len(self._waiting) < MAX_WAITING and waiting_bytes <= MAX_WAITING_BYTES
+        fits = len(self._waiting) < most and waiting_bytes <= most_bytes
         return fits or not self._waiting
 
     @property
-    def _wait_s(self) -> float:
+    def wait_s(self) -> float:
         """Until receivers are thought to be ready for more."""
         return self.endpoint.member.ready_at - self.endpoint.clock()
 
     def _publish_waiting(self) -> None:
         waiting = self._waiting
-        while waiting and (wait_s := self._wait_s) <= 0:
+        while waiting and (wait_s := self.wait_s) <= 0:
             message, result = waiting.popleft()
             self._waiting_bytes -= message.size + WAITING_BYTES
             try:
@@ -160,47 +154,42 @@ class MulticastBus(Bus):
 
     # Subscribing.
 
-    async def open_subscription(self, subscription: Subscription) -> None:
+    async def open_subscription(self, inbox: Inbox) -> None:
         self.check_open()
-        for topic_filter in subscription.topic_filters:
+        for topic_filter in inbox.topic_filters:
             if split_shared(topic_filter)[0] is not None:
                 raise RefusedError(
                     f"{topic_filter}: nobody shares messages out by multicast",
                     Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
                 )
-        self.add_route(subscription)
-        self._has_no_local |= subscription.options.no_local
+        self.add_route(inbox)
+        self._has_no_local |= inbox.options.no_local
         member, now = self.endpoint.member, self.endpoint.clock()
-        for topic_filter in dict.fromkeys(subscription.topic_filters):
+        for topic_filter in dict.fromkeys(inbox.topic_filters):
             member.subscribe(topic_filter, now)
         # Those that this member has already are for the new subscription alone.
         for message in {each.topic: each for each in member.take_held()}.values():
-            self._give_held(subscription, message)
+            self._give_held(inbox, message)
         self.endpoint.flush()
 
-    def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
-        if subscription not in self.subscriptions:
+    def close_subscription(self, inbox: Inbox, left: list[Message]) -> None:
+        if inbox not in self.inboxes:
             return
-        self.remove_route(subscription)
+        self.remove_route(inbox)
         member, now = self.endpoint.member, self.endpoint.clock()
-        for topic_filter in dict.fromkeys(subscription.topic_filters):
+        for topic_filter in dict.fromkeys(inbox.topic_filters):
             member.unsubscribe(topic_filter, now)
-        self._full.discard(subscription)
-        self.endpoint.set_reading(not self._full)
+        self.regulate()
         self.endpoint.flush()
 
     async def unsubscribe(self, topic_filter: str) -> None:
         self.check_open()
-        for subscription in [each for each in self.subscriptions if topic_filter in each.topic_filters]:
-            self.close_subscription(subscription, [])
-            subscription.end(None)
+        for inbox in [each for each in self.inboxes if topic_filter in each.topic_filters]:
+            self.close_subscription(inbox, [])
+            inbox.end(None)
 
-    def full_changed(self, subscription: Subscription) -> None:
-        if subscription.full and subscription.options.qos:
-            self._full.add(subscription)
-        else:
-            self._full.discard(subscription)
-        self.endpoint.set_reading(not self._full)
+    def regulate(self) -> None:
+        self.endpoint.set_reading(not any(inbox.options.qos for inbox in self._full))
 
     # What arrives.
 
@@ -214,8 +203,8 @@ class MulticastBus(Bus):
             if message.retain or self._has_no_local:
                 self._receive_alike(topic, qos, alike)
                 alike = []
-                for subscription in self.find_route(topic):
-                    self._give(subscription, message)
+                for inbox in self.find_route(topic):
+                    self._give(inbox, message)
             else:
                 alike.append(message)
         self._receive_alike(topic, qos, alike)
@@ -223,29 +212,29 @@ class MulticastBus(Bus):
     def _receive_alike(self, topic: str, qos: int, messages: list[Message]) -> None:
         """Messages of one topic and QoS, to be had as they are unless a subscription's QoS is lower."""
         if messages:
-            for subscription in self.find_route(topic):
-                if qos <= subscription.options.qos:
-                    subscription.put_all(messages)
+            for inbox in self.find_route(topic):
+                if qos <= inbox.options.qos:
+                    inbox.put_all(messages)
                 else:
                     for message in messages:
-                        self._give(subscription, message)
+                        self._give(inbox, message)
 
-    def _give(self, subscription: Subscription, message: Message) -> None:
-        options = subscription.options
+    def _give(self, inbox: Inbox, message: Message) -> None:
+        options = inbox.options
         if options.no_local and message.id is not None and message.id.origin == self.endpoint.member.origin:
             return
         retain = message.retain and options.retain_as_published
         if message.qos > options.qos or message.retain is not retain:
             message = replace(message, qos=min(message.qos, options.qos), retain=retain)
-        subscription.put(message)
+        inbox.put(message)
 
     def _receive_held(self, messages: list[Message]) -> None:
         for message in messages:
-            for subscription in self.find_route(message.topic):
-                self._give_held(subscription, message)
+            for inbox in self.find_route(message.topic):
+                self._give_held(inbox, message)
 
-    def _give_held(self, subscription: Subscription, message: Message) -> None:
-        options = subscription.options
+    def _give_held(self, inbox: Inbox, message: Message) -> None:
+        options = inbox.options
         if options.retain_handling != 2 and message.payload:
             qos = min(message.qos, options.qos)
-            subscription.put(message if message.qos == qos else replace(message, qos=qos))
+            inbox.put(message if message.qos == qos else replace(message, qos=qos))

@@ -1,6 +1,6 @@
-"""A `Bus` over MQTT.
+"""Publishing and subscribing over MQTT.
 
-`MqttBus` turns the application's calls into those of a `Client` machine, which a `ClientDriver` keeps
+`MqttTransport` turns the application's calls into those of a `Client` machine, which a `ClientDriver` keeps
 connected, and the machine's events into the results of these calls. A publication at QoS 1 or 2 ends
 when the server has acknowledged it, over as many connections as that takes.
 """
@@ -12,13 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
-from hedgerow.client.bus import Bus, State, StateChange, SubscribeOptions, Subscription, settle
-from hedgerow.client.bus_options import BusOptions
 from hedgerow.client.driver import ClientDriver
+from hedgerow.client.options import BusOptions
 from hedgerow.client.overlaps import SubscriptionIdentifiers
+from hedgerow.client.transport import Inbox, State, StateChange, SubscribeOptions, Transport, settle
 from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message, Properties
@@ -47,30 +46,34 @@ MAX_UNACKNOWLEDGED = 100_000
 MAX_UNCLAIMED = 10_000
 
 
-async def open_bus(address: BusUrl, options: BusOptions) -> Bus:
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
     if address.rest not in ("", "/") and not address.scheme.websocket:
         raise ConfigError(f'"{address.rest}" after {address}: {address.scheme.name}:// takes no path')
-    bus = MqttBus(address, options)
-    await bus.open()
-    return bus
+    if options.driver.tls.needs_tls and not address.scheme.tls:
+        raise ConfigError(f"{address} is without TLS; write {address.scheme.name}s://")
+    transport = MqttTransport(address, options)
+    await transport.open()
+    return transport
 
 
-class MqttBus(Bus):
-    def __init__(self, address: BusUrl, options: BusOptions) -> None:
+class MqttTransport(Transport):
+    def __init__(
+        self, address: BusUrl, options: BusOptions, max_unacknowledged: int = MAX_UNACKNOWLEDGED
+    ) -> None:
         super().__init__(options.on_state)
         self.address = address
         self.origin = options.driver.connect.origin
         self._options = options
+        self._max_unacknowledged = max_unacknowledged
         self._driver = ClientDriver(address, options.driver, self._handle, self._change_state, self._finish)
         self._clock = self._driver.clock
         self._results: dict[int, asyncio.Future[Any]] = {}
         self._changed = asyncio.Event()  # for those who wait to publish
         self._waiting = 0
-        self._full: set[Subscription] = set()
         self._identifiers = SubscriptionIdentifiers()
         self._unclaimed: deque[Message] = deque()
         self._claiming: bool | None = None  # None until the first connection
-        self._since: dict[Subscription, float] = {}  # of those that are new to the server's session
+        self._since: dict[Inbox, float] = {}  # of those that are new to the server's session
 
     @property
     def _client(self) -> Client:
@@ -79,18 +82,15 @@ class MqttBus(Bus):
 
     @property
     def client_id(self) -> str:
-        """Our name at the server, which may have assigned it."""
         return self._client.client_id
 
     @property
     def version(self) -> int:
-        """The protocol version that is spoken: 5, 4 (3.1.1) or 3 (3.1)."""
         version = self._client.options.version
         return packets.MQTT_3_1_1 if version == packets.MQTT_EXTENDED else version
 
     @property
     def broker_name(self) -> str | None:
-        """The name of the server in the fabric, if it is a node that takes ids from this bus."""
         return self._client.far_node
 
     # From open to closed.
@@ -107,31 +107,20 @@ class MqttBus(Bus):
             self._finish(error if isinstance(error, HedgerowError) else None)
             raise
 
-    async def close(self) -> None:
-        await self._close(CLOSE_TIMEOUT_S)
-
-    async def _close(self, timeout_s: float) -> None:
-        if self._client.connected and timeout_s:
-            await self._drain(timeout_s)
+    async def close(self, *, at_once: bool = False) -> None:
+        if self._client.connected and not at_once:
+            await self._drain()
         properties: Properties = {}
         if self._options.session_is_implied and self.version == packets.MQTT_5:
             properties["session_expiry_interval"] = 0
         self._finish(None)
         await self._driver.close(properties)
 
-    async def _drain(self, timeout_s: float) -> None:
+    async def _drain(self) -> None:
         """Give what was published without waiting the time to be acknowledged."""
         waiting = [result for result in self._results.values() if not result.done()]
         if waiting:
-            await asyncio.wait(waiting, timeout=timeout_s)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
+            await asyncio.wait(waiting, timeout=CLOSE_TIMEOUT_S)
 
     def _finish(self, error: HedgerowError | None) -> None:
         """The bus is over: everyone who waits is told."""
@@ -149,7 +138,7 @@ class MqttBus(Bus):
         if change.state is State.CONNECTED:
             if self._claiming is None:
                 self._claiming = change.session_present
-            self._update_reading()
+            self.regulate()
         self._wake()
 
     # What the machine reports.
@@ -164,7 +153,7 @@ class MqttBus(Bus):
             elif isinstance(event, Subscribed):
                 self._handle_subscribed(event)
         if self._full:
-            self._update_reading()
+            self.regulate()
         if self._waiting:
             self._wake()
 
@@ -198,16 +187,15 @@ class MqttBus(Bus):
     def _end_subscriptions(self, topic_filter: str, error: HedgerowError | None) -> None:
         """The server has no such subscription any more: whoever had it, has ended."""
         self._identifiers.remove(topic_filter)
-        for subscription in [each for each in self.subscriptions if topic_filter in each.topic_filters]:
-            self.remove_route(subscription)
-            self._full.discard(subscription)
-            self._since.pop(subscription, None)
-            self._leave(set(subscription.topic_filters) - {topic_filter})
-            subscription.end(error)
+        for inbox in [each for each in self.inboxes if topic_filter in each.topic_filters]:
+            self.remove_route(inbox)
+            self._since.pop(inbox, None)
+            self._leave(set(inbox.topic_filters) - {topic_filter})
+            inbox.end(error)
 
     def _leave(self, topic_filters: Iterable[str]) -> None:
         """Unsubscribe from those filters that no other subscription has."""
-        wanted = {each for subscription in self.subscriptions for each in subscription.topic_filters}
+        wanted = {each for inbox in self.inboxes for each in inbox.topic_filters}
         for topic_filter in dict.fromkeys(topic_filters):
             if topic_filter not in wanted:
                 self._client.unsubscribe([topic_filter], self._clock())
@@ -215,14 +203,7 @@ class MqttBus(Bus):
 
     # Back-pressure from full subscriptions.
 
-    def full_changed(self, subscription: Subscription) -> None:
-        if subscription.full:
-            self._full.add(subscription)
-        else:
-            self._full.discard(subscription)
-        self._update_reading()
-
-    def _update_reading(self) -> None:
+    def regulate(self) -> None:
         """Stop the server while a subscription is full.
 
         QoS 1 and 2 stop by themselves when their acknowledgements are held back. The rest is stopped
@@ -232,9 +213,9 @@ class MqttBus(Bus):
         full = bool(self._full)
         self._driver.hold_acknowledgements(full)
         self.overflowing = full and self._driver.unanswered
-        self._driver.set_reading(not full or self.overflowing or not self._client.connected)
+        self._driver.line.set_reading(not full or self.overflowing or not self._client.connected)
         if not full:
-            self._driver.flush()
+            self._driver.line.flush()
 
     # Publishing.
 
@@ -246,7 +227,7 @@ class MqttBus(Bus):
             driver.client.publish(message, self._clock())
             driver.line.flush_soon(len(message.payload) + len(message.topic))
         else:
-            while driver.client.unacknowledged >= MAX_UNACKNOWLEDGED:
+            while driver.client.unacknowledged >= self._max_unacknowledged:
                 await self._wait_to_publish(None)
             await self.send_nowait(message)
         if self.is_turn_over():
@@ -257,7 +238,7 @@ class MqttBus(Bus):
         client = self._driver.client
         if message.qos == 0 and not client.connected:
             raise ConnectError(f"{self.address}: not connected, and QoS 0 does not wait")
-        if client.unacknowledged >= MAX_UNACKNOWLEDGED:
+        if client.unacknowledged >= self._max_unacknowledged:
             raise HedgerowError(f"{client.unacknowledged} publications wait for {self.address}: no room")
         handle = client.publish(message, self._clock())
         self._driver.line.flush_soon(len(message.payload) + len(message.topic))
@@ -268,7 +249,7 @@ class MqttBus(Bus):
         result: asyncio.Future[Any] = self._loop.create_future()
         self._results[handle] = result
         if self._full:
-            self._update_reading()
+            self.regulate()
         return result
 
     async def _wait_to_publish(self, writable: asyncio.Event | None) -> None:
@@ -285,21 +266,21 @@ class MqttBus(Bus):
 
     # Subscribing.
 
-    async def open_subscription(self, subscription: Subscription) -> None:
+    async def open_subscription(self, inbox: Inbox) -> None:
         self.check_open()
         if self.origin is not None and not self._claiming:
-            self._since[subscription] = self._clock()
-        results = [self._subscribe(subscription, each) for each in subscription.topic_filters]
-        self.add_route(subscription)
+            self._since[inbox] = self._clock()
+        results = [self._subscribe(inbox, each) for each in inbox.topic_filters]
+        self.add_route(inbox)
         self._claim()
-        self._driver.flush()
+        self._driver.line.flush()
         await asyncio.gather(*results)
 
-    def _subscribe(self, subscription: Subscription, topic_filter: str) -> asyncio.Future[Any]:
-        options = subscription.options
+    def _subscribe(self, inbox: Inbox, topic_filter: str) -> asyncio.Future[Any]:
+        options = inbox.options
         # Of several subscriptions with one filter, the highest QoS stands at the server.
         standing = {topic_filter: options}
-        for each in [*self.subscriptions, subscription]:
+        for each in [*self.inboxes, inbox]:
             for other in each.topic_filters:
                 if other not in standing or standing[other].qos < each.options.qos:
                     standing[other] = each.options
@@ -338,38 +319,37 @@ class MqttBus(Bus):
         if not (self._identifiers and isinstance(message, MessageReceived)):
             return super().deliver(message)
         route = self.find_route(message.topic)
-        for subscription in self._identifiers.choose(route, message.subscription_identifiers):
-            subscription.put(message)
+        for inbox in self._identifiers.choose(route, message.subscription_identifiers):
+            inbox.put(message)
         return bool(route)
 
     def _deliver_late(self, message: Message, first_at: float) -> bool:
         """What a node sends to one that may have missed it is for those who were subscribed then."""
         route = self.find_route(message.topic)
         meant = [each for each in route if self._since.get(each, first_at) <= first_at + AGE_SLACK_S]
-        for subscription in meant:
-            subscription.put(message)
+        for inbox in meant:
+            inbox.put(message)
         if route and not meant:
             self.acknowledge(message)
         return bool(route)
 
-    def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
-        if subscription not in self.subscriptions:
+    def close_subscription(self, inbox: Inbox, left: list[Message]) -> None:
+        if inbox not in self.inboxes:
             return
-        self.remove_route(subscription)
-        self._full.discard(subscription)
-        self._since.pop(subscription, None)
-        if not subscription.options.keep:
+        self.remove_route(inbox)
+        self._since.pop(inbox, None)
+        if not inbox.options.keep:
             for message in left:
                 self.acknowledge(message)
-            self._leave(subscription.topic_filters)
-        self._driver.flush()
-        self._update_reading()
+            self._leave(inbox.topic_filters)
+        self._driver.line.flush()
+        self.regulate()
 
     async def unsubscribe(self, topic_filter: str) -> None:
         self.check_open()
         handle = self._client.unsubscribe([topic_filter], self._clock())
         self._end_subscriptions(topic_filter, None)
-        self._driver.flush()
+        self._driver.line.flush()
         await self._expect(handle)
 
     def acknowledge(self, message: Message) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 import hedgerow
-from hedgerow.client import sensor_bus
-from hedgerow.client.sensor_bus import SensorBus
+from hedgerow.client.bus import Bus
+from hedgerow.client.sensor_transport import SensorOptions, SensorTransport
+from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message
 from hedgerow.node.programs import free_udp_port
-from hedgerow.node.server import Server
-from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.packet import MAX_PAYLOAD_BYTES
-from tests.node.peers import LOOPBACK, port_of, running
 from tests.waiting import PATIENCE_S, take, until
 
 
@@ -66,17 +65,17 @@ def shared_socket(port: int) -> socket.socket:
     return opened
 
 
-def url_of(server: Server) -> str:
-    return f"udp://127.0.0.1:{port_of(server, 'udp')}"
-
-
-def subscriptions_of(server: Server) -> int:
-    assert server.sensors is not None
-    return server.sensors.exchange.subscription_count
+async def opened(url: str, **options: float) -> SensorTransport:
+    transport = SensorTransport(parse_url(url), SensorOptions(**options))  # type: ignore[arg-type]
+    await transport.open()
+    return transport
 
 
 async def test_publish_and_subscribe_through_a_node_by_number_and_by_name() -> None:
-    async with running(mqtt=LOOPBACK, udp=LOOPBACK) as server, hedgerow.connect(url_of(server)) as bus:
+    async with (
+        hedgerow.serve(mqtt="off", udp="127.0.0.1:0") as node,
+        hedgerow.connect(node.url) as bus,
+    ):
         async with bus.subscribe("01", "temperature", "3") as messages:
             await bus.publish("1", "21.5")
             await bus.publish("temperature", b"22")
@@ -97,12 +96,12 @@ async def test_publish_and_subscribe_through_a_node_by_number_and_by_name() -> N
 
 
 async def test_a_sensor_and_an_mqtt_client_meet() -> None:
-    settings = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": SensorSettings({7: "farm/soil"})}
-    async with running(**settings) as server:
-        url = f"{url_of(server)}?topics=07=farm/soil"
+    config = {"udp": "127.0.0.1:0", "sensors": {"topics": {"07": "farm/soil"}}}
+    async with hedgerow.serve(config) as node:
+        url = f"{node.urls[-1]}?topics=07=farm/soil"
         async with (
             hedgerow.connect(url) as sensor,
-            hedgerow.connect(server.urls[0]) as client,
+            hedgerow.connect(node.url) as client,
             client.subscribe("farm/+") as at_client,
             sensor.subscribe("farm/soil") as at_sensor,
         ):
@@ -142,49 +141,47 @@ async def test_a_port_of_ones_own() -> None:
             assert (data, source[1]) == (b"%05d001" % port, port)
 
 
-async def test_a_new_subscription_is_announced_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensor_bus, "REPEAT_S", 0.02)
+async def test_a_new_subscription_is_announced_twice() -> None:
     with old_broker() as broker:
-        async with hedgerow.connect(broker.url) as bus, bus.subscribe("01"):
+        async with Bus(await opened(broker.url, repeat_s=0.02)) as bus, bus.subscribe("01"):
             first, _ = await broker.receive()
             again, _ = await broker.receive()  # long before it would be renewed
             assert first == again
 
 
-async def test_subscriptions_are_renewed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensor_bus, "REPEAT_S", 0.02)
+async def test_subscriptions_are_renewed_again_and_again() -> None:
     with old_broker() as broker:
-        async with hedgerow.connect(broker.url) as bus, bus.subscribe("01"), bus.subscribe("02"):
-            assert isinstance(bus, SensorBus)
-            bus._renew_s = 0.02
+        bus = Bus(await opened(broker.url, repeat_s=0.02, renew_s=0.02))
+        async with bus, bus.subscribe("01"), bus.subscribe("02"):
             numbers = [(await broker.receive())[0][-2:] for _ in range(10)]
             assert sorted(numbers) == [b"01"] * 5 + [b"02"] * 5
 
 
 async def test_a_subscription_outlives_its_expiry_at_the_broker() -> None:
-    settings = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": SensorSettings(subscription_expiry_s=1.0)}
-    async with running(**settings) as server:
-        bus = await hedgerow.connect(f"{url_of(server)}?renew=1")
-        assert isinstance(bus, SensorBus)
-        bus._renew_s = 0.2
-        async with bus.subscribe("01") as messages:
-            assert server.sensors is not None
-            stats = server.sensors.exchange.stats
-            await until(lambda: stats.received >= 9, "several renewals: more than the time to expire")
-            assert (stats.expired, subscriptions_of(server)) == (0, 1)
+    config = {"mqtt": "off", "udp": "127.0.0.1:0", "sensors": {"subscription_expiry": 1}}
+    async with (
+        hedgerow.serve(config) as node,
+        Bus(await opened(node.url, repeat_s=0.2, renew_s=0.2)) as bus,
+        Bus(await opened(node.url, repeat_s=600.0, renew_s=600.0)) as forgetful,
+        bus.subscribe("01") as messages,
+        forgetful.subscribe("01") as until_it_expires,
+    ):
+        await bus.publish("01", "at first")
+        await take(messages, 1)
+        arrived = asyncio.ensure_future(anext(aiter(until_it_expires)))
+        while arrived in (await asyncio.wait([arrived], timeout=0.5))[0]:
             await bus.publish("01", "still here")
-            (message,) = await take(messages, 1)
-            assert message.payload == b"still here"
-        await bus.close()
+            await take(messages, 1)
+            arrived = asyncio.ensure_future(anext(aiter(until_it_expires)))
+        arrived.cancel()
+        await bus.publish("01", "after that")
+        assert [message.payload for message in await take(messages, 1)] == [b"after that"]
 
 
-async def test_a_broker_that_comes_later_or_again_is_subscribed_to(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(sensor_bus, "RETRY_S", 0.02)
-    monkeypatch.setattr(sensor_bus, "REPEAT_S", 600.0)
+async def test_a_broker_that_comes_later_or_again_is_subscribed_to(caplog: pytest.LogCaptureFixture) -> None:
     with port_where_nobody_listens() as port:
-        async with hedgerow.connect(f"udp://127.0.0.1:{port}") as bus, bus.subscribe("01", "02"):
+        bus = Bus(await opened(f"udp://127.0.0.1:{port}", retry_s=0.02, repeat_s=600.0))
+        async with bus, bus.subscribe("01", "02"):
             warning = "nobody listens there; asking every 0.02 s"
             await until(lambda: warning in caplog.text, "the warning")
             with shared_socket(port) as broker:
@@ -204,15 +201,15 @@ def _has_packet(receiver: socket.socket) -> bool:
 
 async def test_what_is_no_packet_is_dropped_and_counted() -> None:
     with old_broker() as broker:
-        async with hedgerow.connect(broker.url) as bus, bus.subscribe("01") as messages:
-            assert isinstance(bus, SensorBus)
+        transport = await opened(broker.url)
+        async with Bus(transport) as bus, bus.subscribe("01") as messages:
             _, source = await broker.receive()
             for data in (b"", b"short", b"12345901x", b"12345001"):
                 broker.socket.sendto(data, source)
             broker.socket.sendto(b"12345102not subscribed", source)
             broker.socket.sendto(b"12345101x", source)
             assert [message.payload for message in await take(messages, 1)] == [b"x"]
-            assert bus.malformed == 4
+            assert transport.malformed == 4
 
 
 async def test_nobody_but_the_broker_is_heard() -> None:
@@ -291,6 +288,7 @@ async def test_a_subscription_that_udp_cannot_make_is_refused(
         ("", {"will": Message("01", b"x")}, "no place for a will"),
         ("", {"clean_start": False}, "no place for sessions"),
         ("", {"ca_file": "ca.pem"}, "no place for TLS"),
+        ("", {"tls": ssl.create_default_context()}, "no place for TLS"),
         ("/path", {}, "udp:// takes no path"),
         ("?colour=red", {}, '"colour=red" after .*: there are topics='),
         ("?port=0", {}, '"port=0" after'),

@@ -1,4 +1,4 @@
-"""A `Bus` over the sensors' UDP protocol: `udp://HOST[:PORT][?topics=01=farm/temperature,…&port=N&renew=S]`.
+"""Publishing and subscribing over the sensors' UDP protocol: `udp://HOST[:PORT][?topics=01=farm/soil,…&port=N&renew=S]`.
 
 Topics are those of a table, by number or by name; the broker's own table says which MQTT topics they are.
 Nothing is acknowledged, so a subscription is announced twice at once and then renewed for as long as it is
@@ -13,13 +13,13 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
-from hedgerow.client.bus import Bus, State, StateChange, Subscription, settle
-from hedgerow.client.bus_options import BusOptions
-from hedgerow.client.urls import BusUrl
+from hedgerow.client.options import BusOptions
+from hedgerow.client.transport import Inbox, State, StateChange, Transport, settle
+from hedgerow.client.urls import BusUrl, parse_url
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError, reason_of
 from hedgerow.message import Message
 from hedgerow.mqtt.client.events import MessageReceived
@@ -55,14 +55,40 @@ LACKING = {
 }
 
 
+class SensorTopics:
+    """The table of topics: each has a number, and most a name."""
+
+    def __init__(self, names: Mapping[int, str] = DEFAULT_TOPICS) -> None:
+        self._names = dict(names)
+        self._numbers = {name: number for number, name in names.items()}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{number:02} {name}" for number, name in sorted(self._names.items()))
+
+    def name_of(self, number: int) -> str:
+        return self._names.get(number, f"{number:02}")
+
+    def number_of(self, topic: str, reason: Reason = Reason.TOPIC_FILTER_INVALID) -> int:
+        """Of a topic by number or by name. Raises RefusedError."""
+        number = self._numbers.get(topic, read_number(topic))
+        if number is not None:
+            return number
+        if "+" in topic or "#" in topic:
+            text = f"udp:// has no wildcards, such as in {topic}"
+            raise RefusedError(text, Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
+        raise RefusedError(f'there is no topic "{topic}"; there are {self}', reason)
+
+
 @dataclass(slots=True)
 class SensorOptions:
-    """What stands behind the `?` of the URL."""
+    """What stands behind the `?` of the URL, and how often to ask."""
 
-    topics: dict[int, str] = field(default_factory=DEFAULT_TOPICS.copy)
+    topics: SensorTopics = field(default_factory=SensorTopics)
     port: int = 0
     """Where to receive; 0: the system chooses."""
     renew_s: float = RENEW_S
+    repeat_s: float = REPEAT_S
+    retry_s: float = RETRY_S
 
 
 def read_options(address: BusUrl) -> SensorOptions:
@@ -73,7 +99,7 @@ def read_options(address: BusUrl) -> SensorOptions:
         raise ConfigError(f'"{path}" after {address}: udp:// takes no path')
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name == "topics":
-            options.topics = read_topic_lines(text.split(","))
+            options.topics = SensorTopics(read_topic_lines(text.split(",")))
         elif name == "port" and text.isascii() and text.isdecimal() and 0 < int(text) <= MAX_PORT:
             options.port = int(text)
         elif name == "renew" and text.isascii() and text.isdecimal() and int(text) > 0:
@@ -84,13 +110,19 @@ def read_options(address: BusUrl) -> SensorOptions:
     return options
 
 
-async def open_bus(address: BusUrl, options: BusOptions) -> Bus:
+def read_topics(url: str) -> SensorTopics | None:
+    """The table of topics behind a URL; None: it is another transport's. Raises ConfigError."""
+    address = parse_url(url)
+    return read_options(address).topics if address.scheme.name == "udp" else None
+
+
+async def open_transport(address: BusUrl, options: BusOptions) -> Transport:
     options.refuse(LACKING, f"{address}: the sensors' protocol has no place for")
-    sensor_options = read_options(address)
-    opened = await _open_socket(address, sensor_options.port)
-    bus = SensorBus(address, sensor_options, opened, options.on_state, raises=not options.driver.reconnect)
-    bus.start()
-    return bus
+    transport = SensorTransport(
+        address, read_options(address), options.on_state, raises=not options.driver.reconnect
+    )
+    await transport.open()
+    return transport
 
 
 async def _open_socket(address: BusUrl, port: int) -> socket.socket:
@@ -114,7 +146,7 @@ async def _open_socket(address: BusUrl, port: int) -> socket.socket:
     return opened
 
 
-class SensorBus(Bus):
+class SensorTransport(Transport):
     """`raises`: to publish where nobody listens is an error; otherwise, or with a subscription that waits
     for the broker, a warning, once."""
 
@@ -122,40 +154,27 @@ class SensorBus(Bus):
         self,
         address: BusUrl,
         options: SensorOptions,
-        opened: socket.socket,
         on_state: Callable[[StateChange], None] | None = None,
         *,
         raises: bool = False,
     ) -> None:
         super().__init__(on_state)
         self.address = address
-        self.topics = options.topics
         self.malformed = 0
         """Datagrams that were dropped because they are no packets."""
-        self._renew_s = options.renew_s
-        self._socket = opened
-        self._port: int = opened.getsockname()[1]
+        self._options = options
+        self._topics = options.topics
         self._raises = raises
-        self._numbers = {name: number for number, name in options.topics.items()}
-        self._wanted: dict[int, dict[Subscription, None]] = {}
-        self._full: set[Subscription] = set()
+        self._socket: socket.socket
+        self._wanted: dict[int, dict[Inbox, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._warned = False
 
-    def start(self) -> None:
+    async def open(self) -> None:
+        self._socket = await _open_socket(self.address, self._options.port)
+        self._port: int = self._socket.getsockname()[1]
         self._loop.add_reader(self._socket.fileno(), self._read)
         self.set_state(StateChange(State.CONNECTED))
-
-    def find_number(self, topic: str, reason: Reason) -> int:
-        """The number of a topic, given by number or by name. Raises RefusedError."""
-        number = self._numbers.get(topic, read_number(topic))
-        if number is not None:
-            return number
-        if "+" in topic or "#" in topic:
-            text = f"udp:// has no wildcards, such as in {topic}"
-            raise RefusedError(text, Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
-        known = ", ".join(f"{number:02} {name}" for number, name in sorted(self.topics.items()))
-        raise RefusedError(f'there is no topic "{topic}"; there are {known}', reason)
 
     # Publishing
 
@@ -167,7 +186,7 @@ class SensorBus(Bus):
             try:
                 await writable
             finally:
-                if not self.closed:
+                if self.state is not State.CLOSED:
                     self._loop.remove_writer(self._socket.fileno())
             self.check_open()
         await asyncio.sleep(0)
@@ -186,7 +205,7 @@ class SensorBus(Bus):
         if message.properties:
             text = "the sensors' protocol has no place for MQTT properties"
             raise RefusedError(text, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
-        number = self.find_number(message.topic, Reason.TOPIC_NAME_INVALID)
+        number = self._topics.number_of(message.topic, Reason.TOPIC_NAME_INVALID)
         size = len(message.payload)
         if size > MAX_PAYLOAD_BYTES:
             text = f"{size:,} bytes do not fit a datagram; there is room for {MAX_PAYLOAD_BYTES:,}"
@@ -216,44 +235,40 @@ class SensorBus(Bus):
 
     # Subscribing
 
-    async def open_subscription(self, subscription: Subscription) -> None:
+    async def open_subscription(self, inbox: Inbox) -> None:
         self.check_open()
-        options = subscription.options
+        options = inbox.options
         if options.qos:
             raise RefusedError("udp:// has QoS 0 alone: nothing is acknowledged", Reason.QOS_NOT_SUPPORTED)
         if options.no_local or options.properties:
             text = "udp:// subscribes to a topic and knows no options"
             raise RefusedError(text, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
-        numbers = [self.find_number(each, Reason.TOPIC_FILTER_INVALID) for each in subscription.topic_filters]
-        self.subscriptions.add(subscription)
-        self._renew_after(REPEAT_S)
+        numbers = [self._topics.number_of(each) for each in inbox.topic_filters]
+        self.inboxes.add(inbox)
+        self._renew_after(self._options.repeat_s)
         for number in numbers:
-            self._wanted.setdefault(number, {})[subscription] = None
+            self._wanted.setdefault(number, {})[inbox] = None
             self._announce(number)
 
-    def close_subscription(self, subscription: Subscription, left: list[Message]) -> None:
+    def close_subscription(self, inbox: Inbox, left: list[Message]) -> None:
         """The broker cannot be told; it forgets in time, and what still comes is not wanted here."""
-        self.subscriptions.discard(subscription)
-        self._full.discard(subscription)
-        self.overflowing = bool(self._full)
-        for number in [each for each, wanting in self._wanted.items() if subscription in wanting]:
-            del self._wanted[number][subscription]
+        self.inboxes.discard(inbox)
+        self._full.discard(inbox)
+        self.regulate()
+        for number in [each for each, wanting in self._wanted.items() if inbox in wanting]:
+            del self._wanted[number][inbox]
             if not self._wanted[number]:
                 del self._wanted[number]
 
     async def unsubscribe(self, topic_filter: str) -> None:
         self.check_open()
-        number = self.find_number(topic_filter, Reason.TOPIC_FILTER_INVALID)
-        for subscription in list(self._wanted.get(number, ())):
-            subscription.end(None)
-            self.close_subscription(subscription, [])
+        number = self._topics.number_of(topic_filter)
+        for inbox in list(self._wanted.get(number, ())):
+            inbox.end(None)
+            self.close_subscription(inbox, [])
 
-    def full_changed(self, subscription: Subscription) -> None:
-        if subscription.full:
-            self._full.add(subscription)
-        else:
-            self._full.discard(subscription)
-        self.overflowing = bool(self._full)  # there is no way to stop a sensor
+    def regulate(self) -> None:
+        self.overflowing = bool(self._full)  # There is no way to stop a sensor.
 
     def _announce(self, number: int) -> None:
         """To be called when the timer is set: an error sets it to an earlier time."""
@@ -263,7 +278,7 @@ class SensorBus(Bus):
             self._handle_error(error)
 
     def _renew(self) -> None:
-        self._renew_after(self._renew_s)
+        self._renew_after(self._options.renew_s)
         for number in list(self._wanted):
             self._announce(number)
 
@@ -281,16 +296,15 @@ class SensorBus(Bus):
                 self.malformed += 1
                 continue
             self._warned = False
-            name = self.topics.get(packet.topic, f"{packet.topic:02}")
-            message = MessageReceived(name, packet.payload)
-            for subscription in self._wanted.get(packet.topic, ()):
-                subscription.put(message)
+            message = MessageReceived(self._topics.name_of(packet.topic), packet.payload)
+            for inbox in self._wanted.get(packet.topic, ()):
+                inbox.put(message)
 
     def _handle_error(self, error: OSError) -> None:
         """The network's word on a datagram that was sent before: nobody listens, or no way there."""
         text = _describe(error)
         if self._wanted:
-            retry_s = min(RETRY_S, self._renew_s)
+            retry_s = min(self._options.retry_s, self._options.renew_s)
             self._renew_after(retry_s)
             text = f"{text}; asking every {retry_s:g} s"
         if not self._warned:
@@ -299,8 +313,8 @@ class SensorBus(Bus):
 
     # The end
 
-    async def close(self) -> None:
-        if self.closed:
+    async def close(self, *, at_once: bool = False) -> None:
+        if self.state is State.CLOSED:
             return
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())

@@ -1,28 +1,51 @@
-"""`multicast://` as a `Bus`: the same API as with a broker, and what differs."""
+"""A bus over `multicast://`: the same API as with a broker, and what differs."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import hedgerow
-from hedgerow.client.bus import State, StateChange, Subscription
-from hedgerow.client.multicast_bus import WAITING_BYTES, MulticastBus
+from hedgerow.client.bus import Bus, Subscription
+from hedgerow.client.multicast_transport import WAITING_BYTES, MulticastTransport
+from hedgerow.client.transport import State, StateChange
 from hedgerow.errors import ConfigError, HedgerowError, RefusedError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.multicast.io.options import MulticastOptions
 from hedgerow.node.programs import free_udp_port
 from tests.multicast.io.members import own_topic
-from tests.waiting import take, until
+from tests.waiting import PATIENCE_S, take, until
+
+
+def options(port: int | None = None) -> MulticastOptions:
+    return MulticastOptions(("lo",), ip=4, port=port or free_udp_port())
 
 
 @pytest.fixture
 def url() -> str:
-    return f"multicast://lo:{free_udp_port()}?ip=4"
+    return options().url
+
+
+async def opened(options: MulticastOptions) -> MulticastTransport:
+    transport = MulticastTransport(options)
+    await transport.open()
+    return transport
+
+
+class SlowTransport(MulticastTransport):
+    """Receivers are thought to be ready when the test says so."""
+
+    ready_at = float("-inf")
+
+    @property
+    def wait_s(self) -> float:
+        return self.ready_at - self.endpoint.clock()
 
 
 async def payloads(messages: Subscription, count: int) -> list[bytes]:
@@ -150,15 +173,16 @@ async def test_states(url: str) -> None:
             await use
 
 
-async def test_loops_end_with_the_bus_and_with_unsubscribing(url: str) -> None:
-    async with hedgerow.connect(url) as bus:
+async def test_loops_end_with_the_bus_and_with_unsubscribing() -> None:
+    transport = await opened(options())
+    async with Bus(transport) as bus:
         subscriptions = [bus.subscribe("a", "b"), bus.subscribe("c")]
 
         async def count(subscription: Subscription) -> int:
             return sum([1 async for _ in subscription])
 
         loops = [asyncio.ensure_future(count(each)) for each in subscriptions]
-        await until(lambda: len(bus.subscriptions) == 2, "both to be subscribed")
+        await until(lambda: len(transport.inboxes) == 2, "both to be subscribed")
         await bus.publish("a", b"x")
         await bus.unsubscribe("a")
         assert await loops[0] == 1
@@ -188,6 +212,7 @@ async def test_what_was_published_before_closing_arrives(url: str) -> None:
         ({"clean_start": False, "client_id": "c"}, "sessions"),
         ({"session_expiry": 10}, "sessions"),
         ({"ca_file": "ca.pem"}, "TLS"),
+        ({"tls": ssl.create_default_context()}, "TLS"),
         ({"properties": {"user_property": (("a", "b"),)}}, "properties of CONNECT"),
     ],
 )
@@ -221,7 +246,6 @@ async def test_what_does_not_travel_by_multicast_is_refused(url: str) -> None:
             await bus.publish("a/+", b"")
         with pytest.raises(RefusedError, match="nobody shares"):
             await anext(aiter(bus.subscribe("$share/group/a")))
-        assert not bus.subscriptions
 
 
 # Too fast for someone.
@@ -235,68 +259,78 @@ async def test_qos_0_that_a_loop_does_not_take_is_dropped_and_counted(url: str) 
     ):
         for number in range(100):
             await bus.publish("a", b"%d" % number)
-        await until(lambda: len(quick._queue) == 100, "those that keep up to get all")
+        await payloads(quick, 100)
         assert slow.dropped == 60
         assert await payloads(slow, 40) == [b"%d" % number for number in range(40)]
         await bus.publish("a", b"again")
         assert await payloads(slow, 1) == [b"again"]
 
 
-async def test_a_full_subscription_at_qos_1_stops_reading_and_loses_nothing(url: str) -> None:
-    topic = own_topic()
-    async with hedgerow.connect(url) as publisher, hedgerow.connect(url) as bus:
-        assert isinstance(bus, MulticastBus)
-        assert isinstance(publisher, MulticastBus)
-        async with bus.subscribe(topic, qos=1, queue_messages=10) as slow:
-            await publisher.publish(topic, b"0", qos=1)
-            await until(lambda: bool(bus.endpoint._groups.groups_to_hear(topic)), "the topic's own group")
-            await until(lambda: publisher.endpoint._groups.group_to_send(topic) is not None, "it to be known")
-            publisher.endpoint.member._publisher.outgoing[topic].new_until = 0.0
-            for number in range(1, 50):
-                await publisher.publish(topic, b"%d" % number + bytes(1000), qos=1)
-            await until(lambda: slow.full, "the queue to be full")
-            assert not bus.endpoint._receivers._is_reading
-            before = len(slow._queue)
-            for number in range(50, 500):
-                await publisher.publish(topic, b"%d" % number + bytes(1000), qos=1)
-            assert len(slow._queue) == before
-            received = await payloads(slow, 500)
-            assert bus.endpoint._receivers._is_reading
-    assert [int(payload.rstrip(b"\0")) for payload in received] == list(range(500))
+async def test_a_full_subscription_at_qos_1_stops_reading_and_loses_nothing() -> None:
+    topic, port = own_topic(), free_udp_port()
+    transport = await opened(options(port))
+    async with (
+        Bus(await opened(options(port))) as publisher,
+        Bus(transport) as bus,
+        bus.subscribe(topic, qos=1, queue_messages=10) as slow,
+    ):
+        (inbox,) = transport.inboxes
+        numbers = count()
+
+        async def publish(messages: int) -> None:
+            for _ in range(messages):
+                await publisher.publish(topic, b"%d" % next(numbers) + bytes(1000), qos=1)
+
+        async with asyncio.timeout(PATIENCE_S):
+            before = -1
+            # While the topic is new its messages also go to the group of all members, which is always read.
+            while not inbox.full or inbox.waiting != before:
+                before = inbox.waiting
+                await publish(10)
+                await asyncio.sleep(0.1)
+        await publish(450)
+        assert inbox.waiting == before
+        total = next(numbers)
+        received = await payloads(slow, total)
+    assert [int(payload.rstrip(b"\0")) for payload in received] == list(range(total))
 
 
-async def test_publishing_at_qos_1_waits_for_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    bus = MulticastBus(MulticastOptions(("lo",), ip=4, port=free_udp_port()))
-    await bus.open()
-    try:
-        pace = bus.endpoint.member._publisher.pace
-        ready_at = bus.endpoint.clock() + 0.3
-        pace._next_at = ready_at + pace.BURST_S
-        waiting = [bus.publish_nowait("a", b"%d" % number, qos=1) for number in range(3)]
-        await bus.publish("a", b"not this one")
-        with pytest.raises(TopicError):
-            bus.publish_nowait("a/#", b"", qos=1)
-        assert not any(result.done() for result in waiting)
-        monkeypatch.setattr("hedgerow.client.multicast_bus.MAX_WAITING", 3)
-        with pytest.raises(HedgerowError, match="no room"):
-            bus.publish_nowait("a", b"", qos=1)
-        monkeypatch.setattr("hedgerow.client.multicast_bus.MAX_WAITING", 100)
-        monkeypatch.setattr("hedgerow.client.multicast_bus.MAX_WAITING_BYTES", 3 * (WAITING_BYTES + 2) + 500)
-        with pytest.raises(HedgerowError, match="no room"):
-            bus.publish_nowait("a", bytes(100), qos=1)
-        await asyncio.gather(*waiting, bus.publish("a", b"behind them", qos=1))
-        assert bus.endpoint.clock() >= ready_at
-        assert bus.endpoint.member.stats.published == 5
-        assert bus._waiting_bytes == 0
-    finally:
-        await bus.close()
+@pytest.mark.parametrize(
+    ("most", "most_bytes", "payload"),
+    [(3, 1 << 20, b""), (100, 3 * (WAITING_BYTES + 2) + 500, bytes(100))],
+    ids=["messages", "bytes"],
+)
+async def test_publishing_at_qos_1_waits_for_its_pace(most: int, most_bytes: int, payload: bytes) -> None:
+    transport = SlowTransport(options(), max_waiting=most, max_waiting_bytes=most_bytes)
+    await transport.open()
+    async with Bus(transport) as bus:
+        for times in (1, 2):  # What has left takes no room any more.
+            ready_at = transport.ready_at = transport.endpoint.clock() + 0.2
+            waiting = [bus.publish_nowait("a", b"%d" % number, qos=1) for number in range(2)]
+            with pytest.raises(TopicError):
+                bus.publish_nowait("a/#", b"", qos=1)
+            waiting.append(bus.publish_nowait("a", b"2", qos=1))
+            await bus.publish("a", b"not this one")
+            assert not any(result.done() for result in waiting)
+            with pytest.raises(HedgerowError, match="no room"):
+                bus.publish_nowait("a", payload, qos=1)
+            await asyncio.gather(*waiting, bus.publish("a", b"behind them", qos=1))
+            assert transport.endpoint.clock() >= ready_at
+            assert transport.endpoint.member.stats.published == 5 * times
 
 
-async def test_closing_with_an_error_does_not_wait_for_what_has_not_left(url: str) -> None:
-    bus = await hedgerow.connect(url)
-    assert isinstance(bus, MulticastBus)
-    bus.endpoint.member._publisher.pace._next_at = bus.endpoint.clock() + 3_600
-    result = bus.publish_nowait("a", b"", qos=1)
-    await bus.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+async def test_closing_with_an_error_does_not_wait_for_what_has_not_left() -> None:
+    results: list[asyncio.Future[None]] = []
+
+    async def fail(bus: Bus) -> None:
+        async with bus:
+            results.append(bus.publish_nowait("a", b"", qos=1))
+            raise ZeroDivisionError
+
+    transport = SlowTransport(options())
+    await transport.open()
+    transport.ready_at = float("inf")
+    with pytest.raises(ZeroDivisionError):
+        await fail(Bus(transport))
     with pytest.raises(HedgerowError, match="closed"):
-        await result
+        await results[0]

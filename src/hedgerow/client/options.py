@@ -1,0 +1,105 @@
+"""What `connect` was asked for, as every transport is given it, and the refusal of what one of them lacks."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hedgerow.client.transport import StateChange
+from hedgerow.errors import ConfigError, reason_of
+from hedgerow.mqtt.client.events import ConnectOptions
+
+# What is in flight at a server that is left gets this long to be finished; then it is sent to the next.
+LEAVE_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True, frozen=True)
+class TlsOptions:
+    ca_file: str | None = None
+    """Trust these authorities, and not the system's."""
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure: bool = False
+    """Do not check that the certificate is that of the host; without `ca_file` check nothing at all."""
+    context: ssl.SSLContext | None = None
+    """Used as it is, in the place of all others."""
+
+    @property
+    def needs_tls(self) -> bool:
+        """Would it be a mistake to connect without TLS?"""
+        return bool(self.ca_file or self.cert_file or self.key_file or self.context)
+
+    def make_context(self) -> ssl.SSLContext:
+        if self.context is not None:
+            return self.context
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"CA file {self.ca_file}: {_explain_file(error)}") from error
+        if self.insecure:
+            context.check_hostname = False
+            if self.ca_file is None:
+                context.verify_mode = ssl.CERT_NONE
+        if self.cert_file is not None:
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file)
+            except (OSError, ssl.SSLError) as error:
+                names = " and ".join(filter(None, (self.cert_file, self.key_file)))
+                raise ConfigError(f"client certificate {names}: {_explain_file(error)}") from error
+        elif self.key_file is not None:
+            raise ConfigError(f"client key {self.key_file} is of no use without its certificate")
+        return context
+
+
+def _explain_file(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "not a PEM file that fits"
+    return reason_of(error)
+
+
+@dataclass(slots=True)
+class DriverOptions:
+    """How to reach an MQTT server, and how to stay connected."""
+
+    connect: ConnectOptions
+    version_may_fall: bool = True
+    """Speak MQTT 3.1.1 with a server that refuses MQTT 5."""
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    reconnect: bool = True
+    keep_trying: bool = False
+    """Wait for the first connection too, as for those after it."""
+    first_delay_s: float = 0.5
+    max_delay_s: float = 60.0
+    dial_timeout_s: float = 10.0
+    follow: bool = False
+    """Go where servers send us."""
+    renewals: bool = False
+    """Offer the extension first, and other versions to those who do not know it."""
+    leave_timeout_s: float = LEAVE_TIMEOUT_S
+
+
+@dataclass(slots=True)
+class BusOptions:
+    """What `connect` was asked for, beside the address."""
+
+    driver: DriverOptions
+    session_is_implied: bool = True
+    """The session ends with the bus, though it outlives a lost link."""
+    on_state: Callable[[StateChange], None] | None = None
+
+    def refuse(self, lacking: Mapping[str, str], beginning: str) -> None:
+        """Raise ConfigError for what a transport lacks. `lacking` has the words for it, which end the
+        sentence."""
+        connect = self.driver.connect
+        asked = {
+            "name": connect.username is not None or connect.password is not None,
+            "will": connect.will is not None,
+            "session": not connect.clean_start or not self.session_is_implied,
+            "tls": self.driver.tls != TlsOptions(),
+            "properties": bool(connect.properties),
+            "origin": connect.origin is not None,
+        }
+        for what, is_asked_for in asked.items():
+            if is_asked_for:
+                raise ConfigError(f"{beginning} {lacking[what]}")
