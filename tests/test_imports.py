@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "journal": NODE | {"extras", "client"},
     "serving": NODE | {"client", "web"},
     "": VOCABULARY | {"client", "serving"},
-    "pipeline": VOCABULARY | {"", "extras", "journal", "client", "node.programs", "hot"},
+    "pipeline": VOCABULARY | {"", "extras", "journal", "client", "hot"},
     "web": NODE | {"", "bridges"},
     "cli": NODE | ROOMS | {"", "extras", "client", "hot", "pipeline", "serving", "web"},
     "__main__": {"cli"},

@@ -31,8 +31,8 @@ from hedgerow.node.config import Config
 from hedgerow.node.http import Request
 from hedgerow.node.metric_tables import MULTICAST_COUNTERS
 from hedgerow.node.metrics import metrics
-from hedgerow.node.programs import free_udp_port
 from hedgerow.node.server import Server
+from hedgerow_workshop.programs import free_udp_port
 from tests.hosts import Host, network
 from tests.multicast.io.members import Recorder, members
 from tests.node.peers import LOOPBACK, NOWHERE, RawClient, connected, port_of, running

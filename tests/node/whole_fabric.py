@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.http import Request, Response
 from hedgerow.node.metrics import metrics
-from hedgerow.node.programs import free_udp_port
 from hedgerow.node.server import Server
+from hedgerow_workshop.programs import free_udp_port
 from tests.node.peers import port_of
 from tests.waiting import until
 

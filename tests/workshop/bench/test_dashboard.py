@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError, dashboard
 from hedgerow_workshop.bench.browser import NoBrowserError, find_browser, running_browser
 from hedgerow_workshop.bench.dashboard import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import main
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError, sensors
 from hedgerow_workshop.bench.peers import OURS, Child
 from hedgerow_workshop.bench.rounds import Plan

@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, Publish
-from hedgerow.node.programs import Program, free_port
+from hedgerow.pipeline.program import Program
 from hedgerow.topics import STATUS_FILTER
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import Shape, load
@@ -49,6 +49,7 @@ from hedgerow_workshop.bench.report import (
 )
 from hedgerow_workshop.bench.wire import PAYLOAD
 from hedgerow_workshop.percentiles import percentile_95
+from hedgerow_workshop.programs import free_port
 
 OPEN, CLOSED, ASKED = "open", "closed", "asked"
 PAINT_ROW = "first-paint"

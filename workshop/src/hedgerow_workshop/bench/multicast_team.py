@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hedgerow.node.programs import default_signals
+from hedgerow.pipeline.program import default_signals
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.multicast_participant import LOOPBACK, ROUND_S
 

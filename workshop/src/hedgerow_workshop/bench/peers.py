@@ -1,7 +1,7 @@
 """The brokers under measurement, as child processes on free loopback ports.
 
 `BROKERS` says for each how it is started and spoken to; `running` starts one, waits until it has
-answered a client, and ends it however the block is left (`node/programs.py`).
+answered a client, and ends it however the block is left (`pipeline/program.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hedgerow.node.programs import FETCHED, Program, find_program, free_port
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.wire import Dialect, Mqtt, Nats
-from hedgerow_workshop.programs import descendants, processor_s
+from hedgerow_workshop.programs import FETCHED, descendants, find_program, free_port, processor_s
 
 OURS = "hedgerow"
 READY_S = 20.0

@@ -24,9 +24,10 @@ from pathlib import Path
 
 import hedgerow
 from hedgerow.message import MessageId
-from hedgerow.node.programs import Program, free_port
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.lab.harness.brokers import Hedgerow
 from hedgerow_workshop.lab.harness.programs import together
+from hedgerow_workshop.programs import free_port
 
 FIELDS = ("north", "south")
 HOUSE = "house"
