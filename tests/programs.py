@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hedgerow.node.programs import find_program, free_port
+from hedgerow_workshop.programs import find_program, free_port
 from tests.forks import start_hedgerow
 from tests.waiting import PATIENCE_S
 

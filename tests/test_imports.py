@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "journal": NODE | {"extras", "client"},
     "serving": NODE | {"client", "parts"},
     "": VOCABULARY | {"client", "serving"},
-    "pipeline": VOCABULARY | {"", "extras", "journal", "client", "node.programs", "hot"},
+    "pipeline": VOCABULARY | {"", "extras", "journal", "client", "hot"},
     "web": NODE | {"", "bridges"},
     # The table names what it is made of in words, `MODULE:CLASS`, and imports none of it.
     "parts": NODE,

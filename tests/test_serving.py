@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 import hedgerow
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.waiting import take
 
 

@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, ViewportSize
 
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, Publish
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench.browser import running_browser
 from hedgerow_workshop.bench.wire import Mqtt
 

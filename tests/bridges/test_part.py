@@ -22,10 +22,10 @@ from hedgerow.node.config import Tls
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.passwords import set_password
-from hedgerow.node.programs import free_port
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from hedgerow_workshop.lab.links import Link
+from hedgerow_workshop.programs import free_port
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.node.certificates import Authority

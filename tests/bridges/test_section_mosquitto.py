@@ -11,7 +11,7 @@ import pytest
 
 from hedgerow.bridges.section import read_section
 from hedgerow.errors import ConfigError
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.programs import need_program, run_mosquitto
 from tests.waiting import PATIENCE_S
 

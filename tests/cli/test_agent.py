@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hedgerow import cli
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.programs import Node, end, wait_until
 from tests.waiting import PATIENCE_S

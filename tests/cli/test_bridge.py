@@ -15,7 +15,7 @@ import pytest
 from hedgerow import cli
 from hedgerow.cli import bridge
 from hedgerow.node.passwords import set_password
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.programs import wait_until
 

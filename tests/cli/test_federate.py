@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.cli.serving import Serving
 from tests.conftest import StartNode
 from tests.programs import wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow import cli
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto
 from tests.node.certificates import Authority
 from tests.programs import need_program, wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow import cli
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.programs import wait_until
 from tests.waiting import PATIENCE_S
 

@@ -16,7 +16,7 @@ from hedgerow.client.transport import State, StateChange
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import MQTT_3_1_1, Connack, Connect, Disconnect, Packet
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.client.scripted import cable_to, polite, scripted
 from tests.conftest import StartMosquitto
 from tests.node.certificates import Authority

@@ -18,7 +18,7 @@ from hedgerow.errors import ConfigError, HedgerowError, RefusedError, TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.multicast.io.options import MulticastOptions
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import own_topic
 from tests.waiting import PATIENCE_S, take, until
 

@@ -17,8 +17,8 @@ from hedgerow.client.sensor_transport import SensorOptions, SensorTransport
 from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError, ConnectError, HedgerowError, RefusedError
 from hedgerow.message import Message
-from hedgerow.node.programs import free_udp_port
 from hedgerow.sensors.packet import MAX_PAYLOAD_BYTES
+from hedgerow_workshop.programs import free_udp_port
 from tests.waiting import PATIENCE_S, take, until
 
 

@@ -22,7 +22,7 @@ import hedgerow
 from hedgerow.client.mqtt_transport import CLOSE_TIMEOUT_S
 from hedgerow.mqtt.packets import Connack, Connect, Disconnect, Packet, Subscribe
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.client.scripted import polite, scripted
 from tests.conftest import StartMosquitto
 from tests.programs import wait_until

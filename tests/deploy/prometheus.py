@@ -19,7 +19,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.node.peers import connected, port_of
 from tests.node.whole_fabric import whole_fabric
 from tests.programs import ROOT, end, need_program, wait_until

@@ -18,7 +18,7 @@ import pytest
 from hedgerow.cli import EXIT_USAGE, federate, up
 from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.passwords import set_password
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.programs import run_node, wait_until
 from tests.waiting import PATIENCE_S
 

@@ -56,7 +56,7 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.node.programs import default_signals
+from hedgerow.pipeline.program import default_signals
 from tests.docs.markdown import Block, PageError
 from tests.hosts import Host, network
 from tests.programs import FETCHED, ROOT, need_program

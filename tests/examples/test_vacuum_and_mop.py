@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.conftest import StartNode
 from tests.hosts import network
 from tests.programs import ROOT

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.programs import ROOT
 from tests.waiting import PATIENCE_S
 

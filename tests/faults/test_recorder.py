@@ -18,7 +18,8 @@ import pytest
 
 import hedgerow
 from hedgerow.journal.io.files import durable_position
-from hedgerow.node.programs import Program, free_port
+from hedgerow.pipeline.program import Program
+from hedgerow_workshop.programs import free_port
 from tests.client.scripted import Cable
 from tests.conftest import StartMosquitto, StartNode
 from tests.faults.test_full_disk import in_small_file_system

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, Paho, paho

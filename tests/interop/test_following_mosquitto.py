@@ -18,8 +18,8 @@ from hedgerow.bridges.part import BridgesPart
 from hedgerow.bridges.section import Backoff, FarAddress, Section, read_section
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
-from hedgerow.node.programs import free_port
 from hedgerow.node.server import Server
+from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients

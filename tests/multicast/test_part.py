@@ -32,9 +32,9 @@ from hedgerow.multicast.stats import MulticastStats
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
-from hedgerow.node.programs import free_udp_port
 from hedgerow.node.server import Server
 from hedgerow.parts import make_server
+from hedgerow_workshop.programs import free_udp_port
 from tests.hosts import Host, network
 from tests.multicast.io.members import Recorder, members
 from tests.node.peers import LOOPBACK, NOWHERE, RawClient, connected, part_of, port_of, running

@@ -17,8 +17,8 @@ from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node import status
 from hedgerow.node.broker_urls import BrokerUrl, read_broker_url
-from hedgerow.node.programs import free_port
 from hedgerow.node.server import Server
+from hedgerow_workshop.programs import free_port
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 

@@ -16,9 +16,9 @@ from hedgerow.federation.part import FederationPart
 from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
 from hedgerow.node.handlers import Request, Response
 from hedgerow.node.metrics import metrics
-from hedgerow.node.programs import free_udp_port
 from hedgerow.node.server import Server
 from hedgerow.parts import make_server
+from hedgerow_workshop.programs import free_udp_port
 from tests.node.peers import part_of, port_of
 from tests.waiting import until
 

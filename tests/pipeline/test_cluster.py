@@ -14,9 +14,9 @@ import pytest
 
 from hedgerow.journal import Writer
 from hedgerow.message import Message, MessageId
-from hedgerow.node.programs import Program
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.cluster import Cluster
+from hedgerow.pipeline.program import Program
 from hedgerow.pipeline.queries import JOBS
 from tests.programs import wait_until
 

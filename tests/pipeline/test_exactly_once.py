@@ -22,8 +22,8 @@ import pytest
 import hedgerow
 from hedgerow.journal import JournalReader
 from hedgerow.message import MessageId
-from hedgerow.node.programs import Program
 from hedgerow.pipeline import progress
+from hedgerow.pipeline.program import Program
 from tests.programs import Node
 from tests.waiting import until
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import queue
+import shutil
 import sys
 import threading
 import time
@@ -25,10 +27,10 @@ from hedgerow.cli.checks import OK, PROBLEM, STATES, WARNING, Finding
 from hedgerow.errors import ConfigError, HedgerowError, counted, printable, reason_of
 from hedgerow.extras import install_command
 from hedgerow.node.config import NODE, Config, kind_of, load_config
-from hedgerow.node.programs import find_program
 from hedgerow.node.version import VERSION
 
 PATIENCE_S = 3.0
+SBIN = ("/usr/local/sbin", "/usr/sbin")  # Debian puts brokers where a user's PATH does not lead
 JAVA_S = 10.0  # a Java that was not used for a while takes seconds to answer
 
 EXAMPLES = """\
@@ -119,8 +121,12 @@ def check_java(config: Config) -> list[Finding]:
 def check_mosquitto(config: Config) -> list[Finding]:
     program = find_program("mosquitto")
     if program is None:
-        return [Finding(OK, "not installed; the bench and the lab compare with it: apt install mosquitto")]
+        return [Finding(OK, "not installed, and not needed; to compare with it: apt install mosquitto")]
     return [Finding(OK, program)]
+
+
+def find_program(name: str) -> str | None:
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN)))
 
 
 class Check(NamedTuple):

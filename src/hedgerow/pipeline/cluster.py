@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from hedgerow.errors import HedgerowError
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow.pipeline.session import prepare_environment
 
 HOST = "127.0.0.1"

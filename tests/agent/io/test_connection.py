@@ -13,7 +13,7 @@ from hedgerow.agent.io.broker_list import read_words
 from hedgerow.agent.io.connection import BrokerConnection
 from hedgerow.client.connect import connect
 from hedgerow.node.passwords import set_password
-from hedgerow.node.programs import free_port
+from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.waiting import until
 

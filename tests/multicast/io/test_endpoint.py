@@ -16,7 +16,7 @@ from hedgerow.multicast.io import endpoint as endpoint_module
 from hedgerow.multicast.io import sockets
 from hedgerow.multicast.io.endpoint import MulticastEndpoint
 from hedgerow.multicast.io.options import MulticastOptions
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import Recorder, members, open_files, own_topic, stranger_on_loopback
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ import pytest
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.io import group_sockets, sockets
 from hedgerow.multicast.io.group_sockets import Receivers, Senders, SocketStats
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import loopback, open_files, stranger_on_loopback
 from tests.waiting import until
 

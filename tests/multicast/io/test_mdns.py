@@ -18,7 +18,7 @@ from hedgerow.multicast.io.options import MulticastOptions
 from hedgerow.multicast.peers import PeerAddress
 from hedgerow.multicast.topic_groups import NamedGroups
 from hedgerow.node.clock import SteadyClock
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import members, own_topic
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ import pytest
 
 from hedgerow.multicast.io import sockets
 from hedgerow.multicast.io.interfaces import Interface
-from hedgerow.node.programs import free_udp_port
+from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import loopback, open_files, stranger_on_loopback
 from tests.waiting import PATIENCE_S
 

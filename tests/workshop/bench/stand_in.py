@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, Publish
-from hedgerow.node.programs import find_program
 from hedgerow_workshop.bench.wire import Mqtt
+from hedgerow_workshop.programs import find_program
 
 
 def tell_state(port: int, name: str) -> None:

@@ -13,7 +13,7 @@ from hedgerow.errors import ConfigError
 from hedgerow_workshop.bench.bridge import OUR_BRIDGES, PEER_BRIDGE, ROW_NAMES, STAGES, bridging, run
 from hedgerow_workshop.bench.end_to_end import measure
 from hedgerow_workshop.bench.peers import BROKERS
-from hedgerow_workshop.bench.report import Request
+from hedgerow_workshop.bench.report import BenchRequest
 from hedgerow_workshop.bench.rounds import QUICK
 from tests.workshop.bench.test_end_to_end import MOMENT, stand_ins
 
@@ -48,7 +48,7 @@ def test_ours_gets_its_section_as_a_file(tmp_path: Path) -> None:
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="no row qos9; there are qos0-64-hedgerow-hedgerow, "):
-        run(Request(only=("qos9",)))
+        run(BenchRequest(only=("qos9",)))
     assert main(["bench", "bridge", "--peers", "aedes"]) == 2
     assert "no peer aedes; there are mosquitto" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,13 @@ from hedgerow_workshop.bench.broker import (
     TOPICS,
     TOPICS_FILTER,
     crowd_filters,
-    measure,
     plan,
     run,
 )
-from hedgerow_workshop.bench.peers import BROKERS, Broker
-from hedgerow_workshop.bench.report import Request
+from hedgerow_workshop.bench.peers import BROKERS, BrokerKind
+from hedgerow_workshop.bench.report import BenchRequest
 from hedgerow_workshop.bench.rounds import FULL, QUICK, Plan
+from hedgerow_workshop.bench.scenarios import measure_all
 from hedgerow_workshop.bench.wire import Mqtt
 
 MOMENT = Plan(rounds=2, warm_up_s=0.02, round_s=0.05, starts=1)
@@ -36,10 +37,11 @@ ENDS_AT_ONCE = replace(
     version=lambda: "0",
     command=lambda port, directory: [sys.executable, "-c", "raise SystemExit('out of hedges')"],
 )
+measure = partial(measure_all, SCENARIOS)
 ABSENT = replace(BROKERS["nats-server"], version=lambda: None)
 
 
-def mosquitto() -> Broker:
+def mosquitto() -> BrokerKind:
     if BROKERS["mosquitto"].version() is None:
         pytest.skip("mosquitto is not installed; `make test` fetches it where it can")
     return BROKERS["mosquitto"]
@@ -126,9 +128,9 @@ def test_a_crowd_of_different_filters_that_match_nothing() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="no row qos9; there are qos0-1to1, "):
-        run(Request(only=("qos9",)))
+        run(BenchRequest(only=("qos9",)))
     with pytest.raises(ConfigError, match="no peer rabbit; there are mosquitto, "):
-        run(Request(peers=("rabbit",)))
+        run(BenchRequest(peers=("rabbit",)))
 
 
 def test_the_quick_plan_fits_a_minute() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError, dashboard
 from hedgerow_workshop.bench.browser import NoBrowserError, find_browser, running_browser
 from hedgerow_workshop.bench.dashboard import (
@@ -22,11 +22,11 @@ from hedgerow_workshop.bench.dashboard import (
     Seen,
     cost_rows,
     measure,
-    percentile_95,
     run,
 )  # fmt: skip
 from hedgerow_workshop.bench.dashboard_reader import Answer, intervals_of, read_answers
-from hedgerow_workshop.bench.report import Request
+from hedgerow_workshop.bench.report import BenchRequest
+from hedgerow_workshop.percentiles import percentile_95
 from tests.programs import wait_until
 
 SMALL = Scale(nodes=3, filters=6, paints=1, rounds=1, saturated_s=0.1, paced_s=2.2)
@@ -151,6 +151,6 @@ def test_a_line_that_is_not_whole_is_left(tmp_path: Path) -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="no row qos9; there are first-paint, update-p95"):
-        run(Request(only=("qos9",)))
+        run(BenchRequest(only=("qos9",)))
     with pytest.raises(ConfigError, match="no peer mosquitto; there are closed"):
-        run(Request(peers=("mosquitto",)))
+        run(BenchRequest(peers=("mosquitto",)))

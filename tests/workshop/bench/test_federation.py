@@ -18,7 +18,7 @@ from hedgerow_workshop.bench.bridge import MOSQUITTO
 from hedgerow_workshop.bench.end_to_end import QOS_1, TOPIC, EndToEnd, connect, measure
 from hedgerow_workshop.bench.federation import ROW_NAMES, STAGES, Line, run
 from hedgerow_workshop.bench.peers import OURS
-from hedgerow_workshop.bench.report import Request, progress
+from hedgerow_workshop.bench.report import BenchRequest, progress
 from hedgerow_workshop.bench.rounds import QUICK
 from tests.waiting import PATIENCE_S
 from tests.workshop.bench.test_end_to_end import MOMENT
@@ -111,9 +111,9 @@ def test_a_sidecar_that_fails(code: str, linked_s: float, said: str, monkeypatch
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="no row qos9; there are qos0-1hop-hedgerow, qos0-1hop-sidecars, "):
-        run(Request(only=("qos9",)))
+        run(BenchRequest(only=("qos9",)))
     with pytest.raises(ConfigError, match="no peer nats-server; there are mosquitto"):
-        run(Request(peers=("nats-server",)))
+        run(BenchRequest(peers=("nats-server",)))
 
 
 def test_the_quick_plan_fits_a_minute() -> None:

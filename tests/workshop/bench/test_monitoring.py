@@ -12,7 +12,7 @@ from hedgerow.errors import ConfigError
 from hedgerow_workshop.bench import BenchError, monitoring
 from hedgerow_workshop.bench.monitoring import PAIR, ROW_NAMES, measure, pair_of, publish_topics, run
 from hedgerow_workshop.bench.peers import BROKERS, Child
-from hedgerow_workshop.bench.report import Request
+from hedgerow_workshop.bench.report import BenchRequest
 from tests.workshop.bench.test_end_to_end import MOMENT
 
 SAME = pair_of(BROKERS["ceiling"])
@@ -71,6 +71,6 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="no row qos9; there are monitoring, monitoring-processor, memory-topics"
     ):
-        run(Request(only=("qos9",)))
+        run(BenchRequest(only=("qos9",)))
     with pytest.raises(ConfigError, match="no peer mosquitto; there are plain"):
-        run(Request(peers=("mosquitto",)))
+        run(BenchRequest(peers=("mosquitto",)))

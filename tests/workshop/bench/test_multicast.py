@@ -13,9 +13,9 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow_workshop.bench import BenchError, multicast
 from hedgerow_workshop.bench.multicast import CASES, CONTENDERS, FULL, QUICK, ROW_NAMES, Taken, measure, run
-from hedgerow_workshop.bench.multicast_participant import Collect, Tally, make_mark, tag_of
-from hedgerow_workshop.bench.multicast_team import Load, Round, outcome, team
-from hedgerow_workshop.bench.report import Request
+from hedgerow_workshop.bench.multicast_participant import Collect, RoundTally, make_mark, tag_of
+from hedgerow_workshop.bench.multicast_team import Round, RoundLoad, outcome, team
+from hedgerow_workshop.bench.report import BenchRequest
 from hedgerow_workshop.bench.rounds import Plan
 from tests.workshop.bench.test_peers import wait_until_gone
 from tests.workshop.commands.test_bench import wait_for_children
@@ -69,9 +69,9 @@ def test_ours_failing_ends_the_bench() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="no row qos9; there are qos0-64-1to1, "):
-        run(Request(only=("qos9",)))
+        run(BenchRequest(only=("qos9",)))
     with pytest.raises(ConfigError, match="no peer hedgerow; there are raw, zenoh"):
-        run(Request(peers=("hedgerow",)))
+        run(BenchRequest(peers=("hedgerow",)))
 
 
 @pytest.mark.parametrize(("plan", "most_s"), [(QUICK, 40), (FULL, 150)])
@@ -84,8 +84,8 @@ def test_how_long_the_rounds_take(plan: Plan, most_s: float) -> None:
 
 def test_a_paced_round_times_every_delivery(tmp_path: Path) -> None:
     with team("raw", 2, tmp_path / "team") as made:
-        paced = made.play(Load(64), 0.05, rate=200)
-        fast = made.play(Load(1_024), 0.02)
+        paced = made.play(RoundLoad(64), 0.05, rate=200)
+        fast = made.play(RoundLoad(1_024), 0.02)
     assert paced.sent == 10
     assert paced.received == [10, 10]
     assert len(paced.latencies) == 20
@@ -100,15 +100,15 @@ def test_what_must_be_complete_is_checked() -> None:
         {"count": 5, "ended_at": 2_000_000_000, "latencies": []},
         {"count": 4, "ended_at": 3_000_000_000, "latencies": [7]},
     ]
-    lossy = outcome(Load(64), 5, 1_000_000_000, answers)
+    lossy = outcome(RoundLoad(64), 5, 1_000_000_000, answers)
     assert lossy == Round(sent=5, seconds=2.0, received=[5, 4], latencies=[7])
     assert lossy.rate == 4.5
     with pytest.raises(BenchError, match=r"of 5 messages the subscribers received \[5, 4\]"):
-        outcome(Load(64, complete=True), 5, 1_000_000_000, answers)
+        outcome(RoundLoad(64, complete=True), 5, 1_000_000_000, answers)
 
 
 def test_a_tally_ends_with_its_own_mark() -> None:
-    tally = Tally(Collect(number=2, timed=False, complete=False))
+    tally = RoundTally(Collect(number=2, timed=False, complete=False))
     assert not tally.add(make_mark(1, 0))
     assert not tally.add(b"\x01 came late")
     assert not tally.add(b"\x02 a message")
@@ -117,7 +117,7 @@ def test_a_tally_ends_with_its_own_mark() -> None:
 
 
 def test_a_complete_tally_waits_for_what_comes_after_the_mark() -> None:
-    tally = Tally(Collect(number=2, timed=False, complete=True))
+    tally = RoundTally(Collect(number=2, timed=False, complete=True))
     assert not tally.add(make_mark(2, 2))
     assert not tally.add(b"\x02 a message")
     assert not tally.add(b"\x01 came late")
@@ -125,7 +125,7 @@ def test_a_complete_tally_waits_for_what_comes_after_the_mark() -> None:
 
 
 def test_what_an_unfinished_round_says() -> None:
-    tally = Tally(Collect(number=2, timed=False, complete=True))
+    tally = RoundTally(Collect(number=2, timed=False, complete=True))
     tally.add(b"\x02 a message")
     assert str(tally.unfinished()) == "1 messages and no mark came within 20 s"
     tally.add(make_mark(2, 5))
@@ -134,7 +134,7 @@ def test_what_an_unfinished_round_says() -> None:
 
 def test_no_message_resembles_a_mark() -> None:
     for number in (254, 255, 256):
-        tally = Tally(Collect(number, timed=False, complete=False))
+        tally = RoundTally(Collect(number, timed=False, complete=False))
         assert not tally.add(bytes((tag_of(number),)))
         assert tally.count == 1
         assert tally.add(make_mark(number, 1))

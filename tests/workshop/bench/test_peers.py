@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.node import programs
+from hedgerow.pipeline import program
+from hedgerow_workshop import programs
 from hedgerow_workshop.bench import BenchError, peers
-from hedgerow_workshop.bench.peers import BROKERS, Broker, Child, running
+from hedgerow_workshop.bench.peers import BROKERS, BrokerKind, Child, running
 from tests.programs import wait_until
 
 CEILING = BROKERS["ceiling"]
@@ -31,7 +32,7 @@ def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not is_running(pid), f"process {pid} to end")
 
 
-def starting(*code: str) -> Broker:
+def starting(*code: str) -> BrokerKind:
     """A broker that is this Python program, with the port as its argument."""
     return replace(
         CEILING, command=lambda port, directory: [sys.executable, "-c", "\n".join(code), str(port)]
@@ -59,7 +60,7 @@ def test_it_is_ended_when_the_block_fails(tmp_path: Path) -> None:
 
 
 def test_it_is_ended_though_it_ignores_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "STOP_S", 0.2)
+    monkeypatch.setattr(program, "STOP_S", 0.2)
     stubborn = starting(
         "import runpy, signal",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)",

@@ -11,15 +11,15 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.journal import JournalReader
 from hedgerow_workshop.bench import pipeline
-from hedgerow_workshop.bench.pipeline import Plan, measure, run
+from hedgerow_workshop.bench.pipeline import PipelinePlan, measure, run
 from hedgerow_workshop.bench.pipeline.publisher import PAYLOAD_BYTES, payload, read_payload
 from hedgerow_workshop.bench.pipeline.recording import record
-from hedgerow_workshop.bench.report import Request
+from hedgerow_workshop.bench.report import BenchRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOMENT = Plan(rows=2_000, rounds=1, rate=500, seconds=1, flood=2_000, stall_s=0.3)
+MOMENT = PipelinePlan(rows=2_000, rounds=1, rate=500, seconds=1, flood=2_000, stall_s=0.3)
 
 
 def test_a_race(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +61,6 @@ def test_a_payload_says_when() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="no row ingets; there are ingest, hot, linear"):
-        run(Request(only=("ingets",)))
+        run(BenchRequest(only=("ingets",)))
     with pytest.raises(ConfigError, match="no peer kafka; there are spark-parquet, paho-parquet"):
-        run(Request(peers=("kafka",)))
+        run(BenchRequest(peers=("kafka",)))

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.bench.report import Result, Row, machine, progress, table, write_json
+from hedgerow_workshop.bench.report import BenchResult, BenchRow, machine, progress, table, write_json
 
-RESULT = Result(
+RESULT = BenchResult(
     "hedgerow",
     ["mosquitto", "nats-server"],
     [
-        Row(
+        BenchRow(
             "qos0-1to1", "msg/s", "higher", 1_500_000.0, {"mosquitto": 100_000.0, "nats-server": 3_000_000.0}
         ),
-        Row("ready", "s", "lower", 0.25, {"mosquitto": 0.0}),
+        BenchRow("ready", "s", "lower", 0.25, {"mosquitto": 0.0}),
     ],
     {"notes": ["amqtt: not installed"]},
 )

@@ -12,20 +12,21 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import main
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError, sensors
-from hedgerow_workshop.bench.peers import Child
+from hedgerow_workshop.bench.peers import OURS, Child
 from hedgerow_workshop.bench.rounds import Plan
-from hedgerow_workshop.bench.sensors import CHUNK, PACKET, ROW_NAMES, SENSOR_BROKERS, Load, measure
+from hedgerow_workshop.bench.scenarios import measure_all
+from hedgerow_workshop.bench.sensors import CHUNK, PACKET, ROW_NAMES, SCENARIOS, SENSOR_BROKERS, PacketLoad
 
 PLAN = Plan(rounds=1, warm_up_s=0.02, round_s=0.05, starts=1)
 
 
 def test_every_row_has_ours_beside_its_peer() -> None:
-    result = measure(sensors.PEERS, PLAN)
+    peers = [SENSOR_BROKERS[name] for name in sensors.PEERS]
+    result = measure_all(SCENARIOS, SENSOR_BROKERS[OURS], peers, PLAN)
     assert [row.name for row in result.rows] == list(ROW_NAMES)
-    peers = {row.name: list(row.peers) for row in result.rows}
-    assert peers == {
+    assert {row.name: list(row.peers) for row in result.rows} == {
         "sensors-1to1": ["echo"],
         "sensors-1to10": ["fan-out"],
         "sensors-latency-p50": ["echo"],
@@ -99,7 +100,7 @@ def test_what_arrives_is_what_counts() -> None:
         return data
 
     with impostor(answer) as child, ExitStack() as stack:
-        load = Load(child, 1, stack)
+        load = PacketLoad(child, 1, stack)
         delivered, _, _ = load.run(0.01)
         assert load.lost > 0
         assert load.lost == len(dropped)
@@ -113,7 +114,7 @@ def test_nothing_at_all_is_an_error() -> None:
         ExitStack() as stack,
         pytest.raises(BenchError, match="nothing arrived"),
     ):
-        Load(child, 1, stack).run(0.01)
+        PacketLoad(child, 1, stack).run(0.01)
 
 
 @pytest.mark.parametrize(
@@ -126,4 +127,4 @@ def test_something_else_is_an_error(wrong: bytes, error: str) -> None:
         ExitStack() as stack,
         pytest.raises(BenchError, match=error),
     ):
-        Load(child, 1, stack).run(0.01)
+        PacketLoad(child, 1, stack).run(0.01)

@@ -15,10 +15,10 @@ import pytest
 import uvloop
 
 from hedgerow.errors import ConfigError
-from hedgerow.node.programs import free_port
 from hedgerow_workshop.lab import links
 from hedgerow_workshop.lab.conditions import Conditions
 from hedgerow_workshop.lab.links import Host, Link
+from hedgerow_workshop.programs import free_port
 from tests.waiting import PATIENCE_S, until
 
 ANYWHERE = ("127.0.0.1", 0)

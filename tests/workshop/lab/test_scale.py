@@ -13,7 +13,7 @@ from hedgerow.errors import ConfigError
 from hedgerow_workshop.lab import scale
 from hedgerow_workshop.lab.experiments import EXPERIMENTS
 from hedgerow_workshop.lab.harness.experiment import Request
-from hedgerow_workshop.sim.filters import PLACINGS, FilterParameters, FilterTraffic, Traffic
+from hedgerow_workshop.sim.filters import PLACINGS, FilterParameters, FilterTraffic, LinkTraffic
 from hedgerow_workshop.sim.simulation import Measured, Parameters
 from hedgerow_workshop.sim.topologies import TOPOLOGIES
 
@@ -58,7 +58,9 @@ def test_the_sweep_has_many_filters_everywhere() -> None:
 
 
 def test_rows_of_filters_say_what_an_occasion_costs() -> None:
-    traffic = FilterTraffic(FilterParameters("one", 7), Traffic(9, 900), Traffic(2, 33), Traffic(5, 200))
+    traffic = FilterTraffic(
+        FilterParameters("one", 7), LinkTraffic(9, 900), LinkTraffic(2, 33), LinkTraffic(5, 200)
+    )
     assert {row.name: row.ours for row in scale.filter_rows(traffic)} == {
         "filters/one/7/beginning/packets": 9,
         "filters/one/7/beginning/bytes": 900,

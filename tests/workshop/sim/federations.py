@@ -7,9 +7,9 @@ from itertools import pairwise
 from random import Random
 
 from hedgerow.federation.mesh.federator import Federator
-from hedgerow_workshop.sim.broker import Activity, Broker, Publication
+from hedgerow_workshop.sim.broker import Activity, Broker, VirtualPublication
 from hedgerow_workshop.sim.graphs import Edge, distances, graph_of
-from hedgerow_workshop.sim.links import Conditions
+from hedgerow_workshop.sim.links import VirtualConditions
 from hedgerow_workshop.sim.network import Network
 
 TOPIC = "t"
@@ -33,7 +33,7 @@ def federation(size: int, edges: Sequence[Edge], subscribers: Sequence[int], see
     for node in range(size):
         network.add(str(node))
     for a, b in edges:
-        network.join(str(a), str(b), Conditions(jitter_s=0.001))
+        network.join(str(a), str(b), VirtualConditions(jitter_s=0.001))
     return network
 
 
@@ -67,7 +67,7 @@ class Load:
             self.network.run(self.network.now + gap_s)
 
     def _publish(self, publisher: int) -> None:
-        publication = Publication(len(self.sent), TOPIC)
+        publication = VirtualPublication(len(self.sent), TOPIC)
         if self.network.nodes[str(publisher)].lives:
             self.sent[publication.number] = publisher, self.network.now
             self.network.tell(str(publisher), lambda broker, now: broker.publish(publication, now))

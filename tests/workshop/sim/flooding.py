@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from hedgerow_workshop.sim.links import Conditions
+from hedgerow_workshop.sim.links import VirtualConditions
 from hedgerow_workshop.sim.network import Network
 
 
@@ -49,11 +49,11 @@ class Flooder:
         return packets
 
 
-def line(*names: str, seed: int = 1, conditions: Conditions | None = None) -> Network[Flooder]:
+def line(*names: str, seed: int = 1, conditions: VirtualConditions | None = None) -> Network[Flooder]:
     """Each is joined to the next; links are up at 10 ms, and silence is noticed after a second."""
     network = Network(Flooder, Random(seed), detection_s=1, dial_s=0.01)
     for name in names:
         network.add(name)
     for a, b in pairwise(names):
-        network.join(a, b, conditions or Conditions(delay_s=0.1))
+        network.join(a, b, conditions or VirtualConditions(delay_s=0.1))
     return network

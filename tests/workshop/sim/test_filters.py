@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow_workshop.sim.filters import FilterParameters, FilterTraffic, Traffic, measure_filters
+from hedgerow_workshop.sim.filters import FilterParameters, FilterTraffic, LinkTraffic, measure_filters
 
 
 def measure(placing: str, count: int) -> FilterTraffic:
@@ -31,7 +31,7 @@ def test_an_announcement_crosses_a_link_twice_at_most_and_is_answered_in_the_mes
 def test_what_a_wider_filter_covers_costs_nothing() -> None:
     one, many = measure("covered", 1), measure("covered", 500)
     assert (many.beginning, many.announcement) == (one.beginning, one.announcement)
-    assert many.change == Traffic(0, 0)
+    assert many.change == LinkTraffic(0, 0)
 
 
 def test_a_run_is_a_function_of_its_parameters() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hedgerow_workshop.sim.links import Conditions
+from hedgerow_workshop.sim.links import VirtualConditions
 from hedgerow_workshop.sim.network import MAX_RINGS_AT_ONCE, Network, Packets, SimulationError
 from hedgerow_workshop.sim.topologies import random_regular
 from tests.workshop.sim.flooding import Flooder, line
@@ -37,7 +37,7 @@ def test_directions_have_conditions_of_their_own() -> None:
     network = Network(Flooder, Random(1))
     network.add("a")
     network.add("b")
-    network.join("a", "b", Conditions(delay_s=0.1), Conditions(delay_s=0.4))
+    network.join("a", "b", VirtualConditions(delay_s=0.1), VirtualConditions(delay_s=0.4))
     network.run(1)
     say(network, "a", b"there")
     say(network, "b", b"back")
@@ -51,7 +51,7 @@ def test_directions_have_conditions_of_their_own() -> None:
 
 
 def test_jitter_is_bounded_and_keeps_the_order() -> None:
-    network = line("a", "b", conditions=Conditions(delay_s=0.1, jitter_s=0.1))
+    network = line("a", "b", conditions=VirtualConditions(delay_s=0.1, jitter_s=0.1))
     network.run(1)
     for number in range(100):
         say(network, "a", bytes([number]))
@@ -63,7 +63,7 @@ def test_jitter_is_bounded_and_keeps_the_order() -> None:
 
 
 def test_loss_takes_its_share() -> None:
-    network = line("a", "b", conditions=Conditions(loss=0.3))
+    network = line("a", "b", conditions=VirtualConditions(loss=0.3))
     network.run(1)
     for number in range(1000):
         say(network, "a", number.to_bytes(2))
@@ -75,7 +75,7 @@ def test_loss_takes_its_share() -> None:
 @pytest.mark.parametrize("conditions", [{"delay_s": -1.0}, {"jitter_s": -1.0}, {"loss": 1.1}])
 def test_impossible_conditions_are_refused(conditions: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="no link can be like this"):
-        Conditions(**conditions)
+        VirtualConditions(**conditions)
 
 
 def test_a_cut_is_noticed_by_both_ends_when_a_probe_would() -> None:
@@ -239,7 +239,7 @@ def test_misuse_raises_at_once() -> None:
         network.add("a")
     for a, b in (("a", "a"), ("b", "a")):
         with pytest.raises(SimulationError, match="cannot be joined"):
-            network.join(a, b, Conditions())
+            network.join(a, b, VirtualConditions())
     with pytest.raises(SimulationError, match="a lives"):
         network.bring_back("a")
     network.kill("a")
@@ -257,7 +257,7 @@ def flood(seed: int) -> list[tuple[str, str, bytes]]:
     for node in range(300):
         network.add(str(node))
     for a, b in edges:
-        network.join(str(a), str(b), Conditions(jitter_s=0.01, loss=0.01))
+        network.join(str(a), str(b), VirtualConditions(jitter_s=0.01, loss=0.01))
     network.run(1)
     for node in range(5):
         say(network, str(node), bytes([node]))

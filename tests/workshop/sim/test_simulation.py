@@ -10,7 +10,7 @@ import pytest
 
 from hedgerow_workshop.sim.broker import Activity, Broker
 from hedgerow_workshop.sim.graphs import graph_of
-from hedgerow_workshop.sim.links import Conditions
+from hedgerow_workshop.sim.links import VirtualConditions
 from hedgerow_workshop.sim.measurements import Announcements, Publications
 from hedgerow_workshop.sim.network import Network
 from hedgerow_workshop.sim.simulation import CHURN, TOPIC, WHOLE, Measured, Parameters, Simulation
@@ -42,7 +42,7 @@ def federation(edges: list[tuple[int, int]], subscribers: list[int]) -> Network[
     for node in sorted({end for edge in edges for end in edge}):
         network.add(str(node))
     for a, b in edges:
-        network.join(str(a), str(b), Conditions())
+        network.join(str(a), str(b), VirtualConditions())
     return network
 
 

@@ -4,12 +4,13 @@ from a thread would take its share of the loader's core."""
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
-class Bar:
+class ProgressBar:
     def __init__(self, stages: int) -> None:
         columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
@@ -18,7 +19,7 @@ class Bar:
         self._title = ""
         self._share = 0.0
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 

@@ -19,12 +19,12 @@ from hedgerow_workshop.bench.end_to_end import (
     QOS_1,
     Ends,
     EndToEnd,
+    EndToEndTraffic,
     Stage,
-    Traffic,
     row_names,
 )
-from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child, configured
-from hedgerow_workshop.bench.report import Request, Result
+from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child, configured
+from hedgerow_workshop.bench.report import BenchRequest, BenchResult
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Bridge:
     """Two brokers, of which `carrier` dials `far`."""
 
     name: str
-    carrier: Broker
-    far: Broker
+    carrier: BrokerKind
+    far: BrokerKind
     direction: str
     """Where messages go, seen from the carrier: "out" or "in"."""
     at_least: float | None = None
@@ -41,7 +41,7 @@ class Bridge:
     pattern: str = "bench/#"
 
     @property
-    def brokers(self) -> tuple[Broker, ...]:
+    def brokers(self) -> tuple[BrokerKind, ...]:
         return self.carrier, self.far
 
     def section(self, far_port: int, qos: int) -> str:
@@ -50,8 +50,8 @@ class Bridge:
             f"connection bench\naddress 127.0.0.1:{far_port}\ntopic {self.pattern} {self.direction} {qos}\n"
         )
 
-    def open(self, bench: EndToEnd, traffic: Traffic, stack: ExitStack) -> Ends:
-        def running(broker: Broker) -> Child:
+    def open(self, bench: EndToEnd, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
+        def running(broker: BrokerKind) -> Child:
             data = traffic.durable and broker.name == OURS
             arguments = ("--data", stack.enter_context(data_directory())) if data else ()
             return stack.enter_context(bench.running(broker, arguments))
@@ -74,7 +74,7 @@ STAGES = tuple(Stage(traffic, OUR_BRIDGES, PEER_BRIDGE) for traffic in TRAFFIC)
 ROW_NAMES = row_names(STAGES)
 
 
-def bridging(broker: Broker, section: str) -> Broker:
+def bridging(broker: BrokerKind, section: str) -> BrokerKind:
     """The broker with a bridge in its configuration."""
     if broker.name != OURS:
         return configured(broker, section)
@@ -86,5 +86,5 @@ def bridging(broker: Broker, section: str) -> Broker:
     return replace(broker, command=command)
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     return end_to_end.run(request, STAGES)

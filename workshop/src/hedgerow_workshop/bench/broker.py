@@ -2,33 +2,28 @@
 
 The machine is taken to be noisy. So every row is measured in several short rounds that go round the
 brokers (ours, a peer, the next, ours again …), after a warm-up; throughput is the median of the
-rounds, latencies are pooled. A row starts its brokers anew, so that it does not depend on the rows
-before it. A peer that cannot be measured leaves its place empty, with a line that says why; if ours
-cannot, the bench ends with that error.
+rounds, latencies are pooled (`scenarios`).
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hedgerow_workshop.bench import BenchError
-from hedgerow_workshop.bench.latency import Pair
+from hedgerow_workshop.bench.latency import LatencyPair
 from hedgerow_workshop.bench.loader import PUBLISHERS, SUBSCRIBERS, Load
-from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child, raise_open_files
-from hedgerow_workshop.bench.report import Better, Request, Result, Row, machine, progress
+from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child, raise_open_files
+from hedgerow_workshop.bench.report import BenchRequest, BenchResult
 from hedgerow_workshop.bench.rounds import FULL, QUICK, Bench, Plan
+from hedgerow_workshop.bench.scenarios import Figures, Scenario, latencies_us, measure_all, medians, row_names
 from hedgerow_workshop.bench.wire import Dialect
-
-Figures = dict[str, float]
-"""One row's, by the name of the broker."""
 
 TOPIC = "bench/throughput"
 IDLE_CONNECTIONS = 5_000
@@ -111,7 +106,7 @@ def load(child: Child, shape: Shape) -> Load:
     return Load(publishers, subscribers, shape.window)
 
 
-def _rate(bench: Bench, row: str, broker: Broker, child: Child, loaded: Load, deliveries: int) -> float:
+def _rate(bench: Bench, row: str, broker: BrokerKind, child: Child, loaded: Load, deliveries: int) -> float:
     """Deliveries a second in one round."""
     before = child.processor_s()
     measured = loaded.run(bench.plan.round_s)
@@ -120,42 +115,40 @@ def _rate(bench: Bench, row: str, broker: Broker, child: Child, loaded: Load, de
     return measured.messages * deliveries / measured.seconds
 
 
-def throughput(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker], shape: Shape) -> list[Figures]:
-    def prepare(broker: Broker, stack: ExitStack) -> tuple[Child, Load]:
+def throughput(
+    bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind], shape: Shape
+) -> list[Figures]:
+    def prepare(broker: BrokerKind, stack: ExitStack) -> tuple[Child, Load]:
         arguments = ("--data", stack.enter_context(data_directory())) if shape.durable else ()
         child = stack.enter_context(bench.running(broker, arguments))
-        return child, _warm_load(bench, child, shape, stack)
+        return child, warm_load(bench, child, shape, stack)
 
-    def measure(broker: Broker, subject: tuple[Child, Load]) -> float:
+    def measure(broker: BrokerKind, subject: tuple[Child, Load]) -> float:
         return _rate(bench, rows[0], broker, *subject, shape.subscribers)
 
-    return [_medians(bench.interleave(bench.plan.rounds, brokers, prepare, measure))]
+    return [medians(bench.interleave(bench.plan.rounds, brokers, prepare, measure))]
 
 
-def matching(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker]) -> list[Figures]:
+def matching(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -> list[Figures]:
     """Two processes of each broker, one with the crowd of subscriptions: the median ratio of the two."""
 
-    def prepare(broker: Broker, stack: ExitStack) -> list[tuple[Child, Load]]:
+    def prepare(broker: BrokerKind, stack: ExitStack) -> list[tuple[Child, Load]]:
         children = [stack.enter_context(bench.running(broker)) for _ in ("alone", "crowded")]
         _subscribe_crowd(children[1], stack)
-        return [(child, _warm_load(bench, child, MANY_TOPICS, stack)) for child in children]
+        return [(child, warm_load(bench, child, MANY_TOPICS, stack)) for child in children]
 
-    def measure(broker: Broker, pair: list[tuple[Child, Load]]) -> float:
+    def measure(broker: BrokerKind, pair: list[tuple[Child, Load]]) -> float:
         alone, crowded = (_rate(bench, rows[0], broker, *subject, 1) for subject in pair)
         return crowded / alone
 
-    return [_medians(bench.interleave(bench.plan.rounds, brokers, prepare, measure))]
+    return [medians(bench.interleave(bench.plan.rounds, brokers, prepare, measure))]
 
 
-def _warm_load(bench: Bench, child: Child, shape: Shape, stack: ExitStack) -> Load:
+def warm_load(bench: Bench, child: Child, shape: Shape, stack: ExitStack) -> Load:
     loaded = load(child, shape)
     stack.callback(loaded.close)
     loaded.run(bench.plan.warm_up_s)
     return loaded
-
-
-def _medians(rounds: dict[Broker, list[float]]) -> Figures:
-    return {broker.name: statistics.median(values) for broker, values in rounds.items()}
 
 
 def crowd_filters(count: int) -> list[str]:
@@ -177,58 +170,51 @@ def _subscribe_crowd(child: Child, stack: ExitStack) -> None:
 
 
 def latency(
-    bench: Bench, rows: Sequence[str], brokers: Sequence[Broker], rate: int | None = None
+    bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind], rate: int | None = None
 ) -> list[Figures]:
     """50th and 99th percentile in µs; without a rate, one message at a time."""
 
-    def prepare(broker: Broker, stack: ExitStack) -> Pair:
+    def prepare(broker: BrokerKind, stack: ExitStack) -> LatencyPair:
         child = stack.enter_context(bench.running(broker))
         dialect = child.dialect
         subscriber = stack.enter_context(dialect.connect(child.port, "subscriber"))
         publisher = stack.enter_context(dialect.connect(child.port, "publisher"))
         dialect.subscribe(subscriber, [TOPIC])
         packet, delivery = dialect.publish(TOPIC), dialect.delivery(TOPIC)
-        pair = Pair(publisher, subscriber, packet, delivery, dialect.stray)
+        pair = LatencyPair(publisher, subscriber, packet, delivery, dialect.stray)
         pair.one_at_a_time(bench.plan.warm_up_s)
         return pair
 
-    def measure(broker: Broker, pair: Pair) -> list[int]:
+    def measure(broker: BrokerKind, pair: LatencyPair) -> list[int]:
         seconds = bench.plan.round_s
         return pair.one_at_a_time(seconds) if rate is None else pair.paced(seconds, rate)
 
-    rounds = bench.interleave(bench.plan.rounds, brokers, prepare, measure)
-    pooled = {
-        broker.name: sorted(value for values in lists for value in values) for broker, lists in rounds.items()
-    }
-    return [
-        {name: values[len(values) * percent // 100] / 1_000 for name, values in pooled.items()}
-        for percent in (50, 99)
-    ]
+    return latencies_us(bench.interleave(bench.plan.rounds, brokers, prepare, measure))
 
 
-def idle_node(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker]) -> list[Figures]:
+def idle_node(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -> list[Figures]:
     """Start each broker several times: what it occupies, and how soon it answered."""
 
-    def measure(broker: Broker, _: None) -> tuple[float, float]:
+    def measure(broker: BrokerKind, _: None) -> tuple[float, float]:
         with bench.running(broker) as child:
             time.sleep(_SETTLE_S)
             return child.resident_bytes() / _MIB, child.ready_s
 
     starts = bench.interleave(bench.plan.starts, brokers, _nothing, measure)
     return [
-        _medians({broker: [value[index] for value in values] for broker, values in starts.items()})
+        medians({broker: [value[index] for value in values] for broker, values in starts.items()})
         for index in (0, 1)
     ]
 
 
-def idle_connections(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker]) -> list[Figures]:
+def idle_connections(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -> list[Figures]:
     """Resident memory with and without so many connections that say nothing, by connection."""
     needed, files = IDLE_CONNECTIONS + _SPARE_FILES, raise_open_files()
     if files < needed:
         bench.note(f"{rows[0]}: needs {needed} open files, and the hard limit is {files}")
         return [{}]
 
-    def measure(broker: Broker, _: None) -> float:
+    def measure(broker: BrokerKind, _: None) -> float:
         with ExitStack() as stack:
             child = stack.enter_context(bench.running(broker, ("--limit", "connects_per_s=0")))
             time.sleep(_SETTLE_S)
@@ -241,10 +227,10 @@ def idle_connections(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker
             time.sleep(_SETTLE_S)
             return (child.resident_bytes() - before) / IDLE_CONNECTIONS
 
-    return [_medians(bench.interleave(1, brokers, _nothing, measure))]
+    return [medians(bench.interleave(1, brokers, _nothing, measure))]
 
 
-def _nothing(broker: Broker, stack: ExitStack) -> None:
+def _nothing(broker: BrokerKind, stack: ExitStack) -> None:
     """Where starting the broker is a part of the measurement."""
 
 
@@ -269,23 +255,12 @@ def file_system(path: Path) -> str:
     return max(above)[1] if above else "unknown"
 
 
-Measure = Callable[[Bench, Sequence[str], Sequence[Broker]], list[Figures]]
 MQTT_PEERS = ("mosquitto", "amqtt", "aedes")
 ALL_PEERS = ("mosquitto", "nats-server", "amqtt", "aedes")
 QUICK_PEERS = ("mosquitto", "nats-server")
 FORWARDING = (*ALL_PEERS, "ceiling")
 # amqtt takes 50 s to accept 100,000 filters, and compares each topic with all of them.
 INDEXED_PEERS = ("mosquitto", "nats-server", "aedes")
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One measurement; `rows` are the names and units of the figures that it yields, in order."""
-
-    rows: dict[str, str]
-    better: Better
-    peers: tuple[str, ...]
-    measure: Measure
 
 
 def _throughput(row: str, peers: tuple[str, ...], shape: Shape, unit: str = "msg/s") -> Scenario:
@@ -311,17 +286,16 @@ SCENARIOS = (
     Scenario({"memory-idle-connection": "bytes"}, "lower", ALL_PEERS, idle_connections),
     Scenario({"matching-100k": "×"}, "higher", INDEXED_PEERS, matching),
 )
-ROW_NAMES = tuple(name for scenario in SCENARIOS for name in scenario.rows)
+ROW_NAMES = row_names(SCENARIOS)
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     request.check(ROW_NAMES, FORWARDING)
     names = request.peers
     if names is None:
         names = QUICK_PEERS if request.quick else ALL_PEERS
-    return measure(
-        BROKERS[OURS], [BROKERS[name] for name in names], plan(request.quick, len(names)), request.only
-    )
+    peers = [BROKERS[name] for name in names]
+    return measure_all(SCENARIOS, BROKERS[OURS], peers, plan(request.quick, len(names)), request.only)
 
 
 def plan(quick: bool, peers: int) -> Plan:
@@ -329,39 +303,3 @@ def plan(quick: bool, peers: int) -> Plan:
     if not quick:
         return FULL
     return QUICK if peers <= len(QUICK_PEERS) else replace(QUICK, rounds=2, round_s=0.15, starts=1)
-
-
-def measure(ours: Broker, peers: Sequence[Broker], plan: Plan, only: Sequence[str] = ()) -> Result:
-    """All rows, or those named in `only`."""
-    scenarios = [scenario for scenario in SCENARIOS if not only or not scenario.rows.keys().isdisjoint(only)]
-    raise_open_files()
-    with (
-        tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
-        progress(len(scenarios)) as shown,
-    ):
-        bench = Bench(plan, ours, Path(directory), shown)
-        versions = {broker.name: broker.version() for broker in (ours, *peers)}
-        installed = [broker for broker in peers if versions[broker.name] is not None]
-        for broker in peers:
-            if broker not in installed:
-                bench.note(f"{broker.name}: not installed")
-        rows: list[Row] = []
-        for scenario in scenarios:
-            brokers = [ours, *(broker for broker in installed if broker.name in scenario.peers)]
-            shown.begin(", ".join(scenario.rows), (plan.rounds + 1) * len(brokers))
-            rows += _rows(scenario, scenario.measure(bench, list(scenario.rows), brokers), ours.name)
-    about: dict[str, object] = {
-        "versions": {name: version for name, version in versions.items() if version},
-        "machine": machine(),
-        "busy": bench.busy,
-        "notes": bench.notes,
-    }
-    wanted = [row for row in rows if not only or row.name in only]
-    return Result(ours.name, [broker.name for broker in installed], wanted, about)
-
-
-def _rows(scenario: Scenario, figures: list[Figures], ours: str) -> Iterator[Row]:
-    for (name, unit), values in zip(scenario.rows.items(), figures, strict=True):
-        if ours in values:
-            peers = {broker: value for broker, value in values.items() if broker != ours}
-            yield Row(name, unit, scenario.better, values[ours], peers)

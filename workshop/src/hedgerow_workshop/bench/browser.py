@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hedgerow.node.programs import find_program
 from hedgerow_workshop.bench import BenchError
+from hedgerow_workshop.programs import find_program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

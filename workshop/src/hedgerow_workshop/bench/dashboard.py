@@ -18,7 +18,6 @@ import select
 import socket
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,7 @@ from urllib.parse import quote
 
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, Publish
-from hedgerow.node.programs import Program, free_port
+from hedgerow.pipeline.program import Program
 from hedgerow.topics import STATUS_FILTER
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import Shape, load
@@ -38,9 +37,19 @@ from hedgerow_workshop.bench.browser import NoBrowserError, first_paint_s, runni
 from hedgerow_workshop.bench.dashboard_fabric import ANNOUNCE_INTERVAL_S, HOST, neighbours, node_id
 from hedgerow_workshop.bench.dashboard_reader import EVERY_S, Answer, Tab, intervals_of, read_answers
 from hedgerow_workshop.bench.loader import STALL_S, Load
-from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child, running
-from hedgerow_workshop.bench.report import Better, Progress, Request, Result, Row, machine, progress
+from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child, running
+from hedgerow_workshop.bench.report import (
+    BenchRequest,
+    BenchResult,
+    BenchRow,
+    Better,
+    Progress,
+    make_result,
+    measuring,
+)
 from hedgerow_workshop.bench.wire import PAYLOAD
+from hedgerow_workshop.percentiles import percentile_95
+from hedgerow_workshop.programs import free_port
 
 OPEN, CLOSED, ASKED = "open", "closed", "asked"
 PAINT_ROW = "first-paint"
@@ -131,7 +140,7 @@ class Fabric:
                 self.node.dialect.subscribe(connection, [f"farm/{number:02}/{each:03}/+"])
             time.sleep(len(connections) / FILTERS_PER_S)
 
-    def _broker(self, ports: Sequence[int]) -> Broker:
+    def _broker(self, ports: Sequence[int]) -> BrokerKind:
         linked = [word for port in ports for word in ("--neighbour", f"mqtt://{HOST}:{port}")]
 
         def command(port: int, directory: Path) -> list[str]:
@@ -252,23 +261,19 @@ def _stamped() -> bytes:
     return encode(Publish(PACED_TOPIC, payload), MQTT_3_1_1)
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     request.check(ROW_NAMES, (CLOSED,))
     return measure(QUICK if request.quick else FULL, request.only)
 
 
-def measure(scale: Scale, only: Sequence[str] = ()) -> Result:
+def measure(scale: Scale, only: Sequence[str] = ()) -> BenchResult:
     """All rows, or those named in `only`."""
     wanted = set(only or ROW_NAMES)
     stages = [stage for stage in ((PAINT_ROW,), COST_ROWS) if not wanted.isdisjoint(stage)]
     notes: list[str] = []
-    rows: list[Row] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
-        progress(len(stages)) as shown,
-        ExitStack() as stack,
-    ):
-        fabric = Fabric(scale, Path(directory), stack)
+    rows: list[BenchRow] = []
+    with measuring(len(stages)) as (directory, shown), ExitStack() as stack:
+        fabric = Fabric(scale, directory, stack)
         if (PAINT_ROW,) in stages:
             shown.begin(PAINT_ROW, scale.paints)
             rows += paint(fabric, shown, notes)
@@ -277,17 +282,12 @@ def measure(scale: Scale, only: Sequence[str] = ()) -> Result:
             rows += cost(fabric, shown, notes)
     for note in notes:
         shown.note(note)
-    about: dict[str, object] = {
-        "versions": {OURS: BROKERS[OURS].version()},
-        "machine": machine(),
-        "nodes": scale.nodes,
-        "filters": scale.filters,
-        "notes": notes,
-    }
-    return Result(OPEN, [CLOSED, ASKED], [row for row in rows if row.name in wanted], about)
+    versions = {OURS: BROKERS[OURS].version()}
+    of_what = {"nodes": scale.nodes, "filters": scale.filters}
+    return make_result(OPEN, [CLOSED, ASKED], rows, only, versions, notes, **of_what)
 
 
-def paint(fabric: Fabric, shown: Progress, notes: list[str]) -> list[Row]:
+def paint(fabric: Fabric, shown: Progress, notes: list[str]) -> list[BenchRow]:
     """Seconds until a browser that was never here has drawn the map."""
     taken: list[float] = []
     try:
@@ -306,7 +306,7 @@ def paint(fabric: Fabric, shown: Progress, notes: list[str]) -> list[Row]:
     return [_asked(PAINT_ROW, "s", "lower", statistics.median(taken), PAINT_AT_MOST_S, notes)]
 
 
-def cost(fabric: Fabric, shown: Progress, notes: list[str]) -> list[Row]:
+def cost(fabric: Fabric, shown: Progress, notes: list[str]) -> list[BenchRow]:
     seen = {OPEN: Seen(), CLOSED: Seen()}
     with ExitStack() as stack:
         stack.enter_context(fabric.onlooker())
@@ -355,7 +355,7 @@ def _answers_since(started_at: float, reader: Program, pace: Pace) -> list[Answe
         pace.run(EVERY_S)
 
 
-def cost_rows(seen: dict[str, Seen], notes: list[str]) -> list[Row]:
+def cost_rows(seen: dict[str, Seen], notes: list[str]) -> list[BenchRow]:
     answers = [answer for taken in seen[OPEN].answers for answer in taken]
     intervals = [interval for taken in seen[OPEN].answers for interval in intervals_of(taken)]
     ages = [answer.age_s for answer in answers if answer.age_s is not None]
@@ -379,7 +379,7 @@ def cost_rows(seen: dict[str, Seen], notes: list[str]) -> list[Row]:
         _asked(AGE_ROW, "s", "lower", percentile_95(ages), AGE_AT_MOST_S, notes),
         _beside_closed(SPEED_ROW, seen[OPEN].rates, seen[CLOSED].rates, notes),
         _beside_closed(PROCESSOR_ROW, seen[OPEN].by_processor, seen[CLOSED].by_processor, notes),
-        Row(
+        BenchRow(
             PACED_ROW,
             "of a core",
             "lower",
@@ -389,17 +389,13 @@ def cost_rows(seen: dict[str, Seen], notes: list[str]) -> list[Row]:
     ]
 
 
-def percentile_95(values: Sequence[float]) -> float:
-    return sorted(values)[int(0.95 * (len(values) - 1))]
-
-
-def _asked(name: str, unit: str, better: Better, value: float, asked: float, notes: list[str]) -> Row:
+def _asked(name: str, unit: str, better: Better, value: float, asked: float, notes: list[str]) -> BenchRow:
     if value > asked:
         notes.append(f"{name}: {value:.2f} {unit} is more than the {asked:g} {unit} that we promise")
-    return Row(name, unit, better, value, {ASKED: asked})
+    return BenchRow(name, unit, better, value, {ASKED: asked})
 
 
-def _beside_closed(name: str, opened: Sequence[float], closed: Sequence[float], notes: list[str]) -> Row:
+def _beside_closed(name: str, opened: Sequence[float], closed: Sequence[float], notes: list[str]) -> BenchRow:
     """The median of the rounds, each beside the closed ones around it."""
     around = [statistics.fmean(neighbours) for neighbours in pairwise(closed)]
     ratios = [each / beside for each, beside in zip(opened, around, strict=True)]
@@ -410,4 +406,4 @@ def _beside_closed(name: str, opened: Sequence[float], closed: Sequence[float], 
     )
     if ratio < AT_LEAST:
         notes.append(f"{name}: {ratio:.3f}× is less than the {AT_LEAST:g}× that we promise")
-    return Row(name, "× closed", "higher", ratio, {ASKED: AT_LEAST})
+    return BenchRow(name, "× closed", "higher", ratio, {ASKED: AT_LEAST})

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError
 
 EVERY_S = 1.0

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -24,9 +22,17 @@ from hedgerow.mqtt.packets import MQTT_3_1_1, Publish
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.loader import PUBLISHERS, SUBSCRIBERS, Load
 from hedgerow_workshop.bench.lossy import LOST_S, LossyLoad, LossySubscriber
-from hedgerow_workshop.bench.peers import OURS, Broker, Child, Process
-from hedgerow_workshop.bench.report import Progress, Request, Result, Row, machine, progress
+from hedgerow_workshop.bench.peers import OURS, BrokerKind, Child, Process
+from hedgerow_workshop.bench.report import (
+    BenchRequest,
+    BenchResult,
+    BenchRow,
+    Progress,
+    make_result,
+    measuring,
+)
 from hedgerow_workshop.bench.rounds import FULL, QUICK, Plan, Processes
+from hedgerow_workshop.bench.scenarios import medians
 from hedgerow_workshop.bench.wire import PAYLOAD
 
 TOPIC = "bench/throughput"
@@ -38,7 +44,7 @@ _PACKET_IDS = 10_000  # ten windows: an identifier is long free again when its t
 
 
 @dataclass(frozen=True)
-class Traffic:
+class EndToEndTraffic:
     name: str
     qos: int
     payload: bytes
@@ -66,9 +72,9 @@ class Traffic:
 # The windows suit the peer. Mosquitto 2.0.11's own bridge was measured in two runs of nine rounds that went
 # round the windows. QoS 0, 64 bytes: of 1,000 to 24,000, 3,000 had the highest median in both. 1 KiB: 1,000
 # to 4,000 could not be told apart. QoS 1: nor could 100 to 4,000. Rounds of one window differed by up to 2×.
-QOS_0 = Traffic("qos0-64", 0, PAYLOAD, window=3_000)
-QOS_0_LARGE = Traffic("qos0-1024", 0, PAYLOAD * 16, window=2_000)
-QOS_1 = Traffic("qos1-64", 1, PAYLOAD, window=1_000)
+QOS_0 = EndToEndTraffic("qos0-64", 0, PAYLOAD, window=3_000)
+QOS_0_LARGE = EndToEndTraffic("qos0-1024", 0, PAYLOAD * 16, window=2_000)
+QOS_1 = EndToEndTraffic("qos1-64", 1, PAYLOAD, window=1_000)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Way(Protocol):
     def name(self) -> str: ...
 
     @property
-    def brokers(self) -> tuple[Broker, ...]:
+    def brokers(self) -> tuple[BrokerKind, ...]:
         """What has to be installed."""
 
     @property
@@ -98,7 +104,7 @@ class Way(Protocol):
     @property
     def is_peer(self) -> bool: ...
 
-    def open(self, bench: EndToEnd, traffic: Traffic, stack: ExitStack) -> Ends:
+    def open(self, bench: EndToEnd, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
         """Start everything; messages need not come through yet."""
 
 
@@ -106,7 +112,7 @@ class Way(Protocol):
 class Stage:
     """One traffic, and the ways that carry it. The peer's figure is the same in the rows of all of ours."""
 
-    traffic: Traffic
+    traffic: EndToEndTraffic
     ours: tuple[Way, ...]
     peer: Way | None
 
@@ -135,7 +141,7 @@ class EndToEnd(Processes[Way]):
         return not way.is_peer
 
 
-def connect(ends: Ends, traffic: Traffic) -> Load:
+def connect(ends: Ends, traffic: EndToEndTraffic) -> Load:
     """Clients at both ends, as soon as messages come through.
 
     That is tried with the very topic that is measured, by a subscriber that leaves when there is another:
@@ -192,7 +198,7 @@ def _hear(subscriber: socket.socket, wanted: bytes, silence_s: float) -> bytes:
     return heard
 
 
-def throughput(bench: EndToEnd, traffic: Traffic, ways: Sequence[Way]) -> dict[str, float]:
+def throughput(bench: EndToEnd, traffic: EndToEndTraffic, ways: Sequence[Way]) -> dict[str, float]:
     """Messages a second that arrived, by the name of the way."""
     lost: dict[str, dict[str, int]] = {}
 
@@ -221,7 +227,7 @@ def throughput(bench: EndToEnd, traffic: Traffic, ways: Sequence[Way]) -> dict[s
     for name, counted in lost.items():
         if counted["lost"]:
             bench.note(f"{traffic.name}: {name} lost {counted['lost']:,} of {counted['sent']:,} messages")
-    return {way.name: statistics.median(rates) for way, rates in rounds.items()}
+    return medians(rounds)
 
 
 def _processor_s(ends: Ends) -> dict[str, float]:
@@ -231,14 +237,14 @@ def _processor_s(ends: Ends) -> dict[str, float]:
     }
 
 
-def run(request: Request, stages: Sequence[Stage]) -> Result:
+def run(request: BenchRequest, stages: Sequence[Stage]) -> BenchResult:
     request.check(row_names(stages), (PEER,))
     if request.peers is not None and PEER not in request.peers:
         stages = [replace(stage, peer=None) for stage in stages]
     return measure(stages, QUICK if request.quick else FULL, request.only)
 
 
-def measure(stages: Sequence[Stage], plan: Plan, only: Sequence[str] = ()) -> Result:
+def measure(stages: Sequence[Stage], plan: Plan, only: Sequence[str] = ()) -> BenchResult:
     """All rows, or those named in `only`. Ways whose brokers are not installed are left out."""
     ways = [way for stage in stages for way in stage.ways]
     brokers = {broker.name: broker for way in ways for broker in way.brokers}
@@ -249,28 +255,22 @@ def measure(stages: Sequence[Stage], plan: Plan, only: Sequence[str] = ()) -> Re
         return there.keep(lambda way: not only or way.is_peer or stage.row(way) in only)
 
     chosen = [stage for stage in map(wanted, stages) if stage.ours]
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory, progress(len(chosen)) as shown:
-        bench = EndToEnd(plan, ways[0], Path(directory), shown)
+    rows: list[BenchRow] = []
+    with measuring(len(chosen)) as (directory, shown):
+        bench = EndToEnd(plan, ways[0], directory, shown)
         for name in (name for name, version in versions.items() if version is None):
             bench.note(f"{name}: not installed")
         for stage in chosen:
             shown.begin(stage.traffic.name, (plan.rounds + 1) * len(stage.ways))
             rows += _rows(bench, stage, throughput(bench, stage.traffic, stage.ways))
-    about: dict[str, object] = {
-        "versions": {name: version for name, version in versions.items() if version},
-        "machine": machine(),
-        "busy": bench.busy,
-        "lost": bench.lost,
-        "notes": bench.notes,
-    }
-    return Result(OURS, [PEER] if any(stage.peer for stage in chosen) else [], rows, about)
+    peers = [PEER] if any(stage.peer for stage in chosen) else []
+    return make_result(OURS, peers, rows, (), versions, bench.notes, busy=bench.busy, lost=bench.lost)
 
 
-def _rows(bench: EndToEnd, stage: Stage, rates: dict[str, float]) -> Iterator[Row]:
+def _rows(bench: EndToEnd, stage: Stage, rates: dict[str, float]) -> Iterator[BenchRow]:
     peers = {PEER: rates[stage.peer.name]} if stage.peer and stage.peer.name in rates else {}
     for way in stage.ours:
-        row = Row(stage.row(way), "msg/s", "higher", rates[way.name], peers)
+        row = BenchRow(stage.row(way), "msg/s", "higher", rates[way.name], peers)
         ratio = row.ratio.get(PEER)
         # The peer keeps nothing on a disk, so no ratio is promised where ours does.
         if way.at_least and ratio is not None and ratio < way.at_least and not stage.traffic.durable:

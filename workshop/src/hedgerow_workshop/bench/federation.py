@@ -20,9 +20,9 @@ from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow.federation.state import HOME_STATE_TOPIC
 from hedgerow_workshop.bench import BenchError, end_to_end
 from hedgerow_workshop.bench.bridge import HEDGEROW, MOSQUITTO, PEER_BRIDGE, bridging
-from hedgerow_workshop.bench.end_to_end import QOS_0, QOS_1, Ends, EndToEnd, Stage, Traffic, row_names
-from hedgerow_workshop.bench.peers import Broker, Child, Process, configured
-from hedgerow_workshop.bench.report import Request, Result
+from hedgerow_workshop.bench.end_to_end import QOS_0, QOS_1, Ends, EndToEnd, EndToEndTraffic, Stage, row_names
+from hedgerow_workshop.bench.peers import BrokerKind, Child, Process, configured
+from hedgerow_workshop.bench.report import BenchRequest, BenchResult
 
 PROGRAM = [sys.executable, "-m", "hedgerow"]
 HOPS = (1, 3)
@@ -39,19 +39,19 @@ class Line:
 
     name: str
     hops: int
-    brokers: tuple[Broker, ...]
-    start: Callable[[EndToEnd, int, Traffic, ExitStack], Ends]
+    brokers: tuple[BrokerKind, ...]
+    start: Callable[[EndToEnd, int, EndToEndTraffic, ExitStack], Ends]
     at_least: float | None = None
     is_peer: bool = False
 
-    def open(self, bench: EndToEnd, traffic: Traffic, stack: ExitStack) -> Ends:
+    def open(self, bench: EndToEnd, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
         return self.start(bench, self.hops, traffic, stack)
 
 
 # Each program is started after the neighbour that it dials, so that none of them has to dial again.
 
 
-def start_nodes(bench: EndToEnd, hops: int, traffic: Traffic, stack: ExitStack) -> Ends:
+def start_nodes(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
     nodes: list[Child] = []
     for number in reversed(range(hops + 1)):
         # Each has a neighbour and looks for no more: a line of four would not stay one.
@@ -61,7 +61,7 @@ def start_nodes(bench: EndToEnd, hops: int, traffic: Traffic, stack: ExitStack) 
     return Ends(nodes[-1], nodes[0], {"broker": nodes})
 
 
-def start_sidecars(bench: EndToEnd, hops: int, traffic: Traffic, stack: ExitStack) -> Ends:
+def start_sidecars(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
     brokers = [stack.enter_context(bench.running(LOGGING_MOSQUITTO)) for _ in range(hops + 1)]
     sidecars = []
     for number in reversed(range(hops + 1)):
@@ -71,7 +71,7 @@ def start_sidecars(bench: EndToEnd, hops: int, traffic: Traffic, stack: ExitStac
     return Ends(brokers[0], brokers[-1], {"broker": brokers, "sidecar": sidecars})
 
 
-def start_bridges(bench: EndToEnd, hops: int, traffic: Traffic, stack: ExitStack) -> Ends:
+def start_bridges(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
     brokers = [stack.enter_context(bench.running(MOSQUITTO))]
     for _ in range(hops):
         section = PEER_BRIDGE.section(brokers[-1].port, traffic.qos)
@@ -128,7 +128,7 @@ def node_id(number: int) -> str:
     return f"bench-{number}"
 
 
-def stage(traffic: Traffic, hops: int) -> Stage:
+def stage(traffic: EndToEndTraffic, hops: int) -> Stage:
     ours = (
         Line("hedgerow", hops, (HEDGEROW,), start_nodes, at_least=3.0),
         Line("sidecars", hops, (HEDGEROW, MOSQUITTO), start_sidecars, at_least=0.5),
@@ -141,5 +141,5 @@ STAGES = tuple(stage(traffic, hops) for hops in HOPS for traffic in (QOS_0, QOS_
 ROW_NAMES = row_names(STAGES)
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     return end_to_end.run(request, STAGES)

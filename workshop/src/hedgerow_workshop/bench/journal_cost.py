@@ -20,7 +20,7 @@ from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import Shape, load
 from hedgerow_workshop.bench.loader import Load
 from hedgerow_workshop.bench.monitoring import TICK_S
-from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child, running
+from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child, running
 
 ROW = "journal-cost"
 AT_LEAST = 0.7  # of the messages a second without a journal
@@ -43,7 +43,9 @@ class Cost(NamedTuple):
     """Of the messages, from 0 to 1."""
 
 
-def measure(broker: Broker = BROKERS[OURS], stretches: int = STRETCHES, stretch_s: float = STRETCH_S) -> Cost:
+def measure(
+    broker: BrokerKind = BROKERS[OURS], stretches: int = STRETCHES, stretch_s: float = STRETCH_S
+) -> Cost:
     """One round."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hedgerow-bench-")))

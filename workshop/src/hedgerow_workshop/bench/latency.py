@@ -20,7 +20,7 @@ STALL_S = 5.0
 _RECEIVE_BYTES = 65_536
 
 
-class Pair:
+class LatencyPair:
     """One publisher and one subscriber; `delivery` is what arrives for each `packet` sent."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Everything that is sent was built beforehand, in chunks of hundreds of packets; everything that
 arrives is counted by its size, since all packets of one kind are equally long. So a message costs
-this process a share of two system calls and of a copy, not a step of the interpreter; `Measured.busy`
+this process a share of two system calls and of a copy, not a step of the interpreter; `LoadMeasured.busy`
 says how much of one core it took. Acknowledgements are made for a whole received chunk at once, with
 strided slices (QoS 1) or two substitutions (QoS 2).
 
@@ -31,7 +31,7 @@ DRAIN_S = 30.0
 _BUFFER_BYTES = 1 << 20
 _POLL_S = 0.05
 # A broker that writes every packet by itself (Mosquitto does) would wake this process for each of
-# them. Measured against Mosquitto 2.0.11: the loader took 55 % of a core at QoS 0 and 97 % at QoS 2,
+# them. LoadMeasured against Mosquitto 2.0.11: the loader took 55 % of a core at QoS 0 and 97 % at QoS 2,
 # and the wake-ups cost the broker a quarter of its QoS 0 throughput. Leaving small arrivals to pile
 # up for a moment, with most of the window still under way, brings the loader to about 20 %.
 _COALESCE_BYTES = 8_192
@@ -231,7 +231,7 @@ SUBSCRIBERS: dict[int, type[Subscriber]] = {0: Subscriber, 1: Qos1Subscriber, 2:
 
 
 @dataclass(frozen=True)
-class Measured:
+class LoadMeasured:
     messages: int
     seconds: float
     busy: float
@@ -260,7 +260,7 @@ class Load:
         for connection in self._connections.values():
             connection.socket.close()
 
-    def run(self, seconds: float, messages: int | None = None) -> Measured:
+    def run(self, seconds: float, messages: int | None = None) -> LoadMeasured:
         """Send for `seconds`, or so many `messages` (in whole chunks), and wait until all have arrived."""
         before = self._sent
         limit = None if messages is None else before + messages
@@ -283,7 +283,7 @@ class Load:
         busy = (time.process_time() - processor) / (now - started)
         for subscriber in self._subscribers:
             subscriber.check(self._sent)
-        return Measured(self._sent - before, now - started, busy)
+        return LoadMeasured(self._sent - before, now - started, busy)
 
     def _settled(self) -> int:
         """Messages that every subscriber has and that, at QoS 1 and 2, are acknowledged."""

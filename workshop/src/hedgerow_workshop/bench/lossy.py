@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from hedgerow_workshop.bench import BenchError
-from hedgerow_workshop.bench.loader import Load, Measured, Subscriber
+from hedgerow_workshop.bench.loader import Load, LoadMeasured, Subscriber
 
 LOST_S = 1.0  # on loopback, what has not come by then will not, however busy the machine is
 
@@ -24,7 +24,7 @@ class LossyLoad(Load):
     _heard_at = 0.0
     _silent_since = 0.0
 
-    def run(self, seconds: float, messages: int | None = None) -> Measured:
+    def run(self, seconds: float, messages: int | None = None) -> LoadMeasured:
         """As `Load.run`; the messages are those that arrived, and the seconds end with the last of them."""
         before = self.sent - self.lost
         started = self._heard_at = self._silent_since = time.perf_counter()
@@ -32,7 +32,7 @@ class LossyLoad(Load):
         arrived = self.sent - self.lost - before
         if arrived == 0:
             raise BenchError(f"none of {measured.messages} messages arrived")
-        return Measured(arrived, self._heard_at - started, measured.busy)
+        return LoadMeasured(arrived, self._heard_at - started, measured.busy)
 
     @property
     def sent(self) -> int:

@@ -7,7 +7,6 @@ Two of our brokers, one with `--hot-topics` and one without, are measured side b
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hedgerow_workshop.bench import BenchError
-from hedgerow_workshop.bench.broker import Shape, load
+from hedgerow_workshop.bench.broker import Shape, warm_load
 from hedgerow_workshop.bench.loader import Load
-from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child
-from hedgerow_workshop.bench.report import Better, Request, Result, Row, machine, progress
+from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child
+from hedgerow_workshop.bench.report import BenchRequest, BenchResult, BenchRow, Better, make_result, measuring
 from hedgerow_workshop.bench.rounds import FULL, QUICK, Bench, Plan
+from hedgerow_workshop.bench.scenarios import medians
 
 SPEED_ROW, PROCESSOR_ROW, MEMORY_ROW = ROW_NAMES = ("monitoring", "monitoring-processor", "memory-topics")
 AT_LEAST = 0.95  # of the messages a second without monitoring
@@ -36,71 +36,63 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Pair:
+class MonitoredPair:
     """A broker with monitoring, and the same without."""
 
-    monitoring: Broker
-    plain: Broker
+    monitoring: BrokerKind
+    plain: BrokerKind
 
     @property
-    def brokers(self) -> tuple[Broker, Broker]:
+    def brokers(self) -> tuple[BrokerKind, BrokerKind]:
         return self.monitoring, self.plain
 
 
-def pair_of(broker: Broker, *arguments: str) -> Pair:
+def pair_of(broker: BrokerKind, *arguments: str) -> MonitoredPair:
     def command(port: int, directory: Path) -> list[str]:
         return [*broker.command(port, directory), *arguments]
 
-    return Pair(replace(broker, name="monitoring", command=command), replace(broker, name="plain"))
+    return MonitoredPair(replace(broker, name="monitoring", command=command), replace(broker, name="plain"))
 
 
 PAIR = pair_of(BROKERS[OURS], "--hot-topics")
 
 
 class SideBySide(Bench):
-    def is_ours(self, contender: Broker) -> bool:
+    def is_ours(self, contender: BrokerKind) -> bool:
         return True
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     request.check(ROW_NAMES, (PAIR.plain.name,))
     # The difference that is asked about is smaller than that between two rounds: many, and short ones.
     plan = replace(QUICK, rounds=15) if request.quick else replace(FULL, rounds=51, round_s=0.3)
     return measure(PAIR, plan, QUICK_TOPICS if request.quick else TOPICS, request.only)
 
 
-def measure(pair: Pair, plan: Plan, topics: int, only: Sequence[str] = ()) -> Result:
+def measure(pair: MonitoredPair, plan: Plan, topics: int, only: Sequence[str] = ()) -> BenchResult:
     """All rows, or those named in `only`."""
     stages = [
         stage for stage in (ROW_NAMES[:2], ROW_NAMES[2:]) if not only or not set(stage).isdisjoint(only)
     ]
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory, progress(len(stages)) as shown:
-        bench = SideBySide(plan, pair.monitoring, Path(directory), shown)
+    rows: list[BenchRow] = []
+    with measuring(len(stages)) as (directory, shown):
+        bench = SideBySide(plan, pair.monitoring, directory, shown)
         for stage in stages:
             shown.begin(", ".join(stage), (plan.rounds + 1) * len(pair.brokers))
             rows += [memory(bench, pair, topics)] if MEMORY_ROW in stage else speed(bench, pair)
-    about: dict[str, object] = {
-        "versions": {OURS: pair.plain.version()},
-        "machine": machine(),
-        "busy": bench.busy,
-        "notes": bench.notes,
-    }
-    wanted = [row for row in rows if not only or row.name in only]
-    return Result(pair.monitoring.name, [pair.plain.name], wanted, about)
+    versions = {OURS: pair.plain.version()}
+    names = pair.monitoring.name, [pair.plain.name]
+    return make_result(*names, rows, only, versions, bench.notes, busy=bench.busy)
 
 
-def speed(bench: Bench, pair: Pair) -> list[Row]:
+def speed(bench: Bench, pair: MonitoredPair) -> list[BenchRow]:
     """Messages a second, and by second of the broker's processor time: that is what others disturb least."""
 
-    def prepare(broker: Broker, stack: ExitStack) -> tuple[Child, Load]:
+    def prepare(broker: BrokerKind, stack: ExitStack) -> tuple[Child, Load]:
         child = stack.enter_context(bench.running(broker))
-        loaded = load(child, Shape())
-        stack.callback(loaded.close)
-        loaded.run(bench.plan.warm_up_s)
-        return child, loaded
+        return child, warm_load(bench, child, Shape(), stack)
 
-    def measure_round(broker: Broker, subject: tuple[Child, Load]) -> tuple[float, float, int]:
+    def measure_round(broker: BrokerKind, subject: tuple[Child, Load]) -> tuple[float, float, int]:
         child, loaded = subject
         before = child.processor_s()
         measured = loaded.run(bench.plan.round_s)
@@ -126,10 +118,10 @@ def speed(bench: Bench, pair: Pair) -> list[Row]:
     return rows
 
 
-def memory(bench: Bench, pair: Pair, topics: int) -> Row:
+def memory(bench: Bench, pair: MonitoredPair, topics: int) -> BenchRow:
     """By how much a broker grows."""
 
-    def measure_one(broker: Broker, _: None) -> float:
+    def measure_one(broker: BrokerKind, _: None) -> float:
         with bench.running(broker) as child:
             time.sleep(_SETTLE_S)
             before = child.resident_bytes()
@@ -137,8 +129,7 @@ def memory(bench: Bench, pair: Pair, topics: int) -> Row:
             return (child.resident_bytes() - before) / _MIB
 
     values = bench.interleave(1, pair.brokers, lambda broker, stack: None, measure_one)
-    figures = {broker.name: statistics.median(found) for broker, found in values.items()}
-    row = _row(MEMORY_ROW, "MiB", "lower", pair, figures)
+    row = _row(MEMORY_ROW, "MiB", "lower", pair, medians(values))
     more = row.ours - row.peers[pair.plain.name]
     bench.note(f"{MEMORY_ROW}: {topics:,} topics, {more:.1f} MiB more with monitoring")
     if more > AT_MOST_MIB:
@@ -167,6 +158,6 @@ def publish_topics(child: Child, topics: int) -> None:
                 missing -= len(data)
 
 
-def _row(name: str, unit: str, better: Better, pair: Pair, figures: dict[str, float]) -> Row:
+def _row(name: str, unit: str, better: Better, pair: MonitoredPair, figures: dict[str, float]) -> BenchRow:
     plain = {pair.plain.name: figures[pair.plain.name]}
-    return Row(name, unit, better, figures[pair.monitoring.name], plain)
+    return BenchRow(name, unit, better, figures[pair.monitoring.name], plain)

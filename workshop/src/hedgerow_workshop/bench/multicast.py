@@ -14,15 +14,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import statistics
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from hedgerow_workshop.bench.multicast_team import Load, Round, Team, team
-from hedgerow_workshop.bench.report import Progress, Request, Result, Row, machine, progress
-from hedgerow_workshop.bench.rounds import Plan, Rounds
+from hedgerow_workshop.bench.multicast_team import Round, RoundLoad, Team, team
+from hedgerow_workshop.bench.report import (
+    BenchRequest,
+    BenchResult,
+    BenchRow,
+    Progress,
+    make_result,
+    measuring,
+)
+from hedgerow_workshop.bench.rounds import Plan, Rounds, find_installed
+from hedgerow_workshop.percentiles import percentile
 
 OURS = "hedgerow"
 FULL = Plan(rounds=7, warm_up_s=0.3, round_s=0.5, starts=1)
@@ -37,7 +44,7 @@ _LOSS_WORTH_A_NOTE = 0.0005
 
 
 @dataclass(frozen=True)
-class Contender:
+class TeamKind:
     name: str
     package: str | None
     """Whose version says whether it is installed; none: nothing has to be."""
@@ -54,18 +61,18 @@ class Contender:
         except importlib.metadata.PackageNotFoundError:
             return "source" if self.name == OURS else None
 
-    def load(self, size: int, qos: int) -> Load:
+    def load(self, size: int, qos: int) -> RoundLoad:
         """The nearest that it has: the peers do the same whatever the row's QoS."""
         qos = qos if qos in self.qualities else self.qualities[0]
-        return Load(size, qos, complete=qos in self.complete)
+        return RoundLoad(size, qos, complete=qos in self.complete)
 
 
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender(OURS, "hedgerow", qualities=(0, 1), complete=(1,)),
-        Contender("raw", None, qualities=(0,), complete=()),
-        Contender("zenoh", "eclipse-zenoh", qualities=(0,), complete=(0,)),
+        TeamKind(OURS, "hedgerow", qualities=(0, 1), complete=(1,)),
+        TeamKind("raw", None, qualities=(0,), complete=()),
+        TeamKind("zenoh", "eclipse-zenoh", qualities=(0,), complete=(0,)),
     )
 }
 PEERS = tuple(name for name in CONTENDERS if name != OURS)
@@ -115,56 +122,43 @@ class Taken:
     def latency(self, percent: int) -> float:
         """µs."""
         pooled = sorted(latency for each in self.paced for latency in each.latencies)
-        return pooled[len(pooled) * percent // 100] / 1_000 if pooled else 0.0
+        return percentile(pooled, percent) / 1_000 if pooled else 0.0
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     request.check(ROW_NAMES, PEERS)
     names = PEERS if request.peers is None else request.peers
     return measure([CONTENDERS[name] for name in names], QUICK if request.quick else FULL, request.only)
 
 
 def measure(
-    peers: Sequence[Contender], plan: Plan, only: Sequence[str] = (), ours: Contender = CONTENDERS[OURS]
-) -> Result:
+    peers: Sequence[TeamKind], plan: Plan, only: Sequence[str] = (), ours: TeamKind = CONTENDERS[OURS]
+) -> BenchResult:
     """All rows, or those named in `only`."""
     cases = [case for case in CASES if not only or not set(case.rows).isdisjoint(only)]
     crowds = sorted({case.subscribers for case in cases})
-    with (
-        tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
-        progress(len(crowds)) as shown,
-    ):
-        bench = TeamRounds(plan, ours, Path(directory), shown)
-        versions = {contender.name: contender.version() for contender in (ours, *peers)}
-        installed = [contender for contender in peers if versions[contender.name] is not None]
-        for contender in peers:
-            if contender not in installed:
-                bench.note(f"{contender.name}: not installed")
-        rows: list[Row] = []
+    rows: list[BenchRow] = []
+    with measuring(len(crowds)) as (directory, shown):
+        bench = TeamRounds(plan, ours, directory, shown)
+        versions, installed = find_installed(bench, ours, peers)
         for subscribers in crowds:
             crowd = [case for case in cases if case.subscribers == subscribers]
             shown.begin(f"1 to {subscribers}", (plan.rounds + 1) * (1 + len(installed)))
             rows += bench.rows(crowd, [ours, *installed])
-    about: dict[str, object] = {
-        "versions": {name: version for name, version in versions.items() if version},
-        "machine": machine(),
-        "delivered": bench.delivered,
-        "notes": bench.notes,
-    }
-    wanted = [row for row in rows if not only or row.name in only]
-    return Result(ours.name, [contender.name for contender in installed], wanted, about)
+    names = [each.name for each in installed]
+    return make_result(ours.name, names, rows, only, versions, bench.notes, delivered=bench.delivered)
 
 
-class TeamRounds(Rounds[Contender]):
+class TeamRounds(Rounds[TeamKind]):
     """Rounds of contenders, each a team of processes."""
 
-    def __init__(self, plan: Plan, ours: Contender, directory: Path, progress: Progress) -> None:
+    def __init__(self, plan: Plan, ours: TeamKind, directory: Path, progress: Progress) -> None:
         super().__init__(plan, ours, progress)
         self.delivered: dict[str, dict[str, dict[str, object]]] = {}
         """By row and contender: the share of deliveries that were made, and each subscriber's msg/s."""
         self._directory = directory
 
-    def rows(self, cases: Sequence[Case], contenders: Sequence[Contender]) -> Iterator[Row]:
+    def rows(self, cases: Sequence[Case], contenders: Sequence[TeamKind]) -> Iterator[BenchRow]:
         """The rows of cases that have the same number of subscribers."""
         taken = self._take_rounds(cases, contenders)
         for case in cases:
@@ -175,28 +169,28 @@ class TeamRounds(Rounds[Contender]):
             self._report_deliveries(case, found)
             unit = "msg/s" if case.subscribers == 1 else "deliveries/s"
             rates = {name: each.rate() for name, each in found.items()}
-            yield Row(case.name, unit, "higher", rates.pop(self.ours.name), rates)
+            yield BenchRow(case.name, unit, "higher", rates.pop(self.ours.name), rates)
             for percent, name in zip(_PERCENTILES, case.rows[1:], strict=True):
                 figures = {name: each.latency(percent) for name, each in found.items()}
-                yield Row(name, "µs", "lower", figures.pop(self.ours.name), figures)
+                yield BenchRow(name, "µs", "lower", figures.pop(self.ours.name), figures)
 
     def _take_rounds(
-        self, cases: Sequence[Case], contenders: Sequence[Contender]
-    ) -> dict[Contender, dict[Load, Taken]]:
+        self, cases: Sequence[Case], contenders: Sequence[TeamKind]
+    ) -> dict[TeamKind, dict[RoundLoad, Taken]]:
         """Every contender plays each of its loads once a round."""
         loads = {
             contender: dict.fromkeys(contender.load(case.size, case.qos) for case in cases)
             for contender in contenders
         }
 
-        def prepare(contender: Contender, stack: ExitStack) -> Team:
+        def prepare(contender: TeamKind, stack: ExitStack) -> Team:
             directory = self._directory / f"{contender.name}-{cases[0].subscribers}"
             made = stack.enter_context(team(contender.name, cases[0].subscribers, directory))
             for load in loads[contender]:
                 made.play(load, self.plan.warm_up_s)
             return made
 
-        def play(contender: Contender, made: Team) -> dict[Load, tuple[Round, Round]]:
+        def play(contender: TeamKind, made: Team) -> dict[RoundLoad, tuple[Round, Round]]:
             seconds = self.plan.round_s
             return {
                 load: (made.play(load, seconds), made.play(load, seconds, LATENCY_RATE))

@@ -86,18 +86,18 @@ def make_mark(number: int, sent: int) -> bytes:
     return MARK.pack(_IS_MARK, number, sent)
 
 
-class Publisher(Protocol):
+class TeamPublisher(Protocol):
     def publish(self, payload: bytes, qos: int) -> None: ...
 
     async def burst(self, payload: bytes, qos: int, stop_at: int) -> int:
         """Publish as fast as it goes; how many."""
 
 
-class Subscriber(Protocol):
+class TeamSubscriber(Protocol):
     async def collect(self, round_: Collect, ready: Callable[[], None]) -> Collected: ...
 
 
-class Tally:
+class RoundTally:
     """What one round's messages come to, for those who are handed them one by one or in lists."""
 
     def __init__(self, round_: Collect) -> None:
@@ -175,7 +175,7 @@ class RawSubscriber:
 
     async def collect(self, round_: Collect, ready: Callable[[], None]) -> Collected:
         ready()
-        tally = Tally(round_)
+        tally = RoundTally(round_)
         recv, tag = self._socket.recv, round_.tag
         try:
             if round_.timed:
@@ -194,7 +194,7 @@ class RawSubscriber:
 
 
 @asynccontextmanager
-async def raw(role: str, port: int) -> AsyncIterator[Publisher | Subscriber]:
+async def raw(role: str, port: int) -> AsyncIterator[TeamPublisher | TeamSubscriber]:
     yield RawPublisher(port) if role == "publisher" else RawSubscriber(port)
 
 
@@ -223,7 +223,7 @@ class OurSubscriber:
 
     async def collect(self, round_: Collect, ready: Callable[[], None]) -> Collected:
         ready()
-        tally = Tally(round_)
+        tally = RoundTally(round_)
         tag = round_.tag
         try:
             async with asyncio.timeout(ROUND_S):
@@ -244,7 +244,7 @@ class OurSubscriber:
 
 
 @asynccontextmanager
-async def ours(role: str, port: int) -> AsyncIterator[Publisher | Subscriber]:
+async def ours(role: str, port: int) -> AsyncIterator[TeamPublisher | TeamSubscriber]:
     async with hedgerow.connect(f"multicast://lo:{port}?ip=4") as bus:
         if role == "publisher":
             yield OurPublisher(bus)
@@ -277,7 +277,7 @@ class ZenohSubscriber:
 
     def __init__(self) -> None:
         self._round = Collect(number=0, timed=False, complete=True)
-        self._tally = Tally(self._round)
+        self._tally = RoundTally(self._round)
         self._over = threading.Event()
         self._collected = self._tally.collected()
 
@@ -293,7 +293,7 @@ class ZenohSubscriber:
 
     async def collect(self, round_: Collect, ready: Callable[[], None]) -> Collected:
         self._over.clear()
-        self._tally, self._round = Tally(round_), round_
+        self._tally, self._round = RoundTally(round_), round_
         ready()
         if not self._over.wait(ROUND_S):
             raise self._tally.unfinished()
@@ -301,7 +301,7 @@ class ZenohSubscriber:
 
 
 @asynccontextmanager
-async def zenoh_peer(role: str, port: int) -> AsyncIterator[Publisher | Subscriber]:
+async def zenoh_peer(role: str, port: int) -> AsyncIterator[TeamPublisher | TeamSubscriber]:
     import zenoh
 
     config = zenoh.Config()
@@ -326,7 +326,7 @@ async def zenoh_peer(role: str, port: int) -> AsyncIterator[Publisher | Subscrib
         yield subscriber
 
 
-Open = Callable[[str, int], AbstractAsyncContextManager[Publisher | Subscriber]]
+Open = Callable[[str, int], AbstractAsyncContextManager[TeamPublisher | TeamSubscriber]]
 KINDS: dict[str, Open] = {"hedgerow": ours, "raw": raw, "zenoh": zenoh_peer}
 
 
@@ -334,7 +334,7 @@ KINDS: dict[str, Open] = {"hedgerow": ours, "raw": raw, "zenoh": zenoh_peer}
 
 
 async def _publish(
-    publisher: Publisher, number: int, size: int, qos: int, seconds: float, rate: int | None
+    publisher: TeamPublisher, number: int, size: int, qos: int, seconds: float, rate: int | None
 ) -> dict[str, int]:
     tag = bytes((tag_of(number),))
     padding = bytes(size - _SENT_AT.stop)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hedgerow.node.programs import default_signals
+from hedgerow.pipeline.program import default_signals
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.multicast_participant import LOOPBACK, ROUND_S
 
@@ -31,7 +31,7 @@ _READ_BYTES = 65_536
 
 
 @dataclass(frozen=True)
-class Load:
+class RoundLoad:
     size: int
     qos: int = 0
     complete: bool = False
@@ -135,7 +135,7 @@ class Team:
         self._subscribers = subscribers
         self._rounds = 0
 
-    def play(self, load: Load, seconds: float, rate: int | None = None) -> Round:
+    def play(self, load: RoundLoad, seconds: float, rate: int | None = None) -> Round:
         """One round: without a rate as fast as it goes, with one so many messages a second, each with
         the time of its sending in it."""
         self._rounds += 1
@@ -149,7 +149,7 @@ class Team:
         collected = self._collect(number, published["sent"], load)
         return outcome(load, published["sent"], published["started_at"], collected)
 
-    def _collect(self, number: int, sent: int, load: Load) -> list[dict[str, Any]]:
+    def _collect(self, number: int, sent: int, load: RoundLoad) -> list[dict[str, Any]]:
         waiting = list(self._subscribers)
         collected = []
         give_up_at = time.monotonic() + ROUND_S
@@ -166,7 +166,7 @@ class Team:
         return collected
 
 
-def outcome(load: Load, sent: int, started_at: int, collected: list[dict[str, Any]]) -> Round:
+def outcome(load: RoundLoad, sent: int, started_at: int, collected: list[dict[str, Any]]) -> Round:
     """What the subscribers' answers come to."""
     received = [each["count"] for each in collected]
     if load.complete and set(received) != {sent}:
@@ -201,7 +201,7 @@ def team(kind: str, subscribers: int, directory: Path) -> Iterator[Team]:
             process.hear(READY_S)
         made = Team(publisher, others)
         # With no messages in it, a round takes until the last subscriber hears the publisher.
-        made.play(Load(size=64), seconds=0.0)
+        made.play(RoundLoad(size=64), seconds=0.0)
         yield made
 
 

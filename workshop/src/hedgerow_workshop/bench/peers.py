@@ -1,14 +1,13 @@
 """The brokers under measurement, as child processes on free loopback ports.
 
 `BROKERS` says for each how it is started and spoken to; `running` starts one, waits until it has
-answered a client, and ends it however the block is left (`node/programs.py`).
+answered a client, and ends it however the block is left (`pipeline/program.py`).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 import resource
 import subprocess
@@ -19,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hedgerow.node.programs import FETCHED, Program, find_program, free_port
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.wire import Dialect, Mqtt, Nats
+from hedgerow_workshop.programs import FETCHED, descendants, find_program, free_port, processor_s
 
 OURS = "hedgerow"
 READY_S = 20.0
@@ -62,7 +62,7 @@ createServer({ noDelay: true }, broker.handle).listen(Number(port), '127.0.0.1')
 
 
 @dataclass(frozen=True)
-class Broker:
+class BrokerKind:
     name: str
     dialect: Dialect
     version: Callable[[], str | None]
@@ -133,23 +133,25 @@ def _ceiling_command(port: int, directory: Path) -> list[str]:
 BROKERS = {
     broker.name: broker
     for broker in (
-        Broker(
+        BrokerKind(
             OURS,
             Mqtt(),
             lambda: _package_version("hedgerow") or "source",
             _hedgerow_command,
             announces_port=True,
         ),
-        Broker("mosquitto", Mqtt(), lambda: _program_version("mosquitto", "-h"), _mosquitto_command),
-        Broker("nats-server", Nats(), lambda: _program_version("nats-server", "--version"), _nats_command),
-        Broker("amqtt", Mqtt(), lambda: _package_version("amqtt"), _amqtt_command),
-        Broker("aedes", Mqtt(), _aedes_version, _aedes_command, _aedes_directory),
-        Broker("ceiling", Mqtt(), lambda: "", _ceiling_command),
+        BrokerKind("mosquitto", Mqtt(), lambda: _program_version("mosquitto", "-h"), _mosquitto_command),
+        BrokerKind(
+            "nats-server", Nats(), lambda: _program_version("nats-server", "--version"), _nats_command
+        ),
+        BrokerKind("amqtt", Mqtt(), lambda: _package_version("amqtt"), _amqtt_command),
+        BrokerKind("aedes", Mqtt(), _aedes_version, _aedes_command, _aedes_directory),
+        BrokerKind("ceiling", Mqtt(), lambda: "", _ceiling_command),
     )
 }
 
 
-def configured(mosquitto: Broker, lines: str) -> Broker:
+def configured(mosquitto: BrokerKind, lines: str) -> BrokerKind:
     """It with more lines in its configuration."""
 
     def command(port: int, directory: Path) -> list[str]:
@@ -181,34 +183,25 @@ class Process:
         return f"ended with status {process.returncode}: {self._program.last_words()}"
 
     def resident_bytes(self) -> int:
-        pages = [Path(f"/proc/{pid}/statm").read_text().split()[1] for pid in _tree(self.pid)]
+        pages = [Path(f"/proc/{pid}/statm").read_text().split()[1] for pid in self._pids()]
         return sum(map(int, pages)) * _PAGE_BYTES
 
     def processor_s(self) -> float:
         """Processor time used so far, user and system."""
-        ticks = 0
-        for pid in _tree(self.pid):
-            # The second field, the program's name, may contain spaces; it ends with the last bracket.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(processor_s, self._pids()))
+
+    def _pids(self) -> list[int]:
+        return [self.pid, *descendants(self.pid)]
 
 
 class Child(Process):
     """A broker that runs. `ready_s` is the time from its start to its first answer to a client."""
 
-    def __init__(self, broker: Broker, program: Program, port: int, ready_s: float) -> None:
+    def __init__(self, broker: BrokerKind, program: Program, port: int, ready_s: float) -> None:
         super().__init__(program)
         self.dialect = broker.dialect
         self.port = port
         self.ready_s = ready_s
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from _tree(int(child))
 
 
 def raise_open_files() -> int:
@@ -219,7 +212,7 @@ def raise_open_files() -> int:
 
 
 @contextmanager
-def running(broker: Broker, directory: Path, arguments: Sequence[str] = ()) -> Iterator[Child]:
+def running(broker: BrokerKind, directory: Path, arguments: Sequence[str] = ()) -> Iterator[Child]:
     """The broker, ready, started in an empty `directory` that this makes; `arguments` follow its own."""
     with Program(broker.name, directory) as program:
         for attempt in range(_ATTEMPTS):
@@ -247,7 +240,7 @@ def running_beside(name: str, command: Sequence[str], directory: Path) -> Iterat
         yield Process(program)
 
 
-def _wait_until_ready(broker: Broker, port: int, program: Program) -> int:
+def _wait_until_ready(broker: BrokerKind, port: int, program: Program) -> int:
     """Until a client has been let in; the port."""
     process = Process(program)
     give_up_at = time.perf_counter() + READY_S

@@ -11,7 +11,8 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     name: str
     unit: str
     better: Better
@@ -47,7 +48,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     """What a bench is asked for."""
 
     quick: bool = False
@@ -66,15 +67,32 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     ours: str
     peers: list[str]
-    rows: list[Row]
+    rows: list[BenchRow]
     about: dict[str, object]
     """How the rows came to be: versions, machine, notes."""
 
 
-def write_json(path: Path, result: Result) -> None:
+def make_result(
+    ours: str,
+    peers: list[str],
+    rows: Iterable[BenchRow],
+    only: Collection[str],
+    versions: Mapping[str, str | None],
+    notes: list[str],
+    **about: object,
+) -> BenchResult:
+    """Of the rows, those that were asked for; `about` is what else tells how they came to be."""
+    wanted = [row for row in rows if not only or row.name in only]
+    known = {name: version for name, version in versions.items() if version}
+    return BenchResult(
+        ours, peers, wanted, {"versions": known, "machine": machine(), **about, "notes": notes}
+    )
+
+
+def write_json(path: Path, result: BenchResult) -> None:
     """The rows, and beside them what `about` says."""
     document = {"rows": [row.as_json() for row in result.rows], **result.about}
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -99,7 +117,7 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def table(result: Result) -> str:
+def table(result: BenchResult) -> str:
     """Aligned columns; each peer's figure is followed by the ratio ours / peer."""
     titles = [title for peer in result.peers for title in (peer, "ratio")]
     lines = [["", "unit", "better", result.ours, *titles]]
@@ -158,9 +176,16 @@ def progress(stages: int) -> Iterator[Progress]:
         yield _Lines()
         return
     try:
-        from hedgerow_workshop.bench.bar import Bar
+        from hedgerow_workshop.bench.bar import ProgressBar
     except ImportError:
         yield _Lines()
         return
-    with Bar(stages) as bar:
+    with ProgressBar(stages) as bar:
         yield bar
+
+
+@contextmanager
+def measuring(stages: int) -> Iterator[tuple[Path, Progress]]:
+    """A directory that is gone afterwards, and the progress over so many stages."""
+    with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory, progress(stages) as shown:
+        yield Path(directory), shown

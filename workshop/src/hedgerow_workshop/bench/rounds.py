@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from hedgerow_workshop.bench import BenchError
-from hedgerow_workshop.bench.peers import OURS, Broker, Child, Process, running, running_beside
+from hedgerow_workshop.bench.peers import OURS, BrokerKind, Child, Process, running, running_beside
 from hedgerow_workshop.bench.report import Progress
 
 Subject = TypeVar("Subject")
@@ -92,6 +92,25 @@ class Rounds(Generic[AnyContender]):
         self._progress.note(text)
 
 
+class Installable(Contender, Protocol):
+    def version(self) -> str | None:
+        """None where it is not installed."""
+
+
+AnyInstallable = TypeVar("AnyInstallable", bound=Installable)
+
+
+def find_installed(
+    bench: Rounds[AnyInstallable], ours: AnyInstallable, peers: Sequence[AnyInstallable]
+) -> tuple[dict[str, str | None], list[AnyInstallable]]:
+    """The versions of all, by name, and the peers that are there; of the others there is a note."""
+    versions = {each.name: each.version() for each in (ours, *peers)}
+    for peer in peers:
+        if versions[peer.name] is None:
+            bench.note(f"{peer.name}: not installed")
+    return versions, [peer for peer in peers if versions[peer.name] is not None]
+
+
 class Processes(Rounds[AnyContender]):
     """Rounds of contenders that are one broker's process or several brokers' processes."""
 
@@ -102,7 +121,7 @@ class Processes(Rounds[AnyContender]):
         self._started = 0
 
     @contextmanager
-    def running(self, broker: Broker, arguments: Sequence[str] = ()) -> Iterator[Child]:
+    def running(self, broker: BrokerKind, arguments: Sequence[str] = ()) -> Iterator[Child]:
         """A fresh process of the broker; `arguments` are hedgerow's alone."""
         own = arguments if broker.name == OURS else ()
         with running(broker, self._next_directory(), own) as child:
@@ -125,5 +144,5 @@ class Processes(Rounds[AnyContender]):
         return self._directory / str(self._started)
 
 
-class Bench(Processes[Broker]):
+class Bench(Processes[BrokerKind]):
     """Rounds of brokers, each a process."""

@@ -9,23 +9,21 @@ way, fewer than a socket's buffer holds. What counts is what arrived; what did n
 from __future__ import annotations
 
 import socket
-import statistics
 import struct
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from hedgerow.sensors.packet import PUBLISHER, SUBSCRIBER, build
 from hedgerow_workshop.bench import BenchError
-from hedgerow_workshop.bench.latency import Pair
-from hedgerow_workshop.bench.peers import BROKERS, OURS, Broker, Child
-from hedgerow_workshop.bench.report import Better, Request, Result, Row, machine, progress
-from hedgerow_workshop.bench.rounds import FULL, QUICK, Bench, Plan
+from hedgerow_workshop.bench.latency import LatencyPair
+from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child
+from hedgerow_workshop.bench.report import BenchRequest, BenchResult
+from hedgerow_workshop.bench.rounds import FULL, QUICK, Bench
+from hedgerow_workshop.bench.scenarios import Figures, Scenario, latencies_us, measure_all, medians, row_names
 from hedgerow_workshop.bench.wire import ANSWER_S, PAYLOAD
 
 TOPIC, READINESS_TOPIC = 1, 3
@@ -35,8 +33,6 @@ CHUNK = 32
 FAN_OUT = 10
 LOST_S = 1.0  # on loopback, what has not come by then will not, however busy the machine is
 _UDP_SEGMENT = 103  # <linux/udp.h>: the kernel cuts what is sent into datagrams of this size
-
-Figures = dict[str, float]
 
 
 class SensorDialect:
@@ -90,13 +86,13 @@ def _bare_command(port: int, directory: Path, *words: str) -> list[str]:
 
 def _announcing(
     name: str, version: Callable[[], str | None], command: Callable[[int, Path], list[str]]
-) -> Broker:
+) -> BrokerKind:
     """A UDP broker that chooses its port itself.
 
     A socket that asks at a port that nobody has yet may get the same port: then it hears itself, and takes
     that for the broker.
     """
-    return Broker(name, SensorDialect(), version, command, announces_port=True)
+    return BrokerKind(name, SensorDialect(), version, command, announces_port=True)
 
 
 SENSOR_BROKERS = {
@@ -110,7 +106,7 @@ SENSOR_BROKERS = {
 PEERS = ("echo", "fan-out")
 
 
-class Load:
+class PacketLoad:
     """Packets from one socket to all of them, and back: the first subscriber is the publisher too, as an
     echo needs it."""
 
@@ -180,18 +176,21 @@ def _drain(subscriber: socket.socket) -> None:
         pass
 
 
-def throughput(bench: Bench, row: str, brokers: Sequence[Broker], subscribers: int) -> list[Figures]:
+def throughput(
+    bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind], subscribers: int
+) -> list[Figures]:
     """Deliveries a second."""
+    (row,) = rows
     sent_and_lost: dict[str, list[int]] = {broker.name: [0, 0] for broker in brokers}
 
-    def prepare(broker: Broker, stack: ExitStack) -> tuple[Child, Load]:
+    def prepare(broker: BrokerKind, stack: ExitStack) -> tuple[Child, PacketLoad]:
         child = stack.enter_context(bench.running(broker))
-        load = Load(child, subscribers, stack)
+        load = PacketLoad(child, subscribers, stack)
         load.run(bench.plan.warm_up_s)
         load.lost = 0
         return child, load
 
-    def measure(broker: Broker, subject: tuple[Child, Load]) -> float:
+    def measure(broker: BrokerKind, subject: tuple[Child, PacketLoad]) -> float:
         child, load = subject
         before = child.processor_s()
         delivered, took_s, busy = load.run(bench.plan.round_s)
@@ -204,78 +203,37 @@ def throughput(bench: Bench, row: str, brokers: Sequence[Broker], subscribers: i
     for name, (delivered, lost) in sent_and_lost.items():
         if lost:
             bench.note(f"{row}: {name} lost {lost:,} of {delivered + lost:,} packets")
-    return [{broker.name: statistics.median(rates) for broker, rates in rounds.items()}]
+    return [medians(rounds)]
 
 
-def latency(bench: Bench, row: str, brokers: Sequence[Broker]) -> list[Figures]:
+def latency(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -> list[Figures]:
     """50th and 99th percentile in µs, one packet at a time."""
 
-    def prepare(broker: Broker, stack: ExitStack) -> Pair:
+    def prepare(broker: BrokerKind, stack: ExitStack) -> LatencyPair:
         child = stack.enter_context(bench.running(broker))
         connection = stack.enter_context(child.dialect.connect(child.port, "subscriber"))
-        pair = Pair(connection, connection, PACKET, PACKET, b"")
+        pair = LatencyPair(connection, connection, PACKET, PACKET, b"")
         pair.one_at_a_time(bench.plan.warm_up_s)
         return pair
 
-    rounds = bench.interleave(
-        bench.plan.rounds, brokers, prepare, lambda broker, pair: pair.one_at_a_time(bench.plan.round_s)
-    )
-    pooled = {
-        broker.name: sorted(value for values in lists for value in values) for broker, lists in rounds.items()
-    }
-    return [
-        {name: values[len(values) * percent // 100] / 1_000 for name, values in pooled.items()}
-        for percent in (50, 99)
-    ]
+    def measure_round(broker: BrokerKind, pair: LatencyPair) -> list[int]:
+        return pair.one_at_a_time(bench.plan.round_s)
 
-
-@dataclass(frozen=True)
-class Scenario:
-    rows: dict[str, str]
-    better: Better
-    peer: str
-    measure: Callable[[Bench, str, Sequence[Broker]], list[Figures]]
+    return latencies_us(bench.interleave(bench.plan.rounds, brokers, prepare, measure_round))
 
 
 SCENARIOS = (
-    Scenario({"sensors-1to1": "packets/s"}, "higher", "echo", partial(throughput, subscribers=1)),
+    Scenario({"sensors-1to1": "packets/s"}, "higher", ("echo",), partial(throughput, subscribers=1)),
     Scenario(
-        {"sensors-1to10": "deliveries/s"}, "higher", "fan-out", partial(throughput, subscribers=FAN_OUT)
+        {"sensors-1to10": "deliveries/s"}, "higher", ("fan-out",), partial(throughput, subscribers=FAN_OUT)
     ),
-    Scenario({"sensors-latency-p50": "µs", "sensors-latency-p99": "µs"}, "lower", "echo", latency),
+    Scenario({"sensors-latency-p50": "µs", "sensors-latency-p99": "µs"}, "lower", ("echo",), latency),
 )
-ROW_NAMES = tuple(name for scenario in SCENARIOS for name in scenario.rows)
+ROW_NAMES = row_names(SCENARIOS)
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     request.check(ROW_NAMES, PEERS)
-    peers = PEERS if request.peers is None else request.peers
-    return measure(peers, QUICK if request.quick else FULL, request.only)
-
-
-def measure(peers: Sequence[str], plan: Plan, only: Sequence[str] = ()) -> Result:
-    """All rows, or those named in `only`."""
-    scenarios = [each for each in SCENARIOS if not only or not each.rows.keys().isdisjoint(only)]
-    ours = SENSOR_BROKERS[OURS]
-    rows: list[Row] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
-        progress(len(scenarios)) as shown,
-    ):
-        bench = Bench(plan, ours, Path(directory), shown)
-        for scenario in scenarios:
-            brokers = [ours, *(SENSOR_BROKERS[name] for name in peers if name == scenario.peer)]
-            shown.begin(", ".join(scenario.rows), (plan.rounds + 1) * len(brokers))
-            rows += _rows(scenario, scenario.measure(bench, next(iter(scenario.rows)), brokers))
-    about: dict[str, object] = {
-        "versions": {OURS: ours.version()},
-        "machine": machine(),
-        "busy": bench.busy,
-        "notes": bench.notes,
-    }
-    return Result(OURS, list(peers), [row for row in rows if not only or row.name in only], about)
-
-
-def _rows(scenario: Scenario, figures: list[Figures]) -> Iterator[Row]:
-    for (name, unit), values in zip(scenario.rows.items(), figures, strict=True):
-        yield Row(name, unit, scenario.better, values.pop(OURS), values)
+    names = PEERS if request.peers is None else request.peers
+    peers = [SENSOR_BROKERS[name] for name in names]
+    return measure_all(SCENARIOS, SENSOR_BROKERS[OURS], peers, QUICK if request.quick else FULL, request.only)

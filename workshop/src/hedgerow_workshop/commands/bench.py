@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
-from hedgerow_workshop.bench.report import Request, Result, table, write_json
+from hedgerow_workshop.bench.report import BenchRequest, BenchResult, table, write_json
 
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": (
@@ -37,7 +37,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     ),
     "sensors": ("hedgerow_workshop.bench.sensors", "UDP sensors, beside a bare echo of the same packets"),
 }
-"""Each is a module with `run(Request) -> Result`."""
+"""Each is a module with `run(BenchRequest) -> BenchResult`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.json
     check_json_file(file)
     peers = None if arguments.peers is None else tuple(arguments.peers)
-    request = Request(arguments.quick, tuple(arguments.only), peers)
+    request = BenchRequest(arguments.quick, tuple(arguments.only), peers)
     bench = import_module(BENCHES[arguments.name][0])
     with signals_as_exceptions():
-        result: Result = bench.run(request)
+        result: BenchResult = bench.run(request)
     if file is not None:
         write_json(file, result)
     print(table(result))

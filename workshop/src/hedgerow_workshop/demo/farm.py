@@ -24,7 +24,6 @@ from typing import TypeVar
 
 import hedgerow
 from hedgerow.federation.state import HOME_STATE_TOPIC
-from hedgerow.node.programs import find_program
 from hedgerow_workshop.lab.harness.brokers import (
     HERE,
     SUBSCRIPTION_LOG,
@@ -35,6 +34,7 @@ from hedgerow_workshop.lab.harness.brokers import (
 )
 from hedgerow_workshop.lab.harness.programs import LabError, LabProgram, Scope, together
 from hedgerow_workshop.lab.links import Link
+from hedgerow_workshop.programs import find_program
 
 HOUSE, NORTH, SOUTH, WEST, TRACTOR = "house", "north", "south", "west", "tractor"
 FIELDS = (NORTH, SOUTH, WEST)

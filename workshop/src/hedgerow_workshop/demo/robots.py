@@ -16,11 +16,11 @@ import hedgerow
 from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message
-from hedgerow.node.programs import free_udp_port
 from hedgerow_workshop.demo.farm import FarmMulticast
 from hedgerow_workshop.demo.people import People
 from hedgerow_workshop.lab.harness.clients import Clients
 from hedgerow_workshop.lab.harness.programs import end_tasks
+from hedgerow_workshop.programs import free_udp_port
 
 ROBOTS = "robots"
 VACUUM, MOP = "vacuum", "mop"

@@ -26,6 +26,7 @@ from hedgerow.pipeline.tables import load_rows
 from hedgerow_workshop.demo.farm import SENSOR_TOPICS
 from hedgerow_workshop.demo.ledger import Key, key_of
 from hedgerow_workshop.lab.harness.programs import LabProgram
+from hedgerow_workshop.programs import descendants
 
 GONE_S = 10.0
 POLL_S = 0.01
@@ -93,7 +94,8 @@ class PipelineProgram(LabProgram):
     def end(self) -> None:
         if self.process is None:
             return
-        started = list(_descendants(self.process.pid))
+        # Where there is no /proc, none: Java ends by itself when Python is gone.
+        started = list(descendants(self.process.pid))
         self.kill()
         for pid in started:
             with suppress(OSError):
@@ -166,15 +168,6 @@ class PipelineProgram(LabProgram):
             lost=sum(row["lost"] for row in links) - datagrams,
             datagrams=datagrams,
         )
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """Where there is no /proc, none: Java ends by itself when Python is gone."""
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, file.read_text().split()):
-                yield child
-                yield from _descendants(child)
 
 
 def _is_running(pid: int) -> bool:

@@ -24,9 +24,10 @@ from pathlib import Path
 
 import hedgerow
 from hedgerow.message import MessageId
-from hedgerow.node.programs import Program, free_port
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.lab.harness.brokers import Hedgerow
 from hedgerow_workshop.lab.harness.programs import together
+from hedgerow_workshop.programs import free_port
 
 FIELDS = ("north", "south")
 HOUSE = "house"
@@ -62,7 +63,7 @@ QUANTITIES = (
 
 
 @dataclass
-class Traffic:
+class FarmTraffic:
     """What was published and acknowledged, and what the house heard."""
 
     published: set[MessageId] = field(default_factory=set)
@@ -81,7 +82,7 @@ class Farm:
     """The nodes run while its block lasts. `journals` are what they leave."""
 
     def __init__(self, directory: Path, say: Callable[[str], None], seed: int = 1) -> None:
-        self.traffic = Traffic()
+        self.traffic = FarmTraffic()
         self.journals = [directory / "journals" / name for name in (HOUSE, *FIELDS)]
         self._directory = directory
         self._say = say

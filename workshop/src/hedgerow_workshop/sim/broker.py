@@ -45,13 +45,13 @@ class Router(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class VirtualPublication:
     number: int
     topic: str
     hops: int = 0
 
 
-Data = bytes | Publication
+Data = bytes | VirtualPublication
 
 
 @dataclass(slots=True)
@@ -70,12 +70,12 @@ class Activity:
 class Session:
     is_up: bool = False
     filters: set[str] = field(default_factory=set)
-    sent: deque[tuple[float, Publication]] = field(default_factory=deque)
+    sent: deque[tuple[float, VirtualPublication]] = field(default_factory=deque)
     """On this connection, with the time."""
-    waiting: dict[int, Publication] = field(default_factory=dict)
+    waiting: dict[int, VirtualPublication] = field(default_factory=dict)
     """For the next connection, while there is none."""
 
-    def wants(self, publication: Publication) -> bool:
+    def wants(self, publication: VirtualPublication) -> bool:
         return any(matches(topic_filter, publication.topic) for topic_filter in self.filters)
 
 
@@ -90,8 +90,8 @@ class Broker:
         self._sessions: dict[str, Session] = {}
         self._settle_at: dict[str, float] = {}
         """Neighbour that is back → when it has had the time to be given its filters."""
-        self._recent: deque[tuple[float, Publication]] = deque()
-        self._out: list[tuple[str, Publication]] = []
+        self._recent: deque[tuple[float, VirtualPublication]] = deque()
+        self._out: list[tuple[str, VirtualPublication]] = []
 
     @property
     def deadline(self) -> float | None:
@@ -141,7 +141,7 @@ class Broker:
         else:
             self._pass_on(data, neighbour, now)
 
-    def publish(self, publication: Publication, now: float) -> None:
+    def publish(self, publication: VirtualPublication, now: float) -> None:
         self._pass_on(publication, None, now)
 
     def take_packets(self) -> Iterable[tuple[str, Data]]:
@@ -151,7 +151,7 @@ class Broker:
         out, self._out = self._out, []
         return [*packets, *out]
 
-    def _pass_on(self, publication: Publication, sender: str | None, now: float) -> None:
+    def _pass_on(self, publication: VirtualPublication, sender: str | None, now: float) -> None:
         if publication.number in self.arrived:
             self._activity.copies += 1
             return
@@ -163,7 +163,7 @@ class Broker:
             if neighbour != sender and session.wants(publication):
                 self._send(neighbour, session, onward, now)
 
-    def _send(self, neighbour: str, session: Session, publication: Publication, now: float) -> None:
+    def _send(self, neighbour: str, session: Session, publication: VirtualPublication, now: float) -> None:
         if session.is_up:
             session.sent.append((now, publication))
             self._out.append((neighbour, publication))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow_workshop.sim.broker import Activity, Broker
 from hedgerow_workshop.sim.chance import stream
-from hedgerow_workshop.sim.links import Conditions
+from hedgerow_workshop.sim.links import VirtualConditions
 from hedgerow_workshop.sim.network import Network
 from hedgerow_workshop.sim.topologies import grid
 
@@ -27,7 +27,7 @@ WIDE = "site/#"
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class LinkTraffic:
     packets: float
     size: float
     """In bytes."""
@@ -45,11 +45,11 @@ class FilterTraffic:
     """On each link, mean."""
 
     parameters: FilterParameters
-    beginning: Traffic
+    beginning: LinkTraffic
     """Until all filters are known everywhere."""
-    announcement: Traffic
+    announcement: LinkTraffic
     """Of one announcement and the memberships that answer it."""
-    change: Traffic
+    change: LinkTraffic
     """Of one filter more."""
 
 
@@ -93,7 +93,7 @@ class _Run:
         for node in range(SIZE):
             self._network.add(str(node))
         for a, b in edges:
-            self._network.join(str(a), str(b), Conditions())
+            self._network.join(str(a), str(b), VirtualConditions())
 
     def measure(self) -> FilterTraffic:
         parameters, network = self._parameters, self._network
@@ -122,8 +122,8 @@ class _Run:
         self._packets += 1
         self._bytes += len(data)
 
-    def _take(self, occasions: int) -> Traffic:
-        traffic = Traffic(
+    def _take(self, occasions: int) -> LinkTraffic:
+        traffic = LinkTraffic(
             self._packets / self._links / max(occasions, 1), self._bytes / self._links / max(occasions, 1)
         )
         self._packets = self._bytes = 0

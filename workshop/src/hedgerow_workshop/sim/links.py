@@ -16,7 +16,7 @@ from random import Random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class VirtualConditions:
     delay_s: float = 0.005
     jitter_s: float = 0.0
     """On top of the delay, from 0 to this, evenly."""
@@ -28,10 +28,10 @@ class Conditions:
             raise ValueError(f"no link can be like this: {self}")
 
 
-class Direction:
+class VirtualDirection:
     __slots__ = ("_free_at", "conditions", "is_cut", "link", "receiver", "sender", "sent")
 
-    def __init__(self, link: Link, sender: str, receiver: str, conditions: Conditions) -> None:
+    def __init__(self, link: VirtualLink, sender: str, receiver: str, conditions: VirtualConditions) -> None:
         self.link = link
         self.sender = sender
         self.receiver = receiver
@@ -53,12 +53,12 @@ class Direction:
         return at
 
 
-class Link:
+class VirtualLink:
     __slots__ = ("backward", "changes", "connection", "forward", "is_up", "lost_an_end", "up_at", "works")
 
-    def __init__(self, a: str, b: str, forward: Conditions, backward: Conditions) -> None:
-        self.forward = Direction(self, a, b, forward)
-        self.backward = Direction(self, b, a, backward)
+    def __init__(self, a: str, b: str, forward: VirtualConditions, backward: VirtualConditions) -> None:
+        self.forward = VirtualDirection(self, a, b, forward)
+        self.backward = VirtualDirection(self, b, a, backward)
         self.works = False
         """Both ends live, and neither direction is cut."""
         self.changes = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hedgerow_workshop.sim.broker import Broker, Publication
+from hedgerow_workshop.sim.broker import Broker, VirtualPublication
 from hedgerow_workshop.sim.graphs import Graph, distances
 from hedgerow_workshop.sim.network import Network
 
@@ -100,11 +100,11 @@ class Publications:
             found = distances(self.graph, publisher, dead)
             reachable = {node: found[node] for node in self.subscribers if node in found}
             self._published += 1
-            publication = Publication(self._published, self.topic)
+            publication = VirtualPublication(self._published, self.topic)
             self._sent.append(_Sent(publication.number, self.network.now, reachable))
             self._publish_at(publisher, publication)
 
-    def _publish_at(self, node: int, publication: Publication) -> None:
+    def _publish_at(self, node: int, publication: VirtualPublication) -> None:
         self.network.tell(str(node), lambda broker, now: broker.publish(publication, now))
 
     def take_delivery(self) -> Delivery:

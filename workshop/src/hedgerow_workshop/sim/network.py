@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from hedgerow.errors import HedgerowError
 from hedgerow_workshop.sim.events import Events
-from hedgerow_workshop.sim.links import Conditions, Direction, Link
+from hedgerow_workshop.sim.links import VirtualConditions, VirtualDirection, VirtualLink
 
 MAX_RINGS_AT_ONCE = 1_000  # a machine whose deadline is always due would stop the clock for ever
 
@@ -51,7 +51,7 @@ class Node(Generic[M]):
     lives_since: float = 0.0
     silent: bool = False
     """It died without a word."""
-    ways: dict[str, Direction] = field(default_factory=dict)
+    ways: dict[str, VirtualDirection] = field(default_factory=dict)
     """Neighbour → the direction that leads to it."""
     rings_at: float = math.inf
     rings_at_once: int = 0
@@ -106,19 +106,21 @@ class Network(Generic[M]):
         self._drain(node)
         return node.machine
 
-    def join(self, a: str, b: str, forward: Conditions, backward: Conditions | None = None) -> Link:
+    def join(
+        self, a: str, b: str, forward: VirtualConditions, backward: VirtualConditions | None = None
+    ) -> VirtualLink:
         if a == b or b in self.nodes[a].ways:
             raise SimulationError(f"{a} and {b} cannot be joined (again)")
-        link = Link(a, b, forward, backward or forward)
+        link = VirtualLink(a, b, forward, backward or forward)
         self.nodes[a].ways[b] = link.forward
         self.nodes[b].ways[a] = link.backward
         self._review(link)
         return link
 
-    def link(self, a: str, b: str) -> Link:
+    def link(self, a: str, b: str) -> VirtualLink:
         return self.nodes[a].ways[b].link
 
-    def links(self) -> Iterator[Link]:
+    def links(self) -> Iterator[VirtualLink]:
         for name, node in self.nodes.items():
             yield from (way.link for way in node.ways.values() if way.link.forward.sender == name)
 
@@ -183,7 +185,7 @@ class Network(Generic[M]):
 
     # Links as their ends see them
 
-    def _review(self, link: Link) -> None:
+    def _review(self, link: VirtualLink) -> None:
         a, b = (self.nodes[end] for end in link.ends)
         works = a.lives and b.lives and not (link.forward.is_cut or link.backward.is_cut)
         if works == link.works:
@@ -199,7 +201,7 @@ class Network(Generic[M]):
             after_s = max(w.conditions.delay_s + w.conditions.jitter_s for w in (link.forward, link.backward))
         self.events.plan(self.now + after_s, self._notice, link, link.changes)
 
-    def _notice(self, link: Link, change: int) -> None:
+    def _notice(self, link: VirtualLink, change: int) -> None:
         if change != link.changes:
             return
         if link.is_up and (not link.works or link.lost_an_end):
@@ -215,7 +217,7 @@ class Network(Generic[M]):
             link.lost_an_end = False
             self._tell_ends(link)
 
-    def _tell_ends(self, link: Link) -> None:
+    def _tell_ends(self, link: VirtualLink) -> None:
         a, b = (self.nodes[end] for end in link.ends)
         for node, other in ((a, b), (b, a)):
             # A node that came back meanwhile has a new machine, which never had the neighbour to lose.
@@ -249,7 +251,7 @@ class Network(Generic[M]):
             node.rings_at = max(deadline, now)
             events.plan(node.rings_at, self._ring, node, machine)
 
-    def _arrive(self, way: Direction, connection: int, data: Any) -> None:
+    def _arrive(self, way: VirtualDirection, connection: int, data: Any) -> None:
         link = way.link
         node = self.nodes[way.receiver]
         if connection != link.connection or not link.is_up or not node.lives or way.is_cut:

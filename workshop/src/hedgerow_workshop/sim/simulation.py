@@ -18,7 +18,7 @@ from hedgerow_workshop.sim.broker import Activity, Broker, Router
 from hedgerow_workshop.sim.chance import stream
 from hedgerow_workshop.sim.faults import churn, plan
 from hedgerow_workshop.sim.graphs import distances, graph_of
-from hedgerow_workshop.sim.links import Conditions
+from hedgerow_workshop.sim.links import VirtualConditions
 from hedgerow_workshop.sim.measurements import Announcements, Delivery, Publications
 from hedgerow_workshop.sim.network import Network
 from hedgerow_workshop.sim.topologies import TOPOLOGIES
@@ -203,7 +203,7 @@ class Simulation:
 
     def _start(self, edges: list[tuple[int, int]]) -> None:
         parameters = self.parameters
-        conditions = Conditions(
+        conditions = VirtualConditions(
             delay_s=parameters.delay_s, jitter_s=parameters.jitter_s, loss=parameters.loss
         )
         for node in range(parameters.size):

@@ -15,7 +15,6 @@ obvious alternative.
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,15 @@ from typing import TYPE_CHECKING
 from hedgerow_workshop.bench import journal_cost
 from hedgerow_workshop.bench.pipeline import alternative, live, throughput
 from hedgerow_workshop.bench.pipeline.recording import record
-from hedgerow_workshop.bench.report import Progress, Request, Result, Row, machine, progress
+from hedgerow_workshop.bench.report import (
+    BenchRequest,
+    BenchResult,
+    BenchRow,
+    Progress,
+    make_result,
+    measuring,
+)
+from hedgerow_workshop.percentiles import percentile_95
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +43,7 @@ LINEAR_WITHIN = 0.15
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     rows: int
     """Of the smallest recording."""
     rounds: int
@@ -47,12 +54,12 @@ class Plan:
     stall_s: float
 
 
-FULL = Plan(rows=1_000_000, rounds=5, rate=5_000, seconds=30, flood=1_000_000, stall_s=10)
-QUICK = Plan(rows=100_000, rounds=1, rate=1_000, seconds=4, flood=50_000, stall_s=1)
+FULL = PipelinePlan(rows=1_000_000, rounds=5, rate=5_000, seconds=30, flood=1_000_000, stall_s=10)
+QUICK = PipelinePlan(rows=100_000, rounds=1, rate=1_000, seconds=4, flood=50_000, stall_s=1)
 
 
-class Pipeline:
-    def __init__(self, plan: Plan, spark: SparkSession, directory: Path, shown: Progress) -> None:
+class PipelineBench:
+    def __init__(self, plan: PipelinePlan, spark: SparkSession, directory: Path, shown: Progress) -> None:
         self.plan = plan
         self.notes: list[str] = []
         self.has_alternative = True
@@ -71,7 +78,7 @@ class Pipeline:
         self.notes.append(text)
         self._shown.note(text)
 
-    def race(self, name: str) -> Row:
+    def race(self, name: str) -> BenchRow:
         """Both sources in turn, so that a slow minute falls on both; medians."""
         recording = record(self.next_directory() / "recording", self.plan.rows)
         took: dict[str, list[float]] = {source: [] for source in throughput.SOURCES}
@@ -86,9 +93,9 @@ class Pipeline:
             self.note(
                 f"{name}: {rates[OURS] / rates[SPARK]:.3f}× is less than the {AT_LEAST:g}× that we promise"
             )
-        return Row(name, "rows/s", "higher", rates[OURS], {SPARK: rates[SPARK]})
+        return BenchRow(name, "rows/s", "higher", rates[OURS], {SPARK: rates[SPARK]})
 
-    def linear(self) -> Row:
+    def linear(self) -> BenchRow:
         recordings = [
             record(self.next_directory() / "recording", times * self.plan.rows) for times in (1, 2, 4)
         ]
@@ -109,9 +116,9 @@ class Pipeline:
             self.note(
                 f"linear: {worst:.0%} from proportional is more than the {LINEAR_WITHIN:.0%} that we promise"
             )
-        return Row("linear", "× proportional", "lower", shares[4])
+        return BenchRow("linear", "× proportional", "lower", shares[4])
 
-    def journal_cost(self) -> Row:
+    def journal_cost(self) -> BenchRow:
         costs = [journal_cost.measure() for _ in range(self.plan.rounds)]
         share = statistics.median(cost.share for cost in costs)
         processor = statistics.median(cost.processor for cost in costs)
@@ -119,22 +126,22 @@ class Pipeline:
         self.note(f"journal-cost: by processor time {processor:.2f} kept; at least {recorded:.1%} recorded")
         if share < journal_cost.AT_LEAST:
             self.note(f"journal-cost: {share:.3f} is less than the {journal_cost.AT_LEAST:g} that we promise")
-        return Row(journal_cost.ROW, "share kept", "higher", share)
+        return BenchRow(journal_cost.ROW, "share kept", "higher", share)
 
-    def freshness(self) -> Row:
+    def freshness(self) -> BenchRow:
         self._shown.step(f"{self.plan.rate:g} messages a second for {self.plan.seconds:g} s")
         place = self.next_directory()
         ages = sorted(live.freshness(self._spark, place, self.plan.rate, self.plan.seconds))
-        p95 = ages[int(0.95 * (len(ages) - 1))]
+        p95 = percentile_95(ages)
         self.note(
             f"freshness: {len(ages):,} rows, median {statistics.median(ages):.2f} s, p95 {p95:.2f} s, "
             f"at most {ages[-1]:.2f} s"
         )
         if p95 > AT_MOST_FRESHNESS_S:
             self.note(f"freshness: that is more than the {AT_MOST_FRESHNESS_S:g} s that we promise")
-        return Row("freshness", "s", "lower", p95)
+        return BenchRow("freshness", "s", "lower", p95)
 
-    def flood(self) -> Row:
+    def flood(self) -> BenchRow:
         ours = live.flood(self._spark, self.next_directory(), self.plan.flood)
         peers = {}
         if self.has_alternative:
@@ -143,61 +150,57 @@ class Pipeline:
             self.note(
                 f"flood: of {self.plan.flood:,} messages, {came:,} came to {alternative.NAME}, all to ours"
             )
-        return Row("flood", "rows/s", "higher", ours, peers)
+        return BenchRow("flood", "rows/s", "higher", ours, peers)
 
-    def stall(self) -> Row:
+    def stall(self) -> BenchRow:
         plan = self.plan
         ours = live.stall(self._spark, self.next_directory(), plan.rate, plan.stall_s)
         peers = {}
         if self.has_alternative:
             lost = alternative.stall(self.next_directory(), plan.rate, plan.stall_s)
             peers[alternative.NAME] = float(lost)
-        return Row("stall", "lost", "lower", ours, peers)
+        return BenchRow("stall", "lost", "lower", ours, peers)
 
 
-ROWS: dict[str, Callable[[Pipeline], Row]] = {
+ROWS: dict[str, Callable[[PipelineBench], BenchRow]] = {
     "ingest": lambda bench: bench.race("ingest"),
     "hot": lambda bench: bench.race("hot"),
-    "linear": Pipeline.linear,
-    "journal-cost": Pipeline.journal_cost,
-    "freshness": Pipeline.freshness,
-    "flood": Pipeline.flood,
-    "stall": Pipeline.stall,
+    "linear": PipelineBench.linear,
+    "journal-cost": PipelineBench.journal_cost,
+    "freshness": PipelineBench.freshness,
+    "flood": PipelineBench.flood,
+    "stall": PipelineBench.stall,
 }
 
 
-def run(request: Request) -> Result:
+def run(request: BenchRequest) -> BenchResult:
     request.check(tuple(ROWS), (SPARK, alternative.NAME))
     has_alternative = request.peers is None or alternative.NAME in request.peers
     return measure(QUICK if request.quick else FULL, request.only, has_alternative)
 
 
 def measure(
-    plan: Plan, only: tuple[str, ...] = (), has_alternative: bool = True, spark: SparkSession | None = None
-) -> Result:
+    plan: PipelinePlan,
+    only: tuple[str, ...] = (),
+    has_alternative: bool = True,
+    spark: SparkSession | None = None,
+) -> BenchResult:
     """All rows, or those named in `only`; in a Spark of its own, unless one is given."""
     from hedgerow.pipeline.session import open_session
 
     names = [name for name in ROWS if not only or name in only]
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     session = spark or open_session("hedgerow bench")
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as directory,
-            progress(len(names)) as shown,
-        ):
-            bench = Pipeline(plan, session, Path(directory), shown)
+        with measuring(len(names)) as (directory, shown):
+            bench = PipelineBench(plan, session, directory, shown)
             bench.has_alternative = has_alternative and alternative.is_installed()
             for name in names:
                 shown.begin(name, plan.rounds)
                 rows.append(ROWS[name](bench))
-        about: dict[str, object] = {
-            "versions": {"spark": session.version},
-            "machine": machine(),
-            "notes": bench.notes,
-        }
+        versions = {"spark": session.version}
     finally:
         if spark is None:
             session.stop()
     peers = [peer for peer in (SPARK, alternative.NAME) if any(peer in row.peers for row in rows)]
-    return Result(OURS, peers, rows, about)
+    return make_result(OURS, peers, rows, (), versions, bench.notes)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hedgerow.node.programs import Program, find_program
+from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench.peers import BROKERS, Child, running
 from hedgerow_workshop.bench.pipeline.live import (
     CAUGHT_UP_S,
@@ -23,6 +23,7 @@ from hedgerow_workshop.bench.pipeline.live import (
     wait_for,
     wait_until_it_stands,
 )
+from hedgerow_workshop.programs import find_program
 
 NAME = "paho-parquet"
 _CONFIGURATION = """\

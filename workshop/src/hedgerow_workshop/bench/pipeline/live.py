@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 from hedgerow.pipeline.tables import listed_files
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.peers import BROKERS, OURS, Child, running

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hedgerow.errors import ConfigError
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
-from hedgerow.node.programs import find_program, free_port
 from hedgerow_workshop.lab.harness.programs import LabError, LabProgram
+from hedgerow_workshop.programs import find_program, free_port
 
 HERE = "127.0.0.1"
 ATTEMPTS = 3

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from hedgerow.errors import HedgerowError
-from hedgerow.node.programs import Program
+from hedgerow.pipeline.program import Program
 
 READY_S = 20.0
 POLL_S = 0.02

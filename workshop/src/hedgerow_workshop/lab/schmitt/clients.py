@@ -27,7 +27,7 @@ COMMAND_S = 10.0
 _QOS_OF = {topic: qos for qos, topic in TOPICS.items()}
 
 
-class Subscriber:
+class BridgedSubscriber:
     """Writes what it receives into the record."""
 
     def __init__(self, broker: str, record: SchmittRecord, clock: SteadyClock) -> None:
@@ -66,13 +66,13 @@ class BridgedClients(Clients):
 
     def __init__(self, record: SchmittRecord, clock: SteadyClock) -> None:
         super().__init__()
-        self.subscribers: dict[str, Subscriber] = {}
+        self.subscribers: dict[str, BridgedSubscriber] = {}
         self._buses: dict[str, Bus] = {}
         self._record = record
         self._clock = clock
 
     async def subscribe(self, broker: str, url: str) -> None:
-        subscriber = self.subscribers[broker] = Subscriber(broker, self._record, self._clock)
+        subscriber = self.subscribers[broker] = BridgedSubscriber(broker, self._record, self._clock)
         bus = self._buses[broker] = await self.connect(f"client_sub_{broker}", url, clean_start=False)
         await self.listen(bus, (*TOPICS.values(), FIRST_TOPIC), 1, subscriber.receive)
         await self.listen(bus, STATE_FILTERS[self._record.spec.kind], 1, subscriber.receive_state)

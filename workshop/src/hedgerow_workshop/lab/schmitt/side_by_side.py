@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from hedgerow.node.programs import ending_with_parent
+from hedgerow.pipeline.program import ending_with_parent
 from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.schmitt.record import SchmittRecord, SchmittSpec, read_record
 

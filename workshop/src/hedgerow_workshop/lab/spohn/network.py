@@ -7,11 +7,11 @@ node who dials. A cut of the link cuts both.
 
 from __future__ import annotations
 
-from hedgerow.node.programs import free_port
 from hedgerow_workshop.lab.conditions import Conditions
 from hedgerow_workshop.lab.harness.programs import Scope
 from hedgerow_workshop.lab.links import Host, Link
 from hedgerow_workshop.lab.spohn import grid
+from hedgerow_workshop.programs import free_port
 
 LINE = Conditions(delay_s=grid.LINK_DELAY_S)
 

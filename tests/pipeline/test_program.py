@@ -1,19 +1,16 @@
-"""Programs beside this one: found where they are, and ended whatever state they are in."""
+"""A program beside this one is ended whatever state it is in."""
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from hedgerow.node import programs
-from hedgerow.node.programs import Program, find_program, free_port, free_udp_port
+from hedgerow.pipeline.program import Program
 from tests.programs import IGNORING_SIGNALS, wait_until
 
 WAITS = [sys.executable, "-c", "import signal; print('waiting', flush=True); signal.pause()"]
@@ -32,21 +29,9 @@ def wait_for_output(program: Program, text: str) -> None:
     wait_until(lambda: f"{text}\n" in program.output.read_text(), f"{program.name} to say {text}")
 
 
-@pytest.mark.parametrize("place", ["PATH", "SBIN", "FETCHED"])
-def test_a_program_is_found(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "strangers/bin"
-    folder.mkdir(parents=True)
-    (folder / "hedge-cutter").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(folder) if place == "PATH" else "")
-    monkeypatch.setattr(programs, "SBIN", (str(folder),) if place == "SBIN" else ())
-    monkeypatch.setattr(programs, "FETCHED", (tmp_path,) if place == "FETCHED" else ())
-    assert find_program("hedge-cutter") == str(folder / "hedge-cutter")
-    assert find_program("hedge-trimmer") is None
-
-
 def test_it_ignores_no_signal_that_we_ignore(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from hedgerow.node.programs import Program\n"
+        "import os, sys; from pathlib import Path; from hedgerow.pipeline.program import Program\n"
         "with Program('reader', Path(sys.argv[1])) as program:\n"
         "    program.launch(['grep', '-h', 'SigIgn', '/proc/self/status', f'/proc/{os.getpid()}/status'])\n"
         "    program.process.wait()\n"
@@ -56,22 +41,6 @@ def test_it_ignores_no_signal_that_we_ignore(tmp_path: Path) -> None:
     mask = sum(1 << number - 1 for number in numbers)
     its, ours = (int(line.split()[1], 16) & mask for line in (tmp_path / "output").read_text().splitlines())
     assert (its, ours) == (0, mask)
-
-
-def test_a_free_port_can_be_listened_on() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", free_port()))
-
-
-def test_where_no_socket_can_be_made_no_udp_port_is_looked_for_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(socket, "socket", refuse)
-    with pytest.raises(OSError, match="Too many open files"):
-        free_udp_port()
 
 
 def test_it_says_its_last_words_in_its_own_directory(tmp_path: Path) -> None:
@@ -120,7 +89,7 @@ def test_a_stopped_program_is_ended_in_order(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_it_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import pathlib, sys, time; from hedgerow.node.programs import Program\n"
+        "import pathlib, sys, time; from hedgerow.pipeline.program import Program\n"
         "program = Program('orphan', pathlib.Path(sys.argv[1])); program.launch(sys.argv[2:])\n"
         "print(program.process.pid, flush=True); time.sleep(60)"
     )

@@ -1,63 +1,26 @@
-"""Programs that are run beside this one: where they are, free ports, and a process that is always ended.
+"""A program that runs beside this one, and is always ended.
 
-A `Program` has a directory of its own, with what it says in files there. It is ended however the block that
-holds it is left, and should this process itself be killed, the kernel ends it (Linux).
+It has a directory of its own, with what it says in files there. It is ended however the block that holds it
+is left, and should this process itself be killed, the kernel ends it (Linux).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 STOP_S = 5.0
-ATTEMPTS = 100
-# Debian puts brokers where a user's PATH does not lead.
-SBIN = ("/usr/local/sbin", "/usr/sbin")
-# What the system lacks may have been fetched here (`tools/install-strangers`).
-FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
 _PR_SET_PDEATHSIG = 1
 
 _library = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-def find_program(name: str) -> str | None:
-    """Its path; None where it is not installed."""
-    fetched = (str(cache / "strangers/bin") for cache in FETCHED)
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN, *fetched)))
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of loopback that nobody listens on now. Another may take it before it is used."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def free_udp_port(count: int = 2) -> int:
-    """A UDP port that is free now, and the ones after it, `count` in all; a multicast member takes two."""
-    failure = OSError("no UDP ports side by side are free")
-    for _ in range(ATTEMPTS):
-        with ExitStack() as probes, suppress(OverflowError):
-            try:
-                port = 0
-                for number in range(count):
-                    probe = probes.enter_context(socket.socket(type=socket.SOCK_DGRAM))
-                    probe.bind(("", port + number if port else 0))
-                    port = port or int(probe.getsockname()[1])
-                return port
-            except OSError as error:
-                failure = error
-    raise failure
 
 
 def ending_with_parent() -> Callable[[], None]:

@@ -1,0 +1,40 @@
+"""Programs are found where they are, and ports that are free."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+
+from hedgerow_workshop import programs
+from hedgerow_workshop.programs import find_program, free_port, free_udp_port
+
+
+@pytest.mark.parametrize("place", ["PATH", "SBIN", "FETCHED"])
+def test_a_program_is_found(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "strangers/bin"
+    folder.mkdir(parents=True)
+    (folder / "hedge-cutter").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(folder) if place == "PATH" else "")
+    monkeypatch.setattr(programs, "SBIN", (str(folder),) if place == "SBIN" else ())
+    monkeypatch.setattr(programs, "FETCHED", (tmp_path,) if place == "FETCHED" else ())
+    assert find_program("hedge-cutter") == str(folder / "hedge-cutter")
+    assert find_program("hedge-trimmer") is None
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", free_port()))
+
+
+def test_where_no_socket_can_be_made_no_udp_port_is_looked_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        free_udp_port()
