@@ -34,7 +34,7 @@ from hedgerow.node.programs import Program, free_port
 from hedgerow.topics import STATUS_FILTER
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import Shape, load
-from hedgerow_workshop.bench.browser import NoBrowserError, first_paint_s, running_browser
+from hedgerow_workshop.bench.browser import NoBrowserError, OpenBrowser, first_paint_s, running_browser
 from hedgerow_workshop.bench.dashboard_fabric import ANNOUNCE_INTERVAL_S, HOST, neighbours, node_id
 from hedgerow_workshop.bench.dashboard_reader import EVERY_S, Answer, Tab, intervals_of, read_answers
 from hedgerow_workshop.bench.loader import STALL_S, Load
@@ -88,6 +88,8 @@ class Scale:
     rounds: int
     saturated_s: float
     paced_s: float
+    opened_s: float = OPENED_S
+    closed_s: float = CLOSED_S
 
 
 FULL = Scale(nodes=50, filters=1_000, paints=10, rounds=12, saturated_s=4.0, paced_s=5.0)
@@ -257,7 +259,7 @@ def run(request: Request) -> Result:
     return measure(QUICK if request.quick else FULL, request.only)
 
 
-def measure(scale: Scale, only: Sequence[str] = ()) -> Result:
+def measure(scale: Scale, only: Sequence[str] = (), open_browser: OpenBrowser = running_browser) -> Result:
     """All rows, or those named in `only`."""
     wanted = set(only or ROW_NAMES)
     stages = [stage for stage in ((PAINT_ROW,), COST_ROWS) if not wanted.isdisjoint(stage)]
@@ -271,7 +273,7 @@ def measure(scale: Scale, only: Sequence[str] = ()) -> Result:
         fabric = Fabric(scale, Path(directory), stack)
         if (PAINT_ROW,) in stages:
             shown.begin(PAINT_ROW, scale.paints)
-            rows += paint(fabric, shown, notes)
+            rows += paint(fabric, open_browser, shown, notes)
         if COST_ROWS in stages:
             shown.begin(", ".join(COST_ROWS), 2 * scale.rounds + 1)
             rows += cost(fabric, shown, notes)
@@ -287,11 +289,11 @@ def measure(scale: Scale, only: Sequence[str] = ()) -> Result:
     return Result(OPEN, [CLOSED, ASKED], [row for row in rows if row.name in wanted], about)
 
 
-def paint(fabric: Fabric, shown: Progress, notes: list[str]) -> list[Row]:
+def paint(fabric: Fabric, open_browser: OpenBrowser, shown: Progress, notes: list[str]) -> list[Row]:
     """Seconds until a browser that was never here has drawn the map."""
     taken: list[float] = []
     try:
-        with fabric.reader() as reader, running_browser() as browser:
+        with fabric.reader() as reader, open_browser() as browser:
             fabric.wait_until_shown(reader)
             for number in range(fabric.scale.paints):
                 shown.step(f"page {number + 1} of {fabric.scale.paints}")
@@ -317,15 +319,15 @@ def cost(fabric: Fabric, shown: Progress, notes: list[str]) -> list[Row]:
             fabric.wait_until_shown(reader)
         for number in range(1, fabric.scale.rounds + 1):
             shown.step(f"closed, round {number} of {fabric.scale.rounds}")
-            time.sleep(CLOSED_S)
+            time.sleep(fabric.scale.closed_s)
             _one_round(fabric, loaded, pace, seen[CLOSED])
             shown.step(f"open, round {number} of {fabric.scale.rounds}")
             with fabric.reader() as reader:
                 fabric.wait_until_shown(reader)
-                time.sleep(OPENED_S)
+                time.sleep(fabric.scale.opened_s)
                 _one_round(fabric, loaded, pace, seen[OPEN], reader)
         shown.step("closed, once more")
-        time.sleep(CLOSED_S)
+        time.sleep(fabric.scale.closed_s)
         _one_round(fabric, loaded, pace, seen[CLOSED])
     return cost_rows(seen, notes)
 
