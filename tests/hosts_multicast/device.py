@@ -20,6 +20,7 @@ from hedgerow.client.urls import parse_url
 from hedgerow.multicast import topic_groups
 from hedgerow.multicast.groups import CONTROL_TOPIC, ipv6_group
 from hedgerow.multicast.io.options import read_options
+from hedgerow.multicast.topic_groups import NamedGroups
 
 
 def tell(**what: object) -> None:
@@ -32,8 +33,8 @@ class Device:
         self._endpoint = transport.endpoint
         self._tasks: list[asyncio.Task[None]] = []
         self._groups: dict[str, list[str]] = {}
-        if self._endpoint.ip == 4:
-            self._note_groups(self._endpoint._groups)
+        if isinstance(transport.endpoint.groups, NamedGroups):
+            transport.endpoint.groups.on_chosen = self._note_group
 
     async def obey(self, command: dict[str, Any]) -> None:
         match command.pop("do"):
@@ -56,15 +57,9 @@ class Device:
                 self._endpoint.set_keys(self._endpoint.read_keys())
                 tell(done="reload")
 
-    def _note_groups(self, named: Any) -> None:
+    def _note_group(self, topic: str, group: str) -> None:
         """Remember the groups that each topic was given, one after the other."""
-        choose = named._choose
-
-        def note(entry: Any, group: str, now: float) -> None:
-            self._groups.setdefault(entry.topic, []).append(group)
-            choose(entry, group, now)
-
-        named._choose = note
+        self._groups.setdefault(topic, []).append(group)
 
     async def _print(self, messages: hedgerow.Subscription) -> None:
         async for message in messages:

@@ -106,18 +106,18 @@ class Siege:
         self.check()
 
     def check(self) -> None:
-        held = self.member._subscriber
+        held = self.member.subscriber
         streams = [stream for sender in held.senders.values() for stream in sender.streams.values()]
         assert held.waiting_bytes == sum(stream.bytes + len(stream.pieces) for stream in streams)
         assert 0 <= held.waiting_bytes <= 2 * LIMITS.waiting_bytes
-        assert held._stream_count == len(streams) <= limits.MAX_STREAMS
+        assert held.stream_count == len(streams) <= limits.MAX_STREAMS
         for stream in streams:
             assert all(sequence >= stream.expected for sequence in stream.waiting)
             assert stream.bytes >= sum(len(arrived.body) for arrived in stream.waiting.values())
             assert stream.expected <= stream.highest + 1
         assert len(held.senders) <= limits.MAX_SENDERS
         assert len(held.listening) <= LIMITS.groups + len(held.filters)
-        assert len(self.member._proofs.unproven) <= limits.MAX_UNPROVEN
-        assert self.member._values.bytes <= LIMITS.retained_bytes
-        assert len(self.member._peers._peers) <= limits.MAX_PEERS
-        assert len(self.member._peers._copies) <= limits.MAX_COPIES
+        assert len(self.member.proofs.unproven) <= limits.MAX_UNPROVEN
+        assert self.member.values.bytes <= LIMITS.retained_bytes
+        assert len(self.member.peers.known) <= limits.MAX_PEERS
+        assert len(self.member.peers.copies) <= limits.MAX_COPIES

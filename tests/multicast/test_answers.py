@@ -88,11 +88,11 @@ def test_questions_are_searched_for_no_more_often_than_allowed() -> None:
     target = Target()
     for number in range(100):
         target.publish(f"home/{number}", b"x", retain=True)
-    before = target.member._values._tree.visited
+    before = target.member.values.visited
     data = write(FrameKind.INTEREST, frame.pack_interest(GroupInterest(True, ["#"])), crc=0)
     for _ in range(2_000):
         target.ask(data, source=99)
-    searched = (target.member._values._tree.visited - before) / 100
+    searched = (target.member.values.visited - before) / 100
     assert 0 < searched < limits.INTERESTS_PER_S
 
 
@@ -139,7 +139,7 @@ def test_a_cookie_is_good_for_one_address_only() -> None:
         if frame.parse_header(each[1]).kind == FrameKind.WELCOME
     ]
     cookie = frame.parse_welcome(welcome[frame.HEADER_BYTES :])
-    data = write(FrameKind.HELLO, frame.pack_hello(hello._replace(cookie=cookie)), crc=0)
+    data = write(FrameKind.HELLO, frame.pack_hello(Hello(cookie, True, ["#"])), crc=0)
     target.ask(data, source="victim", unicast=True)
     target.said()
     target.publish(TOPIC, b"x")

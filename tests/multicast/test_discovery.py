@@ -180,4 +180,4 @@ def test_of_invented_publishers_few_are_remembered() -> None:
     for number in range(1, 500):
         body = frame.pack_names(["t"])
         target.ask(write(FrameKind.TOPICS, body, crc=0, sender=number.to_bytes(8, "big")), source=number)
-    assert len(target.member._subscriber.listening["t"].publishers) == MAX_PUBLISHERS
+    assert len(target.member.subscriber.listening["t"].publishers) == MAX_PUBLISHERS

@@ -251,7 +251,7 @@ def test_what_waits_behind_a_gap_stays_within_its_bound(body: bytes) -> None:
     for sender in (b"sender-1", b"sender-2", b"sender-3", b"sender-4", b"sender-5", b"sender-6"):
         for sequence in range(2, 302):
             scene.attack(stream_frame(sequence, body, sender), topic=TOPIC)
-            held = scene.subscriber.member._subscriber
+            held = scene.subscriber.member.subscriber
             streams = [stream for each in held.senders.values() for stream in each.streams.values()]
             assert held.waiting_bytes <= 100_000
             assert sum(len(stream.waiting) for stream in streams) <= 500
@@ -259,7 +259,7 @@ def test_what_waits_behind_a_gap_stays_within_its_bound(body: bytes) -> None:
 
 def test_messages_that_never_end_stay_within_the_bound_of_all() -> None:
     scene = Scene(waiting_bytes=100_000)
-    held = scene.subscriber.member._subscriber
+    held = scene.subscriber.member.subscriber
     for data, how in islice(large_fragments(), 2_400):
         scene.attack(data, **how)
         assert held.waiting_bytes <= 100_000 + 1_300
@@ -274,7 +274,7 @@ def test_a_stream_that_leaps_and_leaves() -> None:
     scene = Scene()
     for sequence in (2, 100_000, 2**61):
         scene.attack(stream_frame(sequence), topic=TOPIC)
-    held = scene.subscriber.member._subscriber
+    held = scene.subscriber.member.subscriber
     (stream,) = held.senders[frames.SENDER].streams.values()
     assert list(stream.waiting) == [2**61]
     scene.attack(write(FrameKind.LEAVE, sender=frames.SENDER, crc=0), source=99)

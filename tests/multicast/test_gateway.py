@@ -21,8 +21,7 @@ from hedgerow.errors import RefusedError, TopicError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.multicast import gateway
-from hedgerow.multicast.gateway import Gateway, GatewayLedger, check_filter
+from hedgerow.multicast.gateway import MAX_WAITING_BYTES, Gateway, GatewayLedger, check_filter
 from hedgerow.topics import matches
 from tests.broker.harness import Client, World
 
@@ -125,8 +124,10 @@ class Node:
         *topic_filters: str,
         limits: Limits | None = None,
         durable: bool = False,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self.world = World(limits, durable=durable)
+        self.max_waiting_bytes = max_waiting_bytes
         self.name = name
         self.group = group
         self.topic_filters = topic_filters or ("farm/#",)
@@ -134,7 +135,9 @@ class Node:
 
     def open(self) -> Node:
         self.member = RecordingMember(self.group, self.name)
-        self.gateway = Gateway(self.world.broker, self.member, self.topic_filters, self.world.now)
+        self.gateway = Gateway(
+            self.world.broker, self.member, self.topic_filters, self.world.now, self.max_waiting_bytes
+        )
         self.settle()
         return self
 
@@ -526,9 +529,8 @@ def test_what_is_published_faster_than_the_group_takes_it_waits_in_order() -> No
     assert node.gateway.deadline == float("inf")
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "MAX_WAITING_BYTES", 10_000)
-    node = Node(Group(), "node").open()
+def test_what_waits_is_bounded() -> None:
+    node = Node(Group(), "node", max_waiting_bytes=10_000).open()
     node.member.ready_at = float("inf")
     client = node.connect("client")
     for number in range(100):

@@ -77,7 +77,7 @@ def test_a_message_larger_than_the_limit_in_pieces_is_dropped_before_it_is_whole
             topic=TOPIC,
         )
     assert scene.subscriber.member.stats.too_large > 0
-    assert scene.subscriber.member._subscriber.waiting_bytes < 100_000
+    assert scene.subscriber.member.subscriber.waiting_bytes < 100_000
     assert scene.is_unharmed()
 
 
@@ -160,7 +160,7 @@ def test_a_recorded_life_played_to_a_newcomer() -> None:
     later.run(5.0)
     assert newcomer.messages == newcomer.held == []
     assert newcomer.member.stats.unproven > 0
-    assert not newcomer.member._proofs.unproven, "and what waited for a proof is forgotten"
+    assert not newcomer.member.proofs.unproven, "and what waited for a proof is forgotten"
     friend = later.host(ring())
     friend.publish(TOPIC, b"alive", qos=1)
     later.run(1.0)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.errors import ConfigError
-from hedgerow.multicast import frame, keys
+from hedgerow.multicast import frame
 from hedgerow.multicast.frame import Flags, FrameError, FrameKind
 from hedgerow.multicast.keys import MAX_COUNTER, REPLAY_WINDOW, Keyring, ReplayWindow, SealError
 from tests.multicast.frames import SENDER
@@ -151,8 +151,7 @@ def test_invented_senders_do_not_fill_memory() -> None:
 
 
 def test_invented_senders_do_not_push_a_true_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MAX_DERIVED", 2)
-    keyring = ring(f"1 {FIRST}")
+    keyring = Keyring({1: bytes.fromhex(FIRST)}, max_derived=2)
     sealed = keyring.sealer(SENDER).seal(HEADER, b"x")
     keyring.open(SENDER, sealed)
     forge(keyring, sealed, random.Random(1), 10)
@@ -172,11 +171,8 @@ def forge(keyring: Keyring, sealed: bytes, chance: random.Random, count: int) ->
     assert not opened
 
 
-def test_of_many_true_senders_the_latest_keep_their_derived_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(keys, "MAX_DERIVED", 4)
-    keyring = ring(f"1 {FIRST}")
+def test_of_many_true_senders_the_latest_keep_their_derived_keys() -> None:
+    keyring = Keyring({1: bytes.fromhex(FIRST)}, max_derived=4)
     sealed = {
         sender: ring(f"1 {FIRST}").sealer(sender).seal(HEADER[:8] + sender + HEADER[16:], sender)
         for sender in (n.to_bytes(8, "big") for n in range(9))
@@ -184,7 +180,7 @@ def test_of_many_true_senders_the_latest_keep_their_derived_keys(
     for _ in range(2):
         for sender, data in sealed.items():
             assert keyring.open(sender, data) == (1, sender)
-    assert len(keyring._ciphers) == 4
+    assert keyring.derived == 4
 
 
 def test_the_window_takes_each_counter_once_in_any_order() -> None:

@@ -108,7 +108,7 @@ def test_a_sender_is_slowed_by_requests_and_not_forever(lan: Lan) -> None:
     publisher, subscriber = lan.host(), lan.host()
     subscriber.subscribe("a")
     lan.run(SETTLED_S)
-    pace = publisher.member._publisher.pace
+    pace = publisher.member.publisher.pace
     at_first = pace.per_s
     subscriber.loss = 0.5
     for number in range(200):

@@ -6,7 +6,6 @@ import pytest
 
 from hedgerow.errors import RefusedError
 from hedgerow.message import Message
-from hedgerow.multicast import publisher as publisher_module
 from hedgerow.multicast.frame import FrameKind
 from hedgerow.multicast.limits import IDLE_TOPIC_S, INTERVAL_S, MulticastLimits
 from tests.multicast.lan import NO_LONGER_NEW_S, REPAIRED_S, SETTLED_S, Lan
@@ -40,7 +39,7 @@ def test_messages_larger_than_a_datagram(qos: int, loss: float, size: int) -> No
     publisher.publish("a", payload, qos=qos)
     lan.run(REPAIRED_S)
     assert subscriber.payloads == [payload]
-    assert subscriber.member._subscriber.waiting_bytes == 0
+    assert subscriber.member.subscriber.waiting_bytes == 0
 
 
 def test_a_message_that_is_too_large_is_refused(lan: Lan) -> None:
@@ -115,17 +114,14 @@ def test_a_topic_that_comes_back_goes_on_behind_its_old_numbers(lan: Lan) -> Non
     for number in range(3):
         publisher.publish("a", b"%d" % number, qos=1)
     lan.run(IDLE_TOPIC_S + 2 * INTERVAL_S)
-    assert publisher.member._publisher.outgoing == {}
+    assert publisher.member.publisher.outgoing == {}
     publisher.publish("a", b"again", qos=1)
     lan.run(SETTLED_S)
     assert subscriber.payloads == [b"0", b"1", b"2", b"again"]
 
 
-def test_a_topic_whose_numbers_are_forgotten_goes_on_behind_all_others(
-    lan: Lan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publisher_module, "MAX_OUTGOING", 2)
-    publisher, subscriber = lan.host(), lan.host()
+def test_a_topic_whose_numbers_are_forgotten_goes_on_behind_all_others(lan: Lan) -> None:
+    publisher, subscriber = lan.host(limits=MulticastLimits(topics=2)), lan.host()
     subscriber.subscribe("a")
     lan.run(SETTLED_S)
     for number in range(3):
@@ -134,17 +130,13 @@ def test_a_topic_whose_numbers_are_forgotten_goes_on_behind_all_others(
         for topic in topics:
             publisher.publish(topic, b"3", qos=1)
         lan.run(IDLE_TOPIC_S + 2 * INTERVAL_S)
-    assert "a" not in publisher.member._publisher._closed
     publisher.publish("a", b"again", qos=1)
     lan.run(SETTLED_S)
     assert subscriber.payloads == [b"0", b"1", b"2", b"3", b"again"]
 
 
-def test_topics_in_use_are_bounded_and_make_room_when_they_rest(
-    lan: Lan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publisher_module, "MAX_OUTGOING", 4)
-    host = lan.host()
+def test_topics_in_use_are_bounded_and_make_room_when_they_rest(lan: Lan) -> None:
+    host = lan.host(limits=MulticastLimits(topics=4))
     for number in range(4):
         host.publish(f"a/{number}", b"")
     with pytest.raises(RefusedError, match="4 topics"):
@@ -152,7 +144,7 @@ def test_topics_in_use_are_bounded_and_make_room_when_they_rest(
     host.publish("a/0", b"one of the four")
     lan.run(INTERVAL_S + SETTLED_S)
     host.publish("a/4", b"")
-    assert len(host.member._publisher.outgoing) <= 4
+    assert len(host.member.publisher.outgoing) <= 4
 
 
 def test_datagrams_become_smaller_with_the_network_for_topics_in_use_too(lan: Lan) -> None:

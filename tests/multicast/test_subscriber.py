@@ -186,7 +186,7 @@ def test_a_message_that_a_gateway_brings_back_is_delivered_once(lan: Lan, gatewa
         lan.run(SETTLED_S)
 
     if gateway_first:
-        subscriber.member._subscriber.senders.clear()  # It has never heard of the device.
+        subscriber.member.subscriber.senders.clear()  # It has never heard of the device.
         relay()
     device.publish("a", b"x", qos=1)
     lan.run(SETTLED_S)

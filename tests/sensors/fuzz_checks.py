@@ -66,9 +66,9 @@ class Strangers:
     def _check_bounds(self) -> None:
         exchange = self.exchange
         assert exchange.subscription_count <= MAX_SUBSCRIPTIONS
-        assert len(exchange._publishers_headers) <= MAX_HEADERS
-        assert sum(exchange._per_site.values()) == exchange.subscription_count
-        assert max(exchange._per_site.values(), default=0) <= MAX_SUBSCRIPTIONS_PER_ADDRESS
+        assert len(exchange.headers) <= MAX_HEADERS
+        assert sum(exchange.per_site.values()) == exchange.subscription_count
+        assert max(exchange.per_site.values(), default=0) <= MAX_SUBSCRIPTIONS_PER_ADDRESS
 
 
 def check_packet(data: bytes) -> None:

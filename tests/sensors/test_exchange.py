@@ -181,7 +181,7 @@ def test_a_subscription_ends_unless_it_is_renewed() -> None:
     assert world.stats.expired == 1
     world.advance(EXPIRY_S)
     assert (world.exchange.subscription_count, world.exchange.deadline, world.stats.expired) == (0, None, 2)
-    assert not world.exchange._per_site  # whoever has gone is forgotten altogether
+    assert not world.exchange.per_site  # whoever has gone is forgotten altogether
     world.receive(b"12345101y")
     assert world.sent() == []
 
@@ -340,5 +340,5 @@ def test_headers_of_many_ports_are_remembered_within_a_bound() -> None:
     count = 3 * MAX_HEADERS
     for number in range(count):
         world.receive(b"%05d101x" % (1 + number), host=f"10.0.{number // 200}.{number % 200}")
-        assert len(world.exchange._publishers_headers) <= MAX_HEADERS
+        assert len(world.exchange.headers) <= MAX_HEADERS
     assert world.stats.published == count

@@ -104,7 +104,14 @@ def check_filter(topic_filter: str) -> str:
 class Gateway:
     """`to_group` and `to_broker` are the ledgers. After `close` nothing flows."""
 
-    def __init__(self, broker: Broker, member: GroupMember, topic_filters: Iterable[str], now: float) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        member: GroupMember,
+        topic_filters: Iterable[str],
+        now: float,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
         self.to_group = GatewayLedger()
         self.to_broker = GatewayLedger()
         self._broker = broker
@@ -112,6 +119,7 @@ class Gateway:
         self._filters = [check_filter(each) for each in topic_filters]
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
+        self._max_waiting_bytes = max_waiting_bytes
         self._events: list[NotRelayed] = []
         self.has_work = False
         """There is something to send, to report or to wait for that was not there before."""
@@ -187,7 +195,7 @@ class Gateway:
         now = self._broker.now
         if not message.qos or (not self._waiting and self._member.ready_at <= now):
             self._publish_to_group(message, now)
-        elif self._waiting_bytes + message.size + WAITING_BYTES > MAX_WAITING_BYTES:
+        elif self._waiting_bytes + message.size + WAITING_BYTES > self._max_waiting_bytes:
             ledger.overflowed += 1
         else:
             ledger.waiting += 1

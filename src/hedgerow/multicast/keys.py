@@ -68,8 +68,9 @@ class Sealer:
 class Keyring:
     """The keys of one group of members, by id, in the order of preference."""
 
-    def __init__(self, keys: dict[int, bytes]) -> None:
+    def __init__(self, keys: dict[int, bytes], max_derived: int = MAX_DERIVED) -> None:
         self._keys = dict(keys)
+        self._max_derived = max_derived
         self._ciphers: dict[tuple[int, bytes], AESGCM] = {}
 
     @classmethod
@@ -99,6 +100,11 @@ class Keyring:
     def key_ids(self) -> list[int]:
         """In order: the first one seals."""
         return list(self._keys)
+
+    @property
+    def derived(self) -> int:
+        """How many senders' keys are at hand."""
+        return len(self._ciphers)
 
     def sealer(self, sender: bytes, after: Sealer | None = None) -> Sealer:
         """What seals the frames of `sender` with the first key.
@@ -133,7 +139,7 @@ class Keyring:
         return AESGCM(derivation.derive(self._keys[key_id]))
 
     def _keep(self, key_id: int, sender: bytes, cipher: AESGCM) -> None:
-        if len(self._ciphers) >= MAX_DERIVED:
+        if len(self._ciphers) >= self._max_derived:
             del self._ciphers[next(iter(self._ciphers))]
         self._ciphers[key_id, sender] = cipher
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hedgerow.multicast.frame import DATAGRAM_BYTES
 
 MIB = 1024 * 1024
+MAX_OUTGOING = 16_384  # topics that a member publishes to: a gateway's are its clients' choice
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,6 +22,8 @@ class MulticastLimits:
     waiting_bytes: int = 16 * MIB
     """What arrived behind a gap, and pieces of messages: of all senders together."""
     retained_bytes: int = 16 * MIB
+    topics: int = MAX_OUTGOING
+    """Topics published to at the same time."""
     groups: int = 4_096
     """Topics that wildcards may join. Each is a socket, and a group on the network's switches."""
     new_topic_s: float = 0.5
@@ -62,7 +65,6 @@ LINGER_S = 0.4
 IDLE_TOPIC_S = 600.0  # A topic that was not published to for so long is announced no more.
 
 # Bounds on what others can make grow.
-MAX_OUTGOING = 16_384  # topics that a member publishes to: a gateway's are its clients' choice
 MAX_SENDERS = 4_096
 MAX_UNPROVEN = 256  # senders that have yet to show that they live
 MAX_UNPROVEN_BYTES = 64 * 1024  # of frames that wait for that, each

@@ -87,26 +87,24 @@ class Member:
         self._hears_itself = hears_itself
         self._wanted: dict[str, bool] = {}
         self._timers = Timers()
-        self._values = LastValues(limits.retained_bytes)
-        self._peers = Peers(random.randbytes(32), self._multicast_at)
-        self._transmitter = Transmitter(self.sender, self.stats, self._peers.find_copies)
+        self.values = LastValues(limits.retained_bytes)
+        self.peers = Peers(random.randbytes(32), self._multicast_at)
+        self._transmitter = Transmitter(self.sender, self.stats, self.peers.find_copies)
         self._transmitter.set_keys(keys)
-        self._publisher = Publisher(limits, self._transmitter, self._timers, self._values, self.stats)
-        self._subscriber = Subscriber(
-            limits, self._transmitter, self._timers, self._values, self.stats, random
-        )
+        self.publisher = Publisher(limits, self._transmitter, self._timers, self.values, self.stats)
+        self.subscriber = Subscriber(limits, self._transmitter, self._timers, self.values, self.stats, random)
         self._discovery = Discovery(
             limits,
             self._transmitter,
             self._timers,
-            self._values,
+            self.values,
             random,
-            self._publisher,
-            self._subscriber,
-            self._peers,
+            self.publisher,
+            self.subscriber,
+            self.peers,
         )
-        self._subscriber.on_value = self._discovery.heard_value
-        self._proofs = Proofs(self._transmitter, self._timers, random, self.stats)
+        self.subscriber.on_value = self._discovery.heard_value
+        self.proofs = Proofs(self._transmitter, self._timers, random, self.stats)
         self._published_at = float("-inf")
         self._events: list[NotHeard] = []
         self._discovery.start(now)
@@ -115,16 +113,16 @@ class Member:
 
     def check(self, message: Message) -> None:
         """RefusedError for what cannot travel by multicast, TopicError for what is no topic name."""
-        self._publisher.check(message)
+        self.publisher.check(message)
 
     def publish(self, message: Message, now: float) -> None:
         """Send a message with the next `flush`, or before; raises as `check` does."""
-        message_id = self._publisher.publish(message, now)
+        message_id = self.publisher.publish(message, now)
         self._published_at = now
-        if self._publisher.new_topics:
+        if self.publisher.new_topics:
             self._discovery.announce_new(now)
         if self._hears_itself and self._is_wanted(message.topic):
-            self._subscriber.messages.append(replace(message, id=message_id))
+            self.subscriber.messages.append(replace(message, id=message_id))
             self.stats.delivered += 1
 
     def _is_wanted(self, topic: str) -> bool:
@@ -132,35 +130,35 @@ class Member:
         if wanted is None:
             if len(self._wanted) >= MAX_CACHED_TOPICS:
                 self._wanted.clear()
-            wanted = self._wanted[topic] = self._subscriber.wants(topic)
+            wanted = self._wanted[topic] = self.subscriber.wants(topic)
         return wanted
 
     def flush(self, now: float) -> None:
         """Send what was gathered."""
-        self._publisher.flush(now)
+        self.publisher.flush(now)
 
     @property
     def ready_at(self) -> float:
         """Publishing at QoS 1 and 2 should wait until then."""
-        return self._publisher.ready_at
+        return self.publisher.ready_at
 
     def subscribe(self, topic_filter: str, now: float) -> None:
         """Last values follow by `take_held`. Subscribing again to the same filter counts."""
-        self._subscriber.subscribe(topic_filter, now)
+        self.subscriber.subscribe(topic_filter, now)
         self._wanted.clear()
-        for value in self._values.match(topic_filter):
-            self._subscriber.hold_again(value)
+        for value in self.values.match(topic_filter):
+            self.subscriber.hold_again(value)
         self._discovery.subscribed(topic_filter, now)
 
     def unsubscribe(self, topic_filter: str, now: float) -> None:
-        self._subscriber.unsubscribe(topic_filter)
+        self.subscriber.unsubscribe(topic_filter)
         self._wanted.clear()
 
     def hold(self, message: Message, now: float) -> None:
         """A last value to answer with that is not sent now.
         Raises as `check` does."""
-        self._publisher.check(message)
-        self._values.set(message, message.published_at or 0.0)
+        self.publisher.check(message)
+        self.values.set(message, message.published_at or 0.0)
 
     def add_peer(self, address: PeerAddress, now: float, sender: bytes | None = None) -> None:
         """Somebody whose multicast may not reach us, nor ours them.
@@ -168,21 +166,21 @@ class Member:
         With its `sender` id it was found, not named by the user: it has time to be heard by itself before it
         is greeted. Otherwise fifty members that find each other would greet each other all at once.
         """
-        is_new = self._peers.add(address, now, is_configured=sender is None, sender=sender)
+        is_new = self.peers.add(address, now, is_configured=sender is None, sender=sender)
         if is_new and sender is None:
             self._greet(address)
 
     def _greet(self, address: PeerAddress) -> None:
-        hello = self._peers.hello_to(address, list(self._subscriber.filters))
+        hello = self.peers.hello_to(address, list(self.subscriber.filters))
         if hello is not None:
             self._discovery.send_hello(address, hello)
 
     def _multicast_at(self, sender_id: bytes) -> float:
-        return self._subscriber.multicast_at(sender_id)
+        return self.subscriber.multicast_at(sender_id)
 
     def set_datagram_bytes(self, size: int) -> None:
         """The largest datagram, where the network has changed."""
-        self._publisher.set_datagram_bytes(size)
+        self.publisher.set_datagram_bytes(size)
         self._discovery.set_datagram_bytes(size)
 
     def set_keys(self, keys: Keyring | None) -> None:
@@ -191,7 +189,7 @@ class Member:
 
     def linger_until(self, now: float) -> float:
         """Until then others may ask for what was published last, or for a proof of who did."""
-        asked_for = self._publisher.sent_at
+        asked_for = self.publisher.sent_at
         if self._keys is not None:
             asked_for = max(asked_for, self._published_at)
         return asked_for + LINGER_S
@@ -205,16 +203,16 @@ class Member:
     def pause(self, is_paused: bool) -> None:
         """Whether the application takes nothing at present: the shell reads no topic's socket then, and what
         comes by other ways is not taken in either."""
-        self._subscriber.is_paused = is_paused
+        self.subscriber.is_paused = is_paused
 
     def take_messages(self) -> list[Message]:
         """Live messages, in order; `retain` as published."""
-        messages, self._subscriber.messages = self._subscriber.messages, []
+        messages, self.subscriber.messages = self.subscriber.messages, []
         return messages
 
     def take_held(self) -> list[Message]:
         """Last values for new subscriptions; and, with no payload, that there is none any more."""
-        held, self._subscriber.held = self._subscriber.held, []
+        held, self.subscriber.held = self.subscriber.held, []
         return held
 
     def take_events(self) -> list[NotHeard]:
@@ -223,12 +221,12 @@ class Member:
 
     def take_memberships(self) -> list[tuple[str, bool]]:
         """Topics whose groups to join (True) and to leave (False), in order."""
-        memberships, self._subscriber.memberships = self._subscriber.memberships, []
+        memberships, self.subscriber.memberships = self.subscriber.memberships, []
         return memberships
 
     def take_publishing(self) -> list[tuple[str, bool]]:
         """Topics that we begin (True) and cease (False) to publish to."""
-        publishing, self._publisher.publishing = self._publisher.publishing, []
+        publishing, self.publisher.publishing = self.publisher.publishing, []
         return publishing
 
     def take_to_groups(self) -> list[tuple[str, bytes]]:
@@ -249,9 +247,9 @@ class Member:
         self._see_to_copies()
 
     def _see_to_copies(self) -> None:
-        if self._peers.has_changed:
-            self._peers.has_changed = False
-            self._publisher.forget_copies()
+        if self.peers.has_changed:
+            self.peers.has_changed = False
+            self.publisher.forget_copies()
 
     # The network's side
 
@@ -282,13 +280,13 @@ class Member:
             return
         listening = None
         if topic is not None:
-            listening = self._subscriber.listening.get(topic)
+            listening = self.subscriber.listening.get(topic)
             if listening is None:
                 return  # Left meanwhile.
             if header.crc != listening.crc:
                 self.stats.other_topic += 1
                 return
-        sender = self._subscriber.senders.get(sender_id)
+        sender = self.subscriber.senders.get(sender_id)
         if self._keys is None:
             if header.flags & SEALED:
                 self.stats.sealed += 1
@@ -296,7 +294,7 @@ class Member:
                 return
             body = data[HEADER_BYTES:]
             if sender is None:
-                sender = self._subscriber.meet(sender_id, now)
+                sender = self.subscriber.meet(sender_id, now)
         else:
             if not header.flags & SEALED:
                 self.stats.clear += 1
@@ -320,7 +318,7 @@ class Member:
             sender.multicast_at = now
         if source is not None and source != sender.address and header.kind not in _NUMBERED:
             sender.address = source
-            self._peers.add(source, now, sender=sender_id)
+            self.peers.add(source, now, sender=sender_id)
         if header.flags & TOPIC:
             listening, body = self._find_listening(header, body, now)
             if listening is None:
@@ -328,11 +326,11 @@ class Member:
         if header.kind == _DATA:
             if listening is None:
                 raise FrameError("data of no topic")
-            if self._subscriber.is_paused and topic is None:
+            if self.subscriber.is_paused and topic is None:
                 self.stats.dropped += 1  # It will be missed, and asked for, when there is room again.
                 return
             _, _, flags, _, _, stream_sequence, message_sequence = header
-            self._subscriber.receive_data(
+            self.subscriber.receive_data(
                 sender, listening, flags, stream_sequence, message_sequence, body, now
             )
             return
@@ -343,10 +341,10 @@ class Member:
     def _receive_unproven(
         self, header: Header, body: bytes, counter: int, datagram: Datagram, now: float
     ) -> None:
-        waited = self._proofs.hold(header, body, counter, datagram, now)
+        waited = self.proofs.hold(header, body, counter, datagram, now)
         if waited is None:
             return
-        self._subscriber.meet(header.sender, now).stale = header.message_sequence
+        self.subscriber.meet(header.sender, now).stale = header.message_sequence
         for data, topic, source, unicast in waited:
             try:
                 self._receive(data, now, topic, source, unicast)
@@ -358,9 +356,9 @@ class Member:
         topic, body = frame.parse_topic(body)
         if topic_crc(topic) != header.crc:
             raise FrameError("the CRC is of another topic")
-        listening = self._subscriber.listening.get(topic)
-        if listening is None and topic[:1] != "$" and self._subscriber.wants(topic):
-            listening = self._subscriber.listen(topic, now)
+        listening = self.subscriber.listening.get(topic)
+        if listening is None and topic[:1] != "$" and self.subscriber.wants(topic):
+            listening = self.subscriber.listen(topic, now)
         return listening, body
 
     def _note_not_heard(self, source: PeerAddress | None, reason: str) -> None:
@@ -373,19 +371,19 @@ class Member:
         header, body, sender, listening, _, _, now = received
         if listening is not None:
             oldest = frame.parse_heartbeat(body)
-            self._subscriber.receive_heartbeat(sender, listening, header.stream_sequence, oldest, now)
+            self.subscriber.receive_heartbeat(sender, listening, header.stream_sequence, oldest, now)
 
     def _receive_gone(self, received: ReceivedFrame) -> None:
         if received.listening is not None:
             gone = frame.parse_gone(received.body)
-            self._subscriber.receive_gone(received.sender, received.listening, gone, received.now)
+            self.subscriber.receive_gone(received.sender, received.listening, gone, received.now)
 
     def _receive_repair(self, received: ReceivedFrame) -> None:
         repair = frame.parse_repair(received.body)
         if repair.sender == self.sender:
-            self._publisher.receive_repair(repair, received.header.crc, received.sender.id, received.now)
+            self.publisher.receive_repair(repair, received.header.crc, received.sender.id, received.now)
         elif not received.unicast:  # What the others do not hear does not speak for them.
-            self._subscriber.hear_repair(repair, received.header.crc, received.now)
+            self.subscriber.hear_repair(repair, received.header.crc, received.now)
 
     def _receive_topics(self, received: ReceivedFrame) -> None:
         topics = frame.parse_names(received.body, are_filters=False)
@@ -398,31 +396,31 @@ class Member:
         _, body, sender, _, source, _, now = received
         if source is None:
             return
-        is_new = self._peers.receive_hello(source, sender.id, frame.parse_hello(body), now)
-        self._transmitter.send_to_peer(source, FrameKind.WELCOME, self._peers.cookie_for(source))
+        is_new = self.peers.receive_hello(source, sender.id, frame.parse_hello(body), now)
+        self._transmitter.send_to_peer(source, FrameKind.WELCOME, self.peers.cookie_for(source))
         if is_new:
             self._see_to_copies()
             self._discovery.reached_another(now)
-            if self._peers.needs_copies(source, now):
+            if self.peers.needs_copies(source, now):
                 self._greet(source)  # What is deaf in one direction is as a rule deaf in both.
 
     def _receive_welcome(self, received: ReceivedFrame) -> None:
         source = received.source
         cookie = frame.parse_welcome(received.body)
-        if source is not None and self._peers.receive_welcome(
+        if source is not None and self.peers.receive_welcome(
             source, received.sender.id, cookie, received.now
         ):
             self._greet(source)
 
     def _receive_challenge(self, received: ReceivedFrame) -> None:
         challenge = frame.parse_challenge(received.body)
-        self._proofs.answer(challenge, received.sender.id, received.now)
+        self.proofs.answer(challenge, received.sender.id, received.now)
 
     def _receive_leave(self, received: ReceivedFrame) -> None:
-        self._subscriber.receive_leave(received.sender, received.now)
+        self.subscriber.receive_leave(received.sender, received.now)
         self._discovery.receive_leave(received.sender)
         if received.sender.address is not None:
-            self._peers.remove(received.sender.address)
+            self.peers.remove(received.sender.address)
             self._see_to_copies()
 
 

@@ -23,7 +23,7 @@ FORGET_PEER_S = 600.0
 MAX_FILTERS = 64  # of one peer; one that has more gets everything
 
 
-class _Peer:
+class KnownPeer:
     __slots__ = ("cookie", "is_configured", "known_at", "sender", "unanswered")
 
     def __init__(self, now: float) -> None:
@@ -35,7 +35,7 @@ class _Peer:
         self.unanswered = 0
 
 
-class _Copies(NamedTuple):
+class PeerCopies(NamedTuple):
     until: float
     filters: tuple[str, ...]
 
@@ -45,21 +45,22 @@ class Peers:
         """`multicast_at` tells when a member's multicast was last heard."""
         self.has_changed = False
         """Other copies are due now than before."""
+        self.known: dict[PeerAddress, KnownPeer] = {}
+        self.copies: dict[PeerAddress, PeerCopies] = {}
+        """Who is sent copies."""
         self._secret = secret
         self._multicast_at = multicast_at
-        self._peers: dict[PeerAddress, _Peer] = {}
-        self._copies: dict[PeerAddress, _Copies] = {}
 
     def add(
         self, address: PeerAddress, now: float, is_configured: bool = False, sender: bytes | None = None
     ) -> bool:
         """True when it is new."""
-        peer = self._peers.get(address)
+        peer = self.known.get(address)
         is_new = peer is None
         if peer is None:
-            if len(self._peers) >= MAX_PEERS and not self._make_room():
+            if len(self.known) >= MAX_PEERS and not self._make_room():
                 return False
-            peer = self._peers[address] = _Peer(now)
+            peer = self.known[address] = KnownPeer(now)
         peer.known_at = now
         peer.is_configured |= is_configured
         peer.sender = sender or peer.sender
@@ -67,33 +68,33 @@ class Peers:
 
     def _make_room(self) -> bool:
         oldest = min(
-            (address for address, peer in self._peers.items() if not peer.is_configured),
-            key=lambda address: self._peers[address].known_at,
+            (address for address, peer in self.known.items() if not peer.is_configured),
+            key=lambda address: self.known[address].known_at,
             default=None,
         )
         if oldest is None:
             return False
-        del self._peers[oldest]
+        del self.known[oldest]
         return True
 
     def remove(self, address: PeerAddress) -> None:
         """It said that it goes."""
-        peer = self._peers.get(address)
+        peer = self.known.get(address)
         if peer is not None and not peer.is_configured:
-            del self._peers[address]
-        self.has_changed |= self._copies.pop(address, None) is not None
+            del self.known[address]
+        self.has_changed |= self.copies.pop(address, None) is not None
 
     def hellos(self, filters: list[str], now: float) -> list[tuple[PeerAddress, Hello]]:
         """Whom to greet: those whose multicast does not reach us."""
         old = [
             address
-            for address, peer in self._peers.items()
+            for address, peer in self.known.items()
             if not peer.is_configured
             and (peer.known_at < now - FORGET_PEER_S or peer.unanswered >= MAX_UNANSWERED)
         ]
         for address in old:
-            del self._peers[address]
-        unheard = [(address, peer) for address, peer in self._peers.items() if not self._is_heard(peer, now)]
+            del self.known[address]
+        unheard = [(address, peer) for address, peer in self.known.items() if not self._is_heard(peer, now)]
         for _, peer in unheard:
             peer.unanswered += 1
         return [(address, self._hello(peer, filters)) for address, peer in unheard]
@@ -102,20 +103,20 @@ class Peers:
         """Our filters are others: those who send us copies have to know at once."""
         return [
             (address, self._hello(peer, filters))
-            for address, peer in self._peers.items()
+            for address, peer in self.known.items()
             if peer.cookie != NO_COOKIE and not self._is_heard(peer, now)
         ]
 
-    def _is_heard(self, peer: _Peer, now: float) -> bool:
+    def _is_heard(self, peer: KnownPeer, now: float) -> bool:
         return peer.sender is not None and self._multicast_at(peer.sender) > now - GONE_AFTER_S
 
-    def _hello(self, peer: _Peer, filters: list[str]) -> Hello:
+    def _hello(self, peer: KnownPeer, filters: list[str]) -> Hello:
         if peer.cookie == NO_COOKIE:
             return Hello(NO_COOKIE, True, [])  # Its address may be forged: it gets no more than that.
         return Hello(peer.cookie, True, filters if len(filters) <= MAX_FILTERS else ["#"])
 
     def hello_to(self, address: PeerAddress, filters: list[str]) -> Hello | None:
-        peer = self._peers.get(address)
+        peer = self.known.get(address)
         return None if peer is None else self._hello(peer, filters)
 
     def cookie_for(self, source: PeerAddress) -> bytes:
@@ -126,22 +127,22 @@ class Peers:
         if hello.cookie != self.cookie_for(source):
             return False
         self.add(source, now, sender=sender)
-        is_new = source not in self._copies
-        if not hello.wants_copies or (is_new and len(self._copies) >= MAX_COPIES):
+        is_new = source not in self.copies
+        if not hello.wants_copies or (is_new and len(self.copies) >= MAX_COPIES):
             return False
         filters = hello.filters if len(hello.filters) <= MAX_FILTERS else ["#"]
-        self._copies[source] = _Copies(now + GONE_AFTER_S, tuple(filters))
+        self.copies[source] = PeerCopies(now + GONE_AFTER_S, tuple(filters))
         self.has_changed = True
         return is_new
 
     def needs_copies(self, address: PeerAddress, now: float) -> bool:
         """Do we not hear the multicast of this peer?"""
-        peer = self._peers.get(address)
+        peer = self.known.get(address)
         return peer is not None and not self._is_heard(peer, now)
 
     def receive_welcome(self, source: PeerAddress, sender: bytes, cookie: bytes, now: float) -> bool:
         """True when a HELLO with the new cookie is due at once."""
-        peer = self._peers.get(source)
+        peer = self.known.get(source)
         if peer is None:
             return False
         peer.known_at = now
@@ -155,11 +156,11 @@ class Peers:
         """Who gets copies of this topic's frames; for None, of those that are for everyone."""
         return tuple(
             address
-            for address, copies in self._copies.items()
+            for address, copies in self.copies.items()
             if topic is None or any(matches(each, topic) for each in copies.filters)
         )
 
     def expire(self, now: float) -> None:
-        for address in [each for each, copies in self._copies.items() if copies.until <= now]:
-            del self._copies[address]
+        for address in [each for each, copies in self.copies.items() if copies.until <= now]:
+            del self.copies[address]
             self.has_changed = True

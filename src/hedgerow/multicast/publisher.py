@@ -27,7 +27,6 @@ from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.limits import (
     HEARTBEAT_FIRST_S,
     INTERVAL_S,
-    MAX_OUTGOING,
     MAX_REPAIRS,
     REPAIR_PAUSE_S,
     REPAIR_SLACK_S,
@@ -140,12 +139,12 @@ class Publisher:
         return message_id
 
     def _open(self, topic: str, now: float) -> OutgoingTopic:
-        if len(self.outgoing) >= MAX_OUTGOING:
+        if len(self.outgoing) >= self._limits.topics:
             if now >= self._look_for_idle_at:  # It is a walk over all of them.
                 self._look_for_idle_at = now + 1.0
                 self.close_idle(now - INTERVAL_S, now)
-            if len(self.outgoing) >= MAX_OUTGOING:
-                text = f"{MAX_OUTGOING} topics are published to already"
+            if len(self.outgoing) >= self._limits.topics:
+                text = f"{self._limits.topics} topics are published to already"
                 raise RefusedError(text, Reason.QUOTA_EXCEEDED)
         sequence = self._closed.pop(topic, self._last_closed)
         outgoing = OutgoingTopic(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)
@@ -328,7 +327,7 @@ class Publisher:
         for topic, outgoing in list(self.outgoing.items()):
             if outgoing.used_at < idle_since and not outgoing.history and not outgoing.gathered:
                 del self.outgoing[topic]
-                if len(self._closed) >= MAX_OUTGOING:
+                if len(self._closed) >= self._limits.topics:
                     self._last_closed = max(self._last_closed, self._closed.pop(next(iter(self._closed))))
                 self._closed[topic] = outgoing.sequence
                 self.names.remove(topic, topic)

@@ -86,6 +86,7 @@ class Subscriber:
         self.is_paused = False
         """The application takes nothing at present."""
         self.waiting_bytes = 0
+        self.stream_count = 0
         self._limits = limits
         self._transmitter = transmitter
         self._timers = timers
@@ -94,7 +95,6 @@ class Subscriber:
         self._random = random
         self._tree: TopicTree[str, float] = TopicTree()  # filters, and since when
         self._by_crc: dict[int, list[Listening]] = {}
-        self._stream_count = 0
         self._assembling: dict[
             IncomingStream, None
         ] = {}  # those with messages in pieces, in the order of beginning
@@ -179,10 +179,10 @@ class Subscriber:
     def _stream(self, sender: SendingMember, listening: Listening) -> IncomingStream | None:
         stream = sender.streams.get(listening.topic)
         if stream is None:
-            if self._stream_count >= MAX_STREAMS:
+            if self.stream_count >= MAX_STREAMS:
                 self._stats.dropped += 1
                 return None
-            self._stream_count += 1
+            self.stream_count += 1
             stream = sender.streams[listening.topic] = IncomingStream(sender, listening)
             if len(listening.publishers) < MAX_PUBLISHERS:
                 listening.publishers.add(sender.id)  # Its announcement may have been lost.
@@ -191,7 +191,7 @@ class Subscriber:
     def _forget_stream(self, sender: SendingMember, topic: str) -> None:
         stream = sender.forget(topic)
         if stream is not None:
-            self._stream_count -= 1
+            self.stream_count -= 1
             self._drop_pieces(stream)
             self.waiting_bytes -= stream.bytes
             stream.ask_at = None

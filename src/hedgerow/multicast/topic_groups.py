@@ -107,9 +107,19 @@ class NamedGroups(TopicGroups):
 
     control_group = CONTROL_GROUP_IPV4
 
-    def __init__(self, chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        chance: Callable[[], float],
+        decide_s: float = DECIDE_S,
+        ask_again_s: tuple[float, ...] = ASK_AGAIN_S,
+    ) -> None:
+        self.is_ready = False
+        """Multicast DNS works."""
+        self.on_chosen: Callable[[str, str], None] = lambda topic, group: None
+        """Told each group that a topic of ours is sent to from now on."""
         self._chance = chance
-        self._is_ready = False
+        self._decide_s = decide_s
+        self._ask_again_s = ask_again_s
         self._next_at = _FOREVER  # No name has anything to do before.
         self._by_topic: dict[str, _Name] = {}
         self._by_name: dict[str, _Name] = {}
@@ -119,7 +129,7 @@ class NamedGroups(TopicGroups):
 
     @property
     def deadline(self) -> float:
-        return self._next_at if self._is_ready else _FOREVER
+        return self._next_at if self.is_ready else _FOREVER
 
     def groups_to_hear(self, topic: str) -> tuple[str, ...]:
         entry = self._by_topic.get(topic)
@@ -152,18 +162,18 @@ class NamedGroups(TopicGroups):
         elif entry.seen:
             self._choose(entry, winning_ipv4_group(entry.seen), now)
         else:
-            entry.decide_at = now + DECIDE_S
+            entry.decide_at = now + self._decide_s
             entry.asked, entry.ask_at = 0, now
         self._plan(entry)
         self._drop_if_unused(entry)
 
     def ready(self, now: float) -> None:
         """Multicast DNS works from here on; again, after the interfaces changed."""
-        self._is_ready = True
+        self.is_ready = True
         for entry in self._by_topic.values():
             entry.asked, entry.ask_at = 0, now
             if entry.decide_at < _FOREVER:
-                entry.decide_at = now + DECIDE_S
+                entry.decide_at = now + self._decide_s
             if entry.chosen is not None:
                 self._announcements.append((entry.name, entry.chosen))
             self._plan(entry)
@@ -192,6 +202,7 @@ class NamedGroups(TopicGroups):
         entry.decide_at = entry.rescue_at = _FOREVER
         self._announcements.append((entry.name, group))
         self._changed[entry.topic] = None
+        self.on_chosen(entry.topic, group)
         self._settle(entry, now)
 
     # What the network says.
@@ -238,14 +249,14 @@ class NamedGroups(TopicGroups):
     # What time brings.
 
     def handle_timer(self, now: float) -> None:
-        if not self._is_ready or now < self._next_at:
+        if not self.is_ready or now < self._next_at:
             return
         self._next_at = _FOREVER
         taken: set[str] | None = None
         for entry in list(self._by_topic.values()):
             if entry.ask_at <= now:
                 self._questions.append(entry.name)
-                entry.ask_at = now + ASK_AGAIN_S[min(entry.asked, len(ASK_AGAIN_S) - 1)]
+                entry.ask_at = now + self._ask_again_s[min(entry.asked, len(self._ask_again_s) - 1)]
                 entry.asked += 1
             if entry.decide_at <= now:
                 if taken is None:

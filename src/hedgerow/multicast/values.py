@@ -43,6 +43,11 @@ class LastValues:
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def visited(self) -> int:
+        """Nodes that searches have looked at."""
+        return self._tree.visited
+
     def get(self, topic: str) -> LastValue | None:
         return self._values.get(topic)
 

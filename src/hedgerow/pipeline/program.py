@@ -49,9 +49,10 @@ def default_signals() -> None:
 class Program:
     """A process that may be started again. `name` is for people."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, stop_s: float = STOP_S) -> None:
         self.name = name
         self.directory = directory
+        self._stop_s = stop_s
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -122,5 +123,5 @@ class Program:
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(STOP_S)
+            self.process.wait(self._stop_s)
         self.kill()

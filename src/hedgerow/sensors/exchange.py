@@ -110,6 +110,10 @@ class Exchange:
         spares_loopback: bool = False,
     ) -> None:
         self.stats = SensorStats()
+        self.per_site: dict[str, int] = {}
+        """Subscriptions, by the address that they are counted for."""
+        self.headers: dict[bytes, _Topic] = {}
+        """Those of packets that passed: they are not looked at again."""
         self._topics = {number: _Topic(number, name) for number, name in topics.items()}
         self._by_name = {topic.name: topic for topic in self._topics.values()}
         self._port = port
@@ -120,8 +124,6 @@ class Exchange:
         self._rate = RatePerAddress(packets_per_s, BURST_S * packets_per_s, spares_loopback)
         # In the order of their last renewal, which is that of their end.
         self._expires_at: dict[tuple[_Topic, Destination], float] = {}
-        self._per_site: dict[str, int] = {}
-        self._publishers_headers: dict[bytes, _Topic] = {}
         self._datagrams: list[tuple[bytes, tuple[Destination, ...]]] = []
         self._messages: list[Message] = []
         self._events: list[SensorPacketDropped] = []
@@ -141,7 +143,7 @@ class Exchange:
 
     def permit(self, may_read: Callable[[str], bool], may_write: Callable[[str], bool]) -> None:
         """Access rules, by MQTT topic: what subscribers get and publishers may send from now on."""
-        self._publishers_headers.clear()
+        self.headers.clear()
         for topic in self._topics.values():
             topic.readable, topic.writable = may_read(topic.name), may_write(topic.name)
 
@@ -155,7 +157,7 @@ class Exchange:
             self.stats.limited += 1
             self._drop(address, f"more than {self._packets_per_s:g} packets a second")
             return
-        topic = self._publishers_headers.get(data[:HEADER_BYTES])
+        topic = self.headers.get(data[:HEADER_BYTES])
         if topic is None:
             topic = self._receive_new(data, via, source, now)
             if topic is None:
@@ -182,9 +184,9 @@ class Exchange:
         elif not topic.writable:
             self._refuse(address, f"an access rule forbids to publish on {topic.name}")
         else:
-            if len(self._publishers_headers) >= MAX_HEADERS:
-                self._publishers_headers.clear()
-            self._publishers_headers[data[:HEADER_BYTES]] = topic
+            if len(self.headers) >= MAX_HEADERS:
+                self.headers.clear()
+            self.headers[data[:HEADER_BYTES]] = topic
             return topic
         return None
 
@@ -212,9 +214,9 @@ class Exchange:
             del topic.subscribers[destination]
             topic.destinations = None
             site = site_of(destination[1][0])
-            self._per_site[site] -= 1
-            if not self._per_site[site]:
-                del self._per_site[site]
+            self.per_site[site] -= 1
+            if not self.per_site[site]:
+                del self.per_site[site]
         self.stats.expired += len(expired)
 
     # Out
@@ -254,7 +256,7 @@ class Exchange:
             self._expires_at[subscription] = now + self._expiry_s
             return
         site = site_of(address)
-        count = self._per_site.get(site, 0)
+        count = self.per_site.get(site, 0)
         if not topic.readable:
             self._refuse(address, f"an access rule forbids to subscribe to {topic.name}")
         elif count >= MAX_SUBSCRIPTIONS_PER_ADDRESS:
@@ -264,7 +266,7 @@ class Exchange:
         elif self._is_own(address, port):
             self._refuse(address, f"port {port:05} is this broker's own")
         else:
-            self._per_site[site] = count + 1
+            self.per_site[site] = count + 1
             self._expires_at[subscription] = now + self._expiry_s
             topic.subscribers[destination] = None
             topic.destinations = None

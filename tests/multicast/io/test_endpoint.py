@@ -12,9 +12,8 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC
-from hedgerow.multicast.io import endpoint as endpoint_module
 from hedgerow.multicast.io import sockets
-from hedgerow.multicast.io.endpoint import MulticastEndpoint
+from hedgerow.multicast.io.endpoint import MulticastEndpoint, say_in_clear
 from hedgerow.multicast.io.options import MulticastOptions
 from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import Recorder, members, open_files, own_topic, stranger_on_loopback
@@ -40,9 +39,9 @@ async def test_a_topic_goes_on_in_its_own_group_once_that_is_known() -> None:
         publisher.say(topic, b"first")
         assert publisher.stats.unresolved == 1
         await until(lambda: subscriber.payloads == [b"first"], "the message by way of the control group")
-        await until(lambda: publisher._groups.group_to_send(topic) is not None, "the topic's group")
-        await until(lambda: bool(subscriber._groups.groups_to_hear(topic)), "the subscriber to hear of it")
-        publisher.member._publisher.outgoing[topic].new_until = 0.0  # no longer new: its own group alone
+        await until(lambda: publisher.groups.group_to_send(topic) is not None, "the topic's group")
+        await until(lambda: bool(subscriber.groups.groups_to_hear(topic)), "the subscriber to hear of it")
+        publisher.member.publisher.outgoing[topic].new_until = 0.0  # no longer new: its own group alone
         publisher.say(topic, b"second")
         await until(lambda: subscriber.payloads == [b"first", b"second"], "the message by the topic's group")
         assert publisher.stats.unresolved == 1
@@ -108,7 +107,7 @@ async def test_a_peer_given_by_address_or_name_is_greeted() -> None:
         address = ("127.0.0.1", first.own_port)
         for peer in (f"127.0.0.1:{first.own_port}", f"localhost:{first.own_port}"):
             async with members(1, port, MulticastOptions(peers=(peer,))) as (second,):
-                known = second.member._peers._peers
+                known = second.member.peers.known
                 await until(partial(known.__contains__, address), f"{peer} to be a peer")
                 assert known[address].is_configured
 
@@ -141,10 +140,8 @@ async def test_keys_keep_strangers_out_and_are_reloaded(tmp_path: Path) -> None:
         await until(lambda: b"as before" in subscriber.payloads, "a message after a key file that is wrong")
 
 
-async def test_that_nothing_is_encrypted_is_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint_module, "_in_clear_was_said", False)
+async def test_that_nothing_is_encrypted_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    say_in_clear.cache_clear()
     async with members(2, free_udp_port()):
         pass
     said = [record for record in caplog.records if "in clear" in record.getMessage()]
@@ -157,7 +154,7 @@ async def test_stopping_tells_the_others_and_leaves_nothing_open() -> None:
         leaver.subscribe("a")
         leaver.say("b", b"bye", qos=1)
         address = ("127.0.0.1", leaver.own_port)
-        known = stays.member._peers._peers
+        known = stays.member.peers.known
         await until(lambda: address in known, "its datagrams")
         await leaver.stop()
         await until(lambda: address not in known, "its farewell")
@@ -178,7 +175,7 @@ async def test_a_cancelled_stop_still_leaves_nothing_open() -> None:
     await until(lambda: open_files() == open_before, "everything to be closed")
 
 
-async def test_what_cannot_be_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_sent_is_counted() -> None:
     topic = own_topic()
 
     def refuse(*arguments: object) -> socket.socket:
@@ -186,14 +183,14 @@ async def test_what_cannot_be_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -
 
     async with members(1, free_udp_port()) as (member,):
         member.say(topic, b"x")
-        await until(lambda: member._groups.group_to_send(topic) is not None, "the topic's group")
-        monkeypatch.setattr(sockets, "open_sender", refuse)
+        await until(lambda: member.groups.group_to_send(topic) is not None, "the topic's group")
+        member.senders.open_sender = refuse
         member.say(topic, b"x")
         assert member.stats.send_errors == 1
-        monkeypatch.undo()
+        member.senders.open_sender = sockets.open_sender
         member.say(topic, b"x")
-        await until(lambda: topic in member._senders.sends, "sending to work again")
-        for sender in member._senders._opened[topic]:
+        await until(lambda: topic in member.senders.sends, "sending to work again")
+        for sender in member.senders.opened[topic]:
             sender.shutdown(socket.SHUT_WR)
         member.say(topic, b"x")
         await asyncio.sleep(0)
@@ -207,9 +204,9 @@ async def test_while_reading_is_paused_nothing_is_delivered_and_qos_1_comes_afte
         publisher.say(topic, b"first", qos=1)
         await until(lambda: subscriber.payloads == [b"first"], "the first message")
         await until(
-            lambda: subscriber._receivers._opened.keys() > {(CONTROL_TOPIC, CONTROL_GROUP_IPV4)}, "a group"
+            lambda: subscriber.receivers.opened.keys() > {(CONTROL_TOPIC, CONTROL_GROUP_IPV4)}, "a group"
         )
-        publisher.member._publisher.outgoing[topic].new_until = 0.0
+        publisher.member.publisher.outgoing[topic].new_until = 0.0
         subscriber.set_reading(False)
         for number in range(20):
             publisher.say(topic, b"%d" % number, qos=1)

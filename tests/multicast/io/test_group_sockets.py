@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from hedgerow.multicast.groups import CONTROL_TOPIC
-from hedgerow.multicast.io import group_sockets, sockets
-from hedgerow.multicast.io.group_sockets import Receivers, Senders, SocketStats
+from hedgerow.multicast.io import sockets
+from hedgerow.multicast.io.group_sockets import MAX_GROUPS, MAX_SENDERS, Receivers, Senders, SocketStats
 from hedgerow_workshop.programs import free_udp_port
 from tests.multicast.io.members import loopback, open_files, stranger_on_loopback
 from tests.waiting import until
@@ -25,7 +25,9 @@ ONE, OTHER = "239.255.9.1", "239.255.9.2"
 class Heard:
     """Tells which datagrams came for which topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.stats = SocketStats()
         self.came: list[tuple[str, bytes]] = []
 
     def read(self, receiver: socket.socket, topic: str) -> None:
@@ -38,20 +40,20 @@ class Heard:
 
 
 @contextmanager
-def receiving() -> Iterator[tuple[Receivers, Heard]]:
-    heard = Heard()
-    receivers = Receivers(loopback(), free_udp_port(), SocketStats(), heard.read)
+def receiving(max_groups: int = MAX_GROUPS) -> Iterator[tuple[Receivers, Heard]]:
+    heard = Heard(free_udp_port())
+    receivers = Receivers(loopback(), heard.port, heard.stats, heard.read, max_groups)
     try:
         yield receivers, heard
     finally:
         receivers.close()
 
 
-def say(receivers: Receivers, *groups: str) -> None:
+def say(heard: Heard, *groups: str) -> None:
     """Something to each group, from a stranger."""
     with stranger_on_loopback() as stranger:
         for group in groups:
-            stranger.sendto(group.encode(), (group, receivers._port))
+            stranger.sendto(group.encode(), (group, heard.port))
 
 
 async def test_a_topic_is_heard_at_its_groups_and_no_others() -> None:
@@ -61,9 +63,9 @@ async def test_a_topic_is_heard_at_its_groups_and_no_others() -> None:
         for groups, came in (([ONE], {ONE}), ([ONE, OTHER], {ONE, OTHER}), ([OTHER], {OTHER}), ([], set())):
             assert receivers.hear("t", groups)
             for group in (ONE, OTHER):
-                say(receivers, group)
+                say(heard, group)
                 # What is sent later arrives later: when this is here, nothing else is under way.
-                say(receivers, "239.255.9.9")
+                say(heard, "239.255.9.9")
                 expected = [("t", group.encode())] if group in came else []
                 await heard.wait_for(*expected, ("end", b"239.255.9.9"))
 
@@ -83,10 +85,10 @@ async def test_all_groups_are_joined_again_when_the_interfaces_have_changed() ->
     with receiving() as (receivers, heard):
         receivers.hear("t", [ONE])
         receivers.hear("not known yet", [])
-        (before,) = receivers._opened["t", ONE]
+        (before,) = receivers.opened["t", ONE]
         receivers.set_choice(loopback())
         assert before.fileno() == -1
-        say(receivers, ONE)
+        say(heard, ONE)
         await heard.wait_for(("t", ONE.encode()))
 
 
@@ -95,10 +97,10 @@ async def test_the_control_group_is_read_while_others_wait() -> None:
         receivers.hear("t", [ONE])
         receivers.hear(CONTROL_TOPIC, [OTHER])
         receivers.set_reading(False)
-        say(receivers, ONE, OTHER)
+        say(heard, ONE, OTHER)
         await heard.wait_for((CONTROL_TOPIC, OTHER.encode()))
         receivers.set_choice(loopback())
-        say(receivers, ONE, OTHER)
+        say(heard, ONE, OTHER)
         await heard.wait_for((CONTROL_TOPIC, OTHER.encode()))
         receivers.set_reading(True)
         await heard.wait_for(("t", ONE.encode()))
@@ -107,21 +109,20 @@ async def test_the_control_group_is_read_while_others_wait() -> None:
 async def test_a_group_that_cannot_be_joined_is_counted_and_its_reason_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with receiving() as (receivers, _):
+    with receiving() as (receivers, heard):
         for topic in ("t", "u"):
             assert not receivers.hear(topic, ["127.0.0.1"])
-        assert receivers._stats.groups_refused == 2
+        assert heard.stats.groups_refused == 2
     assert caplog.text.count("could not be joined") == 1
 
 
 async def test_the_number_of_groups_is_bounded_and_that_is_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(group_sockets, "MAX_GROUPS", 4)
-    with receiving() as (receivers, _):
-        heard = [receivers.hear(f"t/{number}", [f"239.255.9.{number}"]) for number in range(6)]
-        assert heard == [True] * 4 + [False] * 2
-        assert receivers._stats.groups_refused == 2
+    with receiving(max_groups=4) as (receivers, heard):
+        joined = [receivers.hear(f"t/{number}", [f"239.255.9.{number}"]) for number in range(6)]
+        assert joined == [True] * 4 + [False] * 2
+        assert heard.stats.groups_refused == 2
     assert caplog.text.count("topics are heard already") == 1
 
 
@@ -148,7 +149,7 @@ async def test_overruns_are_counted() -> None:
     receivers = Receivers(loopback(), port, stats, lambda receiver, topic: None)
     receivers.set_reading(False)
     receivers.hear("t", ["239.255.9.9"])
-    (receiver,) = receivers._opened["t", "239.255.9.9"]
+    (receiver,) = receivers.opened["t", "239.255.9.9"]
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_304)
     with stranger_on_loopback() as stranger:
         for _ in range(50):
@@ -165,9 +166,11 @@ async def test_overruns_are_counted() -> None:
 
 
 @contextmanager
-def sending(groups: dict[str, str]) -> Iterator[Senders]:
+def sending(
+    groups: dict[str, str], stats: SocketStats | None = None, max_senders: int = MAX_SENDERS
+) -> Iterator[Senders]:
     """Senders to topics whose groups are in this table, which may change."""
-    senders = Senders(loopback(), free_udp_port(), "link", SocketStats(), groups.get)
+    senders = Senders(loopback(), free_udp_port(), "link", stats or SocketStats(), groups.get, max_senders)
     try:
         yield senders
     finally:
@@ -175,7 +178,7 @@ def sending(groups: dict[str, str]) -> Iterator[Senders]:
 
 
 def where(senders: Senders, topic: str) -> list[str]:
-    return [sender.getpeername()[0] for sender in senders._opened.get(topic, [])]
+    return [sender.getpeername()[0] for sender in senders.opened.get(topic, [])]
 
 
 def test_a_topic_is_sent_to_its_group_by_a_socket_that_stays() -> None:
@@ -188,9 +191,10 @@ def test_a_topic_is_sent_to_its_group_by_a_socket_that_stays() -> None:
 
 def test_a_topic_whose_group_is_unknown_is_counted_and_looked_for_again() -> None:
     groups: dict[str, str] = {}
-    with sending(groups) as senders:
+    stats = SocketStats()
+    with sending(groups, stats) as senders:
         assert senders.open("t") == []
-        assert senders._stats.unresolved == 1
+        assert stats.unresolved == 1
         assert senders.sends == {}
         groups["t"] = ONE
         assert senders.open("t")
@@ -210,10 +214,9 @@ def test_a_socket_is_given_up_when_its_topic_is_found_elsewhere() -> None:
         assert where(senders, "t") == [OTHER]
 
 
-def test_of_too_many_sockets_the_one_opened_first_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_sockets, "MAX_SENDERS", 3)
+def test_of_too_many_sockets_the_one_opened_first_is_closed() -> None:
     before = open_files()
-    with sending(dict.fromkeys("abcde", ONE)) as senders:
+    with sending(dict.fromkeys("abcde", ONE), max_senders=3) as senders:
         for topic in "abcde":
             senders.open(topic)
         assert list(senders.sends) == ["c", "d", "e"]
@@ -221,16 +224,17 @@ def test_of_too_many_sockets_the_one_opened_first_is_closed(monkeypatch: pytest.
     assert open_files() == before
 
 
-def test_an_interface_that_refuses_is_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interface_that_refuses_is_counted_and_tried_again() -> None:
     def refuse(*arguments: object) -> socket.socket:
         raise OSError(101, "Network is unreachable")
 
-    with sending({"t": ONE}) as senders:
-        with monkeypatch.context() as patched:
-            patched.setattr(sockets, "open_sender", refuse)
-            assert senders.open("t") == []
+    stats = SocketStats()
+    with sending({"t": ONE}, stats) as senders:
+        senders.open_sender = refuse
+        assert senders.open("t") == []
         assert senders.sends == {}
-        assert senders._stats.send_errors == 1
+        assert stats.send_errors == 1
+        senders.open_sender = sockets.open_sender
         assert len(senders.open("t")) == 1
 
 
@@ -244,10 +248,11 @@ def test_what_one_interface_refuses_goes_by_the_others() -> None:
         sent.append(datagram)
         return len(datagram)
 
-    with sending({}) as senders:
+    stats = SocketStats()
+    with sending({}, stats) as senders:
         senders.send_each([refuse, send], b"x")
         assert sent == [b"x"]
-        assert senders._stats.send_errors == 1
+        assert stats.send_errors == 1
 
 
 def test_sockets_are_opened_anew_when_the_interfaces_have_changed() -> None:

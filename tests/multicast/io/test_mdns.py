@@ -7,10 +7,10 @@ import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from hedgerow.multicast import topic_groups
 from hedgerow.multicast.groups import mdns_label
 from hedgerow.multicast.io import mdns
 from hedgerow.multicast.io.interfaces import choose
@@ -31,9 +31,9 @@ def topic() -> str:
 class Namer:
     """A member as far as multicast DNS is concerned."""
 
-    def __init__(self, chance: float, port: int = 9) -> None:
+    def __init__(self, chance: float, port: int = 9, **times: Any) -> None:
         self.clock = SteadyClock()
-        self.groups = NamedGroups(lambda: chance)
+        self.groups = NamedGroups(lambda: chance, **times)
         self.peers: list[PeerAddress] = []
         self.chosen: list[str | None] = []
         self.multicast_dns = mdns.MulticastDns(
@@ -52,7 +52,7 @@ class Namer:
 
     @property
     def is_ready(self) -> bool:
-        return self.groups._is_ready
+        return self.groups.is_ready
 
     def hear(self, topic: str) -> None:
         self.groups.set_hearing(topic, True, self.clock())
@@ -64,19 +64,16 @@ class Namer:
 
 
 @asynccontextmanager
-async def namers(*chances: float) -> AsyncIterator[list[Namer]]:
-    made = [Namer(chance) for chance in chances]
+async def namers(*chances: float, **times: Any) -> AsyncIterator[list[Namer]]:
+    made = [Namer(chance, **times) for chance in chances]
     try:
         yield made
     finally:
         await asyncio.gather(*(namer.multicast_dns.stop() for namer in made))
 
 
-async def test_two_publishers_that_choose_at_once_converge_on_one_group(
-    topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topic_groups, "DECIDE_S", 0.0)
-    async with namers(0.25, 0.75, 0.0) as (low, high, subscriber):
+async def test_two_publishers_that_choose_at_once_converge_on_one_group(topic: str) -> None:
+    async with namers(0.25, 0.75, 0.0, decide_s=0.0) as (low, high, subscriber):
         subscriber.hear(topic)
         await until(lambda: low.is_ready and high.is_ready, "multicast DNS")
         for publisher in (low, high):
@@ -107,11 +104,8 @@ async def test_a_later_publisher_reuses_the_group_and_a_later_subscriber_finds_i
             )
 
 
-async def test_a_subscriber_that_waits_hears_of_a_new_publisher_without_asking(
-    topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topic_groups, "ASK_AGAIN_S", (3600.0,))
-    async with namers(0.0) as (subscriber,):
+async def test_a_subscriber_that_waits_hears_of_a_new_publisher_without_asking(topic: str) -> None:
+    async with namers(0.0, ask_again_s=(3600.0,)) as (subscriber,):
         subscriber.hear(topic)
         await until(lambda: subscriber.is_ready, "multicast DNS")
         await until(lambda: subscriber.groups.deadline > subscriber.clock() + 60, "its one question")
@@ -127,7 +121,7 @@ async def test_a_publisher_that_ceases_withdraws_and_another_keeps_the_name(topi
         stays.publish(topic)
         await until(lambda: stays.groups.group_to_send(topic) == "239.255.128.0", "the same group")
         leaver.publish(topic, False)
-        await until(lambda: not leaver.multicast_dns._announced, "its withdrawal")
+        await until(lambda: not leaver.multicast_dns.announced, "its withdrawal")
         async with namers(0.9) as (late,):
             late.publish(topic)
             await until(lambda: late.groups.group_to_send(topic) is not None, "the group that is in use")
@@ -137,27 +131,27 @@ async def test_a_publisher_that_ceases_withdraws_and_another_keeps_the_name(topi
 async def test_a_group_that_is_found_while_a_member_leaves_is_not_joined(topic: str) -> None:
     async with members(1, free_udp_port()) as (leaver,):
         leaver.subscribe(topic)
-        await until(lambda: topic in leaver._hearing, "the subscription")
+        await until(lambda: topic in leaver.receivers.topics, "the subscription")
         stopping = asyncio.create_task(leaver.stop())
         # Comes in the turn of the loop in which the member closes its sockets, before multicast DNS ends.
         name = f"{mdns_label(topic)}.local."
         asyncio.get_running_loop().call_soon(
-            leaver._multicast_dns._receive_address, name, "239.255.220.27", False
+            leaver.multicast_dns.receive_address, name, "239.255.220.27", False
         )
         await stopping
-        assert leaver._groups.groups_to_hear(topic) == ("239.255.220.27",)
-        assert leaver._receivers._opened == {}
+        assert leaver.groups.groups_to_hear(topic) == ("239.255.220.27",)
+        assert leaver.receivers.topics == []
 
 
 async def test_members_find_each_other_and_not_those_of_another_port() -> None:
     port = free_udp_port()
     async with members(2, port) as (one, other), members(1, free_udp_port()) as (stranger,):
-        found = {each: each.member._peers._peers for each in (one, other, stranger)}
+        found = {each: each.member.peers.known for each in (one, other, stranger)}
         for peers in found.values():
             peers.clear()  # They have heard each other's multicast.
         await until(lambda: ("127.0.0.1", other.own_port) in found[one], "one to find the other")
         await until(lambda: ("127.0.0.1", one.own_port) in found[other], "the other to find one")
-        await until(lambda: stranger._multicast_dns._browser is not None, "the stranger to look")
+        await until(lambda: stranger.multicast_dns.is_browsing, "the stranger to look")
         assert ("127.0.0.1", one.own_port) not in found[stranger]
 
 
@@ -185,4 +179,4 @@ async def test_stopping_at_any_moment_ends_everything(topic: str) -> None:
             namer.publish(topic)
             await asyncio.sleep(delay_s)
         assert asyncio.all_tasks() == tasks
-        assert namer.multicast_dns._zeroconf is None
+        assert not namer.multicast_dns.is_open

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.multicast.io import peer_names
 from hedgerow.multicast.io.interfaces import Choice, Interface
 from hedgerow.multicast.io.peer_names import PeerNames, numeric_address
 from tests.multicast.io.members import loopback
@@ -35,44 +34,46 @@ class NameServer:
         return [(hints["family"], hints["type"], 17, "", ("192.0.2.7", port))]
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_names, "RETRY_S", (0.001, 0.004))
+class SystemNames(NameServer):
+    """The system's own."""
+
+    async def getaddrinfo(self, host: str, port: int, **hints: int) -> list[tuple[Any, ...]]:
+        self.asked.append(host)
+        return [*await asyncio.get_running_loop().getaddrinfo(host, port, **hints)]
 
 
 @asynccontextmanager
-async def named(
-    peers: Iterable[str], server: NameServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[list[object]]:
+async def named(peers: Iterable[str], server: NameServer) -> AsyncIterator[list[object]]:
     """The addresses that are found."""
     found: list[object] = []
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", server.getaddrinfo)
-    names = PeerNames(peers, PORT, loopback(), found.append)
+    names = PeerNames(
+        peers, PORT, loopback(), found.append, resolve=server.getaddrinfo, retry_s=(0.001, 0.004)
+    )
     try:
         yield found
     finally:
         await names.stop()
 
 
-async def test_an_address_is_a_peer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_is_a_peer_at_once() -> None:
     server = NameServer()
     peers = ("192.0.2.1", "192.0.2.2:77", "192.0.2.1")
-    async with named(peers, server, monkeypatch) as found:
+    async with named(peers, server) as found:
         assert found == [("192.0.2.1", PORT), ("192.0.2.2", 77)]
     assert server.asked == []
 
 
-async def test_a_name_is_a_peer_when_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with named(("barn:77", "192.0.2.1"), NameServer(), monkeypatch) as found:
+async def test_a_name_is_a_peer_when_it_is_found() -> None:
+    async with named(("barn:77", "192.0.2.1"), NameServer()) as found:
         await until(lambda: len(found) == 2, "the name to be found")
         assert found == [("192.0.2.1", PORT), ("192.0.2.7", 77)]
 
 
 async def test_a_name_that_is_not_found_is_looked_for_again_and_that_is_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = NameServer(failures=5)
-    async with named(("barn",), server, monkeypatch) as found:
+    async with named(("barn",), server) as found:
         await until(lambda: bool(found), "the name to be found in the end")
     assert server.asked == ["barn"] * 6
     assert caplog.text.count(f"peer barn:{PORT} is not found; it will be looked for again") == 1
@@ -80,15 +81,16 @@ async def test_a_name_that_is_not_found_is_looked_for_again_and_that_is_said_onc
 
 async def test_a_name_that_cannot_be_one_does_not_end_the_search(caplog: pytest.LogCaptureFixture) -> None:
     """UnicodeError, of a label that is longer than allowed: no name server is asked."""
-    names = PeerNames(("a" * 64,), PORT, loopback(), lambda address: None)
-    await until(lambda: "is not found" in caplog.text, "a word about it")
-    assert not any(task.done() for task in names._tasks)
-    await names.stop()
+    server = SystemNames()
+    async with named(("a" * 64,), server) as found:
+        await until(lambda: len(server.asked) > 2, "to be looked for again")
+    assert caplog.text.count("is not found") == 1
+    assert found == []
 
 
-async def test_the_search_ends_with_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_search_ends_with_its_member() -> None:
     server = NameServer(failures=1_000_000)
-    async with named(("barn",), server, monkeypatch) as found:
+    async with named(("barn",), server) as found:
         await until(lambda: len(server.asked) > 2, "some questions")
     asked = len(server.asked)
     await asyncio.sleep(0.02)

@@ -13,6 +13,7 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from hedgerow.errors import ConfigError, reason_of
@@ -51,8 +52,6 @@ _REJOIN_S = 1.0
 _LINGER_AT_MOST_S = 5.0
 _TENTATIVE_S = 3.0  # Duplicate address detection takes 1 to 2.
 
-_in_clear_was_said = False
-
 
 class MulticastEndpoint:
     """To be made, started and stopped on a running loop.
@@ -83,10 +82,10 @@ class MulticastEndpoint:
         self._publishing: set[str] = set()
         # Made by `start`.
         self._own: socket.socket | None = None
-        self._groups: TopicGroups
-        self._receivers: Receivers
-        self._senders: Senders
-        self._multicast_dns: mdns.MulticastDns
+        self.groups: TopicGroups
+        self.receivers: Receivers
+        self.senders: Senders
+        self.multicast_dns: mdns.MulticastDns
         self._peer_names: PeerNames | None = None
         self._watch: InterfaceWatch
 
@@ -109,7 +108,7 @@ class MulticastEndpoint:
     @property
     def overruns(self) -> int:
         """Datagrams that arrived, and found a socket's buffer full."""
-        return self._receivers.overruns
+        return self.receivers.overruns
 
     # From start to stop.
 
@@ -130,13 +129,13 @@ class MulticastEndpoint:
             await self._until_it_can_send()
         except BaseException:
             await self._end()
-            await self._multicast_dns.stop()
+            await self.multicast_dns.stop()
             raise
         logger.info("%s: with IPv%d, as %s, port %d", self.name, self.ip, self.member.origin, self.own_port)
         if not options.interfaces and is_loopback(self._choice):
             logger.warning("%s: no network but this machine's own: only programs here are heard", self.name)
         if keys is None:
-            _say_in_clear()
+            say_in_clear()
         self.flush()
 
     async def _until_it_can_send(self) -> None:
@@ -165,22 +164,22 @@ class MulticastEndpoint:
         topics = None
         if ip == 4:
             mdns.check_port()
-            self._groups = topics = NamedGroups(random.SystemRandom().random)
+            self.groups = topics = NamedGroups(random.SystemRandom().random)
         else:
-            self._groups = ComputedGroups(options.scope)
-        self._receivers = Receivers(self._choice, options.port, self.stats, self._read)
-        self._senders = Senders(
-            self._choice, options.port, options.scope, self.stats, self._groups.group_to_send
+            self.groups = ComputedGroups(options.scope)
+        self.receivers = Receivers(self._choice, options.port, self.stats, self._read)
+        self.senders = Senders(
+            self._choice, options.port, options.scope, self.stats, self.groups.group_to_send
         )
         try:
             self._own = sockets.open_own(ip, options.port + 1, options.scope)
         except OSError as error:
             raise ConfigError(f"{self.name}: {reason_of(error)}") from None
-        if not self._receivers.hear(CONTROL_TOPIC, (self._groups.control_group,)):
+        if not self.receivers.hear(CONTROL_TOPIC, (self.groups.control_group,)):
             self._close_sockets()
             raise ConfigError(f"{self.name}: the members' common group could not be joined")
         self._loop.add_reader(self._own, self._read_own)
-        self._multicast_dns = mdns.MulticastDns(
+        self.multicast_dns = mdns.MulticastDns(
             self._choice, options.port, self.own_port, self.member.sender, self.clock,
             self._add_peer, topics, self._regroup,
         )  # fmt: skip
@@ -192,7 +191,7 @@ class MulticastEndpoint:
         self._watch.stop()
         self.flush()
         # Farewells take a while too. Who has heard of a group goes on listening there.
-        ending = self._loop.create_task(self._multicast_dns.stop())
+        ending = self._loop.create_task(self.multicast_dns.stop())
         try:
             give_up_at = self.clock() + _LINGER_AT_MOST_S
             # As long as others ask, for each question is for something that they lack.
@@ -216,8 +215,8 @@ class MulticastEndpoint:
             await self._reopening
 
     def _close_sockets(self) -> None:
-        self._receivers.close()
-        self._senders.close()
+        self.receivers.close()
+        self.senders.close()
         if self._own is not None:
             self._loop.remove_reader(self._own)
             self._own.close()
@@ -266,7 +265,7 @@ class MulticastEndpoint:
 
     def set_reading(self, reading: bool) -> None:
         """Whether to take what arrives for the topics heard, or leave it to the system to drop it."""
-        self._receivers.set_reading(reading)
+        self.receivers.set_reading(reading)
         self.member.pause(not reading)
 
     def _add_peer(self, address: PeerAddress, sender: bytes | None = None) -> None:
@@ -327,24 +326,24 @@ class MulticastEndpoint:
             (self.on_held or self.on_messages)(held)
 
     def _send_to_groups(self, datagrams: list[tuple[str, bytes]]) -> None:
-        known = self._senders.sends
+        known = self.senders.sends
         for topic, datagram in datagrams:
             sends = known.get(topic)
             if sends is None:
                 if topic == CONTROL_TOPIC:
                     self._send_to_control_group(datagram)
                     continue
-                sends = self._senders.open(topic)
+                sends = self.senders.open(topic)
             try:
                 for send in sends:
                     send(datagram)
             except OSError:
-                self._senders.send_each(sends, datagram)
+                self.senders.send_each(sends, datagram)
 
     def _send_to_control_group(self, datagram: bytes) -> None:
         """From our own socket, which tells the others where we can be reached."""
         ip, interfaces = self._choice
-        group = self._groups.control_group
+        group = self.groups.control_group
         if self._own is None:
             self.stats.send_errors += 1
             return
@@ -377,32 +376,32 @@ class MulticastEndpoint:
     # Topics and their groups.
 
     def _change_topics(self, memberships: list[tuple[str, bool]], publishing: list[tuple[str, bool]]) -> None:
-        groups, now = self._groups, self.clock()
+        groups, now = self.groups, self.clock()
         for topic, is_member in memberships:
             groups.set_hearing(topic, is_member, now)
             if is_member:
                 self._hearing.add(topic)
-                self._receivers.hear(topic, groups.groups_to_hear(topic))
+                self.receivers.hear(topic, groups.groups_to_hear(topic))
             else:
                 self._hearing.discard(topic)
-                self._receivers.forget(topic)
+                self.receivers.forget(topic)
         for topic, is_publisher in publishing:
             groups.set_publishing(topic, is_publisher, now)
             if is_publisher:
                 self._publishing.add(topic)
             else:
                 self._publishing.discard(topic)
-                self._senders.forget(topic)
-        self._multicast_dns.flush()
+                self.senders.forget(topic)
+        self.multicast_dns.flush()
 
     def _regroup(self, topics: list[str]) -> None:
         """Multicast DNS has found out more about where these topics are."""
         if not self._is_started:
             return  # It hears others until its own end: a group that is joined now would be left by nobody.
         for topic in topics:
-            self._senders.look_again(topic)
+            self.senders.look_again(topic)
             if topic in self._hearing:
-                self._receivers.hear(topic, self._groups.groups_to_hear(topic))
+                self.receivers.hear(topic, self.groups.groups_to_hear(topic))
 
     # Interfaces that come and go.
 
@@ -422,12 +421,12 @@ class MulticastEndpoint:
             self._reopen()
             return
         logger.info("%s: the interfaces have changed", self.name)
-        if not self._receivers.set_choice(choice):
+        if not self.receivers.set_choice(choice):
             # An interface that has just come up may refuse at first.
             self._is_away = True
             self._loop.call_later(_REJOIN_S, self._look_again)
-        self._senders.set_choice(choice)
-        self._multicast_dns.set_choice(choice)
+        self.senders.set_choice(choice)
+        self.multicast_dns.set_choice(choice)
 
     def _look_again(self) -> None:
         if self._is_started:
@@ -436,7 +435,7 @@ class MulticastEndpoint:
     def _reopen(self) -> None:
         """IPv6 has come up, and it is where the others are."""
         self._close_sockets()
-        multicast_dns = self._multicast_dns
+        multicast_dns = self.multicast_dns
         try:
             self._open()
         except ConfigError as error:
@@ -461,11 +460,10 @@ class MemberNotHeard:
         return f"{self.address} is not heard: {self.reason} (--multicast-key FILE, the same for all)"
 
 
-def _say_in_clear() -> None:
-    global _in_clear_was_said  # noqa: PLW0603 - once per process, however many members it has
-    if not _in_clear_was_said:
-        _in_clear_was_said = True
-        logger.warning(
-            "multicast without a key is in clear: anyone on the network can read it and publish; "
-            "--multicast-key FILE seals it"
-        )
+@cache
+def say_in_clear() -> None:
+    """Once per process, however many members it has."""
+    logger.warning(
+        "multicast without a key is in clear: anyone on the network can read it and publish; "
+        "--multicast-key FILE seals it"
+    )

@@ -44,14 +44,21 @@ class Receivers:
     """`read(socket, topic)` is called when something has arrived at a socket of the topic."""
 
     def __init__(
-        self, choice: Choice, port: int, stats: SocketStats, read: Callable[[socket.socket, str], None]
+        self,
+        choice: Choice,
+        port: int,
+        stats: SocketStats,
+        read: Callable[[socket.socket, str], None],
+        max_groups: int = MAX_GROUPS,
     ) -> None:
+        self.opened: dict[tuple[str, str], list[socket.socket]] = {}
+        """By topic and group, one for each interface."""
         self._choice = choice
         self._port = port
         self._stats = stats
         self._read = read
+        self._max_groups = max_groups
         self._loop = asyncio.get_running_loop()
-        self._opened: dict[tuple[str, str], list[socket.socket]] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
         self._is_reading = True
         self._closed_overruns = 0
@@ -64,7 +71,7 @@ class Receivers:
     @property
     def overruns(self) -> int:
         """Datagrams that arrived, and found a socket's buffer full."""
-        opened = [each for receivers in self._opened.values() for each in receivers]
+        opened = [each for receivers in self.opened.values() for each in receivers]
         return self._closed_overruns + sum(map(sockets.count_overruns, opened))
 
     def hear(self, topic: str, groups: Iterable[str]) -> bool:
@@ -85,7 +92,7 @@ class Receivers:
     def set_choice(self, choice: Choice) -> bool:
         """The interfaces have changed: every group is joined anew. False when one could not be."""
         self._choice = choice
-        for topic, group in list(self._opened):
+        for topic, group in list(self.opened):
             self._close(topic, group)
         opened = [self._open(topic, group) for topic, groups in self._groups.items() for group in groups]
         return all(opened)
@@ -96,7 +103,7 @@ class Receivers:
         if self._is_reading is reading:
             return
         self._is_reading = reading
-        for (topic, _), receivers in self._opened.items():
+        for (topic, _), receivers in self.opened.items():
             if topic != CONTROL_TOPIC:
                 for receiver in receivers:
                     if reading:
@@ -109,8 +116,8 @@ class Receivers:
             self.forget(topic)
 
     def _open(self, topic: str, group: str) -> bool:
-        if len(self._opened) >= MAX_GROUPS:
-            self._refuse(f"{MAX_GROUPS} topics are heard already: further ones are not")
+        if len(self.opened) >= self._max_groups:
+            self._refuse(f"{self._max_groups} topics are heard already: further ones are not")
             return False
         try:
             opened = sockets.open_receivers(*self._choice, group, self._port)
@@ -120,14 +127,14 @@ class Receivers:
             else:
                 self._refuse(f"a multicast group could not be joined: {reason_of(error)}")
             return False
-        self._opened[topic, group] = opened
+        self.opened[topic, group] = opened
         if self._is_reading or topic == CONTROL_TOPIC:
             for receiver in opened:
                 self._loop.add_reader(receiver, partial(self._read, receiver, topic))
         return True
 
     def _close(self, topic: str, group: str) -> None:
-        for receiver in self._opened.pop((topic, group), ()):
+        for receiver in self.opened.pop((topic, group), ()):
             self._loop.remove_reader(receiver)
             self._closed_overruns += sockets.count_overruns(receiver)
             receiver.close()
@@ -149,13 +156,16 @@ class Senders:
         scope: str,
         stats: SocketStats,
         find_group: Callable[[str], str | None],
+        max_senders: int = MAX_SENDERS,
     ) -> None:
+        self.opened: dict[str, list[socket.socket]] = {}
+        self.open_sender: Callable[..., socket.socket] = sockets.open_sender
         self._choice = choice
         self._port = port
         self._scope = scope
         self._stats = stats
         self._find_group = find_group
-        self._opened: dict[str, list[socket.socket]] = {}
+        self._max_senders = max_senders
         self._groups: dict[str, str] = {}
         self.sends: dict[str, list[Send]] = {}
         """By topic, one for each interface; `open` finds what is missing here."""
@@ -165,18 +175,18 @@ class Senders:
         if group is None:
             self._stats.unresolved += 1
             return []
-        if len(self.sends) >= MAX_SENDERS:
+        if len(self.sends) >= self._max_senders:
             self.forget(next(iter(self.sends)))
         opened = []
         ip, interfaces = self._choice
         for interface in interfaces:
             try:
-                opened.append(sockets.open_sender(ip, group, self._port, interface, self._scope))
+                opened.append(self.open_sender(ip, group, self._port, interface, self._scope))
             except OSError:
                 self._stats.send_errors += 1
         if not opened:
             return []  # Not remembered: it is tried again with the next datagram.
-        self._opened[topic] = opened
+        self.opened[topic] = opened
         self._groups[topic] = group
         sends = self.sends[topic] = [each.send for each in opened]
         return sends
@@ -197,7 +207,7 @@ class Senders:
     def forget(self, topic: str) -> None:
         self.sends.pop(topic, None)
         self._groups.pop(topic, None)
-        for sender in self._opened.pop(topic, ()):
+        for sender in self.opened.pop(topic, ()):
             sender.close()
 
     def set_choice(self, choice: Choice) -> None:

@@ -73,6 +73,8 @@ class MulticastDns:
         topics: NamedGroups | None = None,
         on_regrouped: Callable[[list[str]], None] = lambda topics: None,
     ) -> None:
+        self.announced: dict[str, ServiceInfo] = {}
+        """The topics' groups, by name."""
         self._choice = choice
         self._port = port
         self._own_port = own_port
@@ -84,7 +86,6 @@ class MulticastDns:
         self._loop = asyncio.get_running_loop()
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
-        self._announced: dict[str, ServiceInfo] = {}
         self._member: ServiceInfo | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -92,6 +93,15 @@ class MulticastDns:
         self._lookups = 0
         self._stopped = False
         self._start(self._run())
+
+    @property
+    def is_open(self) -> bool:
+        return self._zeroconf is not None
+
+    @property
+    def is_browsing(self) -> bool:
+        """Whether other members are looked for."""
+        return self._browser is not None
 
     def _start(self, work: Any) -> None:
         task = self._loop.create_task(work)
@@ -147,7 +157,7 @@ class MulticastDns:
         self._zeroconf = AsyncZeroconf(interfaces=self._interfaces, ip_version=version)
         await self._zeroconf.zeroconf.async_wait_for_start()
         if self._topics is not None:
-            self._zeroconf.zeroconf.async_add_listener(_make_listener(self._receive_address), None)
+            self._zeroconf.zeroconf.async_add_listener(_make_listener(self.receive_address), None)
             self._topics.ready(self._clock())
             self.flush()
 
@@ -199,7 +209,7 @@ class MulticastDns:
         if topics.deadline < float("inf"):
             self._timer = self._loop.call_later(max(0.0, topics.deadline - self._clock()), self.flush)
 
-    def _receive_address(self, name: str, address: str, is_farewell: bool) -> None:
+    def receive_address(self, name: str, address: str, is_farewell: bool) -> None:
         assert self._topics is not None
         if self._topics.follows(name):
             self._topics.receive_address(name, address, is_farewell, self._clock())
@@ -229,10 +239,10 @@ class MulticastDns:
 
         if self._zeroconf is None:
             return
-        info = self._announced.get(name)
+        info = self.announced.get(name)
         sending: Awaitable[Any] | None = None
         if group is None:
-            if self._announced.pop(name, None) is not None and info is not None:
+            if self.announced.pop(name, None) is not None and info is not None:
                 sending = await self._zeroconf.async_unregister_service(info)
         elif info is None:
             instance = f"{self._sender}-{name.removesuffix('.local.')[-32:]}"
@@ -240,7 +250,7 @@ class MulticastDns:
             info = ServiceInfo(
                 TOPIC_SERVICE, f"{instance}.{TOPIC_SERVICE}", self._port, server=name, addresses=addresses
             )
-            self._announced[name] = info
+            self.announced[name] = info
             # "Cooperating": others announce the same name, which is the point.
             sending = await self._zeroconf.async_register_service(
                 info, cooperating_responders=True, strict=False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from hedgerow.errors import ConfigError, reason_of
@@ -19,14 +19,26 @@ logger = logging.getLogger(__name__)
 # A name that is not found now may be when its network is back.
 RETRY_S = (1.0, 60.0)
 
+Resolve = Callable[..., Awaitable[Sequence[tuple[Any, ...]]]]
+"""As a loop's `getaddrinfo`."""
+
 
 class PeerNames:
     """Calls `add_peer` with the address of each, as soon as its name is resolved."""
 
     def __init__(
-        self, peers: Iterable[str], default_port: int, choice: Choice, add_peer: Callable[[PeerAddress], None]
+        self,
+        peers: Iterable[str],
+        default_port: int,
+        choice: Choice,
+        add_peer: Callable[[PeerAddress], None],
+        *,
+        resolve: Resolve | None = None,
+        retry_s: tuple[float, float] = RETRY_S,
     ) -> None:
         self._add_peer = add_peer
+        self._ask = resolve or asyncio.get_running_loop().getaddrinfo
+        self._retry_s = retry_s
         self._tasks: set[asyncio.Task[None]] = set()
         for peer in dict.fromkeys(peers):
             host, port = parse_peer(peer, default_port)
@@ -44,12 +56,11 @@ class PeerNames:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _resolve(self, host: str, port: int, ip: int) -> None:
-        loop = asyncio.get_running_loop()
-        wait_s, longest_s = RETRY_S
+        wait_s, longest_s = self._retry_s
         has_failed = False
         while True:
             try:
-                found = await loop.getaddrinfo(host, port, **_hints(ip))
+                found = await self._ask(host, port, **_hints(ip))
             except (OSError, UnicodeError) as error:
                 if not has_failed:
                     where = authority(host, port)
