@@ -185,7 +185,7 @@ def test_a_client_that_vanishes_with_a_will(mosquitto: StartMosquitto) -> None:
             client.subscribe("field/#", 1)
             reader.expect("field/#")
             connection = client.client.socket()
-            assert connection is not None
+            assert isinstance(connection, socket.socket)
             connection.shutdown(socket.SHUT_RDWR)
             client.client.on_disconnect = lambda client, *_: client.disconnect()
             wait_until(lambda: not reader.filters(), "the departure", PATIENCE_S)

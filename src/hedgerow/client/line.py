@@ -48,7 +48,7 @@ class Line:
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Handle | None = None
         self._unflushed = 0
-        self._reading = True
+        self.is_reading = True
 
     # From a connection's begin to its end.
 
@@ -60,7 +60,7 @@ class Line:
         link = await dial(address, tls, timeout_s, self._receive)
         self.link = link
         link.closed.add_done_callback(lambda closed: self._link_lost(link, closed.result()))
-        self._reading = True
+        self.is_reading = True
         try:
             self.client.connect(self._clock())
             self.flush()
@@ -162,9 +162,9 @@ class Line:
     def set_reading(self, reading: bool) -> None:
         """Stop, or go on, reading from the link."""
         link = self.link
-        if link is None or link.transport.is_closing() or reading is self._reading:
+        if link is None or link.transport.is_closing() or reading is self.is_reading:
             return
-        self._reading = reading
+        self.is_reading = reading
         if reading:
             link.transport.resume_reading()
         else:

@@ -91,8 +91,9 @@ class Dashboard:
         self.sessions = Sessions(server)
         self.watches = Watches(server)
         self._server = server
-        self._turns = Turns()
+        self.turns = Turns()
         self._port: Port | None = None
+        self.idle_s = IDLE_S
         self._looked_at = float("-inf")
         htmx = assets.htmx()
         self._is_live = htmx is not None
@@ -136,7 +137,7 @@ class Dashboard:
             is_live=self._is_live,
         )
         try:
-            async with self._turns.turn(request.address):
+            async with self.turns.turn(request.address):
                 if page.path == clients.PATH:
                     await local.prepare_clients(search_of(view))
                 elif page.path == retained.PATH:
@@ -217,7 +218,7 @@ class Dashboard:
         self._port = _StatusPort(server.broker, "dashboard", self._hear)
         self._port.subscribe(STATUS_FILTER, now)
         server.flush()
-        asyncio.get_running_loop().call_later(IDLE_S, self._check_idle)
+        asyncio.get_running_loop().call_later(self.idle_s, self._check_idle)
 
     def _hear(self, message: Message) -> None:
         if not message.retain:  # No node retains its status: it would be old.
@@ -226,7 +227,7 @@ class Dashboard:
     def _check_idle(self) -> None:
         if self._server.stopping:
             return
-        left_s = self._looked_at + IDLE_S - self._server.clock()
+        left_s = self._looked_at + self.idle_s - self._server.clock()
         if left_s > 0:
             asyncio.get_running_loop().call_later(left_s, self._check_idle)
             return

@@ -160,21 +160,17 @@ async def test_a_full_buffer_stops_reading_and_goes_on_by_itself(
     async with scripted() as server, recording(server.url, tmp_path, buffer_bytes=4_000) as recorder:
         for number in range(100):
             server.send(Publish("a", b"%03d" % number * 30, qos=1, packet_id=number + 1))
-        await until(lambda: bool(recorder._unwritten), "the buffer to be full")
-        line = recorder._driver.line
+        line = recorder.driver.line
         assert line.link is not None
-        await until(lambda: not line._reading, "reading to stop")
+        await until(lambda: not line.is_reading, "reading to stop")
         disk.is_full = False
         await server.until_received(Puback, 100)
-        assert line._reading
+        assert line.is_reading
     assert payloads(tmp_path) == [b"%03d" % number * 30 for number in range(100)]
 
 
-async def test_a_broker_that_sends_more_than_it_may_is_put_up_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder_module, "RECEIVE_MAXIMUM", 4)
-    async with scripted() as server, recording(server.url, tmp_path):
+async def test_a_broker_that_sends_more_than_it_may_is_put_up_with(tmp_path: Path) -> None:
+    async with scripted() as server, recording(server.url, tmp_path, receive_maximum=4):
         server.send(*(Publish("a", b"%d" % number, 2, packet_id=number) for number in range(1, 11)))
         await server.until_received(Pubrec, 10)
         assert server.connections == 1
