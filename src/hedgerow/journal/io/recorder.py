@@ -32,9 +32,9 @@ from hedgerow.errors import ConfigError, HedgerowError, RefusedError, StoreError
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.journal.config import JournalConfig
 from hedgerow.journal.io import recorder_state
+from hedgerow.journal.io.node_journal import retain_for_ever, segment_bytes_for
 from hedgerow.journal.io.recorder_state import RecorderState
 from hedgerow.journal.io.writer import BUFFER_BYTES
-from hedgerow.journal.part import retain_for_ever, segment_bytes_for
 from hedgerow.journal.redeliveries import Redeliveries
 from hedgerow.message import MAX_ORIGIN, MessageId, Properties
 from hedgerow.mqtt import packets
@@ -123,7 +123,7 @@ class Recorder:
         self._granted: set[str] = set()
         self._is_waking = False
         self._is_closed = False
-        self.driver = ClientDriver(
+        self._driver = ClientDriver(
             options.address, self._driver_options(), self._handle, self._note_state, self._fail
         )
 
@@ -168,7 +168,7 @@ class Recorder:
     @property
     def is_recording(self) -> bool:
         """Is there a connection, with all subscriptions made?"""
-        return self.driver.client.connected and self._granted.issuperset(self._filters)
+        return self._driver.client.connected and self._granted.issuperset(self._filters)
 
     # From begin to end.
 
@@ -176,7 +176,7 @@ class Recorder:
         """Record until cancelled; then in order. HedgerowError: what trying again cannot mend."""
         tasks: list[asyncio.Future[None]] = [self._over]
         try:
-            await self.driver.open()
+            await self._driver.open()
             if not self._options.journal.retains_all:
                 tasks.append(asyncio.ensure_future(retain_for_ever(self._options.journal)))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -193,11 +193,11 @@ class Recorder:
         if self._is_closed:
             return
         self._is_closed = True
-        self.driver.line.set_reading(False)
+        self._driver.line.set_reading(False)
         with suppress(StoreError):  # What is not durable is not acknowledged, and comes again.
             await asyncio.to_thread(self.writer.flush, CLOSE_TIMEOUT_S)
         self._acknowledge()
-        await self.driver.close(Properties())
+        await self._driver.close(Properties())
         try:
             await asyncio.to_thread(self.writer.close)
         except StoreError as error:
@@ -227,19 +227,19 @@ class Recorder:
         self._update_reading()
 
     def _begin_connection(self, event: Connected) -> None:
-        client = self.driver.client
+        client = self._driver.client
         self.writer.broker = client.far_node or self._default_name
         if not event.session_present:
             if self._state.filters:
                 text = "%s has no session of this recorder any more: what came while it was away is missing"
-                logger.warning(text, self.driver.address)
+                logger.warning(text, self._driver.address)
             self._redeliveries.begin_session()
             self._granted.clear()
             self._state = RecorderState([], self.writer.next_position)
             recorder_state.store(self.writer.directory, self._state)
         held = set(self._state.filters)
         if gone := sorted(held - set(self._filters)):
-            client.unsubscribe(gone, self.driver.clock())
+            client.unsubscribe(gone, self._driver.clock())
             self._state.filters = [each for each in self._state.filters if each not in gone]
             recorder_state.store(self.writer.directory, self._state)
         # One that has no identifier, as it overlapped with none: a copy for both would name the other alone,
@@ -254,30 +254,30 @@ class Recorder:
 
     def _identified(self) -> list[str]:
         """The filters whose subscriptions are to have identifiers at this broker."""
-        identifies = self.driver.client.identifies_subscriptions
+        identifies = self._driver.client.identifies_subscriptions
         return [each for each in self._filters if each in self._identifiers and identifies]
 
     def _subscribe(self, topic_filter: str) -> None:
-        client = self.driver.client
+        client = self._driver.client
         properties = Properties()
         if topic_filter in self._identified():
             properties["subscription_identifier"] = (self._identifiers[topic_filter],)
         wanted = packets.Subscription(topic_filter, QOS, retain_as_published=True, retain_handling=1)
         self._asked.add(topic_filter)
         try:
-            client.subscribe([wanted], self.driver.clock(), properties)
+            client.subscribe([wanted], self._driver.clock(), properties)
         except RefusedError as error:  # CONNACK said that it would
-            self._fail(RefusedError(f"{self.driver.address} refuses {error}", error.reason_code))
+            self._fail(RefusedError(f"{self._driver.address} refuses {error}", error.reason_code))
 
     def _handle_subscribed(self, event: Subscribed) -> None:
         for asked, code in zip(event.subscriptions, event.reason_codes, strict=True):
             if code >= FAILURE:
                 reason = event.reason or describe(code)
-                where = self.driver.address
+                where = self._driver.address
                 self._fail(RefusedError(f"{where} refused {asked.topic_filter}: {reason}", code))
                 return
             if code < QOS:
-                logger.warning("%s gives %s at most QoS %d", self.driver.address, asked.topic_filter, code)
+                logger.warning("%s gives %s at most QoS %d", self._driver.address, asked.topic_filter, code)
             self._granted.add(asked.topic_filter)
         granted = RecorderState(list(self._filters), self._state.since, self._identified())
         if self._granted.issuperset(self._filters) and self._state != granted:
@@ -296,7 +296,7 @@ class Recorder:
         if (message.subscription_identifiers and self._is_extra_copy(message)) or (
             message.properties and is_held_deletion(message)
         ):
-            self.driver.client.acknowledge(message)
+            self._driver.client.acknowledge(message)
             return True
         packet_id = 0
         is_stranger = message.id is None
@@ -353,13 +353,13 @@ class Recorder:
         durable = self.writer.durable_position
         if not waiting or waiting[0][0] > durable:
             return
-        client = self.driver.client
+        client = self._driver.client
         while waiting and waiting[0][0] <= durable:
             client.acknowledge(waiting.popleft()[1])
-        self.driver.line.flush()
+        self._driver.line.flush()
 
     def _update_reading(self) -> None:
-        self.driver.line.set_reading(not self._unwritten and self.behind <= MAX_BEHIND)
+        self._driver.line.set_reading(not self._unwritten and self.behind <= MAX_BEHIND)
 
 
 def _in_order(wanted: tuple[str, ...], held: list[str]) -> list[str]:
