@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 _REQUEST_BYTES = 1 << 20
 # All that many nodes need, and nothing that starts a thread: of several, a fork would take one along.
@@ -94,7 +94,7 @@ def serve(control: socket.socket) -> list[str]:
     while True:
         data, files, _, _ = socket.recv_fds(control, _REQUEST_BYTES, 3)
         if not data:
-            os._exit(0)
+            _leave()
         answer = files.pop()
         reading, writing = os.pipe()
         if os.fork() == 0:
@@ -104,12 +104,17 @@ def serve(control: socket.socket) -> list[str]:
                     os.close(each)
                 return _become(json.loads(data), files)
             os.write(writing, b"%d" % pid)
-            os._exit(0)
+            _leave()
         os.wait()  # When the first has ended, the second is the test process's.
         with suppress(BrokenPipeError):
             os.write(answer, os.read(reading, 20))
         for each in (reading, writing, answer, *files):
             os.close(each)
+
+
+def _leave() -> NoReturn:
+    """Without what Python does at its end, which is the test process's to do."""
+    os._exit(0)
 
 
 def _become(request: dict[str, Any], files: list[int]) -> list[str]:

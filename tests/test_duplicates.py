@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hedgerow import duplicates
 from hedgerow.duplicates import LIFE_BYTES, MAX_SEQUENCE, PAGE_BYTES, DuplicateLog, PageKey
 from hedgerow.message import MessageId
 
@@ -80,9 +79,8 @@ def test_forgotten_counts_ids() -> None:
     assert log.forgotten == PAGE + 19 - kept
 
 
-def test_lives_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "MAX_LIVES", 10)
-    log = DuplicateLog()
+def test_lives_are_bounded() -> None:
+    log = DuplicateLog(max_lives=10)
     first = log.life("first", 1)
     first.seen(1)
     for number in range(9):

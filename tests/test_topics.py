@@ -324,7 +324,7 @@ def test_tree_behaves_like_a_dictionary_and_keeps_no_empty_node(
 def count_nodes(tree: TopicTree[str, int]) -> int:
     """Nodes below the root; a table that holds nothing is None, never empty."""
     count = -1
-    stack = [tree._root]
+    stack = [tree.root]
     while stack:
         node = stack.pop()
         count += 1

@@ -88,7 +88,7 @@ class Life:
 class DuplicateLog:
     """`forgotten` counts the ids, `forgotten_lives` the lives that had to make room for others."""
 
-    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+    def __init__(self, max_bytes: int = DEFAULT_BYTES, max_lives: int = MAX_LIVES) -> None:
         if max_bytes < 4 * (LIFE_BYTES + PAGE_BYTES):
             raise ValueError(f"a duplicate log needs at least {4 * (LIFE_BYTES + PAGE_BYTES)} bytes")
         self.forgotten = 0
@@ -97,6 +97,7 @@ class DuplicateLog:
         self.latest: SequencePage | None = None  # the page used last: most messages come in rows of one life
         self.on_forget: Callable[[PageKey], None] = lambda key: None
         self._max_bytes = max_bytes
+        self._max_lives = max_lives
         self._max_pages_of_a_life = max(1, max_bytes // 4 // PAGE_BYTES)
         # Both in the order of use.
         self._lives: OrderedDict[tuple[str, int], Life] = OrderedDict()
@@ -129,7 +130,7 @@ class DuplicateLog:
 
     def copy(self) -> DuplicateLog:
         """Another one that remembers the same, to go on by itself."""
-        log = DuplicateLog(self._max_bytes)
+        log = DuplicateLog(self._max_bytes, self._max_lives)
         for page in self._pages:
             log.restore(page.key, bytes(page.bits))
         return log
@@ -140,7 +141,7 @@ class DuplicateLog:
         if life is None:
             life = self._lives[key] = Life(self, key)
             self.bytes += _life_bytes(life)
-            if len(self._lives) > MAX_LIVES:
+            if len(self._lives) > self._max_lives:
                 self._forget_life(next(iter(self._lives.values())))
             self._make_room()
         return life

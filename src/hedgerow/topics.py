@@ -140,7 +140,7 @@ class TopicTree(Generic[K, V]):
 
     def __init__(self) -> None:
         self.visited = 0
-        self._root: _Node[K, V] = _Node()
+        self.root: _Node[K, V] = _Node()
         self._size = 0
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class TopicTree(Generic[K, V]):
 
     def set(self, topic: str, key: K, value: V) -> bool:
         """Put `value` under (topic, key). True when the pair is new."""
-        node = self._root
+        node = self.root
         for level in topic.split("/"):
             if node.children is None:
                 node.children = {}
@@ -164,7 +164,7 @@ class TopicTree(Generic[K, V]):
         return is_new
 
     def get(self, topic: str, key: K) -> V | None:
-        node: _Node[K, V] | None = self._root
+        node: _Node[K, V] | None = self.root
         for level in topic.split("/"):
             if node is None or node.children is None:
                 return None
@@ -173,7 +173,7 @@ class TopicTree(Generic[K, V]):
 
     def remove(self, topic: str, key: K) -> V | None:
         """Take (topic, key) out, with every node that it alone kept; None when it was not there."""
-        node = self._root
+        node = self.root
         path: list[tuple[_Node[K, V], str]] = []
         for level in topic.split("/"):
             child = node.children.get(level) if node.children else None
@@ -200,7 +200,7 @@ class TopicTree(Generic[K, V]):
         """Every (key, value) whose filter matches `name`."""
         levels = name.split("/")
         found: list[tuple[K, V]] = []
-        nodes = [self._root]
+        nodes = [self.root]
         wildcards = name[:1] != "$"  # MQTT-4.7.2-1: not for the first level of $ topics.
         for level in levels:
             following: list[_Node[K, V]] = []
@@ -233,7 +233,7 @@ class TopicTree(Generic[K, V]):
     def match_wider(self, topic_filter: str) -> list[tuple[K, V]]:
         """Every (key, value) stored under a filter that covers `topic_filter`, itself included."""
         found: list[tuple[K, V]] = []
-        nodes = [self._root]
+        nodes = [self.root]
         wildcards = topic_filter[:1] != "$"  # MQTT-4.7.2-1
         for level in topic_filter.split("/"):
             # Each once: of a filter of many "+" the two ways to the same node would double at every level.
@@ -256,7 +256,7 @@ class TopicTree(Generic[K, V]):
     def match_filter(self, topic_filter: str) -> Iterator[tuple[K, V]]:
         """Every (key, value) stored under a name that `topic_filter` matches."""
         levels = topic_filter.split("/")
-        stack: list[tuple[_Node[K, V], int]] = [(self._root, 0)]
+        stack: list[tuple[_Node[K, V], int]] = [(self.root, 0)]
         while stack:
             node, depth = stack.pop()
             self.visited += 1
@@ -274,7 +274,7 @@ class TopicTree(Generic[K, V]):
                 stack.extend(
                     (child, following)
                     for name, child in node.children.items()
-                    if depth > 0 or node is not self._root or name[:1] != "$"
+                    if depth > 0 or node is not self.root or name[:1] != "$"
                 )
             elif level in node.children:
                 stack.append((node.children[level], depth + 1))

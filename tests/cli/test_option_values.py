@@ -13,6 +13,7 @@ import pytest
 from hedgerow import cli
 from hedgerow.cli import option_values
 from hedgerow.errors import ConfigError
+from tests.parsers import actions_of
 
 # What help calls values of which not any text will do, and texts that are none.
 BAD: dict[str, tuple[str, ...]] = {
@@ -60,7 +61,7 @@ BESIDE = {
 def options() -> Iterator[tuple[str, str, str]]:
     """Each command and option, and a text that it cannot take."""
     for command in cli.all_commands():
-        for action in cli.make_parser(command)._actions:
+        for action in actions_of(cli.make_parser(command)):
             if not action.option_strings or action.nargs == 0 or action.option_strings[-1] == MASTER:
                 continue
             for text in bad_texts(action):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
-import io
+import re
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from hedgerow.cli import main
+from hedgerow.cli import main, make_parser
+from hedgerow.cli import passwd as command
+from hedgerow.errors import ConfigError
 from hedgerow.node.passwords import Passwords
 
 FEW = ("-I", "1000")  # iterations: these tests are not about how long a hash takes
@@ -25,29 +27,29 @@ def passwd(*words: object) -> int:
     return main(["passwd", *map(str, words)])
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, *passwords: str) -> list[str]:
-    """A terminal at which these passwords are typed; gives the prompts that it showed."""
-    prompts: list[str] = []
-    typed = iter(passwords)
+class Terminal:
+    """At which these passwords are typed."""
 
-    def ask(prompt: str) -> str:
-        prompts.append(prompt)
+    def __init__(self, *passwords: str) -> None:
+        self.prompts: list[str] = []
+        self._typed = iter(passwords)
+
+    def ask(self, prompt: str) -> str:
+        self.prompts.append(prompt)
         try:
-            return next(typed)
+            return next(self._typed)
         except StopIteration:
             raise EOFError from None
 
-    monkeypatch.setattr(getpass, "getpass", ask)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    return prompts
+    def passwd(self, *words: object) -> int:
+        arguments = make_parser("passwd").parse([*map(str, words)])
+        return command.run(arguments, self.ask)
 
 
-def test_a_password_is_asked_for_twice_without_echo(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prompts = answer(monkeypatch, "sécret", "sécret")
-    assert passwd("-c", file, "alice", *FEW) == 0
-    assert prompts == ["Password of alice: ", "Again: "]
+def test_a_password_is_asked_for_twice_without_echo(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal("sécret", "sécret")
+    assert terminal.passwd("-c", file, "alice", *FEW) == 0
+    assert terminal.prompts == ["Password of alice: ", "Again: "]
     assert capsys.readouterr() == (f"added alice in {file}\n", "")
     assert Passwords.load(file).verify("alice", "sécret".encode())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -61,33 +63,21 @@ def test_a_password_is_asked_for_twice_without_echo(
         (("", ""), "an empty password"),
     ],
 )
-def test_nothing_changes_when_the_answers_do_not_fit(
-    file: Path,
-    typed: tuple[str, ...],
-    error: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    answer(monkeypatch, *typed)
-    assert passwd("-c", file, "alice", *FEW) == 2
-    assert capsys.readouterr().err == f"hedgerow passwd: {error}\n"
+def test_nothing_changes_when_the_answers_do_not_fit(file: Path, typed: tuple[str, ...], error: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(error)}$"):
+        Terminal(*typed).passwd("-c", file, "alice", *FEW)
     assert not file.exists()
 
 
-def test_without_a_terminal_nobody_is_asked(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
+def test_without_a_terminal_nobody_is_asked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert passwd("-c", file, "alice") == 2
     assert "--stdin reads it from standard input" in capsys.readouterr().err
 
 
-def test_batch_stdin_change_and_delete(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batch_stdin_change_and_delete(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert passwd("-c", file, "alice", "-b", "one", *FEW) == 0
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" two \r\nrest")))
-    assert passwd(file, "bob", "--stdin", *FEW) == 0
+    process = [sys.executable, "-m", "hedgerow", "passwd", str(file), "bob", "--stdin", *FEW]
+    subprocess.run(process, check=True, input=b" two \r\nrest")
     assert passwd(file, "alice", "-b", "three", *FEW) == 0
     passwords = Passwords.load(file)
     assert passwords.verify("alice", b"three")
@@ -96,7 +86,7 @@ def test_batch_stdin_change_and_delete(
     passwords = Passwords.load(file)
     assert not passwords.verify("alice", b"three")
     assert passwords.verify("bob", b" two ")
-    assert capsys.readouterr().out.splitlines() == [
+    assert capfd.readouterr().out.splitlines() == [
         f"added alice in {file}",
         f"added bob in {file}",
         f"changed the password of alice in {file}",

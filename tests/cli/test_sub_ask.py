@@ -36,6 +36,9 @@ class Dialogue:
     def type(self, line: str) -> None:
         os.write(self._typing, line.encode() + b"\n")
 
+    def end_input(self) -> None:
+        os.close(self._typing)
+
     def wait_for(self, words: str, times: int = 1) -> None:
         wait_until(lambda: self.said.count(words) >= times, f"{words!r} in {self.said!r}")
 
@@ -138,7 +141,7 @@ def test_the_end_of_the_input_ends_the_questions_not_the_waiting(
     node = hedgerow_node("--udp", "127.0.0.1:0")
     with asking(tmp_path, node.urls["udp"], "-C", "1") as dialogue:
         dialogue.type("1")
-        os.close(dialogue._typing)
+        dialogue.end_input()
         dialogue.wait_for("Asked for temperature.")
         send(node.port("udp"), b"1234510121.5")
         assert dialogue.finish() == 0
@@ -148,7 +151,7 @@ def test_the_end_of_the_input_ends_the_questions_not_the_waiting(
 def test_no_topic_at_all(hedgerow_node: StartNode, tmp_path: Path) -> None:
     node = hedgerow_node("--udp", "127.0.0.1:0")
     with asking(tmp_path, node.urls["udp"]) as dialogue:
-        os.close(dialogue._typing)
+        dialogue.end_input()
         assert dialogue.finish() == 2
         assert "hedgerow sub: no topic was chosen" in dialogue.said
 
@@ -225,7 +228,7 @@ def test_a_last_value_is_printed_once_too(hedgerow_node: StartNode, tmp_path: Pa
     ],
 )
 def test_which_filter_covers_another(general: str, special: str, covered: bool) -> None:
-    assert sub_ask._covers(general, special) is covered
+    assert sub_ask.covers(general, special) is covered
 
 
 def test_every_option_of_a_subscription_holds(hedgerow_node: StartNode, tmp_path: Path) -> None:
@@ -321,7 +324,7 @@ async def test_what_a_group_shares_out_is_left_to_nobody() -> None:
     assert [batch async for batch in second.batches()] == [[message]]
 
 
-async def test_nobody_ends_it_before_the_last_message_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_ends_it_before_the_last_message_is_written() -> None:
     may_write = asyncio.Event()
     written: list[bytes] = []
 
@@ -329,15 +332,14 @@ async def test_nobody_ends_it_before_the_last_message_is_written(monkeypatch: py
         await may_write.wait()
         written.append(data)
 
-    monkeypatch.setattr(sub, "write_out", write_slowly)
     parser = argparse.ArgumentParser(add_help=False)
     sub.add_arguments(parser)
     arguments = parser.parse_args(["--ask", "-C", "1"])
-    bus, printer = Bus(), sub.Printer(arguments)
+    bus, printer = Bus(), sub.Printer(arguments, write_slowly)
     first, second = (Message("a", payload, qos=1) for payload in (b"1", b"2"))
     tasks = [
         asyncio.ensure_future(
-            sub._print_messages(cast(Any, bus), arguments, printer, None, cast(Any, Messages(message)))
+            sub.print_batches(cast(Any, bus), arguments, printer, None, cast(Any, Messages(message)))
         )
         for message in (first, second)
     ]

@@ -288,10 +288,7 @@ def test_one_snapshot_of_a_fabric(hedgerow_node: StartNode) -> None:
     assert re.search(r"^house +node ", output, re.MULTILINE)
 
 
-def test_a_broker_that_is_not_ours(
-    mosquitto: StartMosquitto, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(top, "FIRST_S", 1.5)
+def test_a_broker_that_is_not_ours(mosquitto: StartMosquitto, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"mqtt://127.0.0.1:{mosquitto('sys_interval 1')}"
     assert cli.main(["top", url, "--once"]) == 1
     said = capsys.readouterr()
@@ -301,19 +298,15 @@ def test_a_broker_that_is_not_ours(
 
 
 def test_a_right_that_is_missing(
-    hedgerow_node: StartNode,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    hedgerow_node: StartNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(top, "FIRST_S", 1.5)
     rules = tmp_path / "acl"
     rules.write_text("topic read farm/#\n")
     url = hedgerow_node("--acl", str(rules)).urls["mqtt"]
     assert cli.main(["top", url, "--once"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"hedgerow top: {url} told nothing of itself in 1.5 s")
+    assert said.err.startswith(f"hedgerow top: {url} told nothing of itself in 5 s")
     assert "whoever connects without a name needs: topic read $hedgerow/status/#" in said.err
 
 

@@ -15,6 +15,7 @@ from hedgerow import cli
 from hedgerow.bridges.options import OPTIONS
 from hedgerow.node.config_keys import ALL_KEYS, SECTIONS
 from tests.docs.markdown import without_blocks
+from tests.parsers import actions_of
 from tests.programs import ROOT
 
 PAGES = sorted(
@@ -38,7 +39,7 @@ def options() -> frozenset[str]:
     parsers = [cli.make_parser(name) for name in cli.all_commands()]
     found: set[str] = set()
     while parsers:
-        for action in parsers.pop()._actions:
+        for action in actions_of(parsers.pop()):
             found.update(action.option_strings)
             if isinstance(action, argparse._SubParsersAction):
                 parsers += action.choices.values()

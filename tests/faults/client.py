@@ -174,9 +174,9 @@ class PersistentClient:
                 raise ConnectionRefusedError  # On a busy machine a hash takes long: once more.
             case Connack():
                 assert packet.reason_code == 0, packet
-                self._resume(packet)
+                self.resume(packet)
             case Publish():
-                self._handle_publish(packet)
+                self.handle_publish(packet)
             case Puback(packet_id):
                 self._finish(packet_id)
             case Pubrec(packet_id):
@@ -201,7 +201,7 @@ class PersistentClient:
             case _:
                 raise AssertionError(packet)
 
-    def _resume(self, connack: Connack) -> None:
+    def resume(self, connack: Connack) -> None:
         self.connections += 1
         if not connack.session_present:
             # A first SUBACK that we did not see may belong to a session that the broker did not keep.
@@ -222,7 +222,7 @@ class PersistentClient:
         if entry is not None:
             self.acknowledged[entry.publish.topic].append(entry.publish.payload)
 
-    def _handle_publish(self, packet: Publish) -> None:
+    def handle_publish(self, packet: Publish) -> None:
         if packet.qos == 2:
             if packet.packet_id not in self.received:
                 self.received.add(packet.packet_id)

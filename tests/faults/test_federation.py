@@ -23,6 +23,7 @@ from tests.faults.client import running as clients
 from tests.faults.federated import AT_ONCE_S, linked, mosquittos, neighbours, sidecar, url_at
 from tests.hosts import Host, network
 from tests.node.peers import port_of, running
+from tests.paho_sockets import close_sockets
 from tests.programs import Node, end, need_program, run_node, wait_until
 from tests.waiting import until
 
@@ -81,7 +82,7 @@ class PahoClient:
     def stop(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
-        self._client._reset_sockets()  # Otherwise when it is collected, which is too late for pytest.
+        close_sockets(self._client)
 
 
 async def test_stock_clients_at_three_mosquittos(tmp_path: Path) -> None:

@@ -72,7 +72,6 @@ async def test_a_right_that_is_missing_at_home_is_named(
     # What is withheld is known by waiting for it.
     assert Interests.__init__.__kwdefaults__ is not None
     monkeypatch.setitem(Interests.__init__.__kwdefaults__, "live_within_s", 0.5)
-    monkeypatch.setattr("hedgerow.federation.rights.HEAR_S", 0.5)
     async with (
         guarded(tmp_path, *rights) as broker,
         sidecar("s", url_at(broker.port, "federator", "secret")),

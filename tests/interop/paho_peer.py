@@ -13,6 +13,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.interop.conftest import Reach
+from tests.paho_sockets import close_sockets
 from tests.programs import wait_until
 
 VERSIONS = {
@@ -109,7 +110,7 @@ def paho(
     finally:
         client.disconnect()
         client.loop_stop()
-        client._reset_sockets()  # Otherwise when it is collected, which is too late for pytest.
+        close_sockets(client)
 
 
 def connect_and_vanish(reach: Reach, version: str, client_id: str, will: Will) -> None:
@@ -118,7 +119,7 @@ def connect_and_vanish(reach: Reach, version: str, client_id: str, will: Will) -
     client.connect("127.0.0.1", reach.port)
     while not client.is_connected():
         assert client.loop(PATIENCE_S) == 0
-    client._reset_sockets()
+    close_sockets(client)
 
 
 def _client(reach: Reach, version: str, client_id: str, clean: bool, will: Will | None) -> Client:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import gmqtt
 import pytest
 from gmqtt.mqtt.constants import MQTTv50, MQTTv311
+from gmqtt.storage import PersistentStorage
 
+from hedgerow_workshop.lab.links import Link
 from tests.interop.conftest import Reach
 
 PATIENCE_S = 20.0
@@ -35,8 +37,9 @@ class Arrived(NamedTuple):
 
 
 class Peer:
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    def __init__(self, name: str, **options: Any) -> None:
+        self._unacknowledged = PersistentStorage()
+        self.client = client = gmqtt.Client(name, persistent_storage=self._unacknowledged, **options)
         self.inbox: asyncio.Queue[Arrived] = asyncio.Queue()
         self.subscribed = asyncio.Event()
         self.session_present = False
@@ -53,7 +56,7 @@ class Peer:
         await self.subscribed.wait()
 
     async def acknowledged(self) -> None:
-        await self.client._persistent_storage.wait_empty()
+        await self._unacknowledged.wait_empty()
 
     async def expect(self, count: int) -> list[Arrived]:
         return [await self.inbox.get() for _ in range(count)]
@@ -61,7 +64,7 @@ class Peer:
 
 @asynccontextmanager
 async def connected(reach: Reach, version: str, name: str, **options: Any) -> AsyncIterator[Peer]:
-    peer = Peer(gmqtt.Client(name, **options))
+    peer = Peer(name, **options)
     tls = reach.context() if reach.is_tls else False
     await peer.client.connect("127.0.0.1", reach.port, ssl=tls, version=VERSIONS[version])
     try:
@@ -145,10 +148,10 @@ async def test_a_will_after_its_delay_and_with_its_properties(tcp: Reach, name: 
     )
     async with connected(tcp, "5", f"{name}-w") as watcher:
         await watcher.subscribe(f"{name}/#", 1)
-        lost = Peer(gmqtt.Client(f"{name}-l", will_message=will, session_expiry_interval=60))
+        lost = Peer(f"{name}-l", will_message=will, session_expiry_interval=60)
         lost.client.set_config({"reconnect_retries": 0})
-        await lost.client.connect("127.0.0.1", tcp.port)
-        lost.client._connection._transport.abort()
+        async with Link(("127.0.0.1", 0), ("127.0.0.1", tcp.port)) as link:
+            await lost.client.connect(*link.address)
         (message,) = await watcher.expect(1)
         assert (message.payload, message.properties["user_property"]) == (b"gone", [("reason", "lost")])
         await lost.client.disconnect()

@@ -184,7 +184,9 @@ def test_a_client_that_vanishes_with_a_will(mosquitto: StartMosquitto) -> None:
         with reader.client("dev") as client:
             client.subscribe("field/#", 1)
             reader.expect("field/#")
-            client.client._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+            connection = client.client.socket()
+            assert isinstance(connection, socket.socket)
+            connection.shutdown(socket.SHUT_RDWR)
             client.client.on_disconnect = lambda client, *_: client.disconnect()
             wait_until(lambda: not reader.filters(), "the departure", PATIENCE_S)
         reader.vanish("other", "3.1.1")

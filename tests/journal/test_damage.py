@@ -32,7 +32,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("written")
     with Writer(directory, "node-a", gather_s=0) as writer:
         for group in GROUPS:
-            with writer._changed:  # so that the group is one frame
+            with writer.together():  # one frame
                 for sequence in group:
                     writer.append(numbered(sequence), transport="mqtt", received_at=sequence, client="c")
             writer.flush()

@@ -81,7 +81,7 @@ class FakeJournal:
         if not self.has_room(sum(map(len, payloads))):
             return False
         for shift, payload in enumerate(payloads):
-            message_id = first_id._replace(sequence=first_id.sequence + shift)
+            message_id = MessageId(first_id.origin, first_id.epoch, first_id.sequence + shift)
             self.rows.append(Row(topic, payload, qos, False, *source, message_id))
         return True
 

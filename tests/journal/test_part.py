@@ -320,10 +320,14 @@ async def test_a_publisher_that_finds_no_room_is_disconnected(
     assert payloads(tmp_path) == received[:-1]
 
 
-async def test_what_is_old_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_journal, "RETAIN_EVERY_S", 0.02)
+async def test_what_is_old_is_removed(tmp_path: Path) -> None:
     config = JournalConfig(("#",), tmp_path, max_bytes=1 << 20)
-    async with running(journal=config) as server, connected(port_of(server), "client") as client:
+    async with (
+        running(journal=config) as server,
+        connected(port_of(server), "client") as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        retaining = tasks.create_task(node_journal.retain_for_ever(config, every_s=0.02))
         for packet_id in range(1, 31):
             client.send(Publish("a", bytes(100_000), 1, packet_id=packet_id))
             await client.receive()
@@ -332,6 +336,7 @@ async def test_what_is_old_is_removed(tmp_path: Path, monkeypatch: pytest.Monkey
             return sum(segment.path.stat().st_size for segment in files.segments(tmp_path))
 
         await until(lambda: size() <= 1 << 20, "the oldest segments to be gone")
+        retaining.cancel()
         assert len(payloads(tmp_path)) >= 5
 
 

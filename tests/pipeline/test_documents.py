@@ -16,7 +16,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from hedgerow.journal import Writer
-from hedgerow.pipeline import session
 from tests.conftest import StartNode
 from tests.docs.markdown import read_blocks
 from tests.programs import ROOT
@@ -58,21 +57,17 @@ def run_page(page: str, place: Path, url: str, names: dict[str, Any]) -> dict[st
         text = text.replace('checkpointLocation="c"', f'checkpointLocation="{place / "c"}"')
         text = text.replace('"checkpointLocation": "alarms"', f'"checkpointLocation": "{place / "alarms"}"')
         text = text.replace(".awaitTermination()", "")
+        text = text.replace("from hedgerow.pipeline.session import open_session\n", "")
         exec(compile(text, block.where, "exec"), names)
     return names
 
 
 @pytest.mark.parametrize("page", ["docs/pipeline.md", "docs/pipeline-jobs.md", "docs/guides/spark.md"])
 def test_the_python_of_a_page_runs(
-    page: str,
-    place: Path,
-    spark: SparkSession,
-    hedgerow_node: StartNode,
-    monkeypatch: pytest.MonkeyPatch,
+    page: str, place: Path, spark: SparkSession, hedgerow_node: StartNode
 ) -> None:
-    monkeypatch.setattr(session, "open_session", lambda *_: spark)
     url = f"mqtt://127.0.0.1:{hedgerow_node().port()}"
-    names = run_page(page, place, url, {"spark": spark})
+    names = run_page(page, place, url, {"spark": spark, "open_session": lambda name: spark})
     (query,) = spark.streams.active
     query.processAllAvailable()  # raises what went wrong; of a sink, that the broker did not acknowledge
     progress = [each["numInputRows"] for each in query.recentProgress]

@@ -180,9 +180,9 @@ def test_without_starts_the_moments_are_multiples_of_the_slide(spark: SparkSessi
     events = [Event("a", TOPICS[n % 5], long_ago.at + 9_000_001 + n * n * 10_007) for n in range(60)]
     rows = hot_topics(topic_counts(messages(spark, events))).collect()
     without_first = [
-        calculation._replace(in_registry=calculation.in_registry - {"first"})
-        for calculation in machine([long_ago, *events], using)
-        if calculation.at > events[0].at
+        Calculation(at, scores, in_registry - {"first"}, out_registry)
+        for at, scores, in_registry, out_registry in machine([long_ago, *events], using)
+        if at > events[0].at
     ]
     assert job(rows) == {"a": without_first, NO_BROKER: without_first}
 

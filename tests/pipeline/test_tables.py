@@ -36,9 +36,8 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setitem(lake._NEEDS, "iceberg", ("pyiceberg",))
     yield
     # pyiceberg keeps its threads for as long as the process runs.
-    if ExecutorFactory._instance is not None:
-        ExecutorFactory._instance.shutdown()
-        ExecutorFactory._instance = None
+    threads, ExecutorFactory._instance = ExecutorFactory.get_or_create(), None
+    threads.shutdown()
 
 
 def rows_of(spark: SparkSession, start: int, end: int) -> DataFrame:
@@ -98,14 +97,13 @@ def test_a_query_that_runs_a_batch_again(spark: SparkSession, tmp_path: Path, fo
     assert positions(spark, tables, form) == list(range(8))
 
 
-def test_no_more_files_are_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake, "MAX_OPEN", 2)
-    hours = [0, 1, 2, 0, 2, 1]
+def test_no_more_files_are_open_than_allowed(tmp_path: Path) -> None:
+    hours = [*range(lake.MAX_OPEN + 1), 0, 2, 1]
     batches = [pa.RecordBatch.from_pydict({"hour": [hour], "x": [n]}) for n, hour in enumerate(hours)]
     writing = lake.Writing(str(tmp_path), ("hour",), True, "p")
     written = [row for batch in writing.write(iter(batches)) for row in batch.to_pylist()]
     found = [(row["partition"], read_file(row["path"], partitioning=None)) for row in written]
-    assert sorted(x for _, table in found for x in table["x"].to_pylist()) == list(range(6))
+    assert sorted(x for _, table in found for x in table["x"].to_pylist()) == list(range(len(hours)))
     assert all(set(table["hour"].to_pylist()) == {int(part[0])} for part, table in found)
     assert [row["rows"] for row in written] == [table.num_rows for _, table in found]
 

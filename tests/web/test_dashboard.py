@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -19,7 +20,7 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.server import Server
 from hedgerow.topics import STATUS_FILTER
-from hedgerow.web import assets, dashboard
+from hedgerow.web import assets
 from hedgerow.web.pages import PAGES
 from tests.node.peers import LOOPBACK, RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S, until
@@ -123,7 +124,7 @@ async def test_assets_are_sent_once() -> None:
 
 
 async def test_without_the_extra_pages_reload_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets, "HTMX_PACKAGE", "hedgerow-no-such-package")
+    monkeypatch.setitem(sys.modules, assets.HTMX_PACKAGE, None)
     async with showing() as shown:
         page = (await shown.browser().get("/")).text
         assert '<meta http-equiv="refresh" content="5">' in page
@@ -131,20 +132,17 @@ async def test_without_the_extra_pages_reload_themselves(monkeypatch: pytest.Mon
         assert (await shown.browser().get("/assets/htmx.js")).status == HTTPStatus.NOT_FOUND
 
 
-def test_a_wheel_with_another_htmx_is_as_good_as_none(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(assets, "HTMX_FILE", "django_htmx/static/django_htmx/htmx-99.js")
-    assert assets.htmx() is None
+def test_a_wheel_with_another_htmx_is_as_good_as_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert assets.htmx("django_htmx/static/django_htmx/htmx-99.js") is None
     assert "pages reload themselves" in caplog.text
 
 
 # The fabric
 
 
-async def test_nobody_pays_when_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "IDLE_S", 0.1)
+async def test_nobody_pays_when_nobody_looks() -> None:
     async with showing(id="barn") as shown:
+        shown.dashboard.idle_s = 0.1
         subscribed = shown.server.broker.subscriptions.local.counts
         assert STATUS_FILTER not in subscribed
         await shown.browser().get("/assets/style.css")

@@ -189,9 +189,8 @@ def test_events_are_kept_once_each_and_for_an_hour() -> None:
     assert [event.number for event in fabric.nodes["barn"].events] == list(range(350, 400))
 
 
-def test_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_NODES", 10)
-    fabric = Fabric()
+def test_nodes_are_bounded() -> None:
+    fabric = Fabric(max_nodes=10)
     for number in range(30):
         tell(fabric, f"node-{number}")
     assert len(fabric.nodes) == 10
@@ -200,9 +199,8 @@ def test_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fabric.nodes["node-3"].status.number == 2, "those that are known go on"
 
 
-def test_what_is_held_is_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_HELD", 20_000)
-    fabric = Fabric()
+def test_what_is_held_is_bounded_and_given_back() -> None:
+    fabric = Fabric(max_held=20_000)
     filters = {f"topic/{number}": mesh("barn") for number in range(100)}
     for number in range(10):
         tell(fabric, f"node-{number}")
@@ -215,9 +213,8 @@ def test_what_is_held_is_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch)
     assert len(fabric.nodes["again"].meshes) == 100
 
 
-def test_what_is_told_anew_takes_the_room_of_what_was_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_HELD", 20_000)
-    fabric = Fabric()
+def test_what_is_told_anew_takes_the_room_of_what_was_told_before() -> None:
+    fabric = Fabric(max_held=20_000)
     for number in range(1, 50):  # each a little longer than the one before
         tell(fabric, "barn", number, software="x" * (4_000 + number))
         tell_meshes(fabric, "barn", {f"{'y' * number}/{each}": mesh("barn") for each in range(50)})
@@ -284,9 +281,8 @@ def test_long_words_of_events_are_not_kept() -> None:
     assert len(event.kind + event.text) < 1_000
 
 
-def test_who_is_silent_makes_place_for_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_NODES", 3)
-    fabric = Fabric()
+def test_who_is_silent_makes_place_for_who_speaks() -> None:
+    fabric = Fabric(max_nodes=3)
     for name in ("a", "b", "c"):
         tell(fabric, name)
         tell_meshes(fabric, name, {"farm/#": mesh(name)})
@@ -296,10 +292,8 @@ def test_who_is_silent_makes_place_for_who_speaks(monkeypatch: pytest.MonkeyPatc
     assert set(fabric.meshes["farm/#"]) == {"b", "c"}
 
 
-def test_who_fills_what_is_held_does_not_silence_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_NODES", 5)
-    monkeypatch.setattr(limits, "MAX_HELD", 10_000)
-    fabric = Fabric()
+def test_who_fills_what_is_held_does_not_silence_the_others() -> None:
+    fabric = Fabric(max_nodes=5, max_held=10_000)
     tell(fabric, "barn")
     for number in range(1, 9):
         tell(fabric, f"invented-{number % 4}", number, software="x" * 4_000)

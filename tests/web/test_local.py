@@ -177,7 +177,7 @@ async def test_a_session_with_very_many_subscriptions_does_not_stop_the_loop() -
             filters = [Subscription(f"farm/{number}/{each}") for each in range(1_000)]
             client.send(Subscribe(number, filters))
             assert isinstance(await client.receive(), Suback)
-        scan = LocalRows(server, EVERYONE)._scan_subscriptions("", MAX_ROWS)
+        scan = LocalRows(server, EVERYONE).scan_subscriptions("", MAX_ROWS)
         scan.run(slice_s=0.0)
         assert scan.found == local.AT_ONCE * local.FILTERS_AT_ONCE
         assert not scan.is_done

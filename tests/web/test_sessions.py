@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from http import HTTPStatus
 from pathlib import Path
 
@@ -89,16 +90,14 @@ async def test_who_hangs_up_does_not_get_around_the_limit(tmp_path: Path) -> Non
             trying = asyncio.create_task(known.log_in(request, "anna", "wrong"))
             await asyncio.sleep(0)  # until it waits for the password to be looked at
             trying.cancel()
-            await until(lambda: not known._verifying, "it to be found wrong all the same")
+            await until(lambda: not known.verifying, "it to be found wrong all the same")
         with pytest.raises(sessions.TooManyError):
             await known.log_in(request, "anna", PASSWORD)
         # Others are not concerned.
         assert await known.log_in(Request("POST", "/login", address="192.0.2.2"), "anna", PASSWORD)
 
 
-async def test_one_address_has_one_password_verified_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_address_has_one_password_verified_at_a_time(tmp_path: Path) -> None:
     async with showing(**with_users(tmp_path, "anna")) as shown:
         known = shown.dashboard.sessions
         request = Request("POST", "/login", address="192.0.2.1")
@@ -106,13 +105,14 @@ async def test_one_address_has_one_password_verified_at_a_time(
         await asyncio.sleep(0)  # until it waits for the password to be looked at
         second = asyncio.create_task(known.log_in(request, "anna", PASSWORD))
         await asyncio.sleep(0)
-        assert len(known._verifying) == 1
+        assert known.verifying == 1
         assert await first
         assert await second
-        monkeypatch.setattr(sessions, "MAX_VERIFYING", 1)
-        three = [asyncio.create_task(known.log_in(request, "anna", PASSWORD)) for _ in range(3)]
-        cookies = await asyncio.gather(*three, return_exceptions=True)
-        assert [type(each) for each in cookies] == [str, str, sessions.TooManyError]
+        count = 1 + sessions.MAX_VERIFYING
+        tasks = [asyncio.create_task(known.log_in(request, "anna", PASSWORD)) for _ in range(count + 1)]
+        *cookies, last = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(each) for each in cookies] == [str] * count
+        assert isinstance(last, sessions.TooManyError)
 
 
 async def test_a_log_in_form_of_another_browser_is_refused(tmp_path: Path) -> None:
@@ -189,11 +189,9 @@ async def test_a_session_ends_after_twelve_hours(tmp_path: Path) -> None:
         assert (await anna.get("/")).status == HTTPStatus.SEE_OTHER
 
 
-async def test_the_session_that_was_idle_longest_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 2)
+async def test_the_session_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
     async with showing(**with_users(tmp_path, "anna")) as shown:
+        shown.dashboard.sessions.max_sessions = 2
         first, second = await shown.browser_of("anna"), await shown.browser_of("anna")
         assert (await first.get("/")).status == HTTPStatus.OK
         third = await shown.browser_of("anna")
@@ -201,13 +199,18 @@ async def test_the_session_that_was_idle_longest_makes_room(
         assert len(shown.dashboard.sessions) == 2
 
 
-async def test_addresses_with_failures_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_FAILED_ADDRESSES", 3)
+async def test_addresses_with_failures_are_bounded(tmp_path: Path) -> None:
+    """The one that failed longest ago is forgotten, and may try again."""
     async with showing(**with_users(tmp_path, "anna")) as shown:
-        for number in range(5):
-            request = Request("POST", "/login", address=f"192.0.2.{number}")
-            assert await shown.dashboard.sessions.log_in(request, "anna", "wrong") is None
-        assert len(shown.dashboard.sessions._failures) == 3
+        known = shown.dashboard.sessions
+        known.max_failed_addresses = 3
+        requests = [Request("POST", "/login", address=f"192.0.2.{number}") for number in range(4)]
+        for request in [requests[0]] * sessions.MAX_FAILURES + requests[1:3]:
+            assert await known.log_in(request, "anna", "wrong") is None
+        with pytest.raises(sessions.TooManyError):
+            await known.log_in(requests[0], "anna", PASSWORD)
+        assert await known.log_in(requests[3], "anna", "wrong") is None
+        assert await known.log_in(requests[0], "anna", PASSWORD)
 
 
 async def test_a_live_part_of_a_session_that_has_ended_leads_to_the_log_in(tmp_path: Path) -> None:
@@ -275,10 +278,11 @@ def test_without_users_a_name_that_anyone_can_give_is_not(host: str) -> None:
     assert "--passwords" in found[1]
 
 
-def test_the_hosts_own_name_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "barn.farm.example")
-    assert all(map(is_own_name, ("barn", "barn.farm.example", "barn.local", "BARN")))
-    assert not is_own_name("farm.example")
+def test_the_hosts_own_name_is_its_own() -> None:
+    for name in ("barn", "barn.farm.example", "barn.local", "BARN"):
+        assert is_own_name(name, "barn.farm.example")
+    assert not is_own_name("farm.example", "barn.farm.example")
+    assert is_own_name(socket.gethostname())
 
 
 async def test_the_host_is_looked_at_before_anything_else() -> None:
@@ -315,9 +319,9 @@ def test_a_cookie_that_is_none_of_ours_is_nothing(cookie: str) -> None:
 def test_a_changed_password_has_another_entry(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     set_password(path, "anna", b"one", create=True, iterations=10)
-    before = Passwords.load(path)
+    before, same = Passwords.load(path), Passwords.load(path)
     set_password(path, "anna", b"one", iterations=10)
-    assert before.entry_of("anna") == Passwords({"anna": before._entries["anna"]}).entry_of("anna")
+    assert before.entry_of("anna") == same.entry_of("anna")
     assert before.entry_of("anna") != Passwords.load(path).entry_of("anna")
     assert before.entry_of("ben") is None
 

@@ -8,7 +8,6 @@ from http import HTTPStatus
 
 import pytest
 
-from hedgerow.web import turns
 from hedgerow.web.turns import TooManyPagesError, Turns
 from tests.web.browser import showing
 
@@ -33,9 +32,8 @@ async def test_between_two_pages_others_have_their_turn() -> None:
     assert "page page" not in " ".join(happened)
 
 
-async def test_the_line_is_bounded_and_who_leaves_it_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "MAX_WAITING", 2)
-    pages = Turns()
+async def test_the_line_is_bounded_and_who_leaves_it_makes_room() -> None:
+    pages = Turns(max_waiting=2)
 
     async def make_page() -> None:
         async with pages.turn(ADDRESS):
@@ -53,11 +51,8 @@ async def test_the_line_is_bounded_and_who_leaves_it_makes_room(monkeypatch: pyt
     assert [type(each) for each in done] == [asyncio.CancelledError, type(None), type(None)]
 
 
-async def test_one_address_cannot_fill_the_line_nor_keep_another_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(turns, "MAX_WAITING_OF_ONE", 5)
-    pages, made = Turns(), []
+async def test_one_address_cannot_fill_the_line_nor_keep_another_waiting() -> None:
+    pages, made = Turns(max_waiting_of_one=5), []
 
     async def make_page(address: str) -> None:
         async with pages.turn(address):
@@ -84,11 +79,11 @@ async def test_who_hangs_up_when_its_turn_begins_gives_it_to_the_next() -> None:
         async with pages.turn(ADDRESS):
             made.append(name)
 
-    await pages._wait(ADDRESS)
-    first, second = asyncio.create_task(make_page("first")), asyncio.create_task(make_page("second"))
-    await asyncio.sleep(0)
-    pages._begin_next()  # The turn is given to the first, which has yet to run.
-    first.cancel()
+    async with pages.turn(ADDRESS):
+        first, second = asyncio.create_task(make_page("first")), asyncio.create_task(make_page("second"))
+        await asyncio.sleep(0)
+    time.sleep(PAGE_S)  # Both timers are due: the turn is given to the first, which has yet to run.
+    asyncio.get_running_loop().call_later(0, first.cancel)
     with pytest.raises(asyncio.CancelledError):
         await first
     await asyncio.wait_for(second, 5)
@@ -110,7 +105,7 @@ async def test_many_pages_at_once_are_all_answered() -> None:
         assert {answer.status for answer in answers} == {HTTPStatus.OK}
 
 
-async def test_a_page_for_which_there_is_no_room_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "MAX_WAITING_OF_ONE", 0)
+async def test_a_page_for_which_there_is_no_room_is_said_to_be_so() -> None:
     async with showing() as shown:
+        shown.dashboard.turns = Turns(max_waiting_of_one=0)
         assert (await shown.browser().get("/")).status == HTTPStatus.SERVICE_UNAVAILABLE

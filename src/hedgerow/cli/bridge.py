@@ -119,7 +119,7 @@ async def _list(arguments: argparse.Namespace, words: list[str], target: Target)
         for state in states:
             print(state.decode(errors="replace"))
     else:
-        print("\n".join(_table(states)) if states else "no bridges")
+        print("\n".join(table(states)) if states else "no bridges")
     return 0
 
 
@@ -237,7 +237,7 @@ async def _read_states(target: Target) -> tuple[list[bytes], str | None]:
     return [states[topic] for topic in sorted(states)], version
 
 
-def _table(states: list[bytes]) -> list[str]:
+def table(states: list[bytes]) -> list[str]:
     rows = [COLUMNS, *map(_row, states)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

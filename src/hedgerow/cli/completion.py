@@ -9,6 +9,7 @@ one of a few.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from importlib import import_module
 
 from hedgerow.cli import all_commands, make_parser, module_of
@@ -66,11 +67,13 @@ def commands() -> list[CompletedCommand]:
     return [*found, CompletedCommand("help", "say more about a command", (), names, {})]
 
 
-def read_command(name: str) -> CompletedCommand:
+def read_command(
+    name: str, parser_of: Callable[[str], argparse.ArgumentParser] = make_parser
+) -> CompletedCommand:
     """A command as its parser knows it."""
     options = []
     words = CompletedValue(ANYTHING, _table(*WORDS_OF[name])) if name in WORDS_OF else None
-    for action in make_parser(name)._actions:
+    for action in parser_of(name)._actions:
         if action.option_strings:
             if action.help != argparse.SUPPRESS:
                 options.append(_option(action))

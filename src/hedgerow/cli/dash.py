@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     return up.run_node(arguments, read_configuration, up.listening_lines)
 
 
-def read_configuration(arguments: argparse.Namespace) -> config.Config:
+def read_configuration(arguments: argparse.Namespace, machine_id: Path = MACHINE_ID) -> config.Config:
     """With the URLs as neighbours, and with a name. Raises ConfigError."""
     given = vars(arguments)
     for word in arguments.words:
@@ -61,24 +61,25 @@ def read_configuration(arguments: argparse.Namespace) -> config.Config:
         raise ConfigError("--http off: a dashboard is seen at an address")
     # Nothing waits for a dashboard that is closed, nor is it as good as a subscriber while it is.
     federation = replace(configuration.federation, keep_s=0.0)
-    return replace(configuration, id=configuration.id or own_id(configuration), federation=federation)
+    name = configuration.id or own_id(configuration, machine_id)
+    return replace(configuration, id=name, federation=federation)
 
 
-def own_id(configuration: config.Config) -> str:
+def own_id(configuration: config.Config, machine_id: Path) -> str:
     """The same at each start: neighbours keep a place for a day for each name that they have seen.
 
     And unlike that of any other dashboard: two of one name would take the link from each other for ever."""
     listeners = (*configuration.http, *configuration.https)
     where = (*listeners, *configuration.federation.neighbours)
-    text = " ".join([socket.gethostname(), _machine_id(), *map(str, where)])
+    text = " ".join([socket.gethostname(), _read_machine_id(machine_id), *map(str, where)])
     if any(address.port == 0 for address in listeners):  # Nothing tells two such ones on this machine apart.
         text = secrets.token_hex()
     return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def _machine_id() -> str:
+def _read_machine_id(file: Path) -> str:
     """Of machines that all have the host name that they came with; nothing where the system has none."""
     try:
-        return MACHINE_ID.read_text().strip()
+        return file.read_text().strip()
     except OSError:
         return ""

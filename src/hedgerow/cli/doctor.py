@@ -58,17 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    config, findings = _read_config(arguments.config)
-    results = [*([("configuration", findings)] if findings else []), *run_checks(config)]
-    if arguments.json:
-        print(to_json(results))
-    else:
-        print("\n".join(to_lines(results)))
-    return int(any(finding.state == PROBLEM for _, found in results for finding in found))
-
-
-def _read_config(file: Path | None) -> tuple[Config, list[Finding]]:
+def read_config(file: Path | None) -> tuple[Config, list[Finding]]:
     """A file that cannot be used is a finding; the rest is then checked for a node without one."""
     if file is None:
         return load_config(None, {}), []
@@ -91,12 +81,16 @@ def check_python(config: Config) -> list[Finding]:
     return [Finding(OK, version)]
 
 
-def check_extras(config: Config) -> list[Finding]:
-    return [_check_extra(name, *EXTRAS[name]) for name in EXTRAS]
+Find = Callable[[str], object | None]
+"""A module, or a program, by its name; None: there is none."""
 
 
-def _check_extra(name: str, purpose: str, modules: tuple[str, ...]) -> Finding:
-    missing = [module for module in modules if find_spec(module) is None]
+def check_extras(config: Config, find: Find = find_spec) -> list[Finding]:
+    return [_check_extra(name, *EXTRAS[name], find) for name in EXTRAS]
+
+
+def _check_extra(name: str, purpose: str, modules: tuple[str, ...], find: Find) -> Finding:
+    missing = [module for module in modules if find(module) is None]
     if not missing:
         return Finding(OK, f"[{name}] is installed: {purpose}")
     install = install_command(name)
@@ -105,21 +99,21 @@ def _check_extra(name: str, purpose: str, modules: tuple[str, ...]) -> Finding:
     return Finding(OK, f"[{name}] is not installed: {purpose}; to have it: {install}")
 
 
-def check_java(config: Config) -> list[Finding]:
+def check_java(config: Config, find: Find = find_spec) -> list[Finding]:
     """What Spark would run on. It is asked for its version, and Spark for nothing."""
     from hedgerow.pipeline.java import find_java
 
     try:
         java = find_java()
     except HedgerowError as error:
-        if find_spec("pyspark") is None:
+        if find("pyspark") is None:
             return [Finding(OK, "none is needed: Spark is not installed")]
         return [Finding(WARNING, str(error), "hedgerow pipeline does not start without it")]
     return [Finding(OK, f"Java {java.version}, found by {java.found_by}: {java.program}")]
 
 
-def check_mosquitto(config: Config) -> list[Finding]:
-    program = find_program("mosquitto")
+def check_mosquitto(config: Config, find: Callable[[str], str | None] = find_program) -> list[Finding]:
+    program = find("mosquitto")
     if program is None:
         return [Finding(OK, "not installed, and not needed; to compare with it: apt install mosquitto")]
     return [Finding(OK, program)]
@@ -153,7 +147,21 @@ CHECKS: tuple[Check, ...] = (
 Results = list[tuple[str, list[Finding]]]
 
 
-def run_checks(config: Config, table: tuple[Check, ...] = CHECKS) -> Results:
+def run(arguments: argparse.Namespace, table: tuple[Check, ...] = CHECKS) -> int:
+    config, findings = read_config(arguments.config)
+    results = [*([("configuration", findings)] if findings else []), *run_checks(config, table)]
+    if arguments.json:
+        print(to_json(results))
+    else:
+        print("\n".join(to_lines(results)))
+    return int(any(finding.state == PROBLEM for _, found in results for finding in found))
+
+
+def run_checks(
+    config: Config,
+    table: tuple[Check, ...] = CHECKS,
+    start: Callable[[threading.Thread], None] = threading.Thread.start,
+) -> Results:
     """What each check found, in the table's order."""
     done: queue.SimpleQueue[tuple[str, list[Finding]]] = queue.SimpleQueue()
 
@@ -171,7 +179,7 @@ def run_checks(config: Config, table: tuple[Check, ...] = CHECKS) -> Results:
         # A daemon: a disk that does not answer must not keep the program from ending.
         thread = threading.Thread(target=carry_out, args=(check,), name=f"doctor: {check.name}", daemon=True)
         try:
-            thread.start()
+            start(thread)
         except RuntimeError as error:  # this user may have no more of them
             give_up(check, error)
     found: dict[str, list[Finding]] = {}

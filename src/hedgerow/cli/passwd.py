@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from hedgerow.cli.option_values import whole
@@ -39,7 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def ask_at_terminal(prompt: str) -> str:
+    """Without echo."""
+    if not sys.stdin.isatty():
+        raise ConfigError("no terminal to ask for the password; --stdin reads it from standard input")
+    return getpass.getpass(prompt)
+
+
+def run(arguments: argparse.Namespace, ask: Callable[[str], str] = ask_at_terminal) -> int:
     file: Path = arguments.file
     if arguments.delete:
         if arguments.batch or arguments.stdin or arguments.password is not None:
@@ -50,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_new = set_password(
         file,
         arguments.user,
-        _password(arguments),
+        _password(arguments, ask),
         create=arguments.create,
         iterations=arguments.iterations,
     )
@@ -58,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _password(arguments: argparse.Namespace) -> bytes:
+def _password(arguments: argparse.Namespace, ask: Callable[[str], str]) -> bytes:
     if arguments.batch:
         if arguments.password is None:
             raise ConfigError("-b without a password: hedgerow passwd -b FILE USER PASSWORD")
@@ -67,11 +75,9 @@ def _password(arguments: argparse.Namespace) -> bytes:
         raise ConfigError("a password on the command line is taken with -b only")
     if arguments.stdin:
         return sys.stdin.buffer.readline().rstrip(b"\r\n")
-    if not sys.stdin.isatty():
-        raise ConfigError("no terminal to ask for the password; --stdin reads it from standard input")
     try:
-        password = getpass.getpass(f"Password of {arguments.user}: ")
-        if getpass.getpass("Again: ") != password:
+        password = ask(f"Password of {arguments.user}: ")
+        if ask("Again: ") != password:
             raise ConfigError("the two passwords differ; nothing was changed")
     except EOFError:
         raise ConfigError("no password was given; nothing was changed") from None

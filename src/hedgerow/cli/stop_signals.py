@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 TOGETHER_S = 0.5
 
@@ -24,12 +25,13 @@ def ending_signals(*numbers: signal.Signals) -> tuple[signal.Signals, ...]:
 
 
 class StopSignals:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._first_at: float | None = None
 
     def asks_again(self) -> bool:
         """To be called once for each signal."""
-        now = time.monotonic()
+        now = self._clock()
         if self._first_at is None:
             self._first_at = now
         return now - self._first_at > TOGETHER_S

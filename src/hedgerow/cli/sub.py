@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -142,7 +142,7 @@ async def _subscribe(
                 for topic_filter in arguments.unsubscribe:
                     await bus.unsubscribe(topic_filter)
                 subscribe = partial(_make_subscription, bus, arguments, target)
-                print_messages = partial(_print_messages, bus, arguments, printer, journal)
+                print_messages = partial(print_batches, bus, arguments, printer, journal)
                 if arguments.ask:
                     from hedgerow.cli.sub_ask import ask
                     from hedgerow.client.sensor_transport import read_topics
@@ -192,7 +192,7 @@ async def _journal(
         yield journal
 
 
-async def _print_messages(
+async def print_batches(
     bus: hedgerow.Bus,
     arguments: argparse.Namespace,
     printer: Printer,
@@ -210,7 +210,7 @@ async def _print_messages(
             if journal is not None:
                 await journal.keep(taken)
             if printer.output:
-                await write_out(b"".join(printer.output))
+                await printer.write(b"".join(printer.output))
             for message in taken:
                 if message.qos:
                     bus.acknowledge(message)
@@ -231,9 +231,12 @@ async def _remove_retained(bus: hedgerow.Bus, taken: list[Message], filtered_out
 
 
 class Printer:
-    """Turns messages into output, and knows when enough have been printed."""
+    """Turns messages into output, and knows when enough have been printed. `write` is where it goes."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, write: Callable[[bytes], Awaitable[None]] = write_out
+    ) -> None:
+        self.write = write
         end = b"" if arguments.no_newline else b"\n"
         self._print: Piece
         if arguments.json or arguments.format is not None:

@@ -135,7 +135,7 @@ class _Dialogue:
         try:
             topic = self._name_of(topic)
             for choice in self._chosen:
-                if _covers(choice.topic_filter, topic):
+                if covers(choice.topic_filter, topic):
                     by = "" if choice.topic_filter == topic else f", by {choice.topic_filter}"
                     _say(f"You are subscribed to {topic} already{by}.")
                     return
@@ -170,7 +170,7 @@ class _Dialogue:
             choice.subscription.close()
 
 
-def _covers(general: str, special: str) -> bool:
+def covers(general: str, special: str) -> bool:
     """Whether `general` matches whatever `special` does."""
     if general == special:
         return True

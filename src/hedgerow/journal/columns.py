@@ -63,13 +63,14 @@ def record_batches(
     topic_filters: tuple[str, ...] = (),
     begin: int = 0,
     stop: int | None = None,
+    text_bytes: int = TEXT_BYTES,
 ) -> Iterator[Any]:
     """`pyarrow.RecordBatch`es, most often one, of the rows of the pieces from row `begin` to before `stop`
     whose topic matches one of the filters, if there are some."""
     pa = need("pyarrow")
     table = _Table(pieces)
     wanted = schema(columns)
-    for first, last in table.parts(columns, begin, table.rows if stop is None else stop):
+    for first, last in table.parts(columns, begin, table.rows if stop is None else stop, text_bytes):
         chosen = table.matching(topic_filters)[first:last] if topic_filters else None
         if chosen is not None and not chosen.any():
             continue
@@ -95,15 +96,17 @@ class _Table:
         self.rows = int(self._frame_rows.sum())
         self._is_single = len(self._run_rows) == self.rows
 
-    def parts(self, columns: Sequence[str], begin: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The rows from `begin` to before `stop`, cut where their strings come to TEXT_BYTES."""
+    def parts(
+        self, columns: Sequence[str], begin: int, stop: int, text_bytes: int
+    ) -> Iterator[tuple[int, int]]:
+        """The rows from `begin` to before `stop`, cut where their strings come to `text_bytes`."""
         np = self._np
         names = [name for name in columns if name in _STRINGS]
-        if len(names) * int(self._string_sizes.max(initial=0)) * (stop - begin) > TEXT_BYTES:
+        if len(names) * int(self._string_sizes.max(initial=0)) * (stop - begin) > text_bytes:
             sizes = sum((self._string_sizes[self._string_numbers(name)] for name in names), np.int64(0))
             ends = np.cumsum(self._repeat(sizes)[begin:stop])
-            while ends.size and ends[-1] > TEXT_BYTES:
-                rows = max(1, int(np.searchsorted(ends, TEXT_BYTES, "right")))
+            while ends.size and ends[-1] > text_bytes:
+                rows = max(1, int(np.searchsorted(ends, text_bytes, "right")))
                 yield begin, begin + rows
                 begin += rows
                 ends = ends[rows:] - ends[rows - 1]

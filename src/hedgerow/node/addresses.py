@@ -41,12 +41,14 @@ def is_of_this_machine(host: str) -> bool:
     return True
 
 
-def is_own_name(host: str) -> bool:
-    """Is it an address, or a name of this machine, which no name server elsewhere can give away?"""
+def is_own_name(host: str, own_name: str | None = None) -> bool:
+    """Is it an address, or a name of this machine, which no name server elsewhere can give away?
+
+    `own_name` is what the machine is called; None: as it says itself."""
     host = host.lower().rstrip(".")
     try:
         ipaddress.ip_address(host)
         return True
     except ValueError:
-        own = socket.gethostname().lower()
+        own = (own_name or socket.gethostname()).lower()
         return host in ("localhost", own, own.partition(".")[0], f"{own.partition('.')[0]}.local")

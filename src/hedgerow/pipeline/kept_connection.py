@@ -29,6 +29,7 @@ class KeptConnection:
     """
 
     def __init__(self, url: str, **options: Any) -> None:
+        self.patience_s = PATIENCE_S
         self._url = url
         self._options = options
         self._lock = threading.Lock()
@@ -46,7 +47,7 @@ class KeptConnection:
             try:
                 result.result()
             except TimeoutError as error:
-                raise ConnectError(f"{self._url} has not taken them within {PATIENCE_S:g} s") from error
+                raise ConnectError(f"{self._url} has not taken them within {self.patience_s:g} s") from error
             finally:
                 result.cancel()  # if a signal has ended the wait
 
@@ -63,7 +64,7 @@ class KeptConnection:
 
     async def _publish(self, messages: Sequence[Message]) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self.patience_s):
                 if self._bus is not None and await self._has_sent(self._bus, messages):
                     return
                 # Not one that connects again by itself: it would try for ever where nobody listens any more.

@@ -41,17 +41,17 @@ def style() -> Asset:
     return Asset(STYLE.read_bytes(), "text/css; charset=utf-8")
 
 
-def htmx() -> Asset | None:
+def htmx(file: str = HTMX_FILE) -> Asset | None:
     """None where the package is not installed, or has another htmx."""
     # Not by the packages' metadata: what reads that takes as long to import as all the pages.
     found = find_spec(HTMX_PACKAGE)
     if found is None or found.origin is None:
         return None
     try:
-        content = (Path(found.origin).parents[1] / HTMX_FILE).read_bytes()
+        content = (Path(found.origin).parents[1] / file).read_bytes()
         return Asset(content, "text/javascript; charset=utf-8")
     except OSError:
-        logger.warning("the installed %s has no %s: pages reload themselves", HTMX_PACKAGE, HTMX_FILE)
+        logger.warning("the installed %s has no %s: pages reload themselves", HTMX_PACKAGE, file)
         return None
 
 

@@ -89,8 +89,9 @@ class Dashboard(Part):
         self.fabric = Fabric()
         self.sessions = Sessions(node)
         self.watches = Watches(node)
-        self._turns = Turns()
+        self.turns = Turns()
         self._port: Port | None = None
+        self.idle_s = IDLE_S
         self._looked_at = float("-inf")
         self._htmx = assets.htmx()
         self._is_live = self._htmx is not None
@@ -133,7 +134,7 @@ class Dashboard(Part):
             is_live=self._is_live,
         )
         try:
-            async with self._turns.turn(request.address):
+            async with self.turns.turn(request.address):
                 if page.path == clients.PATH:
                     await local.prepare_clients(search_of(view))
                 elif page.path == retained.PATH:
@@ -213,7 +214,7 @@ class Dashboard(Part):
         self._port = _StatusPort(node.broker, "dashboard", self._hear)
         self._port.subscribe(STATUS_FILTER, now)
         node.flush()
-        asyncio.get_running_loop().call_later(IDLE_S, self._check_idle)
+        asyncio.get_running_loop().call_later(self.idle_s, self._check_idle)
 
     def _hear(self, message: Message) -> None:
         if not message.retain:  # No node retains its status: it would be old.
@@ -222,7 +223,7 @@ class Dashboard(Part):
     def _check_idle(self) -> None:
         if self.node.stopping:
             return
-        left_s = self._looked_at + IDLE_S - self.node.clock()
+        left_s = self._looked_at + self.idle_s - self.node.clock()
         if left_s > 0:
             asyncio.get_running_loop().call_later(left_s, self._check_idle)
             return

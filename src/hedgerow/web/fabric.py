@@ -83,11 +83,16 @@ class FabricNode:
 class Fabric:
     """All nodes, by id. `meshes` has for each filter what each node says of it."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, max_nodes: int = MAX_NODES, max_held: int = MAX_HELD, max_payload: int = MAX_PAYLOAD
+    ) -> None:
         self.nodes: dict[str, FabricNode] = {}
         self.meshes: dict[str, dict[str, MeshPlace]] = {}
         self.ignored = 0
         """Statuses dropped: wrong version or type, outdated, or more than is held."""
+        self._max_nodes = max_nodes
+        self._max_held = max_held
+        self._max_payload = max_payload
         self._held = 0
         self._forget_at = float("-inf")
 
@@ -99,7 +104,7 @@ class Fabric:
         try:
             if not topic.startswith(STATUS_PREFIX) or rest not in ("", MESHES_LEVEL) or not node_id:
                 raise ValueError("no status topic")
-            if len(payload) > MAX_PAYLOAD:
+            if len(payload) > self._max_payload:
                 raise ValueError("too long")
             if rest:
                 self._receive_meshes(node_id, payload)
@@ -167,15 +172,16 @@ class Fabric:
 
     def _has_room(self, size: int, more: int) -> bool:
         """A fair share is always taken: who fills the rest with inventions must not silence the others."""
-        return more <= 0 or self._held + more <= MAX_HELD or size <= MAX_HELD // MAX_NODES
+        fair = self._max_held // self._max_nodes
+        return more <= 0 or self._held + more <= self._max_held or size <= fair
 
     def _has_place(self, now: float) -> bool:
         """The one that was silent longest makes place for one that speaks."""
-        if len(self.nodes) >= MAX_NODES:
+        if len(self.nodes) >= self._max_nodes:
             longest = min(self.nodes.values(), key=lambda node: node.heard_at)
             if longest.is_silent(now):
                 self._drop(longest)
-        return len(self.nodes) < MAX_NODES
+        return len(self.nodes) < self._max_nodes
 
     def _place_meshes(
         self, node: FabricNode, meshes: dict[str, MeshPlace], more_filters: int, size: int

@@ -98,7 +98,7 @@ class LocalRows:
 
     async def prepare_clients(self, search: str, limit: int = MAX_ROWS) -> None:
         await self._scan_clients(search, limit).run_in_turns()
-        await self._scan_subscriptions(search, limit).run_in_turns()
+        await self.scan_subscriptions(search, limit).run_in_turns()
 
     async def prepare_retained(self, topic_filter: str, limit: int = MAX_ROWS) -> None:
         await self._scan_retained(topic_filter, limit).run_in_turns()
@@ -110,7 +110,7 @@ class LocalRows:
         return sorted(map(_client_row, _begun(scan).first), key=lambda row: row.client_id), scan.total
 
     def subscriptions(self, search: str, limit: int) -> tuple[Sequence[SubscriptionRow], int]:
-        scan = self._scan_subscriptions(search, limit)
+        scan = self.scan_subscriptions(search, limit)
         return sorted(_begun(scan).first, key=lambda row: (row.filter, row.client_id)), scan.total
 
     def retained(self, topic_filter: str, limit: int) -> tuple[Sequence[RetainedRow], int]:
@@ -136,7 +136,7 @@ class LocalRows:
             self._clients[search, limit] = scan
         return scan
 
-    def _scan_subscriptions(self, search: str, limit: int) -> Scan[SomeFilters, SubscriptionRow]:
+    def scan_subscriptions(self, search: str, limit: int) -> Scan[SomeFilters, SubscriptionRow]:
         scan = self._subscriptions.get((search, limit))
         if scan is None:
             wanted = search.casefold()[:MAX_SEARCH]

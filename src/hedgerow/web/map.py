@@ -94,7 +94,7 @@ def draw(
     mesh: Mapping[str, MeshPlace] | None = None,
 ) -> Part:
     """The map. `chosen` is a node's id or an edge's key; with a mesh, what is not of it steps back."""
-    places = _places(nodes, edges)
+    places = places_of(nodes, edges)
     known = {node.node_id for node in nodes}
     is_many = len(nodes) > MANY
     kinds = "map" + (" of-mesh" if mesh is not None else "") + (" many" if is_many else "")
@@ -123,7 +123,7 @@ def draw(
     return Part("".join(pieces))
 
 
-def _places(nodes: Sequence[FabricNode], edges: Sequence[Edge]) -> dict[str, Point]:
+def places_of(nodes: Sequence[FabricNode], edges: Sequence[Edge]) -> dict[str, Point]:
     ring = {node.node_id for node in nodes if node.status.kind not in HANGING_KINDS}
     known = {node.node_id for node in nodes}
     hangers: dict[str, str] = {}

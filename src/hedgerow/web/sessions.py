@@ -80,6 +80,8 @@ class Sessions:
     """The log-ins of one node. It asks the node for its passwords at each use: they may be reloaded."""
 
     def __init__(self, node: NodeContext) -> None:
+        self.max_sessions = MAX_SESSIONS
+        self.max_failed_addresses = MAX_FAILED_ADDRESSES
         self._node = node
         self._log_ins: dict[str, LogIn] = {}  # by cookie; who was idle longest is first
         self._failures: dict[str, deque[float]] = {}  # by site: when; the oldest site first
@@ -95,6 +97,11 @@ class Sessions:
     def is_needed(self) -> bool:
         """Has the node users? Then nobody sees a page who is not one of them."""
         return self._node.config.passwords is not None
+
+    @property
+    def verifying(self) -> int:
+        """How many passwords are being verified."""
+        return len(self._verifying)
 
     # Log-ins that there are
 
@@ -125,7 +132,7 @@ class Sessions:
         site = site_of(request.address)
         await self._wait_for_turn(site)
         wait_s = self._wait_s(site, self._node.clock())
-        if wait_s > 0 or len(self._verifying) >= MAX_VERIFYING:
+        if wait_s > 0 or self.verifying >= MAX_VERIFYING:
             raise TooManyError(max(wait_s, 1.0))
         # A task of its own: who hangs up must not get around the count of failures, nor leave a thread busy
         # that nobody counts.
@@ -136,7 +143,7 @@ class Sessions:
         if entry is None:
             return None
         cookie = secrets.token_hex(32)
-        while len(self._log_ins) >= MAX_SESSIONS:
+        while len(self._log_ins) >= self.max_sessions:
             del self._log_ins[next(iter(self._log_ins))]
         self._log_ins[cookie] = LogIn(user, entry, self._node.clock() + SESSION_S)
         return cookie
@@ -168,7 +175,7 @@ class Sessions:
     def _note_failure(self, site: str, now: float) -> None:
         times = self._failures.pop(site, None) or deque(maxlen=MAX_FAILURES)
         times.append(now)
-        if len(self._failures) >= MAX_FAILED_ADDRESSES:
+        if len(self._failures) >= self.max_failed_addresses:
             del self._failures[next(iter(self._failures))]
         self._failures[site] = times
 

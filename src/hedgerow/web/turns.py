@@ -28,7 +28,9 @@ class TooManyPagesError(Exception):
 class Turns:
     """`async with turns.turn(address):` around the making of a page. Raises TooManyPagesError."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_waiting: int = MAX_WAITING, max_waiting_of_one: int = MAX_WAITING_OF_ONE) -> None:
+        self._max_waiting = max_waiting
+        self._max_waiting_of_one = max_waiting_of_one
         self._lines: dict[str, dict[asyncio.Future[None], None]] = {}  # whose turn is next stands first
         self._is_taken = False
 
@@ -44,7 +46,7 @@ class Turns:
 
     async def _wait(self, site: str) -> None:
         waiting = sum(map(len, self._lines.values()))
-        if waiting >= MAX_WAITING or len(self._lines.get(site, ())) >= MAX_WAITING_OF_ONE:
+        if waiting >= self._max_waiting or len(self._lines.get(site, ())) >= self._max_waiting_of_one:
             raise TooManyPagesError
         if not self._is_taken:
             self._is_taken = True

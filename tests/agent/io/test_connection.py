@@ -104,7 +104,7 @@ async def test_a_broker_that_refuses_dollar_topics_is_probed_elsewhere(
     port = mosquitto(f"acl_file {tmp_path / 'acl'}")
     async with connected(f"127.0.0.1:{port}") as (connection, heard):
         await until(lambda: heard.answers >= 3, "answers")
-        assert connection._prefix == "hedgerow"
+        assert connection.prefix == "hedgerow"
 
 
 async def test_nobody_there_is_known_at_once_and_a_return_soon(hedgerow_node: StartNode) -> None:

@@ -14,11 +14,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from hedgerow.agent.io import bridge_process, process_driver
+from hedgerow.agent.io import bridge_process
 from hedgerow.agent.io.broker_list import read_words
 from hedgerow.agent.io.drivers import DriverContext, WatchedBroker
 from hedgerow.agent.io.events import BridgeProcessEnded
-from hedgerow.agent.io.process_driver import ProcessDriver, node_id_between
+from hedgerow.agent.io.process_driver import ASK_S, ProcessDriver, node_id_between
 from hedgerow.agent.io.sections import DEFAULT_TOPICS, BridgeSettings
 from hedgerow.client.connect import connect
 from hedgerow.message import Message
@@ -44,14 +44,17 @@ class Scene:
 
     @property
     def process(self) -> int:
-        process = self.driver._process
+        process = self.driver.process
         assert process is not None
         return process.pid
 
 
 @asynccontextmanager
-async def carrying(mosquitto: StartMosquitto, data: Path | None = None) -> AsyncIterator[Scene]:
+async def carrying(
+    mosquitto: StartMosquitto, data: Path | None = None, ask_s: float = ASK_S
+) -> AsyncIterator[Scene]:
     scene = Scene([mosquitto(), mosquitto()], data)
+    scene.driver.ask_s = ask_s
     try:
         scene.driver.prepare(scene.one)
         scene.driver.prepare(scene.two)
@@ -120,11 +123,8 @@ async def test_after_its_process_has_ended_the_bridge_is_told_gone_and_made_anew
         await until(lambda: scene.is_up, "the bridge to be up again")
 
 
-async def test_a_process_that_hangs_is_ended_and_its_bridges_are_told_gone(
-    mosquitto: StartMosquitto, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_driver, "ASK_S", 0.1)
-    async with carrying(mosquitto) as scene:
+async def test_a_process_that_hangs_is_ended_and_its_bridges_are_told_gone(mosquitto: StartMosquitto) -> None:
+    async with carrying(mosquitto, ask_s=0.1) as scene:
         os.kill(scene.process, signal.SIGSTOP)
         await until(lambda: scene.driver.bridges(scene.one) == {}, "it to be noticed")
         assert scene.events == [BridgeProcessEnded(f"status {-signal.SIGKILL}")]
@@ -149,7 +149,7 @@ async def test_a_process_that_cannot_be_started_is_started_when_it_can(
 async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> None:
     """As when the agent is killed: the pipe ends, and nobody is left to send a signal."""
     async with carrying(mosquitto) as scene:
-        process = scene.driver._process
+        process = scene.driver.process
         assert process is not None
         assert process.stdin is not None
         process.stdin.close()
@@ -157,17 +157,16 @@ async def test_the_process_ends_with_its_input(mosquitto: StartMosquitto) -> Non
             assert await process.wait() == 0
 
 
-def test_counters_alone_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_alone_are_not_told() -> None:
     said: list[dict[str, object]] = []
-    monkeypatch.setattr(bridge_process, "say", said.append)
-    bridge = bridge_process.NodeBetween("carrier.a.b", None)
+    bridge = bridge_process.NodeBetween("carrier.a.b", None, said.append)
     states: list[dict[str, object]] = [
         {"state": "up", "queued": 0},
         {"state": "up", "queued": 5},
         {"state": "waiting", "queued": 5},
     ]
     for payload in (*(json.dumps(state).encode() for state in states), b"", b""):
-        bridge._deliver(Message("$SYS/broker/bridge/agent.a/state", payload))
+        bridge.deliver(Message("$SYS/broker/bridge/agent.a/state", payload))
     assert [line["state"] for line in said[:3]] == [states[0], states[2], None]
 
 

@@ -11,6 +11,7 @@ from unittest.mock import AsyncMock, Mock
 
 from hedgerow.agent.events import ActingChanged, BrokerFound, BrokerLost
 from hedgerow.agent.io.broker_list import read_words
+from hedgerow.agent.io.drivers import Driver
 from hedgerow.agent.io.events import (
     AgentBridgeDown,
     AgentBridgeUp,
@@ -21,6 +22,7 @@ from hedgerow.agent.io.events import (
 )
 from hedgerow.agent.io.sections import BridgeSettings
 from hedgerow.agent.io.shell import AgentSettings, AgentShell
+from hedgerow.agent.io.table import make_drivers
 from hedgerow.agent.plan import BrokerLink, Ghosts, TopologyPlan, parse_topology
 from hedgerow.bridges.topic_line import TopicLine
 from tests.agent.io.fakes import FakeNode, fake_nodes
@@ -33,10 +35,15 @@ SLACK_S = 1.0  # for a machine with other things to do
 class Running:
     """An agent, and what it said."""
 
-    def __init__(self, nodes: list[FakeNode], agent_id: str, settings: AgentSettings) -> None:
+    def __init__(self, nodes: list[FakeNode], agent_id: str, settings: AgentSettings, *more: Driver) -> None:
         self.events: list[object] = []
         self.times: list[float] = []
-        self.shell = AgentShell(settings, read_words(node.word for node in nodes), self._note)
+        self.shell = AgentShell(
+            settings,
+            read_words(node.word for node in nodes),
+            self._note,
+            lambda context: [*make_drivers(context), *more],
+        )
 
     def _note(self, event: object, now: float) -> None:
         self.events.append(event)
@@ -49,6 +56,7 @@ class Running:
 @asynccontextmanager
 async def agent(
     nodes: list[FakeNode],
+    *more: Driver,
     topology: str = "star",
     agent_id: str = "m",
     ghosts: Ghosts = Ghosts.DELETE,
@@ -63,7 +71,7 @@ async def agent(
         bridges=bridges or BridgeSettings(),
         is_silent=is_silent,
     )
-    running = Running(nodes, agent_id, settings)
+    running = Running(nodes, agent_id, settings, *more)
     running.shell.start()
     try:
         yield running
@@ -133,7 +141,7 @@ async def test_two_agents_agree_and_the_second_takes_over() -> None:
 
 
 async def test_who_only_watches_changes_nothing_and_knows_what_it_would_do() -> None:
-    async with fake_nodes("a", "b", "c") as nodes, agent(nodes, "line", is_silent=True) as running:
+    async with fake_nodes("a", "b", "c") as nodes, agent(nodes, topology="line", is_silent=True) as running:
         assert await running.shell.wait_until(lambda: running.shell.is_informed, 10.0)
         assert running.shell.plan() == TopologyPlan((BrokerLink("a", "b"), BrokerLink("b", "c")))
         await until(lambda: running.shell.agent.is_acting, "the time at which it would have acted")
@@ -228,10 +236,9 @@ async def test_while_this_process_is_stopped_nobody_dies() -> None:
 
 
 async def test_who_loses_sight_of_all_brokers_keeps_what_it_carries() -> None:
-    async with fake_nodes("a") as nodes, agent(nodes) as running:
-        driver = Mock(stop=AsyncMock())
-        running.shell._drivers.append(driver)
-        driver.bridges.return_value = {}
+    driver = Mock(stop=AsyncMock())
+    driver.bridges.return_value = {}
+    async with fake_nodes("a") as nodes, agent(nodes, driver) as running:
         await until(lambda: running.shell.agent.is_acting, "the agent to act")
         await nodes[0].stop()
         await until(lambda: not running.shell.agent.is_acting, "it to see nobody")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from pathlib import Path
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from hedgerow.errors import StoreError
 from hedgerow.journal import COLUMNS, Gap, JournalReader, Writer, schema
-from hedgerow.journal import columns as columns_module
 from hedgerow.journal.io import files
 from hedgerow.journal.io.frame import NO_TIME
 from hedgerow.message import Message, MessageId
@@ -114,7 +114,9 @@ def test_what_is_not_durable_is_not_read(tmp_path: Path) -> None:
         for sequence in range(4):
             writer.append(numbered(sequence), transport="mqtt", received_at=1)
             writer.flush()
-        files.tell_durable(writer._told, 2)
+        told = files.open_durable(tmp_path)
+        files.tell_durable(told, 2)
+        os.close(told)
         reader = JournalReader(tmp_path)
         assert reader.end_position == 2
         assert positions(reader) == positions(reader, 0, 100) == [0, 1]
@@ -228,17 +230,14 @@ def test_reading_begins_anywhere_in_a_segment_of_many_frames(tmp_path: Path) -> 
         assert positions(reader, start) == [each for each in whole if each >= start]
 
 
-def test_a_long_string_that_many_rows_share_is_cut_into_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_string_that_many_rows_share_is_cut_into_batches(tmp_path: Path) -> None:
     """On the disk it is there once, in a column once for each row: more than Arrow can hold."""
-    monkeypatch.setattr(columns_module, "TEXT_BYTES", 100_000)
     with Writer(tmp_path, "node") as writer:
         writer.append_run(
             "a", [b"%d" % n for n in range(1000)], transport="mqtt", received_at=1.0, client="c" * 2000
         )
         writer.append_run("b", [b"b"] * 10, transport="mqtt", received_at=1.0, client="c" * 200_000)
-    reader = JournalReader(tmp_path)
+    reader = JournalReader(tmp_path, text_bytes=100_000)
     batches = list(reader.batches(3, 1005))
     assert [row for batch in batches for row in batch.column("position").to_pylist()] == [*range(3, 1005)]
     assert [row for batch in batches for row in batch.column("payload").to_pylist()][:997] == [

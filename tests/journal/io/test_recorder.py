@@ -175,11 +175,8 @@ async def test_a_full_buffer_stops_reading_and_goes_on_by_itself(
     assert payloads(tmp_path) == [b"%03d" % number * 30 for number in range(sent)]
 
 
-async def test_a_broker_that_sends_more_than_it_may_is_put_up_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder_module, "RECEIVE_MAXIMUM", 4)
-    async with scripted() as server, recording(server.url, tmp_path):
+async def test_a_broker_that_sends_more_than_it_may_is_put_up_with(tmp_path: Path) -> None:
+    async with scripted() as server, recording(server.url, tmp_path, receive_maximum=4):
         server.send(*(Publish("a", b"%d" % number, 2, packet_id=number) for number in range(1, 11)))
         await server.until_received(Pubrec, 10)
         assert server.connections == 1

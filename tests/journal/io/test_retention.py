@@ -15,7 +15,7 @@ def directory(tmp_path: Path) -> Path:
     """Ten segments with two messages each, received at 0, 1, …, 19 s."""
     with Writer(tmp_path, "node-a", segment_bytes=1, gather_s=0) as writer:
         for sequence in range(0, 20, 2):
-            with writer._changed:  # so that both are in one commit
+            with writer.together():
                 for number in (sequence, sequence + 1):
                     writer.append(numbered(number), transport="mqtt", received_at=number)
             writer.flush()

@@ -17,6 +17,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,18 +34,24 @@ from hedgerow.parts import make_server
 MAX_LINE_BYTES = 1 << 20  # two sections, as JSON
 
 
+def say(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
 class NodeBetween:
     """A node between two brokers."""
 
-    def __init__(self, node_id: str, data: Path | None) -> None:
+    def __init__(self, node_id: str, data: Path | None, say: Callable[[dict[str, Any]], None] = say) -> None:
         self._id = node_id
+        self._say = say
         self._told: dict[str, BridgeState | None] = {}  # by the bridge's name
         self._node = make_server(Config(mqtt=(), ws=(), http=(), id=node_id, data=data, sys_interval_s=0.0))
         self._port: Port | None = None
 
     async def start(self, sections: list[str]) -> None:
         await self._node.start()
-        self._port = Port(self._node.broker, "the agent", self._deliver)
+        self._port = Port(self._node.broker, "the agent", self.deliver)
         self._port.subscribe(f"{BRIDGE_TOPICS}+/state", self._node.clock())
         self._port.subscribe(f"{BRIDGE_TOPICS}result", self._node.clock())
         for section in sections:
@@ -63,7 +70,7 @@ class NodeBetween:
         self._port.publish(Message(f"{BRIDGE_TOPICS}{word}", text.encode(), 1), self._node.clock())
         self._node.flush()
 
-    def _deliver(self, message: Message) -> None:
+    def deliver(self, message: Message) -> None:
         found = json.loads(message.payload) if message.payload else None
         if message.topic.endswith("/state"):
             name = message.topic.removeprefix(BRIDGE_TOPICS).removesuffix("/state")
@@ -71,12 +78,12 @@ class NodeBetween:
             # Not when only its counters grew: an agent that is stopped reads nothing, and a full pipe would
             # stop this process too.
             if name not in self._told or self._told[name] != state:
-                say({"node": self._id, "connection": name, "state": found})
+                self._say({"node": self._id, "connection": name, "state": found})
             self._told[name] = state
             if found is None:
                 del self._told[name]
         elif found is not None and not found["ok"]:
-            say({"node": self._id, "failed": found["reason"]})
+            self._say({"node": self._id, "failed": found["reason"]})
 
 
 class Host:
@@ -119,11 +126,6 @@ class Host:
     async def stop(self) -> None:
         await asyncio.gather(*self._last.values(), return_exceptions=True)
         await asyncio.gather(*(bridge.end(False) for bridge in self._bridges.values()))
-
-
-def say(line: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
 
 
 async def serve() -> None:

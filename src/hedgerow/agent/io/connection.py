@@ -94,7 +94,8 @@ class BrokerConnection:
         self._problem = ""
         self._version = MQTT_5
         self._is_version_known = False
-        self._prefix: str | None = None  # the one that answered
+        self.prefix: str | None = None
+        """Of the topics that answered."""
         self._refused_prefixes: set[str] = set()
         self.token = ""
         """What its probes begin with."""
@@ -171,8 +172,8 @@ class BrokerConnection:
         return handle
 
     def _prefixes(self) -> list[str]:
-        if self._prefix is not None:
-            return [self._prefix]
+        if self.prefix is not None:
+            return [self.prefix]
         # The first alone, until it had the time to answer.
         usable = [prefix for prefix in PREFIXES if prefix not in self._refused_prefixes] or [PREFIXES[-1]]
         return usable if self._count > 1 else usable[:1]
@@ -214,7 +215,7 @@ class BrokerConnection:
             was_connected, self._is_connected = self._is_connected, False
             self._driver = None
             self._commands.clear()
-            if self._prefix is None and self._count and was_connected:
+            if self.prefix is None and self._count and was_connected:
                 self._refused_prefixes.add(PREFIXES[0])  # Some hang up on whoever publishes there.
             self._close(driver)
         if was_connected:
@@ -339,7 +340,7 @@ class BrokerConnection:
                 self._listener.receive_announcement(agent_id)
 
     def _receive_answer(self, prefix: str) -> None:
-        self._prefix = prefix
+        self.prefix = prefix
         self._heard_at = self._loop.time()
         if self._heard_at - self._connected_at > self._detection_s:
             self._problem = ""  # One that comes back with every connection is told once.

@@ -53,10 +53,11 @@ class ProcessDriver:
     ends_with_agent = True
 
     def __init__(self, context: DriverContext) -> None:
+        self.ask_s = ASK_S
         self._context = context
         self._carried: dict[str, _Carried] = {}  # by the name of its node
         self._foreign: set[str] = set()
-        self._process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
         self._unanswered = 0
@@ -118,11 +119,11 @@ class ProcessDriver:
         task = self._task
         if task is None:
             return
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()  # which ends it
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()  # which ends it
         await asyncio.wait([task], timeout=STOP_S)
-        if self._process is not None:
-            self._process.kill()
+        if self.process is not None:
+            self.process.kill()
             await task
 
     def _end(self, node_id: str, is_deleted: bool) -> None:
@@ -143,10 +144,10 @@ class ProcessDriver:
 
     def _send(self, line: bytes) -> None:
         self._start()
-        if self._process is None:
+        if self.process is None:
             self._unsent.append(line)
-        elif self._process.stdin is not None:
-            self._process.stdin.write(line)
+        elif self.process.stdin is not None:
+            self.process.stdin.write(line)
 
     async def _run(self) -> None:
         """One process, until it ends."""
@@ -154,7 +155,7 @@ class ProcessDriver:
             reason = await self._host()
         except (OSError, ValueError) as error:  # no memory for it, or a line without an end
             reason = reason_of(error)
-        self._process = self._task = None
+        self.process = self._task = None
         self._unsent.clear()
         if reason:
             self._context.emit(BridgeProcessEnded(reason))
@@ -172,7 +173,7 @@ class ProcessDriver:
             stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE_BYTES,
         )
-        self._process = process
+        self.process = process
         self._unanswered, self._is_heard = 0, False
         assert process.stdin is not None
         assert process.stdout is not None
@@ -199,7 +200,7 @@ class ProcessDriver:
             if self._is_stopped:
                 return  # It has its own time for that.
             stdin.write(_to_line({"ask": True}))
-            await asyncio.sleep(ASK_S)
+            await asyncio.sleep(self.ask_s)
             self._unanswered += self._is_heard
         process.kill()
 

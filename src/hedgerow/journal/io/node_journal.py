@@ -226,7 +226,7 @@ class NodeJournal:
         self.on_durable()
 
 
-async def retain_for_ever(config: JournalConfig) -> None:
+async def retain_for_ever(config: JournalConfig, every_s: float = RETAIN_EVERY_S) -> None:
     """Remove what is beyond the limits now, and again and again; to be cancelled."""
     remove = partial(
         retain,
@@ -244,7 +244,7 @@ async def retain_for_ever(config: JournalConfig) -> None:
             if removed.untaken:
                 text = "removed %d messages of the journal that not every reader had taken"
                 logger.warning(text, removed.untaken)
-        await asyncio.sleep(RETAIN_EVERY_S)
+        await asyncio.sleep(every_s)
 
 
 def segment_bytes_for(config: JournalConfig) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hedgerow.journal.columns import COLUMNS, Piece, record_batches, schema
+from hedgerow.journal.columns import COLUMNS, TEXT_BYTES, Piece, record_batches, schema
 from hedgerow.journal.io import files, scan
 from hedgerow.journal.io.frame import JournalFrame
 from hedgerow.journal.io.scan import Gap
@@ -25,8 +25,9 @@ BATCH_BYTES = 32 * 1024 * 1024  # on the disk; a batch of one frame may have mor
 class JournalReader:
     """The journal in `directory`. StoreError: there is none."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, text_bytes: int = TEXT_BYTES) -> None:
         self.directory = directory
+        self._text_bytes = text_bytes
         self.journal_id = files.journal_id(directory)
 
     @property
@@ -95,7 +96,7 @@ class JournalReader:
         limit = self.end_position
         end = limit if end is None else min(end, limit)
         for pieces in _gather(self._pieces(start, end, "payload" in columns, on_gap), rows):
-            yield from _cut(pieces, start, end, columns, filters, rows)
+            yield from _cut(pieces, start, end, columns, filters, rows, self._text_bytes)
 
     def _pieces(
         self, start: int, end: int, with_payloads: bool, on_gap: Callable[[Gap], None]
@@ -133,13 +134,19 @@ def _gather(pieces: Iterator[Piece], rows: int) -> Iterator[list[Piece]]:
 
 
 def _cut(
-    pieces: list[Piece], start: int, end: int, columns: Sequence[str], filters: tuple[str, ...], rows: int
+    pieces: list[Piece],
+    start: int,
+    end: int,
+    columns: Sequence[str],
+    filters: tuple[str, ...],
+    rows: int,
+    text_bytes: int,
 ) -> Iterator[Any]:
     """The rows of the pieces that are asked for: the first and the last frame may hold others."""
     before = max(0, start - pieces[0].frame.first_position)
     after = max(0, pieces[-1].frame.end_position - end)
     total = sum(piece.frame.rows for piece in pieces)
-    for batch in record_batches(pieces, columns, filters, before, total - after):
+    for batch in record_batches(pieces, columns, filters, before, total - after, text_bytes):
         for at in range(0, batch.num_rows, rows):
             yield batch.slice(at, min(rows, batch.num_rows - at))
 

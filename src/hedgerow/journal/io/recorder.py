@@ -82,6 +82,7 @@ class RecorderOptions:
     first_delay_s: float = 0.5
     max_delay_s: float = 30.0
     buffer_bytes: int = BUFFER_BYTES
+    receive_maximum: int = RECEIVE_MAXIMUM
 
 
 class Recorder:
@@ -137,7 +138,7 @@ class Recorder:
             keep_alive_s=options.keep_alive_s,
             username=options.username,
             password=options.password,
-            receive_maximum=RECEIVE_MAXIMUM,
+            receive_maximum=options.receive_maximum,
             # Mosquitto 2.0.11 sends all that it has queued at QoS 2: left for it, it would do so for ever.
             puts_up_with_more=True,
             manual_acknowledgement=True,

@@ -19,7 +19,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -128,6 +128,12 @@ class Writer:
     @property
     def forgotten_ids(self) -> int:
         return self._ids.forgotten
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is appended meanwhile is written in one commit, as far as there is room."""
+        with self._changed:
+            yield
 
     def append(
         self,
