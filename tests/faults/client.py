@@ -176,7 +176,7 @@ class PersistentClient:
                 assert packet.reason_code == 0, packet
                 self._resume(packet)
             case Publish():
-                self._handle_publish(packet)
+                self.handle_publish(packet)
             case Puback(packet_id):
                 self._finish(packet_id)
             case Pubrec(packet_id):
@@ -222,7 +222,7 @@ class PersistentClient:
         if entry is not None:
             self.acknowledged[entry.publish.topic].append(entry.publish.payload)
 
-    def _handle_publish(self, packet: Publish) -> None:
+    def handle_publish(self, packet: Publish) -> None:
         if packet.qos == 2:
             if packet.packet_id not in self.received:
                 self.received.add(packet.packet_id)
