@@ -40,9 +40,9 @@ class Client(PersistentClient):
         """The topics of what arrived, in that order."""
         self._count = 0
 
-    def _handle_publish(self, packet: Publish) -> None:
+    def handle_publish(self, packet: Publish) -> None:
         self.heard.append(packet.topic)
-        super()._handle_publish(packet)
+        super().handle_publish(packet)
 
     def _resume(self, connack: Connack) -> None:
         self.sent_again |= {each.publish.payload for each in self.outgoing.values()}

@@ -45,8 +45,8 @@ class Client(PersistentClient):
         self.name = name
         self.heard: list[tuple[str, bytes, int]] = []
 
-    def _handle_publish(self, packet: Publish) -> None:
-        super()._handle_publish(packet)
+    def handle_publish(self, packet: Publish) -> None:
+        super().handle_publish(packet)
         if packet.topic.startswith("field/"):
             self.heard.append((packet.topic, packet.payload, packet.qos))
 

@@ -26,8 +26,8 @@ SYS_INTERVAL = ("--sys-interval", "0.2")
 class _Subscriber(PersistentClient):
     slowest_s = 0.0
 
-    def _handle_publish(self, packet: Publish) -> None:
-        super()._handle_publish(packet)
+    def handle_publish(self, packet: Publish) -> None:
+        super().handle_publish(packet)
         self.slowest_s = max(self.slowest_s, time.monotonic() - float(packet.payload.split()[1]))
 
 
