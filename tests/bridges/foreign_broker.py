@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 
+from hedgerow.bridges.stamp_tables import BOUNDS, StampBounds
 from hedgerow.bridges.stamps import CONTROL_FILTER, Stamps, is_control
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import matches
@@ -128,24 +129,30 @@ class Node:
 
 class Foreign:
     def __init__(
-        self, random: Random, max_delay_s: float = 0.05, carries_ids: bool = True, echoes: bool = True
+        self,
+        random: Random,
+        max_delay_s: float = 0.05,
+        carries_ids: bool = True,
+        echoes: bool = True,
+        bounds: StampBounds = BOUNDS,
     ) -> None:
         self.now = 1_000.0
         self.random = random
         self.max_delay_s = max_delay_s
         self.carries_ids = carries_ids
+        self.bounds = bounds
         self.echoes = echoes
         """Whether a carrier is handed its own publications, where it did not ask for No Local."""
         self.nodes: dict[str, Node] = {}
         self.born: list[Born] = []
         self.published: list[Message] = []
-        self._retained: dict[str, tuple[Message, Born | None]] = {}
+        self.retained: dict[str, tuple[Message, Born | None]] = {}
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
     def add(self, name: str, *filters: str) -> Node:
         life, identity = self.random.getrandbits(48), self.random.randbytes(12).hex()
-        stamps = Stamps(name, life, self.carries_ids, identity, filters)
+        stamps = Stamps(name, life, self.carries_ids, identity, filters, bounds=self.bounds)
         node = self.nodes[name] = Node(self, stamps, filters)
         return node
 
@@ -187,7 +194,7 @@ class Foreign:
             born = Born(len(self.born), message, self.now, names, sender.connection if sender else "")
             self.born.append(born)
         if message.retain:
-            self._retained[topic] = message, born
+            self.retained[topic] = message, born
         for node in subscribers:
             self._hand(node, message, born)
         return born
@@ -196,7 +203,7 @@ class Foreign:
         node.subscriptions.append(topic_filter)
         if topic_filter == CONTROL_FILTER:
             node.deliver(lambda: node.stamps.receive_subscribed(self.now))
-        for topic, (message, born) in self._retained.items():
+        for topic, (message, born) in self.retained.items():
             if message.payload and matches(topic_filter, topic):
                 self._hand(node, message, born)
 

@@ -117,18 +117,18 @@ class End:
     """What a connection takes for its transport."""
 
     def __init__(self, wire: Wire, index: int) -> None:
-        self._wire = wire
+        self.wire = wire
         self._index = index
 
     def transmit(self) -> None:
-        connection = self._wire.sides[self._index]
+        connection = self.wire.sides[self._index]
         assert isinstance(connection, Connection)
-        self._wire.carry(self._index, connection.take_output())
+        self.wire.carry(self._index, connection.take_output())
         if connection.closing:
-            self._wire.close(self._index)
+            self.wire.close(self._index)
 
     def unacknowledged_bytes(self) -> int:
-        wire = self._wire
+        wire = self.wire
         return 0 if wire.acknowledged is None else wire.written - wire.acknowledged
 
 
@@ -152,7 +152,7 @@ class Script:
         self.send_bytes(b"".join(codec.encode(packet, self.version) for packet in packets))
 
     def send_bytes(self, data: bytes) -> None:
-        self.link._wire.carry(1, data)
+        self.link.wire.carry(1, data)
         self.network.settle()
 
     def take(self) -> list[Packet]:
@@ -393,13 +393,13 @@ class Network:
         self._is_settling = True
         try:
             rounds = 0
-            while self._settle_once():
+            while self.settle_once():
                 rounds += 1
                 assert rounds < 10_000, "something goes round"
         finally:
             self._is_settling = False
 
-    def _settle_once(self) -> bool:
+    def settle_once(self) -> bool:
         busy = [node for node in list(self.nodes.values()) if node.settle_alone()]
         is_busy = bool(busy)
         if self.flows:

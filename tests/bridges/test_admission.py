@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
-from hedgerow.bridges import admission
 from hedgerow.bridges.admission import ADMITTED_TOPIC, ASK_TOPIC, PATIENCE_S, PREFERENCE_S, Admission
-from hedgerow.bridges.stamp_codec import encode_ids
+from hedgerow.bridges.stamp_codec import decode_ids, encode_ids
 from hedgerow.message import MessageId
 
 NOW = 100.0
@@ -78,9 +75,8 @@ def test_the_others_wait_for_who_brought_a_run() -> None:
     assert two.take_answers() == [(some_id(3), True)]
 
 
-def test_what_is_remembered_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_ADMITTED", 10)
-    one = Admission("one")
+def test_what_is_remembered_of_runs_is_bounded() -> None:
+    one = Admission("one", max_admitted=10)
     one.set_leader("one", True, NOW)
     for start in range(0, 100, 20):
         assert one.enter_run([some_id(start + number) for number in range(20)], NOW)
@@ -188,16 +184,24 @@ def test_what_cannot_be_read_is_counted_and_changes_nothing() -> None:
     talk([one, two])
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_ADMITTED", 10)
-    monkeypatch.setattr(admission, "MAX_PREFERRED", 10)
-    monkeypatch.setattr(admission, "MAX_WAITING", 10)
-    one, two = carriers("one", "two", leader="one")
+def test_memory_is_bounded() -> None:
+    one, two = (Admission(name, max_admitted=10, max_preferred=10, max_waiting=10) for name in ("one", "two"))
+    for each in (one, two):
+        each.set_leader("one", False, NOW)
+    entered = []
     for number in range(50):
         (payload,) = encode_ids([some_id(1, f"origin{number}")])
         one.receive(ASK_TOPIC + "two", payload, NOW)
-        two.enter(some_id(number), NOW)
-    assert len(one._admitted) == len(one._preferred) == len(two._waiting) == 10
+        entered.append(two.enter(some_id(number), NOW))
+    assert entered == [None] * 10 + [True] * 40
+    assert sum(one.was_admitted(some_id(1, f"origin{number}")) for number in range(50)) == 10
+    one.take_publications()
+    for number in reversed(range(50)):  # Another waits where it is remembered who brought the last one.
+        (payload,) = encode_ids([some_id(2, f"origin{number}")])
+        one.receive(ASK_TOPIC + "three", payload, NOW)
+    assert sum(one.was_admitted(some_id(2, f"origin{number}")) for number in range(40, 50)) == 0
+    answered = [message for message in one.take_publications() if message.topic == ADMITTED_TOPIC + "three"]
+    assert sum(len(decode_ids(message.payload)) for message in answered) == 40
 
 
 def test_a_carrier_with_an_endless_name_is_not_remembered() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hedgerow.bridges import bridge_set
 from hedgerow.bridges.bridge import DRAIN_S, BridgePhase
+from hedgerow.bridges.bridge_set import MAX_LEFT
 from hedgerow.bridges.events import BridgeDown, QueueTaken
 from hedgerow.bridges.roles import BridgeRole
 from hedgerow.errors import ConfigError
@@ -441,19 +441,16 @@ def test_nothing_goes_back_to_where_it_began(network: Network, north: Node, sout
     assert north.find("other").ledger.relayed == 0
 
 
-def test_names_without_end_leave_no_sessions_without_end(
-    network: Network, north: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bridge_set, "MAX_LEFT", 5)
-    for number in range(12):
+def test_names_without_end_leave_no_sessions_without_end(network: Network, north: Node) -> None:
+    for number in range(MAX_LEFT + 7):
         north.bridge("# out 1", name=f"n{number}", address="west")
         north.publish("a", b"%d" % number)
         north.delete(f"n{number}")
-    assert len(north.broker.sessions) == 5
+    assert len(north.broker.sessions) == MAX_LEFT
     south = network.add("south")
     south.listen()
     north.bridge("# out 1")
-    assert set(south.take_heard()) == {b"%d" % number for number in range(7, 12)}
+    assert set(south.take_heard()) == {b"%d" % number for number in range(7, MAX_LEFT + 7)}
 
 
 # States

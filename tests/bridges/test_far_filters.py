@@ -206,9 +206,8 @@ def test_the_others_are_told_of_everything_when_there_are_too_many() -> None:
     assert filters.claimed() == ("#",)
 
 
-def test_the_number_of_filters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far_filters, "MAX_FAR_FILTERS", 3)
-    filters = FarFilters()
+def test_the_number_of_filters_is_bounded() -> None:
+    filters = FarFilters(max_filters=3)
     granted(filters, "a", "b", "c")
     assert filters.ask("d", 2) is None
     assert filters.find("d") is None
@@ -216,9 +215,8 @@ def test_the_number_of_filters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         filters.ask("a/#/b", 2)
 
 
-def test_identifiers_are_those_that_a_packet_may_have_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far_filters, "MAX_IDENTIFIER", 63)
-    filters = FarFilters()
+def test_identifiers_are_those_that_a_packet_may_have_and_differ() -> None:
+    filters = FarFilters(max_identifier=63)
     made = granted(filters, *(f"a/{number}" for number in range(60)))
     identifiers = {each.identifier for each in made}
     assert len(identifiers) == 60

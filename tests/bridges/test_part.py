@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,16 @@ class Watcher(PersistentClient):
 
     async def is_up(self) -> None:
         await until(lambda: self.state.get("state") == "up", "the bridge to be up")
+
+
+class PacketWatcher(Watcher):
+    def __init__(self, server: Server, **login: Any) -> None:
+        super().__init__(server, **login)
+        self.packets: list[Publish] = []
+
+    def handle_publish(self, packet: Publish) -> None:
+        self.packets.append(packet)
+        super().handle_publish(packet)
 
 
 @asynccontextmanager
@@ -331,17 +341,14 @@ async def test_a_far_broker_that_comes_late_is_found() -> None:
 
 async def test_ordinary_clients_see_no_ids() -> None:
     async with running() as there, running() as here, watching(here) as (near,):
-        seen: list[Publish] = []
-        far = Watcher(there, version=MQTT_5)
-        handle: Callable[[Publish], None] = far.handle_publish
-        far.handle_publish = lambda packet: (seen.append(packet), handle(packet))[1]  # type: ignore[method-assign,func-returns-value]
+        far = PacketWatcher(there, version=MQTT_5)
         async with clients(far):
             await until(lambda: far.is_connected, "the watcher")
             near.command(NEW, section(port_of(there)))
             await near.is_up()
             await flows(near, far)
-        assert seen
-        assert not [packet for packet in seen if "user_property" in packet.properties]
+        assert far.packets
+        assert not [packet for packet in far.packets if "user_property" in packet.properties]
 
 
 async def test_a_node_that_stops_gives_up_an_attempt_to_connect(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.bridges import carriers, stamp_tables, stamps
+from hedgerow.bridges import carriers, stamps
 from hedgerow.bridges.attendance import CARRIER_TOPIC, IDENTITY_TOPIC, PREFIX
 from hedgerow.bridges.stamp_codec import Presence, encode_presence, encode_stamps, fingerprint
+from hedgerow.bridges.stamp_tables import BOUNDS, StampBounds
 from hedgerow.bridges.stamps import ANSWER_TOPIC, STAMPS_TOPIC, Stamps, is_control
 from hedgerow.message import Message, MessageId
 from tests.bridges.foreign_broker import Foreign, Node
@@ -18,8 +19,8 @@ from tests.bridges.foreign_broker import Foreign, Node
 IDENTITY = "0123456789abcdef01234567"
 
 
-def foreign(seed: int = 1, **options: float) -> Foreign:
-    return Foreign(Random(seed), **options)  # type: ignore[arg-type]
+def foreign(seed: int = 1, bounds: StampBounds = BOUNDS, **options: float) -> Foreign:
+    return Foreign(Random(seed), bounds=bounds, **options)  # type: ignore[arg-type]
 
 
 def ids(node: Node) -> list[MessageId]:
@@ -83,7 +84,7 @@ def test_a_carrier_that_comes_back_to_a_broker_that_forgot_names_it_as_before() 
     identity = one.stamps.attendance.identity
     one.cut()
     two.cut()
-    broker._retained.clear()
+    broker.retained.clear()
     two.connect()
     broker.run(1.0)
     assert said(broker, IDENTITY_TOPIC)[-1].payload.decode() == two.stamps.attendance.identity == identity
@@ -507,27 +508,23 @@ def test_one_with_our_own_id_is_refused() -> None:
     assert one.stamps.attendance.is_alone
 
 
-def test_stamps_that_match_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamp_tables, "MAX_UNMATCHED", 100)
-    broker = foreign()
+def test_stamps_that_match_nothing_are_bounded() -> None:
+    broker = foreign(bounds=StampBounds(unmatched=100))
     [one] = broker.join("one")
     for number in range(10):
         stamps_ = [(MessageId("x", 1, 100 * number + n), b"%08d" % n) for n in range(100)]
         [payload] = encode_stamps(5, stamps_)
         one.stamps.receive_control(STAMPS_TOPIC, payload, broker.now)
     assert one.stamps.counters.unmatched == 900
-    assert len(one.stamps._unmatched) == 100
+    assert one.stamps.unmatched_count == 100
     broker.run(2.0)
     assert one.stamps.counters.unmatched == 1_000
-    assert len(one.stamps._unmatched) == 0
+    assert one.stamps.unmatched_count == 0
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_HELD", 10), ("MAX_HELD_BYTES", 10_000)])
-def test_what_is_held_is_bounded_and_still_leaves_in_order(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    monkeypatch.setattr(stamp_tables, limit, value)
-    broker = foreign()
+@pytest.mark.parametrize("bounds", [StampBounds(held=10), StampBounds(held_bytes=10_000)])
+def test_what_is_held_is_bounded_and_still_leaves_in_order(bounds: StampBounds) -> None:
+    broker = foreign(bounds=bounds)
     one, two = broker.join("one", "two")
     one.cut(knows=False)
     for number in range(50):
@@ -539,14 +536,13 @@ def test_what_is_held_is_bounded_and_still_leaves_in_order(
     assert numbers(two) == list(range(50))
 
 
-def test_last_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamp_tables, "MAX_VALUES", 10)
-    broker = foreign()
+def test_last_values_are_bounded() -> None:
+    broker = foreign(bounds=StampBounds(values=10))
     [one] = broker.join("one")
     for number in range(50):
         broker.bear(f"a/{number}", b"x", retain=True)
     broker.run(0.3)
-    assert len(one.stamps._values._values) == 10
+    assert one.stamps.value_count == 10
 
 
 def test_a_silent_leader_delays_and_no_more() -> None:

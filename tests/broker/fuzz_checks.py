@@ -118,4 +118,4 @@ class Siege:
         broker = self.world.broker
         connected = {self.reader.connection, self.writer.connection, self.listener.connection}
         assert broker.connections == connected
-        assert len(broker._timers) <= 2 * len(broker.sessions) + 1_100
+        assert broker.timers_held <= 2 * len(broker.sessions) + 1_100

@@ -170,14 +170,14 @@ class Host(World):
         self._is_settling = True
         try:
             rounds = 0
-            while self._settle_once():
+            while self.settle_once():
                 rounds += 1
                 assert rounds < 1_000, "something goes round"
         finally:
             self._is_settling = False
         self.fabric.wake(self, self.deadline)
 
-    def _settle_once(self) -> bool:
+    def settle_once(self) -> bool:
         broker, is_busy = self.broker, bool(self.broker.dirty)
         for connection in broker.take_dirty():
             if connection.link is not None:
@@ -309,7 +309,7 @@ class Node(Host):
         self._federate()
         self.settle()
 
-    def _settle_once(self) -> bool:
+    def settle_once(self) -> bool:
         federation, is_busy = self.federation, False
         if self._federation_at <= self.now:
             federation.handle_timer(self.now)
@@ -322,7 +322,7 @@ class Node(Host):
             self._federation_at = federation.deadline
         if self.home is not None:
             is_busy = self._settle_bridges() or is_busy
-        return super()._settle_once() or is_busy or federation.has_work
+        return super().settle_once() or is_busy or federation.has_work
 
     def _settle_bridges(self) -> bool:
         bridges, is_busy = self.bridges, self.bridges.has_work

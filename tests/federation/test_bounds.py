@@ -7,18 +7,16 @@ import json
 import pytest
 
 from hedgerow.broker.limits import Limits
-from hedgerow.federation import federation, state
-from hedgerow.federation.state import STATE_TOPIC
+from hedgerow.federation.state import MAX_FILTERS, STATE_TOPIC
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.reasons import Reason
 from tests.federation.clients import Inbox
 from tests.federation.fabric_of_nodes import Fabric
 
 
-def test_names_can_be_invented_and_their_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(federation, "MAX_SESSIONS", 2)
+def test_names_can_be_invented_and_their_sessions_are_bounded() -> None:
     fabric = Fabric()
-    fabric.line("a", "b")
+    fabric.line("a", "b", federation={"max_sessions": 2})
     fabric.settle_links()
     answers = []
     for name in ("x", "y", "z"):
@@ -30,16 +28,15 @@ def test_names_can_be_invented_and_their_sessions_are_bounded(monkeypatch: pytes
     fabric.settle_links()  # One that is known has its place.
 
 
-def test_the_state_names_some_filters_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "MAX_FILTERS", 3)
+def test_the_state_names_some_filters_and_counts_the_rest() -> None:
     fabric = Fabric()
     fabric.line("a", "b")
     fabric.settle_links()
-    fabric["a"].subscribe("1", "2", "3", "4", "5")
+    fabric["a"].subscribe(*map(str, range(MAX_FILTERS + 2)))
     fabric.advance(1)
     for name in ("a", "b"):
         told = json.loads(fabric[name].broker.retained.get(STATE_TOPIC).payload)
-        assert (len(told["filters"]), told["more_filters"]) == (3, 2)
+        assert (len(told["filters"]), told["more_filters"]) == (MAX_FILTERS, 2)
 
 
 def test_a_filter_stays_at_home_for_a_while() -> None:

@@ -65,12 +65,17 @@ def test_a_recorded_connect_does_not_count_again(fabric: Fabric) -> None:
     assert PeerRefused("b", REPLAYED) in fabric["a"].told(PeerRefused)
 
 
-def test_who_answers_has_to_have_the_key_too(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+class Credulous(LinkProofs):
+    def refusal(self, dialler: str, said: str) -> str | None:
+        return None
+
+
+def test_who_answers_has_to_have_the_key_too(fabric: Fabric) -> None:
     """Somebody took B's address, and lets in whoever comes."""
     fabric["b"].kill()
     fabric["a"].publish("t/x", b"secret")
-    monkeypatch.setattr(LinkProofs, "refusal", lambda *_: None)
-    fabric.add("pretender", node_id="b", federation={"key": OTHER_KEY})
+    pretender = fabric.add("pretender", node_id="b", federation={"key": OTHER_KEY}).federation
+    pretender.proofs = Credulous("b", OTHER_KEY, pretender.overlay.take_sequence)
     spy = fabric["pretender"].subscribe("t/#")
     fabric["a"].link_to("pretender")
     fabric.advance(20)

@@ -13,7 +13,7 @@ from hedgerow.hot import registries, window
 from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.monitor import Monitor
 from hedgerow.hot.naive import Naive
-from hedgerow.hot.registries import RegistryChanges
+from hedgerow.hot.registries import HotRegistries, RegistryChanges
 
 NOTHING = RegistryChanges([], [])
 
@@ -209,10 +209,8 @@ def test_a_name_that_is_too_long_is_kept_and_not_counted() -> None:
     assert hot.keeps(too_long)
 
 
-def test_a_full_out_registry_recovers_those_that_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registries, "MAX_REGISTERED", 4)
-    monkeypatch.setattr(registries, "MAX_FORGOTTEN", 2)
-    hot = HotTopics(x_s=1.0, y_s=1.5, share=0.0)
+def test_a_full_out_registry_recovers_those_that_are_silent() -> None:
+    hot = HotTopics(x_s=1.0, y_s=1.5, share=0.0, registries=HotRegistries(4, 2))
     _burst(hot, dict.fromkeys("abcd", 1), now=0.5)
     hot.handle_timer(1.5)
     assert hot.take_changes() == RegistryChanges(["a", "b", "c", "d"], [])
@@ -224,9 +222,8 @@ def test_a_full_out_registry_recovers_those_that_are_silent(monkeypatch: pytest.
     assert [hot.keeps(topic) for topic in "yz"] == [True, True]
 
 
-def test_a_full_in_registry_forgets_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registries, "MAX_REGISTERED", 2)
-    hot = HotTopics(share=1.0)
+def test_a_full_in_registry_forgets_without_a_word() -> None:
+    hot = HotTopics(share=1.0, registries=HotRegistries(2))
     _burst(hot, dict.fromkeys("abc", 1), now=0.0)
     hot.handle_timer(0.4)
     assert hot.in_registry == ("b", "c")
@@ -274,9 +271,8 @@ def test_naive_delegates_half_of_the_topics_whatever_their_traffic() -> None:
     assert (naive.in_registry, naive.out_registry) == (("a", "c"), ("b",))
 
 
-def test_naive_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow.hot.naive.MAX_REGISTERED", 4)
-    naive = Naive()
+def test_naive_is_bounded() -> None:
+    naive = Naive(max_registered=4)
     assert _sides(naive, "abcdef") == "+-+-++"
     assert naive.uncounted == 2
 

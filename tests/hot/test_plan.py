@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
-from hedgerow.hot import hot_topics
 from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.naive import Naive
-from hedgerow.hot.plan import HotPlan
+from hedgerow.hot.plan import MAX_PLAN_TOPICS, HotPlan
 from hedgerow.hot.registries import RegistryChanges
 
 NOTHING = RegistryChanges([], [])
 
 
-def _plan(keep: str, version: int = 1, expires_at: float = 100.0) -> HotPlan:
+def _plan(keep: Iterable[str], version: int = 1, expires_at: float = 100.0) -> HotPlan:
     return HotPlan(frozenset(keep), version, expires_at)
 
 
@@ -106,9 +107,9 @@ def test_a_plan_that_has_expired_is_not_followed(hot: HotTopics) -> None:
     assert hot.follow(_plan("cd"), 0.6)
 
 
-def test_a_plan_that_is_too_large_is_not_followed(hot: HotTopics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hot_topics, "MAX_PLAN_TOPICS", 1)
-    assert not hot.follow(_plan("cd"), 0.5)
+def test_a_plan_that_is_too_large_is_not_followed(hot: HotTopics) -> None:
+    too_many = map(str, range(MAX_PLAN_TOPICS + 1))
+    assert not hot.follow(_plan(too_many), 0.5)
     assert hot.take_changes() == NOTHING
 
 

@@ -69,7 +69,7 @@ class MovingHost(Host):
         self._take_role()
         self.settle()
 
-    def _settle_once(self) -> bool:
+    def settle_once(self) -> bool:
         node, is_busy = self.node, False
         if self._node_at <= self.now:
             node.handle_timer(self.now)
@@ -81,7 +81,7 @@ class MovingHost(Host):
                     self.fabric.dial_fixed(self, url)  # type: ignore[attr-defined]
             self.events += node.take_events()
         self._node_at = node.deadline
-        return super()._settle_once() or is_busy or node.has_work
+        return super().settle_once() or is_busy or node.has_work
 
     @property
     def deadline(self) -> float:
@@ -212,7 +212,7 @@ class Roamer:
         self.moves: list[str] = []
         self._seen: dict[str, Line] = {}
         self._packet_ids = count(1)
-        self._go(home)
+        self.go(home)
         domain.advance(0.01)
 
     @property
@@ -248,10 +248,10 @@ class Roamer:
     def _send(self, packet: Packet) -> None:
         self.lines[-1].send(packet)
 
-    def _go(self, name: str) -> None:
+    def go(self, name: str) -> None:
         host = self.domain[name]
         if host.is_gone or host.is_frozen:
-            self.domain.later(self.RETRY_S, partial(self._go, self._other(name)))
+            self.domain.later(self.RETRY_S, partial(self.go, self._other(name)))
             return
         line = Line(self, host)
         self.lines.append(line)
@@ -265,7 +265,7 @@ class Roamer:
     def answer(self, line: Line, packet: Packet) -> list[Packet]:
         match packet:
             case Publish() | Pubcallback():
-                return self._take(line, packet)
+                return self.take(line, packet)
             case Pubrel():
                 return [Pubcomp(packet.packet_id)]
             case Pubrec():
@@ -279,7 +279,7 @@ class Roamer:
             case Disconnect() if packet.properties.get("server_reference"):
                 name = packet.properties["server_reference"].partition(":")[0]
                 self.lines.remove(line)
-                self._later(partial(self._go, name))
+                self._later(partial(self.go, name))
         return []
 
     def _greet(self, packet: Connack | Renew, session_present: bool) -> list[Packet]:
@@ -295,7 +295,7 @@ class Roamer:
         name = packet.address.partition(":")[0]
         if self.domain[name].is_gone:
             return
-        self._go(name)
+        self.go(name)
         self._later(partial(self._quit, line))
 
     def _quit(self, line: Line) -> None:
@@ -307,7 +307,7 @@ class Roamer:
     def _later(self, act: Callable[[], None]) -> None:
         self.domain.later(self.domain.delay_s, act)
 
-    def _take(self, line: Line, packet: Publish | Pubcallback) -> list[Packet]:
+    def take(self, line: Line, packet: Publish | Pubcallback) -> list[Packet]:
         message_id = packet.message_id if isinstance(packet, Pubcallback) else ""
         if not message_id or self._seen.setdefault(message_id, line) is line:
             self.payloads.append(packet.payload)
@@ -323,4 +323,4 @@ class Roamer:
         if line in self.lines:
             self.lines.remove(line)
             if not self.lines:
-                self.domain.later(self.RETRY_S, partial(self._go, self._other(line.host.name)))
+                self.domain.later(self.RETRY_S, partial(self.go, self._other(line.host.name)))

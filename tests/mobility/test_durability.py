@@ -31,15 +31,15 @@ class Subscriber(Roamer):
         self.is_deaf = False
         super().__init__(domain, home, client_id, MQTT_5, *filters)
 
-    def _take(self, line: Line, packet: Publish | Pubcallback) -> list[Packet]:
+    def take(self, line: Line, packet: Publish | Pubcallback) -> list[Packet]:
         assert isinstance(packet, Publish)
         self.unmarked[packet.payload] += not packet.dup
-        answers = super()._take(line, packet)
+        answers = super().take(line, packet)
         return [] if self.is_deaf else answers
 
     def reconnect(self, at: str | None = None) -> None:
         self.lose()
-        self._go(at or self.home)
+        self.go(at or self.home)
 
     def check(self, payloads: Iterable[bytes]) -> None:
         tally = self.tally

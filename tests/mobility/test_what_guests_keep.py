@@ -47,7 +47,7 @@ class Wanting(Roamer):
         self.is_deaf = False
         super().__init__(domain, "m", "r", version, *(each.topic_filter for each in wanted))
 
-    def _go(self, name: str) -> None:
+    def go(self, name: str) -> None:
         line = Line(self, self.domain[name])
         self.lines.append(line)
         self.moves.append(name)
@@ -67,10 +67,10 @@ class Wanting(Roamer):
         self.suback_count += isinstance(packet, Suback)
         return super().answer(line, packet)
 
-    def _take(self, line: Line, packet: Publish | Pubcallback) -> list[Packet]:
+    def take(self, line: Line, packet: Publish | Pubcallback) -> list[Packet]:
         if isinstance(packet, Publish):
             self.publications.append(packet)
-        answers = super()._take(line, packet)
+        answers = super().take(line, packet)
         return [] if self.is_deaf else answers
 
 
@@ -182,7 +182,7 @@ def test_what_a_guest_has_perhaps_got_comes_to_it_at_home_with_a_mark(domain: Do
     domain.advance(0.5)
     roamer.lose()
     roamer.is_deaf = False
-    roamer._go("m")
+    roamer.go("m")
     domain.advance(1)
     traffic.stop()
     assert [each.dup for each in roamer.publications if each.payload == b"sent"] == [False, True]

@@ -42,8 +42,18 @@ LOG_BYTES = 4 * 1024 * 1024
 class Admission:
     """One carrier's part in it. `set_leader` is told who leads; until then everything waits."""
 
-    def __init__(self, carrier_id: str) -> None:
+    def __init__(
+        self,
+        carrier_id: str,
+        *,
+        max_preferred: int = MAX_PREFERRED,
+        max_waiting: int = MAX_WAITING,
+        max_admitted: int = MAX_ADMITTED,
+    ) -> None:
         self.carrier_id = carrier_id
+        self._max_preferred = max_preferred
+        self._max_waiting = max_waiting
+        self._max_admitted = max_admitted
         self.leader: str | None = None
         self.is_alone = False
         self.malformed = 0
@@ -70,7 +80,7 @@ class Admission:
                 self._announce(ADMITTED_TOPIC + self.carrier_id, message_id)
             return may
         if message_id not in self._waiting:
-            if len(self._waiting) >= MAX_WAITING or not is_usable(message_id):
+            if len(self._waiting) >= self._max_waiting or not is_usable(message_id):
                 return True  # Twice is better than never.
             self._waiting[message_id] = now + PATIENCE_S
             self._ask(message_id, now)
@@ -86,7 +96,7 @@ class Admission:
                 is_new = False
                 break
             admitted[message_id] = self.carrier_id  # Ours from here on: `enter` lets it through.
-        while len(admitted) > MAX_ADMITTED:
+        while len(admitted) > self._max_admitted:
             admitted.popitem(last=False)
         self._prefer(self.carrier_id, ids[0], now)
         return is_new
@@ -150,7 +160,7 @@ class Admission:
     def _receive_ask(self, carrier_id: str, ids: Sequence[MessageId], now: float) -> None:
         if self.leader == self.carrier_id and carrier_id != self.carrier_id:
             for message_id in ids:
-                if self._must_defer(carrier_id, message_id, now) and len(self._deferred) < MAX_WAITING:
+                if self._must_defer(carrier_id, message_id, now) and len(self._deferred) < self._max_waiting:
                     self._deferred[carrier_id, message_id] = now + PREFERENCE_S
                 else:
                     self._answer(carrier_id, message_id, now)
@@ -199,7 +209,7 @@ class Admission:
         origin, epoch, _ = message_id
         self._preferred[origin, epoch] = carrier_id, now
         self._preferred.move_to_end((origin, epoch))
-        if len(self._preferred) > MAX_PREFERRED:
+        if len(self._preferred) > self._max_preferred:
             self._preferred.popitem(last=False)
 
     def _announce(self, topic: str, message_id: MessageId) -> None:
@@ -211,7 +221,7 @@ class Admission:
         self._entered.seen(message_id)
         self._admitted[message_id] = carrier_id
         self._admitted.move_to_end(message_id)
-        if len(self._admitted) > MAX_ADMITTED:
+        if len(self._admitted) > self._max_admitted:
             self._admitted.popitem(last=False)
 
     def _settle(self, message_id: MessageId, may: bool) -> None:

@@ -88,7 +88,9 @@ class _Copies:
 class FarFilters:
     """Outlives the connections of its bridge, which does what this says is to be done."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_filters: int = MAX_FAR_FILTERS, max_identifier: int = MAX_IDENTIFIER) -> None:
+        self._max_filters = max_filters
+        self._max_identifier = max_identifier  # all bits set
         self._filters: dict[str, FarFilter] = {}  # but for those that left
         self._tree: TopicTree[int, FarFilter] = TopicTree()  # those that may bring something
         self._by_identifier: dict[int, FarFilter] = {}
@@ -125,7 +127,7 @@ class FarFilters:
         known = self._filters.get(topic_filter)
         if known is None:
             validate_filter(topic_filter)
-            if len(self._by_identifier) >= MAX_FAR_FILTERS:
+            if len(self._by_identifier) >= self._max_filters:
                 return None
             known = self._add(topic_filter, qos, deliver)
         elif known.standing is Standing.LEAVING:
@@ -300,9 +302,9 @@ class FarFilters:
 
     def _add(self, topic_filter: str, qos: int, deliver: Deliver | None) -> FarFilter:
         digest = blake2b(topic_filter.encode(), digest_size=4).digest()
-        identifier = int.from_bytes(digest, "big") & MAX_IDENTIFIER
+        identifier = int.from_bytes(digest, "big") & self._max_identifier
         while identifier <= CONTROL_IDENTIFIER or identifier in self._by_identifier:
-            identifier = (identifier + 1) & MAX_IDENTIFIER
+            identifier = (identifier + 1) & self._max_identifier
         added = FarFilter(topic_filter, qos, deliver, identifier, self._next_order())
         self._filters[topic_filter] = self._by_identifier[identifier] = added
         self._tree.set(topic_filter, identifier, added)

@@ -6,15 +6,23 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hedgerow.bridges.stamp_codec import Stamp
 from hedgerow.message import Message, MessageId
 
-MAX_HELD = 10_000
-MAX_HELD_BYTES = 16 * 1024 * 1024
 HELD_BYTES = 800  # What a message takes here beside its bytes.
-MAX_UNMATCHED = 10_000  # Anybody may publish stamps that match nothing.
-MAX_VALUES = 10_000
+
+
+class StampBounds(NamedTuple):
+    held: int = 10_000
+    held_bytes: int = 16 * 1024 * 1024
+    unmatched: int = 10_000
+    """Anybody may publish stamps that match nothing."""
+    values: int = 10_000
+
+
+BOUNDS = StampBounds()
 
 
 @dataclass(slots=True, eq=False)
@@ -30,8 +38,10 @@ class Held:
 class HeldMessages:
     """Messages leave in the order of their topic, each once it has its id."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_count: int, max_bytes: int) -> None:
         self.count = 0
+        self._max_count = max_count
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._waiting: OrderedDict[Held, None] = OrderedDict()  # by `due_at`
         self._by_print: dict[bytes, OrderedDict[Held, None]] = {}  # those that wait, as they came
@@ -43,7 +53,7 @@ class HeldMessages:
 
     @property
     def is_too_full(self) -> bool:
-        return bool(self._waiting) and (len(self._waiting) > MAX_HELD or self._bytes > MAX_HELD_BYTES)
+        return bool(self._waiting) and (len(self._waiting) > self._max_count or self._bytes > self._max_bytes)
 
     @property
     def due_at(self) -> float:
@@ -108,8 +118,9 @@ class HeldMessages:
 class UnmatchedStamps:
     """Each is kept for `keep_s`, and matches one message; those alike in order."""
 
-    def __init__(self, keep_s: float) -> None:
+    def __init__(self, keep_s: float, max_count: int) -> None:
         self._keep_s = keep_s
+        self._max_count = max_count
         self._ids: dict[bytes, deque[tuple[float, MessageId]]] = {}
         self._order: deque[tuple[float, bytes]] = deque()  # also of those that matched
 
@@ -122,7 +133,7 @@ class UnmatchedStamps:
         until = now + self._keep_s
         self._ids.setdefault(print_, deque()).append((until, message_id))
         self._order.append((until, print_))
-        return self._forget_first() if len(self._order) > MAX_UNMATCHED else 0
+        return self._forget_first() if len(self._order) > self._max_count else 0
 
     def take(self, print_: bytes, now: float) -> MessageId | None:
         ids = self._ids.get(print_)
@@ -159,8 +170,12 @@ class UnmatchedStamps:
 class LastValueIds:
     """The id of each topic's last value at the foreign broker; of those seen last if there are many."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_count: int) -> None:
+        self._max_count = max_count
         self._values: OrderedDict[bytes, tuple[bytes, MessageId]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def remember(self, topic_print: bytes, print_: bytes | None, message_id: MessageId) -> None:
         """`print_` None: the topic has no value any more."""
@@ -169,7 +184,7 @@ class LastValueIds:
             return
         self._values[topic_print] = print_, message_id
         self._values.move_to_end(topic_print)
-        if len(self._values) > MAX_VALUES:
+        if len(self._values) > self._max_count:
             self._values.popitem(last=False)
 
     def clear(self) -> None:

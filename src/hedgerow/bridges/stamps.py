@@ -50,7 +50,14 @@ from hedgerow.bridges.stamp_codec import (
     fingerprint,
     fingerprint_topic,
 )
-from hedgerow.bridges.stamp_tables import MAX_VALUES, Held, HeldMessages, LastValueIds, UnmatchedStamps
+from hedgerow.bridges.stamp_tables import (
+    BOUNDS,
+    Held,
+    HeldMessages,
+    LastValueIds,
+    StampBounds,
+    UnmatchedStamps,
+)
 from hedgerow.message import Message, MessageId
 
 CONTROL_FILTER = PREFIX + "#"
@@ -108,20 +115,22 @@ class Stamps:
         random_identity: str,
         filters: Iterable[str] = ("#",),
         interval_s: float = INTERVAL_S,
+        bounds: StampBounds = BOUNDS,
     ) -> None:
         self.attendance = Attendance(carrier_id, life, carries_ids, random_identity, filters, interval_s)
         self.counters = StampCounters()
+        self._bounds = bounds
         self._carriers = self.attendance.carriers
         self._life = life
         self._carries_ids = carries_ids
         self._sequence = 0
         self._told_until = -_NEVER  # F may still tell what it retains,
         self._told: set[bytes] = set()  # of each topic once
-        self._held = HeldMessages()
-        self._unmatched = UnmatchedStamps(self.attendance.patience_s)
-        self._echoes = UnmatchedStamps(ECHO_S)
+        self._held = HeldMessages(bounds.held, bounds.held_bytes)
+        self._unmatched = UnmatchedStamps(self.attendance.patience_s, bounds.unmatched)
+        self._echoes = UnmatchedStamps(ECHO_S, bounds.unmatched)
         self._recent: deque[tuple[float, Stamp]] = deque(maxlen=MAX_RECENT)
-        self._values = LastValueIds()
+        self._values = LastValueIds(bounds.values)
         self._new_stamps: list[Stamp] = []
         self._sent_stamps: list[Stamp] = []
         self._questions: list[tuple[bytes, bytes]] = []
@@ -131,6 +140,16 @@ class Stamps:
     @property
     def held_count(self) -> int:
         return len(self._held)
+
+    @property
+    def unmatched_count(self) -> int:
+        """Stamps that wait for their message."""
+        return len(self._unmatched)
+
+    @property
+    def value_count(self) -> int:
+        """Last values whose id is known."""
+        return len(self._values)
 
     @property
     def wants_sent(self) -> bool:
@@ -277,7 +296,7 @@ class Stamps:
         if not held.message.retain or now >= self._told_until:
             return False
         topic_print = fingerprint_topic(held.message.topic)
-        if topic_print in self._told or len(self._told) >= MAX_VALUES:
+        if topic_print in self._told or len(self._told) >= self._bounds.values:
             return False
         self._told.add(topic_print)
         message_id = self._values.recall(topic_print, held.print)

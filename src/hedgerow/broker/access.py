@@ -99,6 +99,11 @@ class Acl:
             levels[position] = "+"
         self._patterns.set("/".join(levels), number, _Pattern(access, tuple(templates)))
 
+    @property
+    def visited(self) -> int:
+        """How many nodes of its trees were looked at so far."""
+        return self._patterns.visited + sum(tree.visited for tree in self._topics.values())
+
     def allows(self, username: str | None, client_id: str, topic: str, access: int) -> bool:
         own = self._topics.get(username)
         if own is not None:

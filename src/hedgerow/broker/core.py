@@ -120,6 +120,11 @@ class BrokerCore:
     def wake_at(self, at: float) -> None:
         self.deadline = min(self.deadline, at)
 
+    @property
+    def timers_held(self) -> int:
+        """Void ones too."""
+        return len(self._timers)
+
     def arm(self, at: float, subject: Channel | Session) -> None:
         """Look at the subject then, and not at the time that was set before."""
         self.wake_at(at)

@@ -112,15 +112,15 @@ def check_java(config: Config, find: Find = find_spec) -> list[Finding]:
     return [Finding(OK, f"Java {java.version}, found by {java.found_by}: {java.program}")]
 
 
+def find_program(name: str) -> str | None:
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN)))
+
+
 def check_mosquitto(config: Config, find: Callable[[str], str | None] = find_program) -> list[Finding]:
     program = find("mosquitto")
     if program is None:
         return [Finding(OK, "not installed, and not needed; to compare with it: apt install mosquitto")]
     return [Finding(OK, program)]
-
-
-def find_program(name: str) -> str | None:
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN)))
 
 
 class Check(NamedTuple):

@@ -25,6 +25,7 @@ from hedgerow.federation.absences import Absences
 from hedgerow.federation.events import LinkNotOpen, RightMissing
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.mesh.federator import Federator
+from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
 from hedgerow.federation.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, NeighbourRole
@@ -68,11 +69,13 @@ class Federation:
         redundancy: int = 2,
         settings: OverlaySettings | None = None,
         keeping: Keeping | None = None,
-        announce_interval_s: float | None = None,
+        announce_interval_s: float = ANNOUNCE_INTERVAL_S,
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self.broker = broker
         self.keeping = keeping or Keeping()
         self._key = key
+        self._max_sessions = max_sessions
         self._random_bytes = random_bytes
         self.home: Home | None = None  # where this node stands beside a broker that is not ours
         me = Peer(broker.node_id, tuple(addresses))
@@ -81,9 +84,13 @@ class Federation:
             me, now, epoch=epoch, begun_at=broker.begun_at, random=random, key=key, settings=settings
         )
         self.proofs = LinkProofs(broker.node_id, key, self.overlay.take_sequence)
-        intervals = {} if announce_interval_s is None else {"announce_interval_s": announce_interval_s}
         self.federator = Federator(
-            broker.node_id, now, random=random, redundancy=redundancy, epoch=epoch, **intervals
+            broker.node_id,
+            now,
+            random=random,
+            redundancy=redundancy,
+            announce_interval_s=announce_interval_s,
+            epoch=epoch,
         )
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
@@ -212,8 +219,8 @@ class Federation:
             is_healthy = self.broker.now < link.heard_at + HEALTHY_S
             return ALREADY_LINKED if is_healthy else None
         sessions = self.neighbour_sessions()
-        if len(sessions) >= MAX_SESSIONS and node_id not in dict(sessions):
-            return f"{MAX_SESSIONS} nodes are neighbours, or were and may come back"
+        if len(sessions) >= self._max_sessions and node_id not in dict(sessions):
+            return f"{self._max_sessions} nodes are neighbours, or were and may come back"
         return None
 
     def answer(self, node_id: str, proof: str) -> str:

@@ -32,7 +32,12 @@ from hedgerow.hot.window import Window
 
 class HotTopics:
     def __init__(
-        self, x_s: float = 0.4, y_s: float = 2.0, share: float = 0.5, capacity: int | None = None
+        self,
+        x_s: float = 0.4,
+        y_s: float = 2.0,
+        share: float = 0.5,
+        capacity: int | None = None,
+        registries: HotRegistries | None = None,
     ) -> None:
         if not 0 <= share <= 1:
             raise ValueError(f"the share of topics to keep must be between 0 and 1: {share}")
@@ -41,7 +46,7 @@ class HotTopics:
         self._share = share
         self._capacity = capacity
         self._window = Window(x_s, y_s)
-        self._registries = HotRegistries()
+        self._registries = registries or HotRegistries()
         self._plan: HotPlan | None = None
         self._version: int | None = None
 

@@ -14,10 +14,11 @@ from hedgerow.hot.window import MAX_TOPIC_LENGTH
 
 
 class Naive:
-    def __init__(self, rotation: int = 0) -> None:
+    def __init__(self, rotation: int = 0, max_registered: int = MAX_REGISTERED) -> None:
         self._rotation = rotation
         self._counts: dict[str, int] = {}
-        self._registries = HotRegistries()
+        self._max_registered = max_registered
+        self._registries = HotRegistries(max_registered)
         self._changed_at = float("inf")
         self.uncounted = 0
 
@@ -27,7 +28,7 @@ class Naive:
     def note_many(self, topic: str, count: int, now: float) -> None:
         if topic in self._counts:
             self._counts[topic] += count
-        elif len(self._counts) < MAX_REGISTERED and len(topic) <= MAX_TOPIC_LENGTH:
+        elif len(self._counts) < self._max_registered and len(topic) <= MAX_TOPIC_LENGTH:
             self._place(topic, now)
             self._counts[topic] = count
         else:

@@ -28,7 +28,9 @@ class RegistryChanges(NamedTuple):
 
 
 class HotRegistries:
-    def __init__(self) -> None:
+    def __init__(self, max_registered: int = MAX_REGISTERED, max_forgotten: int = MAX_FORGOTTEN) -> None:
+        self._max_registered = max_registered
+        self._max_forgotten = max_forgotten
         self._in: dict[str, None] = {}
         self._out: dict[str, None] = {}
         self._changes: dict[str, bool] = {}  # topic → is it kept now?
@@ -50,13 +52,13 @@ class HotRegistries:
         if topic in self._out:
             del self._out[topic]
             self._change(topic, kept=True)
-        if len(self._in) >= MAX_REGISTERED:
+        if len(self._in) >= self._max_registered:
             del self._in[next(iter(self._in))]
         self._in[topic] = None
 
     def delegate(self, topic: str) -> None:
         """Beyond the bound it stays where it is."""
-        if topic in self._out or len(self._out) >= MAX_REGISTERED:
+        if topic in self._out or len(self._out) >= self._max_registered:
             return
         self._in.pop(topic, None)
         self._out[topic] = None
@@ -64,11 +66,11 @@ class HotRegistries:
 
     def make_room(self, wanted: int, active: Container[str]) -> None:
         """Out.Registry is to take so many more: of those that are not active the oldest are recovered."""
-        wanted = min(wanted - (MAX_REGISTERED - len(self._out)), MAX_FORGOTTEN)
+        wanted = min(wanted - (self._max_registered - len(self._out)), self._max_forgotten)
         if wanted <= 0:
             return
         # Active topics that were delegated long ago stand in front: they are not looked at without end.
-        oldest = islice(self._out, 2 * MAX_FORGOTTEN)
+        oldest = islice(self._out, 2 * self._max_forgotten)
         for topic in [topic for topic in oldest if topic not in active][:wanted]:
             del self._out[topic]
             self._change(topic, kept=True)

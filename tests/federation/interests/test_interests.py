@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from hedgerow.broker.routes import ALWAYS
 from hedgerow.errors import TopicError
-from hedgerow.federation.interests import interests as module
 from hedgerow.federation.interests.events import (
     ConnectionsNotLogged,
     InterestsForgotten,
@@ -21,6 +20,7 @@ from hedgerow.federation.interests.interests import COUNT_TOPIC, LINGER_S, UPTIM
 from hedgerow.federation.interests.log_lines import NOTICE_TOPIC, SUBSCRIBE_TOPIC, TOPICS, UNSUBSCRIBE_TOPIC
 from hedgerow.federation.mesh.announcements import NEW_REGULAR_TOPIC, TOPIC_FILTER
 from hedgerow.federation.mesh.federator import Federator
+from hedgerow.rates import Allowance
 
 OWN = "hedgerow-federation-7"
 BROKER = "mqtt://127.0.0.1:1883"
@@ -30,7 +30,13 @@ OWN_COUNT = len(Interests.topics) + 1
 class Home:
     """A broker as its sidecar sees it: the lines that it logs, and what the sidecar makes of them."""
 
-    def __init__(self, *assume: str, now: float = 0.0, remembered: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *assume: str,
+        now: float = 0.0,
+        remembered: tuple[str, ...] = (),
+        new_filters: Allowance | None = None,
+    ) -> None:
         self.now = now
         self.interests = Interests(
             now,
@@ -40,6 +46,7 @@ class Home:
             broker=BROKER,
             user="hedge",
             remembered=remembered,
+            new_filters=new_filters,
         )
         self.wanted = set(remembered)
 
@@ -411,10 +418,8 @@ def test_numbers_that_are_none() -> None:
     home.at(1000.0).wants()
 
 
-def test_new_filters_are_told_at_a_bounded_rate_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NEW_FILTERS_PER_S", 10.0)
-    monkeypatch.setattr(module, "NEW_FILTERS_BURST_S", 2.0)
-    home = Home(now=1000.0)
+def test_new_filters_are_told_at_a_bounded_rate_and_none_is_lost() -> None:
+    home = Home(now=1000.0, new_filters=Allowance(10.0, 2.0))
     home.connect()
     home.client("dev", *(f"f/{number}" for number in range(100)))
     assert 20 <= len(home.take()) <= 22
@@ -458,10 +463,8 @@ def test_lines_of_the_gap_are_of_any_time() -> None:
     assert (home.interests.since("in the gap"), home.interests.since("behind it")) == (ALWAYS, 1060.0)
 
 
-def test_a_filter_that_has_to_wait_counts_from_when_it_was_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NEW_FILTERS_PER_S", 1.0)
-    monkeypatch.setattr(module, "NEW_FILTERS_BURST_S", 1.0)
-    home = Home(now=1000.0)
+def test_a_filter_that_has_to_wait_counts_from_when_it_was_heard_of() -> None:
+    home = Home(now=1000.0, new_filters=Allowance(1.0, 1.0))
     home.connect()
     home.client("dev", *(f"f/{number}" for number in range(10)))
     home.at(1060.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.federation.interests import subscription_log
 from hedgerow.federation.interests.log_lines import (
     DEPARTURES,
     NOTICE_TOPIC,
@@ -20,10 +19,10 @@ TIME = "1700000000: "
 class Lines:
     """A log that is live, fed with the part of lines after the time."""
 
-    def __init__(self, time: str = TIME, uncertain_s: float = 60.0) -> None:
+    def __init__(self, time: str = TIME, log: SubscriptionLog | None = None) -> None:
         self.time = time
         self.now = 0.0
-        self.log = SubscriptionLog(OWN, "hedgerow-", uncertain_s=uncertain_s)
+        self.log = log or SubscriptionLog(OWN, "hedgerow-")
         self.subscribe(f"{OWN} 1 {SUBSCRIBE_TOPIC}")
         assert self.log.is_live
 
@@ -134,7 +133,7 @@ def test_other_notices_mean_nothing() -> None:
 
 @pytest.mark.parametrize("flags", ["p1, c0, k60", "p2, c0, k60", "p5, c0, k0, u'name'"])
 def test_a_persistent_session_stays_until_it_expires(flags: str) -> None:
-    lines = Lines(uncertain_s=0.0)
+    lines = Lines(log=SubscriptionLog(OWN, "hedgerow-", uncertain_s=0.0))
     lines.connect("dev", flags)
     lines.subscribe("dev 1 a")
     lines.disconnect("dev")
@@ -145,7 +144,7 @@ def test_a_persistent_session_stays_until_it_expires(flags: str) -> None:
 
 
 def test_a_session_of_mqtt_5_that_began_clean_is_uncertain_and_then_remembered() -> None:
-    lines = Lines(uncertain_s=60.0)
+    lines = Lines(log=SubscriptionLog(OWN, "hedgerow-", uncertain_s=60.0))
     lines.connect("dev", "p5, c1, k60")
     lines.subscribe("dev 1 a")
     lines.disconnect("dev")
@@ -352,9 +351,8 @@ def test_what_we_were_subscribed_to_before_is_known() -> None:
         assert log.filters == set()
 
 
-def test_federators_take_no_room_from_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_log, "MAX_SUBSCRIPTIONS", 20)
-    lines = Lines()
+def test_federators_take_no_room_from_clients() -> None:
+    lines = Lines(log=SubscriptionLog(OWN, "hedgerow-", max_subscriptions=20))
     for number in range(50):
         lines.subscribe(f"{OWN} 1 {number}")
     assert lines.log.known == 20
@@ -363,11 +361,17 @@ def test_federators_take_no_room_from_clients(monkeypatch: pytest.MonkeyPatch) -
     assert len(lines.log.filters) == 20
 
 
-def test_what_clients_can_make_grow_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_log, "MAX_CLIENTS", 10)
-    monkeypatch.setattr(subscription_log, "MAX_SUBSCRIPTIONS", 20)
-    monkeypatch.setattr(subscription_log, "MAX_SUBSCRIPTIONS_PER_CLIENT", 5)
-    lines = Lines(uncertain_s=0.0)
+def test_what_clients_can_make_grow_is_bounded() -> None:
+    lines = Lines(
+        log=SubscriptionLog(
+            OWN,
+            "hedgerow-",
+            uncertain_s=0.0,
+            max_clients=10,
+            max_subscriptions=20,
+            max_subscriptions_per_client=5,
+        )
+    )
     for number in range(50):
         lines.subscribe(f"greedy 0 g/{number}")
     assert len(lines.log.filters) == 5

@@ -7,6 +7,7 @@ import secrets
 from ipaddress import ip_address
 
 import pytest
+from zeroconf import ServiceInfo
 
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.io.discovery import (
@@ -107,8 +108,7 @@ def test_a_node_of_its_own_machine_alone_asks_nobody_else() -> None:
 def test_what_is_not_announced_as_a_node_does_it_is_none(
     properties: dict[str | bytes, str | bytes | None],
 ) -> None:
-    (service,) = make_services("n", 5, [ip_address("192.0.2.7")], [FEDERATION_SERVICE])
-    service._set_properties(properties)
+    service = ServiceInfo(FEDERATION_SERVICE, f"n.{FEDERATION_SERVICE}", properties=properties)
     assert read_node(service) is None
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from random import Random
 
 from hedgerow.federation.mesh.federator import Federator
+from hedgerow.federation.mesh.limits import BOUNDS, MeshBounds
 from hedgerow.federation.mesh.wire import MeshKind, kind_of
 
 Link = frozenset[str]
@@ -52,10 +53,12 @@ class Network:
         redundancy: int = 2,
         delay_s: Callable[[], float] = lambda: 0.005,
         loss: float = 0.0,
+        bounds: MeshBounds = BOUNDS,
     ) -> None:
         self.random = Random(seed)
         self.now = 100.0
         self.redundancy = redundancy
+        self.bounds = bounds
         self.links: dict[Link, float] = {}
         self.nodes: dict[str, Federator] = {}
         self.sent: Counter[MeshKind] = Counter()
@@ -63,8 +66,10 @@ class Network:
         self.subscribed: dict[str, set[str]] = {}
         self.routes: dict[str, set[tuple[str, str]]] = {}
         """Node → (neighbour, filter), as `take_changes` tells."""
+        self.hung: set[str] = set()
+        """Nodes that do nothing more, though their links stand."""
         self._delay_s = delay_s
-        self._loss = loss
+        self.loss = loss
         self._queue: list[tuple[float, int, str, str, bytes, int]] = []
         self._number = 0
         self._lives: Counter[Link] = Counter()
@@ -77,7 +82,12 @@ class Network:
 
     def start(self, node: str, *, epoch: int = 0) -> Federator:
         federator = Federator(
-            node, self.now, random=self.random.random, redundancy=self.redundancy, epoch=epoch
+            node,
+            self.now,
+            random=self.random.random,
+            redundancy=self.redundancy,
+            epoch=epoch,
+            bounds=self.bounds,
         )
         self.nodes[node] = federator
         self.subscribed[node] = set()
@@ -134,7 +144,7 @@ class Network:
     def run(self, seconds: float) -> None:
         end_at = self.now + seconds
         while True:
-            due, node = min((federator.deadline, node) for node, federator in self.nodes.items())
+            due, node = min((self.nodes[node].deadline, node) for node in self.nodes.keys() - self.hung)
             if self._queue and self._queue[0][0] <= due:
                 if self._queue[0][0] > end_at:
                     break
@@ -152,7 +162,7 @@ class Network:
         at, _, sender, node, payload, life = heappop(self._queue)
         self.now = max(self.now, at)
         link = frozenset((sender, node))
-        if self._lives[link] == life and link in self.links:
+        if self._lives[link] == life and link in self.links and node not in self.hung:
             self.nodes[node].receive(sender, payload, self.now)
             self._collect(node)
 
@@ -161,7 +171,7 @@ class Network:
             link = frozenset((node, neighbour))
             self.sent[kind_of(payload)] += 1
             self.bytes += len(payload)
-            if link in self.links and self.random.random() >= self._loss:
+            if link in self.links and self.random.random() >= self.loss:
                 self._number += 1
                 at = self.now + self.links[link]
                 heappush(self._queue, (at, self._number, node, neighbour, payload, self._lives[link]))

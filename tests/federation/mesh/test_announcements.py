@@ -21,9 +21,9 @@ from hedgerow.federation.mesh.wire import MeshKind, RegularTopic, WireError
 
 
 class Heard:
-    def __init__(self) -> None:
+    def __init__(self, announcements: Announcements | None = None) -> None:
         self.now = 0.0
-        self.announcements = Announcements()
+        self.announcements = Announcements() if announcements is None else announcements
 
     def receive(self, payload: bytes | str, name: str = "", retain: bool = False) -> None:
         payload = payload.encode() if isinstance(payload, str) else payload
@@ -192,11 +192,8 @@ def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
         read_announcement(payload)
 
 
-def test_what_can_grow_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcements, "MAX_NAMES", 3)
-    monkeypatch.setattr(announcements, "MAX_ANNOUNCED", 20)
-    monkeypatch.setattr(announcements, "MAX_ANNOUNCED_PER_NAME", 8)
-    heard = Heard()
+def test_what_can_grow_is_bounded() -> None:
+    heard = Heard(Announcements(max_names=3, max_announced=20, max_announced_per_name=8))
     for name in range(5):
         heard.receive(json.dumps({"subscribe": [f"{name}/{number}" for number in range(10)]}), f"n{name}")
     assert len(heard.announcements) == 20

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.federator import Federator
+from hedgerow.federation.mesh.limits import MeshBounds
 from hedgerow.federation.mesh.wire import (
     About,
     CoreAnnouncement,
@@ -27,8 +28,8 @@ from tests.federation.mesh.network import Network, grid
 NOTHING = FilterChanges(1, 0, 0)
 
 
-def federator(*neighbours: str) -> Federator:
-    made = Federator("5", 0.0, random=lambda: 0.5)
+def federator(*neighbours: str, bounds: MeshBounds = limits.BOUNDS) -> Federator:
+    made = Federator("5", 0.0, random=lambda: 0.5, bounds=bounds)
     for neighbour in neighbours:
         made.add_neighbour(neighbour, 0.0)
     return made
@@ -105,9 +106,8 @@ def test_an_outdated_announcement_changes_nothing() -> None:
     assert machine.take_packets() == []
 
 
-def test_invented_cores_push_out_none_of_another_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_CORES", 100)
-    machine = federator("good", "bad")
+def test_invented_cores_push_out_none_of_another_neighbour() -> None:
+    machine = federator("good", "bad", bounds=MeshBounds(cores=100))
     machine.receive("bad", core_ann(*(announcement(f"x{number}") for number in range(150))), 1.0)
     assert machine.stats.ignored == {"too many cores": 50}
     good = [announcement(f"g{number}", changes=whole(f"t{number}")) for number in range(40)]
@@ -116,14 +116,11 @@ def test_invented_cores_push_out_none_of_another_neighbour(monkeypatch: pytest.M
     assert machine.stats.evicted == 40
     machine.receive("bad", core_ann(*(announcement(f"y{number}") for number in range(150))), 1.0)
     assert all(machine.core_of(f"t{number}") == f"g{number}" for number in range(40))
-    assert len(machine._cores.by_id) == 100
+    assert machine.core_count == 100
 
 
-def test_a_flood_pushes_out_itself_before_what_came_by_the_same_neighbour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "MAX_CORES", 100)
-    machine = federator("bad", "other")
+def test_a_flood_pushes_out_itself_before_what_came_by_the_same_neighbour() -> None:
+    machine = federator("bad", "other", bounds=MeshBounds(cores=100))
     machine.receive("bad", core_ann(announcement("true", changes=whole("t"))), 1.0)
     machine.receive("bad", core_ann(*(announcement(f"x{number}") for number in range(150))), 1.0)
     machine.receive("other", core_ann(*(announcement(f"y{number}") for number in range(30))), 1.0)
@@ -131,9 +128,8 @@ def test_a_flood_pushes_out_itself_before_what_came_by_the_same_neighbour(
     assert machine.core_of("t") == "true"
 
 
-def test_invented_filters_push_out_none_of_another_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_FILTERS", 1_000)
-    machine = federator("good", "bad")
+def test_invented_filters_push_out_none_of_another_neighbour() -> None:
+    machine = federator("good", "bad", bounds=MeshBounds(filters=1_000))
     for core in range(20):
         invented = whole(*(f"{core}/{number}" for number in range(100)))
         machine.receive("bad", core_ann(announcement(f"x{core}", changes=invented)), 1.0)
@@ -141,23 +137,22 @@ def test_invented_filters_push_out_none_of_another_neighbour(monkeypatch: pytest
     wanted = [f"t{number}" for number in range(300)]
     machine.receive("good", core_ann(announcement("g", changes=whole(*wanted))), 1.0)
     assert all(machine.core_of(name) == "g" for name in wanted)
-    assert len(machine._meshes.by_filter) <= 1_000
+    assert machine.filter_count <= 1_000
     too_many = whole(*(f"u{number}" for number in range(1_500)), version=2)
     machine.receive("good", core_ann(announcement("g", 2, changes=too_many)), 1.0)
-    assert len(machine._meshes.by_filter) <= 1_000
+    assert machine.filter_count <= 1_000
 
 
-def test_invented_memberships_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_MEMBERSHIPS", 1_000)
-    machine = federator("bad")
+def test_invented_memberships_are_bounded() -> None:
+    machine = federator("bad", bounds=MeshBounds(memberships=1_000))
     for core in range(20):
         invented = whole(*(f"{core}/{number}" for number in range(100)))
         entry = wire.encode_membership(MembershipAnnouncement(f"x{core}", 1, invented))
         machine.receive("bad", encode_packet(MeshKind.MESH_MEMB_ANN, [entry]), 1.0)
     assert machine.stats.ignored == {"too many filters": 10}
-    assert len(machine._meshes.by_filter) == 1_000
+    assert machine.filter_count == 1_000
     machine.remove_neighbour("bad", 2.0)
-    assert not machine._meshes.by_filter
+    assert machine.filter_count == 0
 
 
 def test_a_neighbour_that_sends_too_fast_is_not_heard_for_a_while() -> None:
@@ -191,7 +186,9 @@ def test_repairs_do_not_make_a_core_announce_all_the_time() -> None:
     before = machine.stats.announcements
     for step in range(1_000):
         now = 1.0 + step / 1_000
-        repair = wire.encode_repair(Repair("5", machine._own.sequence))
+        sequence = machine.sequence_of("t")
+        assert sequence is not None
+        repair = wire.encode_repair(Repair("5", sequence))
         machine.receive("bad", encode_packet(MeshKind.REPAIR, [repair]), now)
         if machine.deadline <= now:
             machine.handle_timer(now)
@@ -211,15 +208,11 @@ def test_a_forged_core_is_forgotten_and_the_true_one_heard_again() -> None:
         assert "2" in network.publish(publisher, "t")
 
 
-def test_the_federation_goes_on_beside_a_neighbour_that_does_all_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_federation_goes_on_beside_a_neighbour_that_does_all_of_it() -> None:
     """Node 8 of the grid, and a liar that is its neighbour: what it invents floods everyone, and fills tables
     in which what was there before it, or is told by others, has its place."""
-    monkeypatch.setattr(limits, "MAX_CORES", 100)
-    monkeypatch.setattr(limits, "MAX_FILTERS", 1_000)
-    monkeypatch.setattr(limits, "MAX_MEMBERSHIPS", 1_000)
-    network = Network([*grid(3, 3), ("8", "liar")])
+    bounds = MeshBounds(cores=100, filters=1_000, memberships=1_000)
+    network = Network([*grid(3, 3), ("8", "liar")], bounds=bounds)
     for node in ("2", "7"):
         network.subscribe(node, "t")
     network.run(2)
@@ -249,15 +242,15 @@ def test_the_federation_goes_on_beside_a_neighbour_that_does_all_of_it(
     assert ignored["too many cores"] > 0
     assert ignored["too many filters"] > 0
     for federator in network.nodes.values():
-        assert len(federator._cores.by_id) <= 100
-        assert len(federator._meshes.by_filter) <= 2_000
+        assert federator.core_count <= 100
+        assert federator.filter_count <= 2_000
     network.subscribe("0", "new")
     network.run(1)
     assert "0" in network.publish("6", "new")
     network.cut("8", "liar")
     network.run(20)
     assert network.cores("t") - {None} == {"2"}
-    assert all(len(network.nodes[str(node)]._meshes.by_filter) == 2 for node in range(9))
+    assert all(network.nodes[str(node)].filter_count == 2 for node in range(9))
 
 
 @settings(max_examples=25, deadline=None)

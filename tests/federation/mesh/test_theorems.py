@@ -176,5 +176,5 @@ def test_unsubscribing_shrinks_the_mesh_at_once() -> None:
     assert network.cores("t") == {None}
     assert all(not routes for routes in network.routes.values())
     network.run(60)
-    assert all(not federator._meshes.by_filter for federator in network.nodes.values())
-    assert all(not federator._cores.by_id for federator in network.nodes.values())
+    assert all(federator.filter_count == 0 for federator in network.nodes.values())
+    assert all(federator.core_count == 0 for federator in network.nodes.values())

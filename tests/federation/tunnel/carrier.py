@@ -7,7 +7,14 @@ from random import Random
 
 from hedgerow.federation.tunnel.frames import MAX_FRAME_BYTES, decode
 from hedgerow.federation.tunnel.tunnel import Tunnel
-from hedgerow.federation.tunnel.tunnels import Closed, Opened, TunnelEvent, TunnelReceived, Tunnels
+from hedgerow.federation.tunnel.tunnels import (
+    MAX_TUNNELS,
+    Closed,
+    Opened,
+    TunnelEvent,
+    TunnelReceived,
+    Tunnels,
+)
 
 FEDERATOR = "federator"
 DIALLER = "dialler"
@@ -18,7 +25,11 @@ class Carrier:
     """Nodes are named by their node id."""
 
     def __init__(
-        self, key: bytes | None = None, *diallers: str, max_frame_bytes: int = MAX_FRAME_BYTES
+        self,
+        key: bytes | None = None,
+        *diallers: str,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        max_tunnels: int = MAX_TUNNELS,
     ) -> None:
         self.now = 1_700_000_000.0
         self.nodes: dict[str, Tunnels] = {}
@@ -32,6 +43,7 @@ class Carrier:
         """(receiver, tunnel id) → the stream as it came out."""
         self._random = Random(5)
         self._max_frame_bytes = max_frame_bytes
+        self._max_tunnels = max_tunnels
         self.add(FEDERATOR, key)
         for name in diallers or (DIALLER,):
             self.add(name, key)
@@ -44,6 +56,7 @@ class Carrier:
             key=key,
             random_bytes=self._random.randbytes,
             max_frame_bytes=self._max_frame_bytes,
+            max_tunnels=self._max_tunnels,
         )
         return self.nodes[name]
 

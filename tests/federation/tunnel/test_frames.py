@@ -27,13 +27,13 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min
 @st.composite
 def some_frames(draw: st.DrawFn) -> TunnelFrame:
     kind = draw(st.sampled_from(TunnelFrameKind))
-    frame = TunnelFrame(kind, draw(st.booleans()), draw(numbers), draw(names))
+    head = kind, draw(st.booleans()), draw(numbers), draw(names)
     if kind in (TunnelFrameKind.OPEN, TunnelFrameKind.OPENED):
-        return frame._replace(data=draw(st.binary(min_size=16, max_size=16)))
+        return TunnelFrame(*head, data=draw(st.binary(min_size=16, max_size=16)))
     if kind is TunnelFrameKind.CLOSE:
-        return frame._replace(reason=draw(names))
+        return TunnelFrame(*head, reason=draw(names))
     data = draw(st.binary(min_size=1, max_size=50)) if kind is TunnelFrameKind.DATA else b""
-    return frame._replace(sequence=draw(numbers), acknowledged=draw(numbers), data=data)
+    return TunnelFrame(*head, sequence=draw(numbers), acknowledged=draw(numbers), data=data)
 
 
 seals = st.sampled_from([Seal(None), Seal(KEY, b"context")])
@@ -85,19 +85,26 @@ def test_a_frame_without_a_proof_does_not_count_where_there_is_a_key() -> None:
     assert not Seal(KEY).accepts(payload)
 
 
-OPENING = TunnelFrame(TunnelFrameKind.OPEN, False, 7, "dialler", data=bytes(16))
-ANSWER = TunnelFrame(TunnelFrameKind.OPENED, True, 7, "federator", data=bytes(range(16)))
+def opening(number: int = 7, sender: str = "dialler", data: bytes = bytes(16)) -> TunnelFrame:
+    return TunnelFrame(TunnelFrameKind.OPEN, False, number, sender, data=data)
+
+
+def answer(sender: str = "federator", data: bytes = bytes(range(16))) -> TunnelFrame:
+    return TunnelFrame(TunnelFrameKind.OPENED, True, 7, sender, data=data)
+
+
+OPENING, ANSWER = opening(), answer()
 
 
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize(
     ("opening", "answer"),
     [
-        (OPENING._replace(number=8), ANSWER),
-        (OPENING._replace(sender="other"), ANSWER),
-        (OPENING._replace(data=bytes(range(1, 17))), ANSWER),
-        (OPENING, ANSWER._replace(sender="other")),
-        (OPENING, ANSWER._replace(data=bytes(16))),
+        (opening(number=8), ANSWER),
+        (opening(sender="other"), ANSWER),
+        (opening(data=bytes(range(1, 17))), ANSWER),
+        (OPENING, answer(sender="other")),
+        (OPENING, answer(data=bytes(16))),
     ],
 )
 def test_every_part_of_the_handshake_makes_another_session(

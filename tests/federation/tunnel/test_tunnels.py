@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -246,19 +247,17 @@ def test_half_open_tunnels_are_bounded_and_do_not_keep_a_dialler_out() -> None:
     for number in range(3 * tunnels.MAX_HALF_OPEN):
         frame = TunnelFrame(TunnelFrameKind.OPEN, False, number, f"invented{number}", data=bytes(16))
         carrier.federator.receive(frames.encode(frame, Seal(None)), carrier.now)
-    assert len(carrier.federator._handshakes) == len(carrier.federator._tunnels) == tunnels.MAX_HALF_OPEN
-    carrier.dial()
-    assert carrier.events[FEDERATOR] == [Opened(carrier.federator._of_dialler[DIALLER].tunnel)]
+    assert carrier.federator.half_open == carrier.federator.session_count == tunnels.MAX_HALF_OPEN
+    _, far = carrier.dial()
+    assert carrier.events[FEDERATOR] == [Opened(far)]
+    assert far.peer == DIALLER
     carrier.advance(OPEN_S)
-    assert not carrier.federator._handshakes
-    assert len(carrier.federator._tunnels) == 1
+    assert carrier.federator.half_open == 0
+    assert carrier.federator.session_count == 1
 
 
-def test_a_full_federator_refuses_a_newcomer_but_not_one_that_comes_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tunnels, "MAX_TUNNELS", 2)
-    carrier = Carrier(KEY, "a", "b", "c")
+def test_a_full_federator_refuses_a_newcomer_but_not_one_that_comes_back() -> None:
+    carrier = Carrier(KEY, "a", "b", "c", max_tunnels=2)
     carrier.dial(1, "a")
     carrier.dial(2, "b")
     refused = carrier.nodes["c"].open(3, carrier.now)
@@ -269,9 +268,8 @@ def test_a_full_federator_refuses_a_newcomer_but_not_one_that_comes_back(
     carrier.dial(4, "b")
 
 
-def test_two_that_take_the_last_place_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tunnels, "MAX_TUNNELS", 1)
-    carrier = Carrier(KEY, "a", "b")
+def test_two_that_take_the_last_place_at_once() -> None:
+    carrier = Carrier(KEY, "a", "b", max_tunnels=1)
     for name in ("a", "b"):
         carrier.nodes[name].open(1, carrier.now)
     carrier.settle()
@@ -357,25 +355,26 @@ def test_misuse_raises() -> None:
         carrier.add("", None)
 
 
-FORGERIES = [
-    TunnelFrame(TunnelFrameKind.DATA, False, 0, DIALLER, 4, 0, b"forged"),
-    TunnelFrame(TunnelFrameKind.DATA, False, 0, DIALLER, 1_000, 0, b"a gap"),
-    TunnelFrame(TunnelFrameKind.ACK, False, 0, DIALLER, 4, 4),
-    TunnelFrame(TunnelFrameKind.CLOSE, False, 0, DIALLER, reason="go away"),
-]
+FORGERIES = {
+    "DATA4": partial(TunnelFrame, TunnelFrameKind.DATA, False, sequence=4, data=b"forged"),
+    "DATA1000": partial(TunnelFrame, TunnelFrameKind.DATA, False, sequence=1_000, data=b"a gap"),
+    "ACK4": partial(TunnelFrame, TunnelFrameKind.ACK, False, sequence=4, acknowledged=4),
+    "CLOSE0": partial(TunnelFrame, TunnelFrameKind.CLOSE, False, reason="go away"),
+}
+OF_ANOTHER_SESSION = FORGERIES["DATA4"](number=0, sender=DIALLER)
 
 
-@pytest.mark.parametrize("forged", FORGERIES, ids=lambda frame: f"{frame.kind.name}{frame.sequence}")
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
 @pytest.mark.parametrize(
-    "seal", [Seal(None), Seal(KEY), Seal(KEY[::-1]), frames.agree(KEY, *[FORGERIES[0]] * 2).seal]
+    "seal", [Seal(None), Seal(KEY), Seal(KEY[::-1]), frames.agree(KEY, *[OF_ANOTHER_SESSION] * 2).seal]
 )
-def test_with_a_key_a_forged_frame_changes_nothing(forged: TunnelFrame, seal: Seal) -> None:
+def test_with_a_key_a_forged_frame_changes_nothing(forge: partial[TunnelFrame], seal: Seal) -> None:
     carrier = Carrier(KEY)
     near, far = carrier.dial()
     near.write(b"one ")
     far.write(b"seen")
     carrier.carry(FEDERATOR)
-    carrier.federator.receive(frames.encode(forged._replace(number=far.number), seal), carrier.now)
+    carrier.federator.receive(frames.encode(forge(number=far.number, sender=DIALLER), seal), carrier.now)
     assert carrier.federator.ignored == {"proof": 1}
     assert far.unacknowledged_bytes == 4
     near.write(b"two")
@@ -384,13 +383,13 @@ def test_with_a_key_a_forged_frame_changes_nothing(forged: TunnelFrame, seal: Se
     assert near.closed_because is far.closed_because is None
 
 
-@pytest.mark.parametrize("forged", FORGERIES, ids=lambda frame: f"{frame.kind.name}{frame.sequence}")
-def test_without_a_key_a_frame_that_names_another_sender_does_not_count(forged: TunnelFrame) -> None:
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+def test_without_a_key_a_frame_that_names_another_sender_does_not_count(forge: partial[TunnelFrame]) -> None:
     carrier = Carrier()
     near, far = carrier.dial()
     near.write(b"one ")
     carrier.carry(FEDERATOR)
-    stray = forged._replace(number=far.number, sender="somebody else")
+    stray = forge(number=far.number, sender="somebody else")
     carrier.federator.receive(frames.encode(stray, Seal(None)), carrier.now)
     assert carrier.federator.ignored == {"sender": 1}
     near.write(b"two")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.message import Message, MessageId
-from hedgerow.mobility.delegation import attached, stream
 from hedgerow.mobility.delegation.events import (
     CalledBack,
     DelegationRefused,
@@ -116,8 +115,8 @@ def test_a_client_whose_name_another_has_is_not_sent(world: World) -> None:
     assert mobile.has_handled(number)
 
 
-def test_announcements_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attached, "MAX_EXPECTED", 1)
+def test_announcements_have_a_limit(world: World) -> None:
+    world.limits.expected = 1
     announce(world, "a@m1")
     announce(world, "b@m1")
     world.run()
@@ -154,13 +153,13 @@ def test_who_is_no_guest_cannot_subscribe_for_others(world: World, sides: Sides)
     assert not any(isinstance(event, GuestSubscribed) for event in world.events)
 
 
-def test_what_guests_ask_for_is_bounded(world: World, sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_guests_ask_for_is_bounded(world: World, sides: Sides) -> None:
     _, fixed = sides
     world.attach("a@m1", "f1")
     world.run()
     world.cut("m1", "f1")
     world.notice("m1", "f1")
-    monkeypatch.setattr(stream, "MAX_WAITING", 10)
+    world.limits.waiting = 10
     wanted = [GuestSubscription(f"u/{number}", "a@m1", 1) for number in range(15)]
     asked = [fixed.subscribe(each, world.now) for each in wanted]
     assert asked == [True] * 10 + [False] * 5
@@ -202,10 +201,10 @@ def test_what_guests_have_got_is_forgotten_by_the_mobile_broker(world: World, si
     assert not mobile.current.stream.kept
 
 
-def test_a_guest_that_never_acknowledges(world: World, sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_that_never_acknowledges(world: World, sides: Sides) -> None:
     mobile, _ = sides
     assert mobile.current is not None
-    monkeypatch.setattr(stream, "MAX_HELD", 5)
+    world.limits.held = 5
     world.attach("a@m1", "f1")
     delegate(world, "t/1")
     world.run()

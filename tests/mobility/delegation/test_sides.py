@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.message import Message, MessageId
-from hedgerow.mobility.delegation import codec, fixed, stream
+from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.events import (
     ClientMoved,
     Delegated,
@@ -202,8 +202,8 @@ def test_a_mobile_broker_that_adopts_nothing_takes_no_invented_subscribers(world
     assert not fixed_of(world).mobiles["m1"].topics
 
 
-def test_many_changes_while_the_fixed_broker_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_WAITING", 10)
+def test_many_changes_while_the_fixed_broker_is_away(world: World) -> None:
+    world.limits.waiting = 10
     delegate(world, "t/1")
     world.run()
     world.cut("m1", "f1")
@@ -221,10 +221,8 @@ def test_many_changes_while_the_fixed_broker_is_away(world: World, monkeypatch: 
     assert all(world.notified[event, "a@m1"] == 1 for event in events)
 
 
-def test_clients_that_come_and_go_while_the_mobile_broker_is_away(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "MAX_WAITING", 10)
+def test_clients_that_come_and_go_while_the_mobile_broker_is_away(world: World) -> None:
+    world.limits.waiting = 10
     delegate(world, "t/1")
     world.run()
     world.cut("m1", "f1")
@@ -242,19 +240,17 @@ def test_clients_that_come_and_go_while_the_mobile_broker_is_away(
     assert list(mobile_of(world).notifier.away) == ["b@m1"]
 
 
-def test_an_event_that_is_too_large_to_travel(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_is_too_large_to_travel(world: World) -> None:
     delegate(world, "t/1")
     world.run()
-    monkeypatch.setattr(stream, "MAX_EVENT_BYTES", 2)
+    world.limits.event_bytes = 2
     event = world.publish("m1", "t/1")
     assert world.notified[event, "a@m1"] == 1
     del world.due[event]  # Others do not get it.
 
 
-def test_a_mobile_broker_that_never_acknowledges_is_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "MAX_WAITING", 10)
+def test_a_mobile_broker_that_never_acknowledges_is_forgotten(world: World) -> None:
+    world.limits.waiting = 10
     uplink = mobile_of(world).current
     assert uplink is not None
     for _ in range(30):
@@ -264,8 +260,8 @@ def test_a_mobile_broker_that_never_acknowledges_is_forgotten(
     assert Forgotten("m1", "it acknowledges nothing") in world.events
 
 
-def test_what_waits_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_WAITING", 10)
+def test_what_waits_has_a_limit(world: World) -> None:
+    world.limits.waiting = 10
     delegate(world, "t/1")
     world.run()
     world.cut("m1", "f1")
@@ -282,12 +278,10 @@ def test_what_waits_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -
         world.due[event] -= {"a@m1", "b@m1"}
 
 
-def test_an_event_that_finds_no_room_is_matched_by_the_mobile_broker(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_that_finds_no_room_is_matched_by_the_mobile_broker(world: World) -> None:
     delegate(world, "t/1")
     world.run()
-    monkeypatch.setattr(stream, "MAX_WAITING", 0)
+    world.limits.waiting = 0
     event = world.publish("m1", "t/1")
     assert world.notified[event, "a@m1"] == 1
     del world.due[event]  # Others do not get it.
@@ -454,8 +448,8 @@ def test_events_that_come_twice_are_counted(world: World) -> None:
     assert mobile_of(world).stats.duplicates == fixed_of(world).stats.duplicates == 1
 
 
-def test_a_refused_delegation_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fixed, "MAX_ENTRIES", 1)
+def test_a_refused_delegation_loses_nothing(world: World) -> None:
+    world.limits.entries = 1
     delegate(world, "t/1")
     events = [world.publish(origin, "t/1") for origin in ("m1", "outside", "m1")]
     world.run()

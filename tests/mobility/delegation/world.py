@@ -21,6 +21,7 @@ from hedgerow.mobility.delegation.events import (
     Notification,
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
+from hedgerow.mobility.delegation.limits import DelegationLimits
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.registries import subscribers
 from hedgerow.topics import matches
@@ -56,6 +57,8 @@ class World:
         self.now = 1_000.0
         self.epochs = 0
         self.sequence = 0
+        self.limits = DelegationLimits()
+        """Of all sides."""
         self.logs = {name: DuplicateLog(1 << 20) for name in mobile_ids + fixed_ids}
         self.mobiles: dict[str, MobileSide | None] = {name: self._new_mobile(name) for name in mobile_ids}
         self.fixed: dict[str, FixedSide | None] = {name: self._new_fixed(name) for name in fixed_ids}
@@ -84,11 +87,18 @@ class World:
 
     def _new_mobile(self, name: str) -> MobileSide:
         self.epochs += 1_000
-        return MobileSide(name, DOMAIN, self.epochs, self.logs[name], TAKEOVER_AFTER_S)
+        return MobileSide(name, DOMAIN, self.epochs, self.logs[name], TAKEOVER_AFTER_S, limits=self.limits)
 
     def _new_fixed(self, name: str) -> FixedSide:
         self.epochs += 1_000
-        return FixedSide(name, DOMAIN, self.epochs, lambda mobile: mobile in self.mobiles, self.logs[name])
+        return FixedSide(
+            name,
+            DOMAIN,
+            self.epochs,
+            lambda mobile: mobile in self.mobiles,
+            self.logs[name],
+            limits=self.limits,
+        )
 
     # After each input: what came out is on its way.
 
@@ -146,7 +156,7 @@ class World:
         """By a mobile broker: what is for a client that is elsewhere waits in its session."""
         for delivery in deliveries:
             for pair in delivery.callbacks:
-                single = delivery._replace(callbacks=(pair,))
+                single = Notification(delivery.message, (pair,), delivery.is_again, delivery.receipt)
                 if self.where.get(pair[0]) and not delivery.is_again:
                     self.sessions.setdefault(pair[0], []).append(single)
                 else:
@@ -166,7 +176,8 @@ class World:
         for waiting in list(self.outboxes[fixed_id]):
             here = {name for name in waiting.names if self.where.get(name, fixed_id) == fixed_id}
             got = tuple(pair for pair in waiting.delivery.callbacks if pair[0] in here)
-            self._count([waiting.delivery._replace(callbacks=got)])
+            delivery = waiting.delivery
+            self._count([Notification(delivery.message, got, delivery.is_again, delivery.receipt)])
             self._release(fixed_id, waiting, here)
         if self.fixed[fixed_id] is not None:
             self._after(fixed_id)

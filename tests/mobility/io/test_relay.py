@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from hedgerow.mobility.io import relay as relay_module
-from hedgerow.mobility.io.relay import Relay
+from hedgerow.mobility.io.relay import MAX_RELAYED, Relay
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.node.peers import connected, port_of, running
@@ -57,8 +56,10 @@ async def far_broker() -> AsyncIterator[FarBroker]:
 
 
 @asynccontextmanager
-async def relaying(server: Server, target: Callable[[], Target]) -> AsyncIterator[Relay]:
-    relay = Relay(server, Address("127.0.0.1", 0), target)
+async def relaying(
+    server: Server, target: Callable[[], Target], max_relayed: int = MAX_RELAYED
+) -> AsyncIterator[Relay]:
+    relay = Relay(server, Address("127.0.0.1", 0), target, max_relayed)
     relay.start()
     try:
         yield relay
@@ -188,9 +189,8 @@ async def test_without_a_fixed_broker_clients_are_turned_away(caplog: pytest.Log
             await until(lambda: not relay.passed and not server.open_sockets, "nothing to be left")
 
 
-async def test_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_module, "MAX_RELAYED", 2)
-    async with running() as server, far_broker() as far, relaying(server, lambda: far.target) as relay:
+async def test_there_are_only_so_many() -> None:
+    async with running() as server, far_broker() as far, relaying(server, lambda: far.target, 2) as relay:
         taken = [await connect(relay) for _ in range(2)]
         _, closing = await far.next()
         await far.next()

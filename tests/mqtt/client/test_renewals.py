@@ -204,7 +204,6 @@ def test_sightings_are_bounded() -> None:
     for sequence in range(MAX_SIGHTINGS + 1):
         event = MessageReceived("a", b"", id=MessageId("n", 1, sequence))
         assert not sightings.is_again(event, connection, False)
-    assert len(sightings._seen) == MAX_SIGHTINGS
     later = sightings.begin()
     assert sightings.is_again(MessageReceived("a", b"", id=MessageId("n", 1, 5)), later, False)
     assert not sightings.is_again(MessageReceived("a", b"", id=MessageId("n", 1, 0)), later, False)

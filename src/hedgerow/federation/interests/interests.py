@@ -87,6 +87,7 @@ class Interests:
         grace_s: float = GRACE_S,
         live_within_s: float = LIVE_WITHIN_S,
         unknown_s: float = UNKNOWN_S,
+        new_filters: Allowance | None = None,
     ) -> None:
         """`client_id` is subscribed to `topics`, and before that to `own_filters`. `broker` and `user` are
         for people."""
@@ -105,7 +106,7 @@ class Interests:
         self._new: dict[str, float] = dict.fromkeys(self._assumed, ALWAYS)
         self._leave_at: dict[str, float] = {}  # in the order of time, since all linger equally long
         self._gone: dict[str, None] = {}
-        self._allowance = Allowance(NEW_FILTERS_PER_S, NEW_FILTERS_BURST_S)
+        self._allowance = new_filters or Allowance(NEW_FILTERS_PER_S, NEW_FILTERS_BURST_S)
         self._tell_again_at = NEVER
         self._events: list[InterestEvent] = []
         self._complained: set[str] = set()

@@ -107,6 +107,9 @@ class SubscriptionLog:
         *,
         own_filters: Collection[str] = (),
         uncertain_s: float = 60.0,
+        max_clients: int = MAX_CLIENTS,
+        max_subscriptions: int = MAX_SUBSCRIPTIONS,
+        max_subscriptions_per_client: int = MAX_SUBSCRIPTIONS_PER_CLIENT,
     ) -> None:
         """`client_id` reads the log. It, and ids that begin with `own_prefix`, are federators'.
         It is subscribed to `own_filters` before it is to the log, so that no line tells of them."""
@@ -120,6 +123,9 @@ class SubscriptionLog:
         self._own_filters = own_filters
         self._own_prefix = client_id if own_prefix is None else own_prefix
         self._uncertain_s = uncertain_s
+        self._max_clients = max_clients
+        self._max_subscriptions = max_subscriptions
+        self._max_subscriptions_per_client = max_subscriptions_per_client
         self._timestamp: re.Pattern[str] | None = None
         self._is_live = False
         self._connection = 0
@@ -325,7 +331,7 @@ class SubscriptionLog:
         client = self._clients.get(client_id)
         if client is not None:
             return client
-        if len(self._clients) >= MAX_CLIENTS:
+        if len(self._clients) >= self._max_clients:
             if not self._asleep:
                 self.stats.overflowed += 1
                 return None
@@ -352,8 +358,8 @@ class SubscriptionLog:
         client.connection = self._connection
         if topic_filter in client.filters:
             return
-        is_greedy = not client.is_own and len(client.filters) >= MAX_SUBSCRIPTIONS_PER_CLIENT
-        if is_greedy or self._subscriptions[client.is_own] >= MAX_SUBSCRIPTIONS:
+        is_greedy = not client.is_own and len(client.filters) >= self._max_subscriptions_per_client
+        if is_greedy or self._subscriptions[client.is_own] >= self._max_subscriptions:
             self.stats.overflowed += 1
             return
         client.filters[topic_filter] = interest = None if client.is_own else interest

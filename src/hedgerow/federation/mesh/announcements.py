@@ -63,9 +63,18 @@ class Announcement(NamedTuple):
 
 
 class Announcements:
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        max_names: int = MAX_NAMES,
+        max_announced: int = MAX_ANNOUNCED,
+        max_announced_per_name: int = MAX_ANNOUNCED_PER_NAME,
+    ) -> None:
         self.ignored: Counter[str] = Counter()
         """Messages and filters by reason."""
+        self._max_names = max_names
+        self._max_announced = max_announced
+        self._max_announced_per_name = max_announced_per_name
         self._names: dict[str, dict[str, float]] = {}  # name → filter → when it ends
         self._size = 0
         self._ends_at: dict[tuple[str, str], float] = {}  # in the order of time, since all last equally long
@@ -161,7 +170,9 @@ class Announcements:
     def _hold(self, name: str, topic_filter: str, ends_at: float) -> None:
         held = self._names.get(name)
         if held is None:
-            if name and len(self._names) >= MAX_NAMES:  # Without a name there is always room for one more.
+            if (
+                name and len(self._names) >= self._max_names
+            ):  # Without a name there is always room for one more.
                 self.ignored["full"] += 1
                 return
             held = {}
@@ -169,7 +180,7 @@ class Announcements:
         if before == NEVER:
             return
         if before is None:
-            if self._size >= MAX_ANNOUNCED or len(held) >= MAX_ANNOUNCED_PER_NAME:
+            if self._size >= self._max_announced or len(held) >= self._max_announced_per_name:
                 self.ignored["full"] += 1
                 return
             self._names[name] = held

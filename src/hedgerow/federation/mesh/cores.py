@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.core import Core
+from hedgerow.federation.mesh.limits import MeshBounds
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
@@ -29,6 +30,7 @@ class Cores:
         neighbours: dict[str, Neighbour],
         out: OutgoingPackets,
         stats: MeshStats,
+        bounds: MeshBounds,
     ) -> None:
         self.by_id: dict[str, Core] = {}
         """All but this node itself."""
@@ -37,6 +39,7 @@ class Cores:
         self._neighbours = neighbours
         self._out = out
         self._stats = stats
+        self._bounds = bounds
         # By who told of them first.
         self._cores_by: Counter[str] = Counter()
         self._filters_by: Counter[str] = Counter()
@@ -50,7 +53,7 @@ class Cores:
         core = self.by_id.get(core_id)
         if core is not None:
             return core
-        if len(self.by_id) >= limits.MAX_CORES:
+        if len(self.by_id) >= self._bounds.cores:
             payer, _ = self._cores_by.most_common(1)[0]
             if payer == neighbour.id:
                 return None
@@ -92,7 +95,7 @@ class Cores:
             return
         if entry.is_first:
             core.partial = set()
-        if core.partial is None or len(core.partial) + len(entry.filters) > limits.MAX_FILTERS:
+        if core.partial is None or len(core.partial) + len(entry.filters) > self._bounds.filters:
             core.partial = None
             self._stats.ignored["incomplete list"] += 1
             return
@@ -110,7 +113,7 @@ class Cores:
 
     def _apply(self, core: Core, version: int, new: set[str], gone: set[str], now: float) -> None:
         payer = core.introduced_by
-        while self._filters_by.total() + len(new) - len(gone) > limits.MAX_FILTERS:
+        while self._filters_by.total() + len(new) - len(gone) > self._bounds.filters:
             largest, _ = self._filters_by.most_common(1)[0] if self._filters_by else (payer, 0)
             if largest == payer:
                 self._stats.ignored["too many filters"] += 1

@@ -27,6 +27,7 @@ from heapq import heappop, heappush
 from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.core import NEVER, Core
 from hedgerow.federation.mesh.cores import Cores
+from hedgerow.federation.mesh.limits import BOUNDS, MeshBounds
 from hedgerow.federation.mesh.local_filters import LocalFilters
 from hedgerow.federation.mesh.memberships import Memberships
 from hedgerow.federation.mesh.meshes import Change, FilterState, Meshes
@@ -59,6 +60,7 @@ class Federator:
         redundancy: int = 2,
         announce_interval_s: float = limits.ANNOUNCE_INTERVAL_S,
         epoch: int = 0,
+        bounds: MeshBounds = BOUNDS,
     ) -> None:
         if not 0 < len(node_id.encode()) <= limits.MAX_ID_BYTES:
             raise ValueError(f"a node's id has 1 to {limits.MAX_ID_BYTES} bytes: {node_id!r}")
@@ -75,12 +77,13 @@ class Federator:
         self._own = Core(node_id, node_id)
         # Not the same again, should an epoch be: others take the same number for the same announcement.
         self._own.sequence = (epoch << limits.EPOCH_SHIFT) + int(random() * (1 << 24))
+        self._bounds = bounds
         self._neighbours: dict[str, Neighbour] = {}
         self._local = LocalFilters()
-        self._meshes = Meshes(self._own)
+        self._meshes = Meshes(self._own, bounds)
         self._out = OutgoingPackets(self.stats.sent)
-        self._cores = Cores(self._own, self._meshes, self._neighbours, self._out, self.stats)
-        self._memberships = Memberships(self._meshes, self._out, self.stats)
+        self._cores = Cores(self._own, self._meshes, self._neighbours, self._out, self.stats, bounds)
+        self._memberships = Memberships(self._meshes, self._out, self.stats, bounds)
         self._timers: list[tuple[float, str]] = []
         self._announce_at = NEVER
         self._announced_at = -NEVER
@@ -108,6 +111,11 @@ class Federator:
         core = self._core_of(topic_filter)
         return None if core is None else core.distance
 
+    def sequence_of(self, topic_filter: str) -> int | None:
+        """The number of its core's last announcement."""
+        core = self._core_of(topic_filter)
+        return None if core is None else core.sequence
+
     def is_member(self, topic_filter: str) -> bool:
         mesh = self._meshes.by_filter.get(topic_filter)
         return mesh is not None and mesh.core is not None and mesh.is_member(mesh.core)
@@ -124,6 +132,11 @@ class Federator:
     @property
     def filter_count(self) -> int:
         return len(self._meshes.by_filter)
+
+    @property
+    def core_count(self) -> int:
+        """Cores other than this node."""
+        return len(self._cores.by_id)
 
     def describe(self, most: int | None = None) -> list[FilterState]:
         """Of at most so many filters: there may be very many, and this is asked again and again."""
@@ -162,7 +175,7 @@ class Federator:
             raise ValueError(f"{neighbour_id!r} is this node itself")
         if neighbour_id in self._neighbours:
             self.remove_neighbour(neighbour_id, now)
-        self._neighbours[neighbour_id] = Neighbour(neighbour_id)
+        self._neighbours[neighbour_id] = Neighbour(neighbour_id, self._bounds.cores)
         own = [self._own] if self._own.announced_version and self._own.roster.filters else []
         for core in (*own, *self._cores.by_id.values()):
             if not core.is_lost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 ANNOUNCE_INTERVAL_S = 5.0
 INTERVAL_JITTER = 0.1  # of the interval: cores that started together do not announce together for ever
 LIFETIME_INTERVALS = 3  # A core that was not heard for so many of its own intervals is lost.
@@ -39,8 +41,17 @@ MAX_SEQUENCE = (1 << 62) - 1
 EPOCH_SHIFT = 28  # Of a sequence, the epoch is what is above; seconds of Unix time do, too.
 MAX_SEQUENCE_JUMP = 1 << 48  # what an earlier life of ours may be ahead: a million starts
 
-MAX_CORES = 20_000  # Invented cores: beyond this, the neighbour who told of the most pays.
-MAX_FILTERS = 200_000  # of all cores together, likewise
-MAX_MEMBERSHIPS = 200_000  # filters of which one neighbour says that it is a member
 ENTRIES_PER_S = 20_000.0  # of one neighbour. A link that comes up tells of all cores at once:
 ENTRIES_BURST_S = 2.0
+
+
+class MeshBounds(NamedTuple):
+    cores: int = 20_000
+    """Cores can be invented: beyond this, the neighbour who told of the most pays."""
+    filters: int = 200_000
+    """Of all cores together, likewise."""
+    memberships: int = 200_000
+    """Filters of which one neighbour says that it is a member."""
+
+
+BOUNDS = MeshBounds()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hedgerow.federation.mesh import limits, wire
+from hedgerow.federation.mesh import wire
 from hedgerow.federation.mesh.core import Core
+from hedgerow.federation.mesh.limits import MeshBounds
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
@@ -20,10 +21,11 @@ from hedgerow.federation.mesh.wire import About, FilterChanges, MembershipAnnoun
 
 
 class Memberships:
-    def __init__(self, meshes: Meshes, out: OutgoingPackets, stats: MeshStats) -> None:
+    def __init__(self, meshes: Meshes, out: OutgoingPackets, stats: MeshStats, bounds: MeshBounds) -> None:
         self._meshes = meshes
         self._out = out
         self._stats = stats
+        self._bounds = bounds
 
     def tell_parents(self) -> None:
         """Of every core for which there is something to tell."""
@@ -67,7 +69,7 @@ class Memberships:
             self._out.put([neighbour.id], MeshKind.ASK, question)
             return
         new, gone = difference
-        if neighbour.filters + len(new) - len(gone) > limits.MAX_MEMBERSHIPS:
+        if neighbour.filters + len(new) - len(gone) > self._bounds.memberships:
             self._stats.ignored["too many filters"] += 1
             return
         neighbour.filters += len(new) - len(gone)

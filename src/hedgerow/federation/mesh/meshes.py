@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from hedgerow.federation.mesh.core import NEVER, Core, order
-from hedgerow.federation.mesh.limits import MAX_FILTERS, OVERLAP_S
+from hedgerow.federation.mesh.limits import BOUNDS, OVERLAP_S, MeshBounds
 from hedgerow.federation.mesh.mesh import Mesh
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.topics import TopicTree
@@ -36,12 +36,13 @@ class FilterState(NamedTuple):
 
 
 class Meshes:
-    def __init__(self, own: Core) -> None:
+    def __init__(self, own: Core, bounds: MeshBounds = BOUNDS) -> None:
         self.by_filter: dict[str, Mesh] = {}
         self.dirty: dict[Core, None] = {}
         self.unclaimed: set[str] = set()
         """Filters whose core is lost, and of which this node may have to become the core."""
         self._own = own
+        self._bounds = bounds
         self._tree: TopicTree[str, Mesh] = TopicTree()
         self._changes: dict[tuple[str, str], bool] = {}
         self._overlaps: deque[tuple[float, str]] = deque()
@@ -151,7 +152,7 @@ class Meshes:
             elif mesh.previous_core is core:
                 mesh.previous_core = None
             mesh.core = core
-            if len(self._overlaps) >= MAX_FILTERS:
+            if len(self._overlaps) >= self._bounds.filters:
                 self._set_member(mesh.previous_core, mesh.topic_filter, False)
                 # A list that changes all the time would keep all that it ever held.
                 mesh.previous_core = None

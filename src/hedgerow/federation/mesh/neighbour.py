@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.federation.mesh.limits import ASK_AGAIN_S, ENTRIES_BURST_S, ENTRIES_PER_S, MAX_CORES
+from hedgerow.federation.mesh.limits import ASK_AGAIN_S, ENTRIES_BURST_S, ENTRIES_PER_S
 from hedgerow.federation.mesh.roster import Roster
 from hedgerow.federation.mesh.wire import Question
 from hedgerow.rates import Allowance
@@ -20,21 +20,22 @@ class Membership:
 
 
 class Neighbour:
-    __slots__ = ("_answered_at", "allowance", "filters", "id", "memberships")
+    __slots__ = ("_answered_at", "_max_cores", "allowance", "filters", "id", "memberships")
 
-    def __init__(self, neighbour_id: str) -> None:
+    def __init__(self, neighbour_id: str, max_cores: int) -> None:
         self.id = neighbour_id
         self.memberships: dict[str, Membership] = {}
         """Core → the meshes of it in which the neighbour is a child of this node."""
         self.filters = 0
         """In all of its memberships together."""
         self.allowance = Allowance(ENTRIES_PER_S, ENTRIES_BURST_S)
+        self._max_cores = max_cores
         self._answered_at: dict[Question, float] = {}
 
     def membership(self, core_id: str) -> Membership | None:
         """None beyond the bound."""
         membership = self.memberships.get(core_id)
-        if membership is None and len(self.memberships) < MAX_CORES:
+        if membership is None and len(self.memberships) < self._max_cores:
             membership = self.memberships[core_id] = Membership()
         return membership
 
@@ -42,7 +43,7 @@ class Neighbour:
         """A list may be megabytes, a question is a few bytes."""
         if now < self._answered_at.get(question, 0.0) + ASK_AGAIN_S / 2:
             return False
-        if len(self._answered_at) >= 2 * MAX_CORES:
+        if len(self._answered_at) >= 2 * self._max_cores:
             self._answered_at.clear()
         self._answered_at[question] = now
         return True

@@ -109,6 +109,7 @@ class Tunnels:
         random_bytes: Callable[[int], bytes],
         key: bytes | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        max_tunnels: int = MAX_TUNNELS,
     ) -> None:
         """`random_bytes` must be unpredictable. `key`: 16 to 64 bytes that all federators share.
         `max_frame_bytes`: the largest payload that the broker takes."""
@@ -119,6 +120,7 @@ class Tunnels:
         self.node_id = check_node_id(node_id)
         self.is_federator = is_federator
         self.max_frame_bytes = max_frame_bytes
+        self.max_tunnels = max_tunnels
         self.ignored: Counter[str] = Counter()
         """Frames by reason."""
         self._key = key
@@ -133,6 +135,16 @@ class Tunnels:
         self._events: list[TunnelEvent] = []
         self._answers = Allowance(ANSWERS_PER_S, ANSWERS_BURST_S)
         self._refusals = Allowance(ANSWERS_PER_S, ANSWERS_BURST_S)
+
+    @property
+    def half_open(self) -> int:
+        """Tunnels that are being opened."""
+        return len(self._handshakes)
+
+    @property
+    def session_count(self) -> int:
+        """At a federator half open tunnels have a session, too."""
+        return len(self._tunnels)
 
     # What the shell calls
 
@@ -227,8 +239,8 @@ class Tunnels:
                 self._frames.append((frame.sender, known.frame))
             else:
                 self.ignored["duplicate"] += 1
-        elif frame.sender not in self._of_dialler and len(self._of_dialler) >= MAX_TUNNELS:
-            self._refuse(frame, f"this federator has {MAX_TUNNELS} tunnels already", now)
+        elif frame.sender not in self._of_dialler and len(self._of_dialler) >= self.max_tunnels:
+            self._refuse(frame, f"this federator has {self.max_tunnels} tunnels already", now)
         else:
             self._offer(frame, now)
 
@@ -323,9 +335,9 @@ class Tunnels:
     def _confirm(self, tunnel: Tunnel, frame: TunnelFrame, now: float) -> bool:
         """The dialler has our nonce: it is there now. Is there room for it?"""
         before = self._of_dialler.get(tunnel.peer)
-        if before is None and len(self._of_dialler) >= MAX_TUNNELS:
+        if before is None and len(self._of_dialler) >= self.max_tunnels:
             self._forget(tunnel)
-            self._refuse(frame, f"this federator has {MAX_TUNNELS} tunnels already", now)
+            self._refuse(frame, f"this federator has {self.max_tunnels} tunnels already", now)
             return False
         if before is not None:
             was_closed = before.tunnel.closed_because is not None

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from hedgerow.mobility.delegation import addresses
-from hedgerow.mobility.delegation.limits import MAX_EXPECTED
+from hedgerow.mobility.delegation.limits import DelegationLimits
 
 
 class Attached:
-    def __init__(self) -> None:
+    def __init__(self, limits: DelegationLimits) -> None:
+        self._limits = limits
         self.expected: dict[str, str] = {}
         """Client id → callback, of those on their way."""
         self._callbacks: set[str] = set()
@@ -70,7 +71,7 @@ class Attached:
         client_id = addresses.client_id_of(callback)
         if client_id is None or self.callback_of(client_id) not in (None, callback):
             return False
-        if len(self.expected) >= MAX_EXPECTED and client_id not in self.expected:
+        if len(self.expected) >= self._limits.expected and client_id not in self.expected:
             return False
         if callback not in self._callbacks:
             self.expected[client_id] = callback

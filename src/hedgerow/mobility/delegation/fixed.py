@@ -34,10 +34,10 @@ from hedgerow.mobility.delegation.events import (
 from hedgerow.mobility.delegation.guests import NOT_ITS_OWN, Guests
 from hedgerow.mobility.delegation.limits import (
     FORGET_AFTER_S,
-    MAX_ENTRIES,
     MAX_MOBILE_BROKERS,
     MAX_REGISTRIES,
     TAKEOVER_AFTER_S,
+    DelegationLimits,
 )
 from hedgerow.mobility.delegation.publications import (
     ACTIONS,
@@ -79,6 +79,7 @@ class FixedSide:
         is_taken: Callable[[str], bool] = lambda client_id: False,
         may_read: Callable[[str, str], bool] = lambda mobile_id, topic: True,
         may_write: Callable[[str, str], bool] = lambda mobile_id, topic: True,
+        limits: DelegationLimits | None = None,
     ) -> None:
         self.broker_id = addresses.validate_broker_id(broker_id)
         self.domain = domain
@@ -89,7 +90,8 @@ class FixedSide:
         self.mobiles: dict[str, Mobile] = {}
         self._spent_receipts = 0
         """No receipt of a mobile broker that was forgotten is higher."""
-        self.attached = Attached()
+        self.limits = limits or DelegationLimits()
+        self.attached = Attached(self.limits)
         self.seen = seen if seen is not None else DuplicateLog()
         self._allows = allows
         self._may_write = may_write
@@ -120,7 +122,7 @@ class FixedSide:
             if why:
                 self.refuse(mobile_id, "", why)
                 return
-            stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats)
+            stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits)
             stream.receipts_before = self._spent_receipts
             mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream)
         mobile.gone_at = None
@@ -317,7 +319,7 @@ class FixedSide:
             return "a plan that is not its own"
         if before is None and len(mobile.topics) >= MAX_REGISTRIES:
             return "too many topics"
-        if mobile.entries - len(before or ()) + len(registration.entries) > MAX_ENTRIES:
+        if mobile.entries - len(before or ()) + len(registration.entries) > self.limits.entries:
             return "too many subscribers"
         if not all(self._distributor.may_name(mobile, callback) for callback, _ in registration.entries):
             return NOT_ITS_OWN

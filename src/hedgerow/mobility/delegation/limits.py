@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 MAX_CALLBACK_BYTES = 255  # A client id may have 64 KiB, and each stands in every notification.
 MAX_BROKER_ID_BYTES = 255
 MAX_EVENT_BYTES = 4 * 1024 * 1024  # What is larger is matched where it was published.
@@ -24,3 +26,14 @@ RECORD_BYTES = 500  # what Python takes beside payload and texts
 
 TAKEOVER_AFTER_S = 3.0  # A link that comes back sooner, as after a cell hand-over, changes nothing.
 FORGET_AFTER_S = 24 * 3_600.0  # a mobile broker that never came back
+
+
+@dataclass(slots=True)
+class DelegationLimits:
+    """Those of one side, as they are unless somebody says otherwise."""
+
+    event_bytes: int = MAX_EVENT_BYTES
+    entries: int = MAX_ENTRIES
+    expected: int = MAX_EXPECTED
+    held: int = MAX_HELD
+    waiting: int = MAX_WAITING

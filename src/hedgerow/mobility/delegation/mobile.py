@@ -28,6 +28,7 @@ from hedgerow.mobility.delegation.limits import (
     MAX_FIXED_BROKERS,
     MAX_REGISTRIES,
     TAKEOVER_AFTER_S,
+    DelegationLimits,
 )
 from hedgerow.mobility.delegation.notifier import Matched, Notifier
 from hedgerow.mobility.delegation.publications import (
@@ -66,11 +67,13 @@ class MobileSide:
         accepted: DuplicateLog | None = None,
         takeover_after_s: float = TAKEOVER_AFTER_S,
         adopts: bool = False,
+        limits: DelegationLimits | None = None,
     ) -> None:
         self.broker_id = addresses.validate_broker_id(broker_id)
         self.domain = domain
         self.takeover_after_s = takeover_after_s
         self.adopts = adopts
+        self.limits = limits or DelegationLimits()
         self.stats = DelegationStats()
         self.notifier = Notifier(accepted if accepted is not None else DuplicateLog(), self.stats)
         self.registries = self.notifier.registries
@@ -194,7 +197,7 @@ class MobileSide:
             self._drop(oldest)
 
     def _new_uplink(self, fixed_id: str) -> Uplink:
-        stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats)
+        stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits)
         return Uplink(fixed_id, stream, addresses.of_broker(self.broker_id))
 
     @property

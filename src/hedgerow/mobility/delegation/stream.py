@@ -31,11 +31,9 @@ from hedgerow.message import Message
 from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.limits import (
     MAX_EPOCH,
-    MAX_EVENT_BYTES,
-    MAX_HELD,
-    MAX_WAITING,
     MAX_WAITING_BYTES,
     RECORD_BYTES,
+    DelegationLimits,
 )
 from hedgerow.mobility.delegation.publications import (
     OF_GUESTS,
@@ -77,7 +75,14 @@ class Counts(Protocol):
 
 
 class Stream:
-    def __init__(self, domain: str, broker_id: str, epoch: int, counts: Counts) -> None:
+    def __init__(
+        self,
+        domain: str,
+        broker_id: str,
+        epoch: int,
+        counts: Counts,
+        limits: DelegationLimits | None = None,
+    ) -> None:
         if not 0 < epoch <= MAX_EPOCH:
             raise ValueError(f"an epoch of {epoch} is not within 1 to {MAX_EPOCH}")
         self.epoch = epoch
@@ -103,25 +108,27 @@ class Stream:
         self._domain = domain
         self._broker_id = broker_id
         self._counts = counts
+        self._limits = limits or DelegationLimits()
         self._out: list[Message] = []
         self._owes_acknowledgement = False
 
     def has_room(self, message: Message) -> bool:
         size = message.size + RECORD_BYTES
-        if message.size > MAX_EVENT_BYTES:
+        if message.size > self._limits.event_bytes:
             return False  # Refused by the other side, it would be the last that is read of the stream.
         waiting = len(self.records) + len(self.held)
-        return waiting < MAX_WAITING and self.waiting_bytes + size <= MAX_WAITING_BYTES
+        return waiting < self._limits.waiting and self.waiting_bytes + size <= MAX_WAITING_BYTES
 
     @property
     def is_full(self) -> bool:
-        return len(self.records) + len(self.held) >= MAX_WAITING or self.waiting_bytes >= MAX_WAITING_BYTES
+        waiting = len(self.records) + len(self.held)
+        return waiting >= self._limits.waiting or self.waiting_bytes >= MAX_WAITING_BYTES
 
     @property
     def is_overfull(self) -> bool:
         """More waits than events alone can be: the other side acknowledges nothing, or is away for long."""
         waiting = len(self.records) + len(self.held)
-        return waiting > 2 * MAX_WAITING or self.waiting_bytes > 2 * MAX_WAITING_BYTES
+        return waiting > 2 * self._limits.waiting or self.waiting_bytes > 2 * MAX_WAITING_BYTES
 
     def link_up(self) -> None:
         """There is a new connection, and nothing was received on it yet."""
@@ -212,7 +219,7 @@ class Stream:
     def hold(self) -> int:
         """One more waits here for what was received last. The receipt is for `release`."""
         self.holding[self.received] = self.holding.get(self.received, 0) + 1
-        if len(self.holding) > MAX_HELD:
+        if len(self.holding) > self._limits.held:
             # A client that never acknowledges must not keep the other side from forgetting for ever.
             del self.holding[next(iter(self.holding))]
             self._owes_acknowledgement = True

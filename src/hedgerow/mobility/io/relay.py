@@ -45,12 +45,17 @@ class Relay:
     """`target()` is host and port of the fixed broker, or None while there is none."""
 
     def __init__(
-        self, node: NodeContext, address: Address, target: Callable[[], tuple[str, int] | None]
+        self,
+        node: NodeContext,
+        address: Address,
+        target: Callable[[], tuple[str, int] | None],
+        max_relayed: int = MAX_RELAYED,
     ) -> None:
         """Binds. Raises ConfigError."""
         self.node = node
         self.passed: set[Passage] = set()
         self._target = target
+        self._max_relayed = max_relayed
         self._left = asyncio.Event()
         self._lookups = Lookups()
         self._dialling: set[asyncio.Task[None]] = set()
@@ -92,8 +97,8 @@ class Relay:
         target = self._target()
         if target is None:
             self._fail(passage, "no fixed broker is linked")
-        elif len(self.passed) > MAX_RELAYED:
-            self._fail(passage, f"{MAX_RELAYED:,} are passed on already")
+        elif len(self.passed) > self._max_relayed:
+            self._fail(passage, f"{self._max_relayed:,} are passed on already")
         else:
             task = asyncio.get_running_loop().create_task(self._dial(passage, *target))
             self._dialling.add(task)
