@@ -95,7 +95,8 @@ async def test_connects_beyond_the_rate_are_closed(hedgerow_node: StartNode) -> 
 
 
 async def test_a_flood_of_wrong_passwords(hedgerow_node: StartNode, tmp_path: Path) -> None:
-    node = hedgerow_node(*SYS_INTERVAL, *limits(connect_timeout_s=1), *users(tmp_path))
+    # Shorter than all hashes take, and long enough for one on a machine that does ten other things.
+    node = hedgerow_node(*SYS_INTERVAL, *limits(connect_timeout_s=2), *users(tmp_path))
     async with witnessed(node, "alice", "of alice") as witness:
 
         async def guess(number: int) -> int:
@@ -176,7 +177,7 @@ async def test_filters_in_every_combination_delay_nobody(hedgerow_node: StartNod
             client.send(Subscribe(1, [Subscription(topic_filter) for topic_filter in some]))
             assert isinstance(await client.receive(), Suback)
         client.send(*[Publish(topic, b"!") for topic in topics])
-        for topic in topics[:300]:
+        for topic in topics[:100]:
             assert await client.receive() == Publish(topic, b"!")
 
 
