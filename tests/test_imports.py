@@ -7,6 +7,7 @@ so does `import_module("…")` with a literal name.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,29 +32,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
-    "hot": VOCABULARY,
-    "node": CORE | ROOMS | {"hot", "client"},
+    "hot": CORE,  # It observes the publications of a broker.
+    "node": CORE | ROOMS | {"client.urls"},  # How a URL is read is the same for a bus and for a broker.
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,
     "sensors": NODE,
     "home_assistant": NODE,
-    "bridges": NODE | {"client", "federation"},
-    "agent": NODE | {"bridges", "client"},
-    "federation": NODE | {"bridges"},
-    "mobility": NODE | {"hot", "federation"},
+    "bridges": NODE,
+    "agent": NODE | {"bridges", "client", "parts"},  # `bridge_process` hosts whole nodes
+    "federation": NODE | {"bridges"},  # A sidecar reaches the broker that it stands beside by a bridge.
+    "mobility": NODE | {"hot"},
     "journal": NODE | {"extras", "client"},
-    "serving": NODE | {"client", "web"},
+    "serving": NODE | {"client", "parts"},
     "": VOCABULARY | {"client", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "hot"},
     "web": NODE | {"", "bridges"},
-    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "pipeline", "serving", "web"},
+    # The table names what it is made of in words, `MODULE:CLASS`, and imports none of it.
+    "parts": NODE,
+    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "parts", "pipeline", "serving", "web"},
     "__main__": {"cli"},
 }
 
 # A machine is given its bytes, its time and its chances; it never fetches them. In these parts every
-# module is one but for the shell: modules called `part` and `config`, and what is in a folder `io`.
+# module is one but for the shell: modules called `part`, `config`, `metrics` and `status`, which are the room
+# as its node sees it, and what is in a folder `io`.
 MACHINES = CORE | ROOMS | {"hot"}
-SHELLS = {"part", "config"}
+SHELLS = {"part", "config", "metrics", "status"}
 OUTSIDE_WORLD = {
     "asyncio", "concurrent", "fcntl", "importlib.metadata", "multiprocessing", "os", "pathlib", "random",
     "secrets", "select", "selectors", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
@@ -141,6 +145,83 @@ def _resolve(base: str, name: str, modules: dict[str, Path]) -> str:
 def test_imports_point_one_way() -> None:
     found = violations(PACKAGE)
     assert not found, "\n" + "\n".join(found)
+
+
+MOST_IN_A_CYCLE = 3
+FEATURES = re.compile(
+    r"\b\w*(mobil|federat|neighbour|bridge|journal|sidecar|delegat|renewal)\w*", re.IGNORECASE
+)
+
+
+def cycles(package: Path) -> list[list[str]]:
+    """Modules that import each other, TYPE_CHECKING included, by groups of more than one. An import inside a
+    function is for when it runs."""
+    modules = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in package.rglob("*.py")
+    }
+    graph = {name: _imports_at_top(path, name, modules) for name, path in modules.items()}
+    reach: dict[str, set[str]] = {}
+    for name, imported in graph.items():
+        reached: set[str] = set()
+        ahead = list(imported)
+        while ahead:
+            each = ahead.pop()
+            if each not in reached:
+                reached.add(each)
+                ahead += graph[each]
+        reach[name] = reached
+    groups = {frozenset(other for other in reach[name] if name in reach[other]) for name in graph}
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def _imports_at_top(path: Path, name: str, modules: dict[str, Path]) -> set[str]:
+    tree = ast.parse(path.read_text())
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {each if each in modules else node.module for each in inner}
+    return {each for each in found if each in modules and each != name}
+
+
+def test_few_modules_import_each_other() -> None:
+    assert [group for group in cycles(PACKAGE) if len(group) > MOST_IN_A_CYCLE] == []
+
+
+def test_a_cycle_is_found(tmp_path: Path) -> None:
+    sources = {
+        "a.py": "from hedgerow.b import x",
+        "b.py": "if TYPE_CHECKING:\n    from hedgerow.c import y",
+        "c.py": "import hedgerow.a",
+        "d.py": "def f() -> None:\n    import hedgerow.e",
+        "e.py": "import hedgerow.d",
+    }
+    package = tmp_path / "hedgerow"
+    package.mkdir()
+    for name, source in sources.items():
+        (package / name).write_text(source)
+    assert cycles(package) == [["hedgerow.a", "hedgerow.b", "hedgerow.c"]]
+
+
+def test_the_core_names_no_feature() -> None:
+    named = [
+        f"{path.name}:{number} {line.strip()}"
+        for path in sorted((PACKAGE / "broker").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if FEATURES.search(line)
+    ]
+    assert named == []
 
 
 def test_the_simulator_is_a_function_of_its_seed() -> None:

@@ -16,6 +16,7 @@ from hedgerow.errors import HedgerowError
 from hedgerow.node.config import NODE, Config, make_config
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow.parts import make_server
 
 # A program that starts two nodes, or runs beside one, must not find its ports taken.
 EMBEDDED = NODE._replace(
@@ -112,13 +113,3 @@ async def running(config: Config) -> AsyncIterator[Server]:
         yield server
     finally:
         await server.stop()
-
-
-def make_server(config: Config) -> Server:
-    """The server of a node, with its dashboard if it is to have one."""
-    server = Server(config)
-    if config.dashboard and (config.http or config.https):
-        from hedgerow.web.dashboard import attach
-
-        attach(server)
-    return server

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hedgerow.bridges.part import BridgesPart
 from hedgerow.errors import ConfigError
 from hedgerow.message import Properties
 from hedgerow.mqtt.packets import MQTT_5, Puback, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import Tls
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
@@ -28,7 +29,7 @@ from hedgerow_workshop.programs import free_port
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import until
 
 NEW, DELETE = "$SYS/broker/bridge/new", "$SYS/broker/bridge/del"
@@ -235,8 +236,7 @@ async def test_a_bridge_survives_a_restart_of_its_node(tmp_path: Path) -> None:
             near.command(DELETE, "north")
             await until(lambda: near.arrived[STATE][-1] == b"", "the state to be gone")
         async with running(data=tmp_path) as here:
-            assert here.bridges is not None
-            assert "north" not in here.bridges.bridges
+            assert "north" not in part_of(here, BridgesPart).bridges
 
 
 async def test_what_waits_survives_a_restart_of_the_node(tmp_path: Path) -> None:
@@ -372,8 +372,7 @@ async def test_the_metrics_tell_what_flowed_and_what_waits() -> None:
         await until(lambda: len(here.results) == 2, "the second bridge")
         here.publish("b/one", b"12345", 1)
         here.publish("b/none", b"", 0)
-        assert near.bridges is not None
-        north, south = near.bridges.bridges.kept
+        north, south = part_of(near, BridgesPart).bridges.kept
         await until(lambda: south.ledger.published == 2, "the messages")
         await until(lambda: not len(north.session.outbox or ()), "the far broker's acknowledgement")
         near.broker.duplicates.forgotten = 7

@@ -52,6 +52,7 @@ def printed_by(program: str) -> str:
 def test_everything_that_is_exported_is_there_and_says_what_it_is(name: str) -> None:
     assert getattr(hedgerow, name).__module__.startswith("hedgerow.")
     assert inspect.getdoc(getattr(hedgerow, name))
+    assert name in dir(hedgerow)
 
 
 async def test_where_there_is_no_server_nothing_is_known_of_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hedgerow.node.config import Config
-from hedgerow.node.metric_tables import LEDGER_DROPS
+from hedgerow.node.metrics import LEDGER_DROPS
 from tests.deploy.prometheus import FOLDER, named_in, read, rules
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.federation.config import FederationConfig
+from hedgerow.federation.part import FederationPart
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.server import Server
 from hedgerow_workshop.lab.harness.brokers import SUBSCRIPTION_LOG, Mosquitto
-from tests.node.peers import NOWHERE, running
+from tests.node.peers import NOWHERE, part_of, running
 from tests.programs import need_program
 from tests.waiting import until
 
@@ -35,8 +36,7 @@ async def sidecar(
 
 
 def neighbours(server: Server) -> set[str]:
-    assert server.federation is not None
-    return set(server.federation.machine.overlay.round_trips)
+    return set(part_of(server, FederationPart).machine.overlay.round_trips)
 
 
 async def linked(*servers: Server) -> None:

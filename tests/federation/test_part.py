@@ -10,16 +10,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.federation.config import FederationConfig
+from hedgerow.federation.part import FederationPart
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.server import Server
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
 from tests.faults.federated import AT_ONCE_S, KEY, linked, neighbours
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, port_of, running
+from tests.node.peers import LOOPBACK, part_of, port_of, running
 from tests.waiting import until
 
 OPEN = FederationConfig(enabled=True)
@@ -152,5 +153,5 @@ async def test_nothing_is_kept_for_a_neighbour_that_asks_for_nothing() -> None:
             looker.broker.subscriptions.reserve("#")
             looker.flush()
             await until(lambda: "#" in a.broker.subscriptions.beyond.counts, "its wish")
-        await until(lambda: not a.federation or not a.federation.machine.neighbour_sessions(), "its end")
+        await until(lambda: not part_of(a, FederationPart).machine.neighbour_sessions(), "its end")
         assert "#" not in a.broker.subscriptions.local.counts

@@ -19,7 +19,14 @@ from hedgerow.errors import ConfigError
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.interests.regular import regular_filter
 from hedgerow.home_assistant import part as home_assistant
-from hedgerow.home_assistant.part import EXPIRE_AFTER_S, SENSORS, TELL_S, object_id, remote_dashboard_url
+from hedgerow.home_assistant.part import (
+    EXPIRE_AFTER_S,
+    SENSORS,
+    TELL_S,
+    HomeAssistantPart,
+    object_id,
+    remote_dashboard_url,
+)
 from hedgerow.journal.config import JournalConfig
 from hedgerow.message import Message
 from hedgerow.node.broker_urls import BrokerUrl
@@ -216,7 +223,6 @@ async def test_often_said_is_answered_once() -> None:
         heard: list[Message] = []
         port = Port(server.broker, "test", heard.append)
         port.subscribe("homeassistant/status", server.clock())
-        assert server.home_assistant is not None
         number = server.broker.stats.publish_received
         for _ in range(100):
             port.publish(Message("homeassistant/status", b"online"), server.clock())
@@ -238,7 +244,7 @@ async def test_an_orderly_stop_is_told_also_to_neighbours() -> None:
 
 async def test_it_is_off_unless_asked_for() -> None:
     async with running(id="barn") as server:
-        assert server.home_assistant is None
+        assert server.find(HomeAssistantPart) is None
         assert retained(server, AVAILABILITY) is None
 
 
@@ -286,18 +292,3 @@ def test_the_flag_stands_alone_or_with_a_prefix(tmp_path: Path) -> None:
 def test_a_prefix_that_is_no_topic_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError, match="--home-assistant"):
         by_flags("--home-assistant", prefix)
-
-
-async def test_a_mistake_is_not_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(id="barn", home_assistant="homeassistant") as server:
-        told = server.home_assistant
-        assert told is not None
-
-        def fail() -> None:
-            raise RuntimeError
-
-        monkeypatch.setattr(told, "_health", fail)
-        with pytest.raises(RuntimeError):
-            told._timer._come()
-        assert told._timer._handle is not None
-        monkeypatch.undo()

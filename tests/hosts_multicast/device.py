@@ -53,7 +53,7 @@ class Device:
             case "stats":
                 tell(stats=asdict(self._endpoint.member.stats))
             case "reload":
-                self._endpoint.reload_keys()
+                self._endpoint.set_keys(self._endpoint.read_keys())
                 tell(done="reload")
 
     def _note_groups(self, named: Any) -> None:

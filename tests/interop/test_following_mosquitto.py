@@ -14,6 +14,7 @@ import pytest
 
 from hedgerow.bridges.bridge import BridgePhase
 from hedgerow.bridges.following import FollowingBridge
+from hedgerow.bridges.part import BridgesPart
 from hedgerow.bridges.section import Backoff, FarAddress, Section, read_section
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
@@ -22,7 +23,7 @@ from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto
 from tests.faults.client import PersistentClient
 from tests.faults.client import running as clients
-from tests.node.peers import port_of, running
+from tests.node.peers import part_of, port_of, running
 from tests.programs import run_mosquitto
 from tests.waiting import until
 
@@ -90,8 +91,7 @@ async def at_home(
             notification_topic=f"hedgerow/federation/here/{name}",
             restart_timeout=Backoff(0.05, 0.2),
         )
-        assert server.bridges is not None
-        bridge = server.bridges.bridges.follow(section, server.clock())
+        bridge = part_of(server, BridgesPart).bridges.follow(section, server.clock())
         here = Here(server, bridge, [], [])
         bridge.on_subscribed = lambda *each: here.answered.append(each)
         Port(server.broker, "test", here.heard.append).subscribe("#", server.clock())
@@ -289,8 +289,7 @@ async def test_two_nodes_at_one_mosquitto(mosquitto: StartMosquitto, are_linked:
     """What begins there comes to each node once, by one way or by two: also messages that are alike."""
     port = mosquitto()
     async with at_home(port, name="n1") as one, at_home(port, name="n2") as two, at_mosquitto(port) as there:
-        assert two.server.bridges is not None
-        bridges = two.server.bridges.bridges
+        bridges = part_of(two.server, BridgesPart).bridges
         if are_linked:
             link = f"connection link\naddress 127.0.0.1:{port_of(one.server)}\ntopic # both 1\n"
             bridges.create(read_section(link), two.server.clock())

@@ -19,21 +19,21 @@ import hedgerow
 import hedgerow.journal
 from hedgerow.errors import ConfigError, StoreError
 from hedgerow.journal import Writer, check
-from hedgerow.journal import part as net_journal
 from hedgerow.journal.config import JournalConfig
-from hedgerow.journal.io import files
+from hedgerow.journal.io import files, node_journal
 from hedgerow.journal.io.appender import Appender
 from hedgerow.journal.io.frame import Group
-from hedgerow.journal.part import NodeJournal
+from hedgerow.journal.io.node_journal import NodeJournal
+from hedgerow.journal.part import JournalPart
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import load_config
-from hedgerow.node.metrics import BrokerCollector
+from hedgerow.node.metrics import NodeCollector
 from hedgerow.node.store import Store
 from tests.conftest import StartNode
 from tests.journal.plain import read_plain
-from tests.node.peers import connected, port_of, running
+from tests.node.peers import connected, part_of, port_of, running
 from tests.programs import Node
 from tests.waiting import until
 
@@ -153,8 +153,8 @@ async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
         client.send(*(Publish(f"a/{n // 20}", b"%03d" % n) for n in range(60)), Publish("b", b""))
         client.send(Publish("c", b"last", 1, packet_id=1))
         await client.receive()
-        figures = server.journal.figures() if server.journal else {}
-        families = {family.name: family for family in BrokerCollector(server).collect()}
+        figures = part_of(server, JournalPart).status()["journal"]
+        families = {family.name: family for family in NodeCollector(server).collect()}
     assert figures["messages/recorded"] == figures["messages/durable"] == 62
     assert figures["bytes/recorded"] == 60 * 3 + 4
     assert families["hedgerow_journal_messages"].samples[0].value == 62
@@ -321,7 +321,7 @@ async def test_a_publisher_that_finds_no_room_is_disconnected(
 
 
 async def test_what_is_old_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net_journal, "RETAIN_EVERY_S", 0.02)
+    monkeypatch.setattr(node_journal, "RETAIN_EVERY_S", 0.02)
     config = JournalConfig(("#",), tmp_path, max_bytes=1 << 20)
     async with running(journal=config) as server, connected(port_of(server), "client") as client:
         for packet_id in range(1, 31):
@@ -341,13 +341,13 @@ async def test_a_journal_in_use_is_waited_for_a_moment(
     config = JournalConfig(("#",), tmp_path)
     other = Writer(tmp_path, "other")
     with monkeypatch.context() as patched:
-        patched.setattr(net_journal, "IN_USE_S", 0.1)
+        patched.setattr(node_journal, "IN_USE_S", 0.1)
         with pytest.raises(StoreError, match="stop it, or give this one a directory of its own"):
             async with running(journal=config):
                 pass
     asyncio.get_running_loop().call_later(0.15, other.close)
     async with running(journal=config) as server:
-        assert server.journal is not None
+        assert server.find(JournalPart) is not None
 
 
 def test_configuration(tmp_path: Path) -> None:

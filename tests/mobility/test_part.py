@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.mobility import part as shell
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mobility.links import UNLISTED
-from hedgerow.mobility.mobile import MobileNode
+from hedgerow.mobility.part import MobilityPart
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Tls
-from hedgerow.node.dialling import dial
-from hedgerow.node.http import Request
-from hedgerow.node.lookups import Lookups
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 
 FIXED = MobilityConfig(role="fixed", domain="farm")
@@ -43,9 +39,8 @@ def supported_by(*servers: Server, **more: Any) -> MobilityConfig:
 
 async def linked(mobile: Server, fixed_id: str) -> None:
     def is_linked() -> bool:
-        assert mobile.mobility is not None
-        assert isinstance(mobile.mobility.node, MobileNode)
-        current = mobile.mobility.node.machine.current
+        mobile_node = part_of(mobile, MobilityPart).mobile_node
+        current = mobile_node.machine.current if mobile_node is not None else None
         return current is not None and current.fixed_id == fixed_id and current.stream.is_open
 
     await until(is_linked, f"a link to {fixed_id}")
@@ -59,9 +54,8 @@ async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.Lo
             mobility = MobilityConfig(role="mobile", domain="farm", fixed=(away, url_of(tower)))
             async with running(id="tractor", mobility=mobility) as tractor:
                 await linked(tractor, "tower")
-                assert tractor.mobility is not None
                 assert f"no link to the fixed broker at {away}: connection refused" in caplog.text
-                assert tractor.mobility.node.supporter == f"127.0.0.1:{port_of(tower)}"
+                assert part_of(tractor, MobilityPart).machine.supporter == f"127.0.0.1:{port_of(tower)}"
                 assert tractor.broker.client_role.is_extended
                 assert tower.broker.client_role.is_extended
             await until(lambda: not tower.broker.connections, "the end of the link")
@@ -120,26 +114,25 @@ async def test_the_file_of_fixed_brokers_is_read_again(
 
 
 async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It might be answered at any time, even when it is listed again: then there were two links to it."""
     hanging, ended = asyncio.Event(), asyncio.Event()
 
-    async def dial_or_hang(lookups: Lookups, host: str, open_to: Callable[[str], Awaitable[None]]) -> None:
-        if host != "far.example":
-            await dial(lookups, host, open_to)
-            return
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hanging.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+        await reader.read()
+        ended.set()
+        writer.close()
 
-    monkeypatch.setattr(shell, "dial", dial_or_hang)
+    # It waits for the answer to its TLS handshake.
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1")
+    far = f"mqtts://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
     listed = tmp_path / "fixed"
-    listed.write_text("mqtt://far.example\n")
+    listed.write_text(f"{far}\n")
     mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
     async with (
+        silent,
         running(id="tower", mobility=FIXED) as tower,
         running(id="tractor", mobility=mobility) as tractor,
     ):
@@ -147,8 +140,8 @@ async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
         listed.write_text(f"{url_of(tower)}\n")
         tractor.reload()
         await linked(tractor, "tower")
-        assert ended.is_set()
-        assert f"no link to the fixed broker at mqtt://far.example:1883: {UNLISTED}" in caplog.text
+        await until(ended.is_set, "the attempt to be given up")
+        assert f"no link to the fixed broker at {far}: {UNLISTED}" in caplog.text
 
 
 async def test_user_and_password_are_those_of_the_url(
@@ -199,10 +192,9 @@ async def test_clients_are_sent_to_the_relay_and_pass_through_it() -> None:
         mobility = supported_by(tower, relay=Address("127.0.0.1", 0))
         async with running(id="tractor", mobility=mobility) as tractor:
             await linked(tractor, "tower")
-            assert tractor.mobility is not None
-            relay = tractor.mobility.relay
+            relay = part_of(tractor, MobilityPart).relay
             assert relay is not None
-            assert tractor.mobility.node.supporter == relay.address
+            assert part_of(tractor, MobilityPart).machine.supporter == relay.address
             async with connected(int(relay.address.rpartition(":")[2]), "guest"):
                 assert "guest" in tower.broker.sessions
                 assert "guest" not in tractor.broker.sessions

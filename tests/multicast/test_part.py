@@ -26,16 +26,18 @@ from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.gateway import GatewayLedger
 from hedgerow.multicast.io.group_sockets import SocketStats
 from hedgerow.multicast.io.options import MulticastOptions
+from hedgerow.multicast.metrics import MULTICAST_COUNTERS
+from hedgerow.multicast.part import MulticastPart
 from hedgerow.multicast.stats import MulticastStats
 from hedgerow.node.config import Config
-from hedgerow.node.http import Request
-from hedgerow.node.metric_tables import MULTICAST_COUNTERS
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 from hedgerow_workshop.programs import free_udp_port
 from tests.hosts import Host, network
 from tests.multicast.io.members import Recorder, members
-from tests.node.peers import LOOPBACK, NOWHERE, RawClient, connected, port_of, running
+from tests.node.peers import LOOPBACK, NOWHERE, RawClient, connected, part_of, port_of, running
 from tests.programs import run_node, wait_until
 from tests.waiting import PATIENCE_S, until
 
@@ -81,8 +83,7 @@ async def take(client: RawClient, count: int) -> list[bytes]:
 
 
 def ledgers(server: Server) -> tuple[GatewayLedger, GatewayLedger]:
-    assert server.multicast is not None
-    gateway = server.multicast.gateway
+    gateway = part_of(server, MulticastPart).gateway
     return gateway.to_group, gateway.to_broker
 
 
@@ -202,8 +203,7 @@ async def test_a_burst_at_qos_1_arrives_whole(options: MulticastOptions) -> None
 
 async def test_what_is_published_leaves_with_the_servers_flush(options: MulticastOptions) -> None:
     async with node(options) as server:
-        assert server.multicast is not None
-        member = server.multicast.endpoint.member
+        member = part_of(server, MulticastPart).endpoint.member
         Port(server.broker, "test", lambda message: None).publish(Message("farm/a", b"x", 1))
         server.flush()
         assert member.stats.published == 1
@@ -243,8 +243,7 @@ async def test_new_keys_are_read_while_the_node_runs(options: MulticastOptions, 
     node_keys.write_text(KEY_1)
     device_keys.write_text(KEY_2)
     async with node(replace(options, key_file=node_keys)) as server:
-        assert server.multicast is not None
-        stats = server.multicast.endpoint.member.stats
+        stats = part_of(server, MulticastPart).endpoint.member.stats
         async with (
             device(replace(options, key_file=device_keys), "farm/#") as sealed,
             client(server, "dashboard", "farm/#") as dashboard,
@@ -281,13 +280,13 @@ async def test_keys_that_are_wrong_leave_all_as_it_was(
 
 async def test_a_missing_interface_is_named_and_nothing_is_left(options: MulticastOptions) -> None:
     absent = Multicast(("farm/#",), replace(options, interfaces=("nothere0",)))
-    server = Server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=absent))
+    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=absent))
     with pytest.raises(ConfigError, match='no network interface "nothere0"'):
         await server.start()
 
 
 async def test_topics_that_cannot_flow_are_refused_and_nothing_is_left(options: MulticastOptions) -> None:
-    server = Server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=Multicast(("$SYS/#",), options)))
+    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=Multicast(("$SYS/#",), options)))
     with pytest.raises(TopicError):
         await server.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own_port:
@@ -310,7 +309,7 @@ async def test_the_metrics_tell_what_flowed(options: MulticastOptions) -> None:
 
 async def test_without_topics_there_is_no_multicast() -> None:
     async with running() as server:
-        assert server.multicast is None
+        assert server.find(MulticastPart) is None
         assert not any(url.startswith("multicast:") for url in server.urls)
 
 

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from hedgerow import serving
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
 from hedgerow.node.config import Config
+from hedgerow.node.part import AnyPart
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow.parts import PARTS
 from tests.packets import PacketReader
 from tests.waiting import PATIENCE_S
 
@@ -24,10 +25,22 @@ NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http", "
 
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[Server]:
-    """A node that listens only where `settings` say: `running(ws=LOOPBACK)`; by default on MQTT."""
+    """A node that listens only where `settings` say: `running(ws=LOOPBACK)`; by default on MQTT. And
+    with the `table` of parts, and to be stopped in the time, that they say."""
+    how: dict[str, Any] = {name: settings.pop(name) for name in ("table", "shut_down_s") if name in settings}
     listeners = NOWHERE if settings.keys() & NOWHERE.keys() else NOWHERE | {"mqtt": LOOPBACK}
-    async with serving.running(Config(**(listeners | settings))) as server:
+    server = Server(Config(**(listeners | settings)), **({"table": PARTS} | how))
+    await server.start()
+    try:
         yield server
+    finally:
+        await server.stop()
+
+
+def part_of(node: Server, kind: type[AnyPart]) -> AnyPart:
+    found = node.find(kind)
+    assert found is not None
+    return found
 
 
 def port_of(server: Server, scheme: str = "mqtt") -> int:

@@ -9,7 +9,7 @@ from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, P
 from hedgerow.mobility.delegation import events as delegation
 from hedgerow.mobility.io.relay import RelayFailed
 from hedgerow.multicast.io.endpoint import MemberNotHeard
-from hedgerow.node.eventlog import Event
+from hedgerow.node.events import Event
 from hedgerow.node.history import KEPT_S, MAX_OF_KIND, History
 from hedgerow.sensors.exchange import SensorPacketDropped
 

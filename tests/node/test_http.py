@@ -16,9 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import StoreError
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
-from hedgerow.node import http, metric_tables, sockets
+from hedgerow.node import http, open_sockets
 from hedgerow.node.config import Config
-from hedgerow.node.http import Request, Response
+from hedgerow.node.handlers import Request, Response, respond
+from hedgerow.node.metrics import COUNTERS
 from hedgerow.node.server import SHUT_DOWN_S, Server
 from hedgerow.node.store import Store
 from tests.node.peers import LOOPBACK, RawClient, connected, port_of, raw_client, running
@@ -70,7 +71,7 @@ async def test_metrics_count_what_happened() -> None:
 
 async def test_every_counter_of_the_broker_is_a_metric() -> None:
     async with running() as server:
-        shown = metric_tables.COUNTERS.keys() | {"clients_maximum"}
+        shown = COUNTERS.keys() | {"clients_maximum"}
         assert shown == set(type(server.broker.stats).__dataclass_fields__)
 
 
@@ -173,9 +174,11 @@ async def test_a_request_that_does_not_end_is_cut_off(monkeypatch: pytest.Monkey
         assert server.open_sockets == 0
 
 
-async def test_an_open_request_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow.node.server.SHUT_DOWN_S", 0.2)
-    async with running(http=LOOPBACK) as server, raw_client(port_of(server, "http")) as client:
+async def test_an_open_request_does_not_hold_up_the_stop() -> None:
+    async with (
+        running(http=LOOPBACK, shut_down_s=0.2) as server,
+        raw_client(port_of(server, "http")) as client,
+    ):
         client.writer.write(b"GET /health HTTP/1.1\r\n")
         await until(lambda: server.open_sockets == 1, "the connection")
         async with asyncio.timeout(2):
@@ -186,7 +189,7 @@ def test_a_handler_that_fails_is_a_500(caplog: pytest.LogCaptureFixture) -> None
     def fail(request: Request) -> Response:
         raise RuntimeError("a mistake of ours")
 
-    response = http.respond({"/": fail}, {}, Request("GET", "/"))
+    response = respond({"/": fail}, {}, Request("GET", "/"))
     assert isinstance(response, Response)
     assert response.status == HTTPStatus.INTERNAL_SERVER_ERROR
     assert "a mistake of ours" in caplog.text
@@ -265,7 +268,7 @@ async def test_a_node_does_not_wait_for_connections_that_ask_nothing() -> None:
 
 def taken(server: Server) -> int:
     """One that is being opened counts as well, for a moment twice."""
-    return server.sockets.http_open + sum(len(each.opening) for each in server.sockets._listeners)
+    return server.sockets.http_open + server.sockets.http_opening
 
 
 @asynccontextmanager
@@ -280,7 +283,7 @@ async def asking_nothing(server: Server, count: int) -> AsyncIterator[list[RawCl
 
 
 async def test_a_node_full_of_clients_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "SPARE_SOCKETS", 0)
+    monkeypatch.setattr(open_sockets, "SPARE_SOCKETS", 0)
     async with running(mqtt=LOOPBACK, http=LOOPBACK, limits=Limits(connections=2)) as server:
         port = port_of(server)
         async with connected(port, "first"), connected(port, "second"):
@@ -307,7 +310,7 @@ async def test_readers_of_http_take_no_place_of_a_client() -> None:
 
 
 async def test_one_address_has_a_part_of_the_places_of_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "is_loopback", lambda address: False)
+    monkeypatch.setattr(open_sockets, "is_loopback", lambda address: False)
     limits = Limits(http_connections=8)
     async with running(http=LOOPBACK, limits=limits) as server, asking_nothing(server, 2):
         async with raw_client(port_of(server, "http")) as third:
@@ -318,7 +321,7 @@ async def test_one_address_has_a_part_of_the_places_of_http(monkeypatch: pytest.
 
 
 async def test_what_lingers_is_of_the_part_of_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "is_loopback", lambda address: False)
+    monkeypatch.setattr(open_sockets, "is_loopback", lambda address: False)
     async with (
         running(http=LOOPBACK, limits=Limits(http_connections=8)) as server,
         asking_nothing(server, 2) as clients,
@@ -339,5 +342,5 @@ async def test_what_lingers_is_of_the_part_of_its_address(monkeypatch: pytest.Mo
     [(resource.RLIM_INFINITY, 256, 11_000), (100_000, 256, 11_000), (1_024, 120, 840), (20, 0, 0)],
 )
 def test_places_are_within_what_the_process_may_open(files: int, http: int, others: int) -> None:
-    assert sockets.places(Config(), files) == (http, others)
-    assert sockets.places(Config(http=()), files) == (0, min(11_000, others + http))
+    assert open_sockets.places(Config(), files) == (http, others)
+    assert open_sockets.places(Config(http=()), files) == (0, min(11_000, others + http))

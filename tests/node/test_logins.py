@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hedgerow.node import logins
-from hedgerow.node.logins import Logins
+from hedgerow.node.logins import LoginQueue
 from tests.waiting import until
 
 
@@ -26,20 +26,13 @@ class SlowPasswords:
 
 
 class Recorder:
-    """The part of a server that `Logins` needs."""
+    """What came of the logins."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[str, bool]] = []
-        self.broker = SimpleNamespace(finish_login=self._finish_login)
 
-    def _finish_login(self, login: Any, accepted: bool, now: float) -> None:
+    def finish(self, login: Any, accepted: bool) -> None:
         self.finished.append((login.username, accepted))
-
-    def clock(self) -> float:
-        return 0.0
-
-    def flush(self) -> None:
-        pass
 
 
 def login(address: str, username: str, password: bytes = b"right", link: object = True) -> Any:
@@ -48,54 +41,54 @@ def login(address: str, username: str, password: bytes = b"right", link: object 
 
 
 async def test_a_flood_from_one_address_delays_no_other() -> None:
-    server, passwords = Recorder(), SlowPasswords()
-    waiting = Logins(server, passwords)  # type: ignore[arg-type]
+    recorder, passwords = Recorder(), SlowPasswords()
+    waiting = LoginQueue(passwords, recorder.finish)
     try:
         for n in range(50):
             waiting.add(login("192.0.2.66", f"flood-{n}", b"wrong"))
         waiting.add(login("192.0.2.1", "ada"))
         passwords.may_answer.set()
-        await until(lambda: len(server.finished) == 51, "every login to finish")
+        await until(lambda: len(recorder.finished) == 51, "every login to finish")
     finally:
         waiting.close()
     assert passwords.asked.index("ada") <= logins.WORKERS + 1
-    assert ("ada", True) in server.finished
-    assert ("flood-49", False) in server.finished
+    assert ("ada", True) in recorder.finished
+    assert ("flood-49", False) in recorder.finished
 
 
 async def test_who_has_hung_up_costs_no_check() -> None:
-    server, passwords = Recorder(), SlowPasswords()
+    recorder, passwords = Recorder(), SlowPasswords()
     passwords.may_answer.set()
-    waiting = Logins(server, passwords)  # type: ignore[arg-type]
+    waiting = LoginQueue(passwords, recorder.finish)
     try:
         waiting.add(login("192.0.2.1", "gone", link=None))
         waiting.add(login("192.0.2.1", "here"))
-        await until(lambda: bool(server.finished), "the login to finish")
+        await until(lambda: bool(recorder.finished), "the login to finish")
     finally:
         waiting.close()
     assert passwords.asked == ["here"]
 
 
 async def test_a_reload_during_a_check_has_it_repeated() -> None:
-    server, old, new = Recorder(), SlowPasswords(), SlowPasswords()
-    waiting = Logins(server, old)  # type: ignore[arg-type]
+    recorder, old, new = Recorder(), SlowPasswords(), SlowPasswords()
+    waiting = LoginQueue(old, recorder.finish)
     try:
         waiting.add(login("192.0.2.1", "ada"))
         await until(lambda: bool(old.asked), "the check to begin")
-        waiting.passwords = new  # type: ignore[assignment]
+        waiting.passwords = new
         old.may_answer.set()
         await until(lambda: bool(new.asked), "the second check")
-        assert not server.finished
+        assert not recorder.finished
         new.may_answer.set()
-        await until(lambda: bool(server.finished), "the login to finish")
+        await until(lambda: bool(recorder.finished), "the login to finish")
     finally:
         waiting.close()
-    assert server.finished == [("ada", True)]
+    assert recorder.finished == [("ada", True)]
 
 
 async def test_closing_leaves_no_thread() -> None:
-    server, passwords = Recorder(), SlowPasswords()
-    waiting = Logins(server, passwords)  # type: ignore[arg-type]
+    recorder, passwords = Recorder(), SlowPasswords()
+    waiting = LoginQueue(passwords, recorder.finish)
     for n in range(10):
         waiting.add(login("192.0.2.1", str(n)))
     waiting.close()

@@ -15,11 +15,16 @@ import pytest
 
 import hedgerow
 from hedgerow.broker.ledger import Inbound, Outbound
+from hedgerow.federation.part import FederationPart
+from hedgerow.mobility.part import MobilityPart
 from hedgerow.multicast.gateway import GatewayLedger
-from hedgerow.node.metric_tables import LEDGER_DROPS
+from hedgerow.multicast.part import MulticastPart
+from hedgerow.node.committer import Committer
+from hedgerow.node.metrics import LEDGER_DROPS
 from hedgerow.node.server import Server
 from hedgerow.node.version import VERSION
-from tests.node.peers import LOOPBACK, connected, port_of, running
+from hedgerow.sensors.part import SensorsPart
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.node.whole_fabric import all_families, families_of, whole_fabric
 from tests.waiting import until
 
@@ -47,24 +52,19 @@ NOT_OF_A_NODE = {"AgentStats"}
 def stats_of(servers: dict[str, Server]) -> dict[str, list[Any]]:
     """Name of the class → what the nodes have of it."""
     barn, tractor, sidecar = servers["barn"], servers["tractor"], servers["sidecar"]
-    assert barn.federation is not None
-    assert barn.multicast is not None
-    assert barn.sensors is not None
-    assert barn.mobility is not None
-    assert tractor.mobility is not None
-    assert sidecar.federation is not None
-    assert sidecar.federation.interests is not None
+    interests = part_of(sidecar, FederationPart).interests
+    assert interests is not None
     found = [
         barn.broker.stats,
-        barn.commits,
-        barn.federation.machine.federator.stats,
-        barn.federation.machine.overlay.stats,
-        barn.multicast.endpoint.member.stats,
-        barn.multicast.endpoint.stats,
-        barn.sensors.exchange.stats,
-        barn.mobility.node.machine.stats,
-        tractor.mobility.node.machine.stats,
-        sidecar.federation.interests.log.stats,
+        part_of(barn, Committer).stats,
+        part_of(barn, FederationPart).machine.federator.stats,
+        part_of(barn, FederationPart).machine.overlay.stats,
+        part_of(barn, MulticastPart).endpoint.member.stats,
+        part_of(barn, MulticastPart).endpoint.stats,
+        part_of(barn, SensorsPart).exchange.stats,
+        part_of(barn, MobilityPart).machine.machine.stats,
+        part_of(tractor, MobilityPart).machine.machine.stats,
+        interests.log.stats,
     ]
     named: dict[str, list[Any]] = {}
     for stats in found:
@@ -199,8 +199,7 @@ async def test_commits_are_counted_and_timed(tmp_path: Path) -> None:
     async with running(data=tmp_path) as server:
         properties = {"session_expiry_interval": 60}
         async with connected(port_of(server), "kept", properties=properties):
-            commits = server.commits
-            assert commits is not None
+            commits = part_of(server, Committer).stats
             await until(lambda: commits.commits > 0, "the session to be stored")
         families = families_of(server)
         assert families["hedgerow_commits"].samples[0].value >= 1

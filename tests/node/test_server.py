@@ -32,9 +32,9 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.node import link
 from hedgerow.node.config import Config
 from hedgerow.node.passwords import delete_user, set_password
-from hedgerow.node.server import Server
 from hedgerow.node.store import Store
 from hedgerow.node.values import Address
+from hedgerow.parts import make_server
 from tests.node.peers import LOOPBACK, NOWHERE, connected, port_of, raw_client, running
 from tests.waiting import until
 
@@ -105,7 +105,7 @@ async def test_a_port_in_use_names_the_address_and_the_key(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         listeners = NOWHERE | {"mqtt": LOOPBACK, "ws": (Address("127.0.0.1", port),)}
-        server = Server(Config(**listeners, data=tmp_path))
+        server = make_server(Config(**listeners, data=tmp_path))
         with pytest.raises(ConfigError, match=rf"^ws: cannot listen on 127\.0\.0\.1:{port}: .*in use"):
             await server.start()
         assert server.urls == []
@@ -113,7 +113,7 @@ async def test_a_port_in_use_names_the_address_and_the_key(tmp_path: Path) -> No
 
 
 async def test_an_address_of_another_machine_is_refused() -> None:
-    server = Server(Config(**NOWHERE | {"mqtt": (Address("192.0.2.1", 1883),)}))
+    server = make_server(Config(**NOWHERE | {"mqtt": (Address("192.0.2.1", 1883),)}))
     with pytest.raises(ConfigError, match=r"^mqtt: cannot listen on 192\.0\.2\.1:1883: "):
         await server.start()
 
@@ -137,7 +137,7 @@ async def test_the_last_packet_arrives_although_input_is_left_unread(more: bytes
 
 
 async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow.node.sockets.LINGER_S", 0.1)
+    monkeypatch.setattr("hedgerow.node.open_sockets.LINGER_S", 0.1)
     async with running() as server, connected(port_of(server), "client") as client:
         client.transport.pause_reading()
         client.send(b"\xf7\x00")
@@ -149,7 +149,7 @@ async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPat
 async def test_a_link_that_was_closed_while_it_did_not_read_sees_its_peer_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hedgerow.node.sockets.LINGER_S", 600)
+    monkeypatch.setattr("hedgerow.node.open_sockets.LINGER_S", 600)
     users = tmp_path / "users"
     set_password(users, "ada", b"secret", iterations=1000, create=True)
     async with running(passwords=users, anonymous=False) as server:
@@ -314,8 +314,8 @@ async def test_a_flush_within_a_flush_waits_its_turn(monkeypatch: pytest.MonkeyP
         assert not under_way
         under_way.append(self)
         if self.connection.out:  # as a transport does that resumes writing from within a write
-            self.server.broker.dirty.append(self.connection)
-            self.server.flush()
+            self.node.broker.dirty.append(self.connection)
+            self.node.flush()
         transmit(self)
         under_way.clear()
 
@@ -408,7 +408,7 @@ async def test_a_store_that_is_slow_to_open_holds_up_nobody_else(
 
     monkeypatch.setattr(Store, "open", open_slowly)
     config = Config(**NOWHERE, data=tmp_path)
-    starting = asyncio.create_task(Server(config).start())
+    starting = asyncio.create_task(make_server(config).start())
     async with running() as other, connected(port_of(other), "client") as client:
         client.send(Pingreq())
         assert await client.receive() == Pingresp()
@@ -574,9 +574,8 @@ async def test_acknowledgements_leave_before_the_goodbye(
                 await stopping
 
 
-async def test_a_peer_that_never_closes_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow.node.server.SHUT_DOWN_S", 0.2)
-    async with running() as server, connected(port_of(server), "client") as client:
+async def test_a_peer_that_never_closes_does_not_hold_up_the_stop() -> None:
+    async with running(shut_down_s=0.2) as server, connected(port_of(server), "client") as client:
         client.transport.pause_reading()
         async with asyncio.timeout(2):
             await server.stop()

@@ -12,13 +12,14 @@ import pytest
 import hedgerow
 from hedgerow.broker.port import Port
 from hedgerow.federation.config import FederationConfig
+from hedgerow.federation.part import MAX_FILTERS_BYTES, MESHES, FederationPart
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node import status
 from hedgerow.node.broker_urls import BrokerUrl, read_broker_url
 from hedgerow.node.server import Server
 from hedgerow_workshop.programs import free_port
-from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 
 FEDERATED = FederationConfig(enabled=True)
@@ -47,8 +48,7 @@ async def hear(bus: hedgerow.Bus, topic_filter: str, nodes: set[str]) -> dict[st
 async def test_nothing_is_told_when_nobody_listens() -> None:
     async with running(mqtt=LOOPBACK, id="barn") as server:
         before = server.broker.sequence
-        assert not server._status._is_wanted(status.status_topic("barn"))
-        server._status._handle_timer()
+        part_of(server, status.StatusTeller).handle_timer(server.clock())
         assert server.broker.sequence == before
 
 
@@ -86,7 +86,7 @@ async def test_the_whole_fabric_is_heard_at_any_node() -> None:
                 filters = meshes["barn"]["filters"]
                 assert filters["$hedgerow/status/+/meshes"]["core"] == "house"
             await until(
-                lambda: not barn._status._is_wanted(status.status_topic("barn")),
+                lambda: not barn.broker.subscriptions.route(status.status_topic("barn")).recipients,
                 "barn to hear that it is over",
             )
 
@@ -141,10 +141,10 @@ async def test_long_filters_cannot_make_the_meshes_large() -> None:
         port = Port(server.broker, "test", lambda _: None)
         for number in range(2_000):
             port.subscribe(f"{number}/{'long' * 12_000}" if number % 2 else f"{number}/{'é' * 200}", 0.0)
-        told = status.describe_meshes(server)
+        told = part_of(server, FederationPart).status_beside(MESHES)
         assert 100 < len(told["filters"]) < 500
         assert told["more_filters"] == 2_000 - len(told["filters"])
-        assert len(status.encode(told)) < 2 * status.MAX_FILTERS_BYTES
+        assert len(status.encode(told)) < 2 * MAX_FILTERS_BYTES
 
 
 async def test_many_links_cannot_make_a_status_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,6 @@ async def test_many_links_cannot_make_a_status_large(monkeypatch: pytest.MonkeyP
     nowhere = tuple(BrokerUrl("127.0.0.1", free_port()) for _ in range(3))
     federation = FederationConfig(neighbours=nowhere)
     async with running(mqtt=LOOPBACK, id="barn", federation=federation) as server:
-        assert server.federation is not None
-        machine = server.federation.machine
+        machine = part_of(server, FederationPart).machine
         await until(lambda: len(list(machine.not_reached)) == 3, "the failures")
         assert len(status.describe(server)["links"]) == 2

@@ -12,12 +12,14 @@ from pathlib import Path
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from hedgerow.federation.part import FederationPart
 from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
-from hedgerow.node.http import Request, Response
+from hedgerow.node.handlers import Request, Response
 from hedgerow.node.metrics import metrics
 from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 from hedgerow_workshop.programs import free_udp_port
-from tests.node.peers import port_of
+from tests.node.peers import part_of, port_of
 from tests.waiting import until
 
 HOUSE = """
@@ -83,7 +85,7 @@ async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
         async def start(text: str, kind: NodeKind = NODE) -> int:
             path = folder / "node.toml"
             path.write_text(text)
-            server = Server(load_config(path, {}, kind))
+            server = make_server(load_config(path, {}, kind))
             await server.start()
             stack.push_async_callback(server.stop)
             servers[server.node_id] = server
@@ -94,8 +96,7 @@ async def whole_fabric(folder: Path) -> AsyncIterator[dict[str, Server]]:
         barn = await start(BARN.format(house=house, udp=free_udp_port()))
         await start(TRACTOR.format(barn=barn))
         await start(SIDECAR_OF_HOUSE.format(house=house), SIDECAR)
-        federation = servers["barn"].federation
-        assert federation is not None
+        federation = part_of(servers["barn"], FederationPart)
         await until(lambda: bool(federation.machine.overlay.round_trips), "barn and house to be neighbours")
         yield servers
 

@@ -16,7 +16,7 @@ import pytest
 from hedgerow.federation.config import FederationConfig
 from hedgerow.journal import JournalReader
 from hedgerow.journal.config import JournalConfig
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.server import Server
 from hedgerow.pipeline.jobs.quality import quality

@@ -15,13 +15,15 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node.config import Config
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow.parts import make_server
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import SensorStats
-from tests.node.peers import LOOPBACK, NOWHERE, connected, port_of, running
+from hedgerow.sensors.part import SensorsPart
+from tests.node.peers import LOOPBACK, NOWHERE, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
 
 TOPICS = {1: "farm/temperature", 2: "farm/wind", 3: "farm/humidity"}
@@ -77,13 +79,11 @@ def node(**options: Any) -> AbstractAsyncContextManager[Server]:
 
 
 def stats_of(server: Server) -> SensorStats:
-    assert server.sensors is not None
-    return server.sensors.exchange.stats
+    return part_of(server, SensorsPart).exchange.stats
 
 
 def subscriptions_of(server: Server) -> int:
-    assert server.sensors is not None
-    return server.sensors.exchange.subscription_count
+    return part_of(server, SensorsPart).exchange.subscription_count
 
 
 async def test_the_nine_steps_on_real_sockets() -> None:
@@ -157,7 +157,7 @@ async def test_a_port_in_use_names_the_address_and_the_key() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        server = Server(Config(**NOWHERE | {"udp": (Address("127.0.0.1", port),)}))
+        server = make_server(Config(**NOWHERE | {"udp": (Address("127.0.0.1", port),)}))
         with pytest.raises(ConfigError, match=rf"^udp: cannot listen on 127\.0\.0\.1:{port}: .*in use"):
             await server.start()
 
@@ -219,8 +219,7 @@ async def test_a_subscriber_that_is_gone_disturbs_nobody() -> None:
 
 async def test_an_error_of_the_socket_does_not_end_the_reading(caplog: pytest.LogCaptureFixture) -> None:
     async with node() as server:
-        assert server.sensors is not None
-        real = server.sensors._sockets[0]
+        real = part_of(server, SensorsPart)._sockets[0]
 
         class Failing:
             failures = 3
@@ -240,7 +239,7 @@ async def test_an_error_of_the_socket_does_not_end_the_reading(caplog: pytest.Lo
                 sent: int = real.sendto(data, address)
                 return sent
 
-        server.sensors._sockets[0] = Failing()  # type: ignore[call-overload]
+        part_of(server, SensorsPart)._sockets[0] = Failing()  # type: ignore[call-overload]
         with devices(2, port_of(server, "udp")) as (laptop, thermometer):
             laptop.subscribe("01")
             thermometer.publish("01", "lost")
@@ -312,8 +311,7 @@ async def test_memory_stays_flat_under_a_flood() -> None:
                         await asyncio.sleep(0)
                 async with asyncio.timeout(PATIENCE_S):
                     await until(lambda: not _pending(server), "the rest to be read")
-            assert server.sensors is not None
-            exchange = server.sensors.exchange
+            exchange = part_of(server, SensorsPart).exchange
             assert 0 < subscriptions_of(server) <= 256
             assert len(exchange._publishers_headers) <= 1_024
             assert not exchange._events
@@ -322,8 +320,7 @@ async def test_memory_stays_flat_under_a_flood() -> None:
 
 
 def _pending(server: Server) -> bool:
-    assert server.sensors is not None
     try:
-        return bool(server.sensors._sockets[0].recv(1, socket.MSG_PEEK))
+        return bool(part_of(server, SensorsPart)._sockets[0].recv(1, socket.MSG_PEEK))
     except BlockingIOError:
         return False

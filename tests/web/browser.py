@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 from hedgerow.node.config import Config
 from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
-from hedgerow.web.dashboard import Dashboard, attach
-from tests.node.peers import LOOPBACK, NOWHERE, port_of
+from hedgerow.parts import make_server
+from hedgerow.web.dashboard import Dashboard
+from tests.node.peers import LOOPBACK, NOWHERE, part_of, port_of
 from tests.waiting import PATIENCE_S
 
 PASSWORD = "correct horse"
@@ -107,11 +108,10 @@ class Shown:
 
 @asynccontextmanager
 async def showing(**settings: Any) -> AsyncIterator[Shown]:
-    server = Server(Config(**(NOWHERE | {"mqtt": LOOPBACK, "http": LOOPBACK} | settings)))
-    dashboard = attach(server)
+    server = make_server(Config(**(NOWHERE | {"mqtt": LOOPBACK, "http": LOOPBACK} | settings)))
     await server.start()
     try:
-        yield Shown(server, dashboard)
+        yield Shown(server, part_of(server, Dashboard))
     finally:
         await server.stop()
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.bridges.part import BridgesPart
 from hedgerow.message import Properties
 from hedgerow.mqtt.packets import Disconnect, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.web import view
 from hedgerow.web.actions import ACTIONS
-from tests.node.peers import connected, port_of
+from tests.node.peers import connected, part_of, port_of
 from tests.web.browser import PASSWORD, showing, with_users
 
 ACL = """
@@ -127,8 +128,7 @@ async def test_bridges_are_made_and_ended_by_administrators_alone(
     users = with_users(tmp_path, "anna", "boss", administrators=("boss",))
     async with showing(**users) as shown:
         anna, boss = await shown.browser_of("anna"), await shown.browser_of("boss")
-        assert shown.server.bridges is not None
-        bridges = shown.server.bridges.bridges
+        bridges = part_of(shown.server, BridgesPart).bridges
         assert "for administrators" in await anna.act(view.NEW_BRIDGE, section=section)
         assert "north" not in bridges
         assert await boss.act(view.NEW_BRIDGE, "/links", section=section) == "Bridge north: created."

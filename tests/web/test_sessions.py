@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.node.addresses import is_own_name
-from hedgerow.node.http import Request
+from hedgerow.node.handlers import Request
 from hedgerow.node.passwords import Passwords, delete_user, set_password
 from hedgerow.web import sessions
 from hedgerow.web.sessions import objection, read_cookie

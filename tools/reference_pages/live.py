@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prometheus_client.core import Metric
 
-from hedgerow.node.metrics import BrokerCollector
+from hedgerow.node.metrics import NodeCollector
 from tests.node.whole_fabric import whole_fabric
 from tests.waiting import until
 
@@ -44,6 +44,6 @@ async def _look(folder: Path) -> Seen:
             for topic in topics:
                 await until(lambda told=told, topic=topic: told.get(topic) is not None, topic)  # type: ignore[misc]
         servers = nodes.values()
-        metrics = {family.name: family for each in servers for family in BrokerCollector(each).collect()}
+        metrics = {family.name: family for each in servers for family in NodeCollector(each).collect()}
         topics_seen = {message.topic for each in servers for message in each.broker.retained}
         return Seen(metrics, sorted(topics_seen))

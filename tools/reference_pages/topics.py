@@ -17,13 +17,16 @@ from hedgerow.federation import federation, presence, rights, state
 from hedgerow.federation.interests import interests, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
 from hedgerow.federation.mesh import announcements
+from hedgerow.federation.part import MESHES
 from hedgerow.federation.tunnel import frames
 from hedgerow.home_assistant import part as home_assistant
+from hedgerow.journal.metrics import JOURNAL_COUNTERS, JOURNAL_GAUGES
 from hedgerow.mobility import hot_state
 from hedgerow.mobility.delegation.publications import ACTIONS, FROM_FIXED, FROM_MOBILE, PLAN_PREFIX
 from hedgerow.mqtt.ids import RIGHT_TOPIC
 from hedgerow.multicast.groups import CONTROL_TOPIC
-from hedgerow.node import metric_tables, status
+from hedgerow.node import status
+from hedgerow.node.metrics import COUNTERS
 from hedgerow.pipeline import plan, progress
 from hedgerow.topics import STATUS_PREFIX
 from reference_pages.live import Seen
@@ -136,7 +139,11 @@ HOME_ASSISTANT = (
 )
 STATUS = (
     (status.status_topic("NODE"), "nodes", "how the node is, as JSON, each second while somebody subscribes"),
-    (status.meshes_topic("NODE"), "nodes", "the meshes that it takes part in, when they have changed"),
+    (
+        status.status_topic("NODE", MESHES),
+        "nodes",
+        "the meshes that it takes part in, when they have changed",
+    ),
 )
 MULTICAST = ((CONTROL_TOPIC, "nobody", "no message has it: the name of the group in which members meet"),)
 
@@ -197,15 +204,11 @@ def _figures(seen: Seen, others: Iterable[Row]) -> list[tuple[str, str]]:
         for topic in seen.topics
         if not any(re.fullmatch(form, topic) for form in forms)
     ]
-    journal = metric_tables.JOURNAL_COUNTERS | metric_tables.JOURNAL_GAUGES
+    journal = JOURNAL_COUNTERS | JOURNAL_GAUGES
     texts = dict(FIGURES)
-    texts |= {
-        name: metric_tables.COUNTERS[counter][1]
-        for name, counter in systopics.COUNTERS.items()
-        if name not in texts
-    }
+    texts |= {name: COUNTERS[counter][1] for name, counter in systopics.COUNTERS.items() if name not in texts}
     texts |= {f"journal/{figure}": text for figure, (_, text) in journal.items()}
-    loads = {f"load/{name}/": metric_tables.COUNTERS[counter][1] for name, counter in systopics.LOADS.items()}
+    loads = {f"load/{name}/": COUNTERS[counter][1] for name, counter in systopics.LOADS.items()}
     known = texts.keys() | {f"{load}{each}min" for load in loads for each in systopics.LOAD_MINUTES}
     if difference := set(names) ^ known:
         raise LookupError(

@@ -20,6 +20,8 @@ def _broker(address: str) -> str:
 @dataclass(slots=True)
 class BridgeUp:
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "joined"
+    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     far_node: str | None
@@ -35,6 +37,8 @@ class BridgeUp:
 @dataclass(slots=True)
 class BridgeDown:
     level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     reason: str
@@ -51,6 +55,7 @@ class BridgeClosed(BridgeDown):
     """As somebody wants it: the bridge is deleted or replaced, or the node stops."""
 
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "other"
 
 
 @dataclass(slots=True)
@@ -58,6 +63,8 @@ class BridgeNotUp:
     """An attempt failed: told once for each reason, until it is up."""
 
     level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
     name: str
     address: str
     reason: str
@@ -74,6 +81,7 @@ class QueueTaken:
     """What waited for one broker goes another way too."""
 
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     name: str
     count: int
     waiting_for: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import secrets
 import ssl
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.bridges.bridge import Bridge
 from hedgerow.bridges.bridge_set import BridgeSet
@@ -15,53 +15,48 @@ from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.io.files import read_bridge_files
 from hedgerow.bridges.section import FarAddress, Section
-from hedgerow.client.link import explain
+from hedgerow.broker.dialled import DialledConnection
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
-from hedgerow.node.deadline import DeadlineTimer
-from hedgerow.node.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, explain_dial
+from hedgerow.node.dialling import Dialler, Place
 from hedgerow.node.far_link import FarLink
-from hedgerow.node.lookups import Lookups
+from hedgerow.node.link_errors import explain
+from hedgerow.node.part import NodeContext, Part
+from hedgerow.node.status_format import describe_link
 from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from prometheus_client.core import Metric
 
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 
 
-class Bridges:
-    """`start` needs the server's broker."""
-
+class BridgesPart(Part):
     bridges: BridgeSet
     commands: Commands
-    home: FollowingBridge | None = None  # of a sidecar, to the broker that it stands beside
+    home: FollowingBridge | None = None
+    """To the broker that the node stands beside, if another part has set `make_home`."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._sections = read_bridge_files(server.config.bridges)
-        self._dialling: set[asyncio.Task[None]] = set()
-        self._lookups = Lookups()
-        self._timer = DeadlineTimer(server.clock, self._handle_timer)
-        self._is_running = False
+    def __init__(self, node: NodeContext) -> None:
+        """Raises ConfigError for a file of the configuration that is wrong."""
+        super().__init__(node)
+        self._sections = read_bridge_files(node.config.bridges)
+        self._dialler = Dialler(node)
+        self.make_home: Callable[[str], Section] | None = None
+        """To be set before `start`, when the node's id is known, which it is given."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Raises ConfigError for a bridge of the configuration that cannot be."""
-        server, now = self._server, self._server.clock()
+        node, now = self.node, self.node.clock()
         token = lambda: secrets.randbits(48)  # noqa: E731 (a function of one line)
-        self.bridges = BridgeSet(server.broker, random.random, token, self._is_own)
+        self.bridges = BridgeSet(node.broker, random.random, token, self._is_own)
         for section in self._sections:
             self.bridges.create(section, now)
-        federation = server.config.federation
-        if federation.home is not None:
-            from hedgerow.federation.io.home_section import home_section
-
-            section = home_section(federation, federation.home, server.node_id)
-            self.home = self.bridges.follow(section, now)
-        self.commands = Commands(server.broker, self.bridges, now)
+        if self.make_home is not None:
+            self.home = self.bridges.follow(self.make_home(node.node_id), now)
+        self.commands = Commands(node.broker, self.bridges, now)
         self.commands.restore(now)
         self.bridges.leave_unclaimed()
-        self._is_running = True
 
     def _is_own(self, address: FarAddress) -> bool:
         """Does one of this node's listeners answer at this address? Names are looked up when dialled."""
@@ -69,71 +64,75 @@ class Bridges:
         return is_of_this_machine(host) and any(
             port == address.port
             and (bound in ("0.0.0.0", "::", host) or is_loopback(host) is is_loopback(bound))
-            for bound, port in self._server.listening
+            for bound, port in self.node.listening
         )
 
     async def stop(self) -> None:
-        if not self._is_running:
-            return
-        self._is_running = False
-        for task in self._dialling:
-            task.cancel()
-        await asyncio.gather(*self._dialling, return_exceptions=True)
-        self.bridges.close(self._server.clock())
-        self.commands.publish_states(self._server.clock())
+        await self._dialler.stop()
+        now = self.node.clock()
+        self.bridges.close(now)
+        self.commands.publish_states(now)
         self.commands.close()
-        self._timer.cancel()
-        self._server.flush()
+        self.node.flush()
 
     @property
     def has_work(self) -> bool:
-        return self._is_running and (self.bridges.has_work or self.commands.has_work)
+        return self.is_running and (self.bridges.has_work or self.commands.has_work)
 
     def serve(self) -> None:
         """Something happened to a bridge: links to open, states to tell, the next deadline."""
-        server, bridges = self._server, self.bridges
-        now = server.clock()
+        bridges, now = self.bridges, self.node.clock()
         bridges.serve(now)
         bridges.has_work = False
         for bridge, address in bridges.take_dials(now):
-            task = asyncio.get_running_loop().create_task(self._dial(bridge, address))
-            self._dialling.add(task)
-            task.add_done_callback(self._dialling.discard)
+            self._dial(bridge, address)
         self.commands.publish_states(now)
         for event in (*bridges.take_events(), *self.commands.take_events()):
-            server.event_log.write(event, now)
-        self._timer.set(bridges.deadline)
+            self.node.event_log.write(event, now)
 
-    def _handle_timer(self) -> None:
-        self.bridges.handle_timer(self._server.clock())
+    @property
+    def deadline(self) -> float:
+        return self.bridges.deadline
+
+    def handle_timer(self, now: float) -> None:
+        self.bridges.handle_timer(now)
         self.bridges.has_work = True
-        self._server.flush()
 
-    async def _dial(self, bridge: Bridge, address: FarAddress) -> None:
+    def _dial(self, bridge: Bridge, address: FarAddress) -> None:
         section = bridge.section
-        reason = "no address"
-        try:
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                context = _tls_context(section) if section.is_tls else None
-                local = (section.bridge_bind_address, 0) if section.bridge_bind_address else None
-                for host in await self._lookups.find(address.host):
-                    try:
-                        link = FarLink(self._server, str(address), partial(bridge.open, address))
-                        await link.open(
-                            host,
-                            address.port,
-                            ssl=context,
-                            server_hostname=address.host if context is not None else None,
-                            local_addr=local,
-                        )
-                        return
-                    except OSError as error:
-                        reason = explain(error)  # of the last, if all fail
-        except DIAL_ERRORS as error:
-            reason = explain_dial(error)
-        if self._is_running:
-            bridge.handle_dial_failed(address, reason, self._server.clock())
-            self._server.flush()
+
+        def open_connection(link: FarLink, now: float) -> DialledConnection:
+            return bridge.open(address, now)
+
+        def failed(reason: str) -> None:
+            bridge.handle_dial_failed(address, reason, self.node.clock())
+
+        make_tls = partial(_tls_context, section) if section.is_tls else None
+        place = Place(
+            str(address), address.host, address.port, open_connection, make_tls, section.bridge_bind_address
+        )
+        self._dialler.dial(bridge, [place], failed)
+
+    # What it shows
+
+    def status(self) -> Mapping[str, Any]:
+        return {"links": [_describe(bridge) for bridge in self.bridges.kept]}
+
+    def health(self) -> Mapping[str, int]:
+        kept = self.bridges.kept
+        return {"bridges": len(kept), "bridges_up": sum(bridge.state.value == "up" for bridge in kept)}
+
+    def metrics(self) -> Iterable[Metric]:
+        from hedgerow.bridges.metrics import bridge_metrics
+
+        return bridge_metrics(self.bridges.kept)
+
+
+def _describe(bridge: Bridge) -> dict[str, Any]:
+    far_node = bridge.connection.far_node if bridge.connection is not None else None
+    to = far_node or str(bridge.address or bridge.section.addresses[0])
+    state, queued = bridge.state.value, len(bridge.session.outbox or ())
+    return describe_link("bridge", bridge.section.name, to, state, queued) | bridge.ledgers()
 
 
 def _tls_context(section: Section) -> ssl.SSLContext:

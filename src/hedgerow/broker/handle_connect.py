@@ -146,8 +146,8 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
 
 def _role_of(broker: BrokerCore, packet: Connect, username: str | None) -> Role:
     """The role that a CONNECT asks for; that of a client if no other claims it."""
-    claiming = (role for role in broker.roles.values() if role.claims(packet, username))
-    return next(claiming, broker.client_role)
+    roles = sorted(broker.roles.values(), key=lambda role: not role.prefix)  # Names come first.
+    return next((role for role in roles if role.claims(packet, username)), broker.client_role)
 
 
 def _role_refusal(

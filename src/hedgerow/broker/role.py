@@ -41,6 +41,8 @@ class Refusal(NamedTuple):
 class Role:
     name = ""
     """By which the store knows it."""
+    prefix = ""
+    """Of the client ids that are for this role alone, whatever else a CONNECT asks for."""
     gives_ids = False
     """Its messages have ids of their own. What waits for it may go another way too."""
     is_link = False
@@ -73,7 +75,7 @@ class Role:
 
     def claims(self, packet: Connect, username: str | None) -> bool:
         """Does this CONNECT ask for a session of this role?"""
-        return False
+        return bool(self.prefix) and packet.client_id.startswith(self.prefix)
 
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None

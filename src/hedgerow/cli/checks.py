@@ -31,7 +31,7 @@ from hedgerow.multicast.io.sockets import open_receivers, open_sender
 from hedgerow.node.authority import authority
 from hedgerow.node.config import Config
 from hedgerow.node.config_keys import LISTENERS
-from hedgerow.node.sockets import places
+from hedgerow.node.open_sockets import places
 from hedgerow.node.values import Address
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"

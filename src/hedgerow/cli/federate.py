@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     return up.run_node(arguments, partial(config.from_arguments, kind=config.SIDECAR), describe)
 
 
-def describe(server: Server) -> list[str]:
-    federation = server.config.federation
-    first = f"federating {federation.home} as {server.node_id} {_with_whom(federation)}"
-    return [first, *up.listening_lines(server)]
+def describe(node: Server) -> list[str]:
+    federation = node.config.federation
+    first = f"federating {federation.home} as {node.node_id} {_with_whom(federation)}"
+    return [first, *up.listening_lines(node)]
 
 
 def _with_whom(federation: FederationConfig) -> str:

@@ -28,10 +28,10 @@ from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.errors import ConfigError
 from hedgerow.node import config, logs
 from hedgerow.node.broker_urls import is_unspecified
+from hedgerow.node.open_sockets import HTTP_SCHEMES
 from hedgerow.node.server import Server
-from hedgerow.node.sockets import HTTP_SCHEMES
+from hedgerow.parts import make_server
 from hedgerow.rates import is_loopback
-from hedgerow.serving import make_server
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +91,10 @@ def run_node(
     return 0
 
 
-def listening_lines(server: Server) -> list[str]:
-    lines = [f"listening {url}" for url in server.urls]
-    if server.mobility is not None and server.mobility.relay is not None:
-        lines.append(f"relaying {server.mobility.relay.address}")
-    if server.config.dashboard and (url := local_dashboard_url(server.urls)) is not None:
+def listening_lines(node: Server) -> list[str]:
+    lines = [f"listening {url}" for url in node.urls]
+    lines += [f"relaying {address}" for part in node.parts for address in part.relaying]
+    if node.config.serves_dashboard and (url := local_dashboard_url(node.urls)) is not None:
         lines.append(f"dashboard {url}")
     return lines
 
@@ -132,7 +131,7 @@ def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
 async def serve(
     configuration: config.Config, describe: Callable[[Server], list[str]] = listening_lines
 ) -> None:
-    server = make_server(configuration)
+    node = make_server(configuration)
     stop, signals = asyncio.Event(), StopSignals()
     hopeless: list[ConfigError] = []
 
@@ -140,30 +139,30 @@ async def serve(
         hopeless.append(error)
         stop.set()
 
-    server.on_hopeless = give_up
+    node.on_hopeless = give_up
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop_signal, signals, stop)
-    await server.start()
-    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    await node.start()
+    loop.add_signal_handler(signal.SIGHUP, node.reload)
     # What exists now lives as long as the node: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    for line in describe(server):
+    for line in describe(node):
         print(line)
     sys.stdout.flush()
     kept = f"in {configuration.data}" if configuration.data else "in memory only"
-    logger.info("node %s is up; what it keeps is kept %s", server.node_id, kept)
+    logger.info("node %s is up; what it keeps is kept %s", node.node_id, kept)
     warn_of_passing_name(configuration)
     manager = ServiceManager()
-    manager.ready(f"node {server.node_id} is up")
+    manager.ready(f"node {node.node_id} is up")
     await stop.wait()
     manager.stopping()
-    logger.info("node %s is stopping", server.node_id)
-    await server.stop()
-    logger.info("node %s has stopped", server.node_id)
+    logger.info("node %s is stopping", node.node_id)
+    await node.stop()
+    logger.info("node %s has stopped", node.node_id)
     if hopeless:
         raise hopeless[0]
 

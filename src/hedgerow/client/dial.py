@@ -10,9 +10,10 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from hedgerow.client.link import ClientLink, explain
+from hedgerow.client.link import ClientLink
 from hedgerow.client.urls import BusUrl
 from hedgerow.errors import ConnectError
+from hedgerow.node.link_errors import explain
 
 # One address that swallows packets must not use up the time of those after it.
 ADDRESS_TIMEOUT_S = 5.0

@@ -34,7 +34,7 @@ class Line:
     ) -> None:
         """`on_connection` gets what begins and ends connections, before `on_events` gets all events."""
         self.client = client
-        self.link: ClientLink | None = None
+        self._link: ClientLink | None = None
         self.address: BusUrl | None = None  # of the last attempt
         self.session_present = False
         self._clock = clock
@@ -43,7 +43,7 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._outcome: asyncio.Future[Outcome] = self._loop.create_future()
         self.ended: asyncio.Future[Disconnected] = self._loop.create_future()
-        self.news = asyncio.Event()
+        self._news = asyncio.Event()
         """Set with everything that comes, where someone waits for something in particular."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Handle | None = None
@@ -58,7 +58,7 @@ class Line:
         self.ended = self._loop.create_future()
         self.address = address
         link = await dial(address, tls, timeout_s, self._receive)
-        self.link = link
+        self._link = link
         link.closed.add_done_callback(lambda closed: self._link_lost(link, closed.result()))
         self._reading = True
         try:
@@ -83,16 +83,16 @@ class Line:
                 while not condition():
                     if self.ended.done():
                         return False
-                    self.news.clear()
-                    await self.news.wait()
+                    self._news.clear()
+                    await self._news.wait()
         except TimeoutError:
             return False
         return True
 
     def close(self) -> asyncio.Future[str] | None:
         """End the connection, and write what is left; the link's end, if there is a link."""
-        self.stop_timer()
-        link = self.link
+        self._stop_timer()
+        link = self._link
         self.flush()
         if link is None:
             return None
@@ -105,7 +105,7 @@ class Line:
         self._handle(self.client.receive_data(data, self._clock()))
 
     def _link_lost(self, link: ClientLink, reason: str) -> None:
-        if link is self.link:  # and not an earlier one, which took its time to close
+        if link is self._link:  # and not an earlier one, which took its time to close
             self._handle(self.client.lost(self._clock(), reason))
 
     def _handle(self, events: list[Event]) -> None:
@@ -115,7 +115,7 @@ class Line:
                     self._handle_connection(event)
         self._on_events(self, events)
         self.flush()
-        self.news.set()
+        self._news.set()
 
     def _handle_connection(self, event: Outcome) -> None:
         if not self._outcome.done():
@@ -131,13 +131,13 @@ class Line:
         """Write what the machine has to say, and close the link when it is of no more use."""
         self._unflushed = 0
         data = self.client.take_output()
-        link = self.link
+        link = self._link
         if link is None:
             return
         if data:
             link.write(data)
         if self.client.closing:
-            self.link = None
+            self._link = None
             link.close()
 
     def flush_soon(self, size: int) -> None:
@@ -156,19 +156,15 @@ class Line:
     @property
     def writable(self) -> asyncio.Event | None:
         """Set while the link takes more without buffering it; None while there is no connection."""
-        link = self.link
+        link = self._link
         return link.writable if link is not None and self.client.connected else None
 
     def set_reading(self, reading: bool) -> None:
         """Stop, or go on, reading from the link."""
-        link = self.link
-        if link is None or link.transport.is_closing() or reading is self._reading:
+        link = self._link
+        if link is None or reading is self._reading or not link.set_reading(reading):
             return
         self._reading = reading
-        if reading:
-            link.transport.resume_reading()
-        else:
-            link.transport.pause_reading()
         self.client.set_reading(reading, self._clock())
         if reading:
             self._arm_timer()
@@ -177,18 +173,18 @@ class Line:
 
     def _arm_timer(self) -> None:
         """One timer, set anew when it fires: what happens meanwhile mostly moves the deadline away."""
-        self.stop_timer()
+        self._stop_timer()
         deadline = self.client.deadline()
         if deadline is not None:
             self._timer = self._loop.call_later(deadline - self._clock(), self._handle_timer)
 
-    def stop_timer(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _handle_timer(self) -> None:
-        link = self.link
+        link = self._link
         self._handle(self.client.handle_timer(self._clock()))
         if self.client.closing and link is not None:
             link.abort()  # The link is dead: there is nobody to write to.

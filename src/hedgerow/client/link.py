@@ -6,12 +6,11 @@ It knows nothing of what the bytes mean.
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 from collections.abc import Callable
 from typing import cast
 
 from hedgerow.errors import ConnectError
+from hedgerow.node.link_errors import explain
 
 WRITE_HIGH_WATER = 256 * 1024
 WRITE_LOW_WATER = 64 * 1024
@@ -49,6 +48,16 @@ class ClientLink(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if not self.transport.is_closing():  # uvloop raises, and the loss is about to be told anyway
             self.transport.write(data)
+
+    def set_reading(self, reading: bool) -> bool:
+        """Read on, or leave what arrives to the network. False: the link is about to end."""
+        if self.transport.is_closing():
+            return False
+        if reading:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+        return True
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -92,21 +101,3 @@ class ClientLink(asyncio.Protocol):
 
 def _discard(data: bytes) -> None:
     pass
-
-
-def explain(error: BaseException) -> str:
-    """Why a link could not be made or kept, for people."""
-    match error:
-        case socket.gaierror():
-            return f"no such host ({error.strerror})"
-        case ssl.SSLCertVerificationError():
-            return f"the server's certificate is not trusted: {error.verify_message}"
-        case ssl.SSLError():
-            return f"TLS failed: {error.reason or error}".replace("_", " ").lower().replace("tls", "TLS")
-        case ConnectionRefusedError():
-            return "connection refused"
-        case ConnectionResetError():
-            return "the server reset the link"
-        case OSError() if error.strerror:
-            return error.strerror.lower()
-    return str(error) or type(error).__name__

@@ -12,6 +12,8 @@ class LinkNotOpen:
     """Told once for each reason."""
 
     level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
     address: str
     reason: str
 
@@ -24,6 +26,7 @@ class RightMissing:
     """At the broker that a sidecar stands beside."""
 
     level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
     address: str
     user: str | None
 

@@ -60,6 +60,7 @@ class NeighbourRole(Role):
     """Without a federation it refuses whoever connects as a neighbour, and keeps what is stored for one."""
 
     name = "neighbour"
+    prefix = NEIGHBOUR_PREFIX
     gives_ids = True
     is_link = True
     is_interest_here = False  # What neighbours are to get is not wanted here.
@@ -71,9 +72,6 @@ class NeighbourRole(Role):
     def __init__(self, broker: Broker, neighbourhood: Neighbourhood | None = None) -> None:
         self._broker = broker
         self._neighbourhood = neighbourhood
-
-    def claims(self, packet: Connect, username: str | None) -> bool:
-        return packet.client_id.startswith(NEIGHBOUR_PREFIX)
 
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None

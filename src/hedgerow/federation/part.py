@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
 import random
 import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
+from hedgerow.bridges.part import BridgesPart
 from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.errors import ConfigError
 from hedgerow.federation import federation as machine
@@ -16,44 +19,52 @@ from hedgerow.federation.config import FederationConfig, warn_of_readable_secret
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
+from hedgerow.federation.io.home_section import home_section
+from hedgerow.federation.mesh.meshes import FilterState
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.federation.overlay.limits import DIAL_S
 from hedgerow.federation.overlay.wire import Peer
+from hedgerow.federation.state import describe_filters, ledgers_of
 from hedgerow.node.broker_urls import BrokerUrl
-from hedgerow.node.deadline import DeadlineTimer
-from hedgerow.node.dialling import DIAL_ERRORS, DIAL_TIMEOUT_S, dial, explain_dial, make_tls_context
+from hedgerow.node.dialling import DIAL_TIMEOUT_S, Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
-from hedgerow.node.lookups import Lookups
+from hedgerow.node.part import NodeContext, Part
+from hedgerow.node.status_format import MAX_FILTERS, describe_link
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from prometheus_client.core import Metric
 
 logger = logging.getLogger(__name__)
 
+MESHES = "meshes"  # told beside the node's status
+MAX_FILTER = 1_000  # characters
+MAX_FILTERS_BYTES = 256 * 1024  # of all of them, as JSON
+MAX_NOT_REACHED = 20
 
-class FederationPart:
-    """`start` needs the server's broker and listeners."""
 
+class FederationPart(Part):
     machine: machine.Federation
+    tells_beside = (MESHES,)
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._config: FederationConfig = server.config.federation
+    def __init__(self, node: NodeContext) -> None:
+        """Raises ConfigError."""
+        super().__init__(node)
+        self._config: FederationConfig = node.config.federation
         self._statics = self._config.read_neighbours()
         tls = (self._config.cafile, self._config.certfile, self._config.keyfile)
-        self._tls = make_tls_context(*tls, "the federation")
-        self._dialling: set[asyncio.Task[None]] = set()
-        self._lookups = Lookups()
-        self._timer = DeadlineTimer(server.clock, self._handle_timer)
+        self._make_tls = make_tls_context(*tls, "the federation")
+        self._dialler = Dialler(node)
         self._discovery: NodeDiscovery | None = None
-        self._is_running = False
         self.interests: Interests | None = None  # of a sidecar, in what the broker beside it wants
+        self._bridges = node.find(BridgesPart)
+        if self._config.home is not None and self._bridges is not None:
+            self._bridges.make_home = partial(home_section, self._config, self._config.home)
 
-    def start(self) -> None:
-        server, config, now = self._server, self._config, self._server.clock()
+    async def start(self) -> None:
+        node, config, now = self.node, self._config, self.node.clock()
         self.machine = machine.Federation(
-            server.broker,
+            node.broker,
             map(str, self._own_urls()),
             now,
             random=random.random,
@@ -70,21 +81,19 @@ class FederationPart:
         for url in config.join:
             self.machine.overlay.join(Peer("", (str(url),)), now)
         if config.discover:
-            self._discovery = NodeDiscovery(server.node_id, config, server.urls, self._found)
+            self._discovery = NodeDiscovery(node.node_id, config, node.urls, self._found)
             self._discovery.start()
         if config.home is not None:
             self._stand_beside(config.home, now)
-        self._is_running = True
         self.machine.handle_timer(now)
 
     def _stand_beside(self, home: BrokerUrl, now: float) -> None:
-        assert self._server.bridges is not None
-        bridge = self._server.bridges.home
+        bridge = self._bridges.home if self._bridges is not None else None
         assert bridge is not None
         self.interests = Interests(
             now,
             self._config.assume,
-            client_id=bridge.section.remote_clientid_on(self._server.node_id),
+            client_id=bridge.section.remote_clientid_on(self.node.node_id),
             own_filters=(CONTROL_FILTER,),
             broker=str(home),
             user=home.username,
@@ -96,13 +105,13 @@ class FederationPart:
     def _refused_by_node(self, home: BrokerUrl, node_id: str) -> None:
         what = f"{home} is the Hedgerow node {node_id}, which federates itself"
         instead = f"start it by `hedgerow up --id {node_id} --neighbour URL`, and nothing beside it"
-        self._server.on_hopeless(ConfigError(f"{what}: {instead}"))
+        self.node.give_up(ConfigError(f"{what}: {instead}"))
 
     def _own_urls(self) -> list[BrokerUrl]:
         """What other members are told. A node whose neighbours are all given has no need to be found."""
         config = self._config
         if config.join or config.discover or config.enabled or config.advertise:
-            return own_urls(config, self._server.urls)
+            return own_urls(config, self.node.urls)
         return []
 
     def _found(self, node_id: str, urls: list[str]) -> None:
@@ -110,13 +119,16 @@ class FederationPart:
         if len(overlay.neighbours()) >= overlay.settings.active_target:
             overlay.remember([peer])  # Who joins everyone that it sees pushes others out.
         else:
-            overlay.join(peer, self._server.clock())
+            overlay.join(peer, self.node.clock())
         self.machine.has_work = True
-        self._server.flush()
+        self.node.flush()
 
-    def set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
+    def reload(self) -> Callable[[], None]:
+        return partial(self._set_neighbours, self._config.read_neighbours())
+
+    def _set_neighbours(self, neighbours: tuple[BrokerUrl, ...]) -> None:
         """The static ones from now on."""
-        now, overlay = self._server.clock(), self.machine.overlay
+        now, overlay = self.node.clock(), self.machine.overlay
         before, after = {str(url) for url in self._statics}, {str(url) for url in neighbours}
         self._statics = neighbours
         for address in sorted(before - after):
@@ -124,68 +136,93 @@ class FederationPart:
         for address in sorted(after - before):
             overlay.add_static(Peer("", (address,)), now)
         self.machine.handle_timer(now)
-        self._server.flush()
+        self.node.flush()
 
     async def stop(self) -> None:
-        if not self._is_running:
-            return
-        self._is_running = False
         if self._discovery is not None:
             await self._discovery.stop()
-        for task in self._dialling:
-            task.cancel()
-        await asyncio.gather(*self._dialling, return_exceptions=True)
-        self.machine.close(self._server.clock())
-        self._server.flush()
-        self._timer.cancel()
+        await self._dialler.stop()
+        self.machine.close(self.node.clock())
+        self.node.flush()
 
     @property
     def has_work(self) -> bool:
-        return self._is_running and self.machine.has_work
+        return self.is_running and self.machine.has_work
 
     def serve(self) -> None:
         """Something happened: links to open, things to say, the next deadline."""
-        now = self._server.clock()
+        now = self.node.clock()
         self.machine.serve(now)
         for peer in self.machine.take_dials():
-            task = asyncio.get_running_loop().create_task(self._dial(peer))
-            self._dialling.add(task)
-            task.add_done_callback(self._dialling.discard)
+            self._dial(peer)
         for event in self.machine.take_events():
-            self._server.event_log.write(event, now)
-        self._timer.set(self.machine.deadline)
+            self.node.event_log.write(event, now)
 
-    def _handle_timer(self) -> None:
-        self.machine.handle_timer(self._server.clock())
-        self._server.flush()
+    @property
+    def deadline(self) -> float:
+        return self.machine.deadline
 
-    async def _dial(self, peer: Peer) -> None:
-        reason = "no address"
+    def handle_timer(self, now: float) -> None:
+        self.machine.handle_timer(now)
+
+    def _dial(self, peer: Peer) -> None:
+        listed = (*self._statics, *self._config.join)
+        urls = (self._config.url_to_dial(address, listed) for address in peer.addresses)
+        places = [self._place(peer, url) for url in urls if url is not None]
         # All of them together stay below the overlay's patience.
         timeout_s = min(DIAL_TIMEOUT_S, 0.9 * DIAL_S / max(1, len(peer.addresses)))
-        for address in peer.addresses:
-            url = self._config.url_to_dial(address, (*self._statics, *self._config.join))
-            if url is None:
-                continue
-            try:
-                await self._dial_url(peer, url, timeout_s)
-                return
-            except DIAL_ERRORS as error:
-                reason = explain_dial(error, timeout_s)
-        if self._is_running:
-            self.machine.dial_failed(peer, reason)
-            self._server.flush()
+        self._dialler.dial(peer, places, partial(self.machine.dial_failed, peer), timeout_s)
 
-    async def _dial_url(self, peer: Peer, url: BrokerUrl, timeout_s: float) -> None:
+    def _place(self, peer: Peer, url: BrokerUrl) -> Place:
         password = None if url.password is None else url.password.encode()
-        context = self._tls() if url.is_tls else None
 
-        async def open_to(host: str) -> None:
-            link = FarLink(self._server, str(url), partial(self._open, peer, url, password))
-            name = url.host if context is not None else None
-            await link.open(host, url.port, ssl=context, server_hostname=name)
+        def open_connection(link: FarLink, now: float) -> NeighbourConnection:
+            return self.machine.open(peer, str(url), now, url.username, password)
 
-        await dial(self._lookups, url.host, open_to, timeout_s)
+        make_tls = self._make_tls if url.is_tls else None
+        return Place(str(url), url.host, url.port, open_connection, make_tls)
 
-    def _open(self, peer: Peer, url: BrokerUrl, password: bytes | None, now: float) -> NeighbourConnection:
-        return self.machine.open(peer, str(url), now, url.username, password)
+    # What it shows
+
+    def status(self) -> Mapping[str, Any]:
+        home = self._config.home
+        links = {"links": list(chain(self._neighbours(), self._not_reached()))}
+        return links if home is None else links | {"kind": "sidecar", "beside": str(home)}
+
+    def _neighbours(self) -> Iterator[dict[str, Any]]:
+        round_trips = self.machine.overlay.round_trips
+        for name, session in self.machine.neighbour_sessions():
+            state = "up" if self.machine.is_linked(name) else "down"
+            queued = len(session.outbox or ())
+            link = describe_link("neighbour", name, name, state, queued, round_trips.get(name))
+            yield link | ledgers_of(session)
+
+    def _not_reached(self) -> Iterator[dict[str, Any]]:
+        for address in islice(self.machine.not_reached, MAX_NOT_REACHED):
+            yield describe_link("neighbour", address, address, "down")
+
+    def status_beside(self, beside: str) -> Mapping[str, Any]:
+        federator = self.machine.federator
+        told = describe_filters(_that_fit(federator.describe(MAX_FILTERS)))
+        return {"filters": told, "more_filters": federator.filter_count - len(told)}
+
+    def health(self) -> Mapping[str, int]:
+        return {"neighbours": len(self.machine.overlay.round_trips)}
+
+    def metrics(self) -> Iterable[Metric]:
+        from hedgerow.federation.metrics import federation_metrics, interest_metrics
+
+        yield from federation_metrics(self.machine)
+        if self.interests is not None:
+            yield from interest_metrics(self.interests)
+
+
+def _that_fit(filters: list[FilterState]) -> Iterator[FilterState]:
+    """A client may subscribe to a thousand filters of 60 kB: who shows meshes would take none of it."""
+    room = MAX_FILTERS_BYTES
+    for each in filters:
+        if len(each.topic_filter) <= MAX_FILTER:
+            room -= len(json.dumps(each.topic_filter))
+            if room < 0:
+                return
+            yield each

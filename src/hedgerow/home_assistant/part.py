@@ -21,16 +21,13 @@ import re
 import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from hedgerow.broker.port import Port
 from hedgerow.message import Message, Properties
-from hedgerow.node.deadline import DeadlineTimer
+from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.node.version import VERSION
-
-if TYPE_CHECKING:
-    from hedgerow.node.server import Server
 
 # Not below `hedgerow/`, which each broker keeps for itself: Home Assistant's is most often a Mosquitto that a
 # federator stands beside.
@@ -72,103 +69,93 @@ def object_id(node_id: str) -> str:
     return clean if clean == node_id else f"{clean}-{zlib.crc32(node_id.encode()):08x}"
 
 
-class HomeAssistant:
-    """From `start` to `stop`; both need the server's broker."""
-
-    def __init__(self, server: Server, prefix: str) -> None:
-        self._server = server
-        self._prefix = prefix
-        self._health_topic = HEALTH_TOPIC + server.node_id
-        self._availability_topic = f"{self._health_topic}/availability"
-        self._port = Port(server.broker, "Home Assistant", self._deliver)
-        self._timer = DeadlineTimer(server.clock, self._look)
-        self._told_at = self._counted_at = server.clock()
+class HomeAssistantPart(Part):
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
+        assert node.config.home_assistant is not None
+        self._prefix: str = node.config.home_assistant
+        self._look_at = NEVER
         self._counts = (0, 0)
         self._rates = (0.0, 0.0)
         self._told: object = None  # the health that was told last
         self._is_asked = False
 
-    def start(self) -> None:
-        self._port.subscribe(f"{self._prefix}/status", self._server.clock())
+    async def start(self) -> None:
+        node, now = self.node, self.node.clock()
+        self._health_topic = HEALTH_TOPIC + node.node_id
+        self._availability_topic = f"{self._health_topic}/availability"
+        self._told_at = self._counted_at = now
+        self._port = Port(node.broker, "Home Assistant", self._deliver)
+        self._port.subscribe(f"{self._prefix}/status", now)
         self._introduce()
         self._is_asked = False
-        self._timer.set(self._server.clock() + LOOK_S)
+        self._look_at = now + LOOK_S
 
-    def stop(self) -> None:
-        self._timer.cancel()
+    async def stop(self) -> None:
+        """Before the links to others, so that neighbours hear it."""
         self._publish(self._availability_topic, b"offline", AT_LEAST_ONCE)
         self._port.close()
-        self._server.flush()
+        self.node.flush()
 
-    def _deliver(self, message: Message) -> None:
-        """Home Assistant has come, or will go."""
-        self._is_asked = self._is_asked or message.payload == b"online"
+    @property
+    def deadline(self) -> float:
+        return self._look_at
 
-    def _look(self) -> None:
-        now = self._server.clock()
-        self._timer.set(now + LOOK_S)  # first: a mistake below must not be the last look
+    def handle_timer(self, now: float) -> None:
+        self._look_at = now + LOOK_S  # first: a mistake below must not be the last look
         if self._is_asked:
             self._is_asked = False
             self._introduce()
         elif now >= self._told_at + TELL_S or self._health() != self._told:
             self._tell()
-        self._server.flush()
+
+    def _deliver(self, message: Message) -> None:
+        """Home Assistant has come, or will go."""
+        self._is_asked = self._is_asked or message.payload == b"online"
 
     def _introduce(self) -> None:
         self._tell()  # before the rest, which would be told as messages that are queued
         payload = json.dumps(self.discovery(), separators=(",", ":")).encode()
-        self._publish(
-            f"{self._prefix}/device/{object_id(self._server.node_id)}/config", payload, AT_LEAST_ONCE
-        )
+        self._publish(f"{self._prefix}/device/{object_id(self.node.node_id)}/config", payload, AT_LEAST_ONCE)
         self._publish(self._availability_topic, b"online", AT_LEAST_ONCE)
 
     def _tell(self) -> None:
-        self._told_at, self._told = self._server.clock(), self._health()
+        self._told_at, self._told = self.node.clock(), self._health()
         payload = json.dumps(self.figures(), separators=(",", ":")).encode()
         self._publish(self._health_topic, payload, 0, {"message_expiry_interval": EXPIRE_AFTER_S})
 
     def _publish(self, topic: str, payload: bytes, qos: int, properties: Properties | None = None) -> None:
-        self._port.publish(Message(topic, payload, qos, True, properties or {}), self._server.clock())
+        self._port.publish(Message(topic, payload, qos, True, properties or {}), self.node.clock())
 
-    def _health(self) -> tuple[object, ...]:
+    def _health(self) -> dict[str, object]:
         """What is told at once when it has changed."""
-        server = self._server
-        bridges = server.bridges.bridges.kept if server.bridges is not None else []
-        up = sum(bridge.state.value == "up" for bridge in bridges)
-        neighbours = (
-            len(server.federation.machine.overlay.round_trips) if server.federation is not None else 0
-        )
-        return server.problem, len(bridges), up, neighbours
+        health: dict[str, object] = {"problem": self.node.problem}
+        for part in self.node.parts:
+            health |= part.health()
+        return health
 
     def figures(self) -> dict[str, object]:
         """The node's health in numbers. Rates are those since it was last asked, a second ago or more."""
-        server, broker = self._server, self._server.broker
-        problem, bridges, up, neighbours = self._health()
+        node, broker = self.node, self.node.broker
         received, sent = self._count_rates()
         outboxes = [each.outbox for each in broker.sessions.values() if each.outbox is not None]
         figures: dict[str, object] = {
-            "node": server.node_id,
-            "problem": problem,
+            "node": node.node_id,
+            **self._health(),
             "clients": broker.client_count,
             "received_per_s": received,
             "sent_per_s": sent,
             "dropped": broker.stats.publish_dropped,
             "queued": sum(map(len, outboxes)),
             "queued_bytes": sum(outbox.bytes for outbox in outboxes),
-            "bridges": bridges,
-            "bridges_up": up,
-            "started_at": datetime.fromtimestamp(server.started_at, UTC).isoformat(timespec="seconds"),
+            "started_at": datetime.fromtimestamp(node.started_at, UTC).isoformat(timespec="seconds"),
         }
-        if server.federation is not None:
-            figures["neighbours"] = neighbours
-        if server.journal is not None:
-            journal = server.journal.figures()
-            figures["journal_messages"] = journal["messages/recorded"]
-            figures["journal_missed"] = journal["messages/missed"]
+        for part in node.parts:
+            figures |= part.counts()
         return figures
 
     def _count_rates(self) -> tuple[float, float]:
-        now, stats = self._server.clock(), self._server.broker.stats
+        now, stats = self.node.clock(), self.node.broker.stats
         elapsed_s = now - self._counted_at
         if elapsed_s >= LOOK_S:
             before, self._counts = self._counts, (stats.publish_received, stats.publish_sent)
@@ -183,16 +170,16 @@ class HomeAssistant:
     def discovery(self) -> dict[str, object]:
         """One message for the whole device. It says of which figures there is no sensor: one that is left out
         would stay, with its last value, if the node had it before."""
-        server, version = self._server, VERSION
-        unique = f"hedgerow_{object_id(server.node_id)}"
+        node, version = self.node, VERSION
+        unique = f"hedgerow_{object_id(node.node_id)}"
         device = {
             "identifiers": [unique],
-            "name": f"Hedgerow {server.node_id}",
+            "name": f"Hedgerow {node.node_id}",
             "manufacturer": "Hedgerow",
             "model": "Hedgerow node",
             "sw_version": version,
         }
-        if server.config.dashboard and (url := remote_dashboard_url(server.urls)) is not None:
+        if node.config.dashboard and (url := remote_dashboard_url(node.urls)) is not None:
             device["configuration_url"] = url
         known = self.figures()
         return {

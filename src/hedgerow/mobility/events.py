@@ -10,6 +10,7 @@ from typing import ClassVar
 @dataclass(frozen=True, slots=True)
 class FixedLinked:
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     url: str
     fixed_broker: str
 
@@ -22,6 +23,7 @@ class FixedNotLinked:
     """Told once for each reason."""
 
     level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
     url: str
     reason: str
 
@@ -42,6 +44,7 @@ class ClientSent:
 @dataclass(frozen=True, slots=True)
 class MobileLinked:
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     address: str
 

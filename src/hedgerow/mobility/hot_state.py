@@ -21,7 +21,6 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.publishing import publish_message
-from hedgerow.federation.state import TELL_S
 from hedgerow.message import Message
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from hedgerow.hot.plan import HotPlan
 
 HOT_TOPIC = "$SYS/broker/hot/"
+TELL_S = 0.25  # between two looks
 MAX_TOPICS = 200
 MAX_MOVES = 50
 PLAN_S = 10.0  # How long a plan still lasts changes all the time; it is told anew this often.

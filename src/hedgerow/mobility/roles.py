@@ -119,6 +119,7 @@ class MobileBrokerRole(Role):
     """Without a fixed broker's support it refuses whoever connects as a mobile broker."""
 
     name = "mobile broker"
+    prefix = MOBILE_PREFIX
     gives_ids = True
     is_link = True
     keeps_will = False
@@ -135,9 +136,6 @@ class MobileBrokerRole(Role):
             0x62: acknowledgements,
             0x70: acknowledgements,
         }
-
-    def claims(self, packet: Connect, username: str | None) -> bool:
-        return packet.client_id.startswith(MOBILE_PREFIX)
 
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None

@@ -113,6 +113,8 @@ class Gateway:
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
         self._events: list[NotRelayed] = []
+        self.has_work = False
+        """There is something to send, to report or to wait for that was not there before."""
         self._has_sent = False
         self._told: set[str] = set()  # topics, at the start: filters may overlap
         self._port = Port(broker, "multicast gateway", self._hold, "multicast")
@@ -181,6 +183,7 @@ class Gateway:
     def _send(self, message: Message) -> None:
         ledger = self.to_group
         ledger.published += 1
+        self.has_work = True
         now = self._broker.now
         if not message.qos or (not self._waiting and self._member.ready_at <= now):
             self._publish_to_group(message, now)
@@ -195,6 +198,7 @@ class Gateway:
         message = self._waiting.popleft()
         self._waiting_bytes -= message.size + WAITING_BYTES
         self.to_group.waiting -= 1
+        self.has_work = True
         self._publish_to_group(message, now)
 
     def _publish_to_group(self, message: Message, now: float) -> None:

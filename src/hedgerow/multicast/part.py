@@ -1,36 +1,37 @@
 """The multicast gateway of a node: a `Gateway` machine between the broker and an endpoint on the network.
 
 What the broker publishes gathers in the member while a chunk of a client's bytes is handled, and leaves when
-the server flushes, as what goes to the clients does.
+the node flushes, as what goes to the clients does.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.message import Message
 from hedgerow.multicast.gateway import Gateway
 from hedgerow.multicast.io.endpoint import MulticastEndpoint
+from hedgerow.node.part import NodeContext, Part
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
-
+    from prometheus_client.core import Metric
 
 DRAIN_S = 5.0  # for what waits, when the node stops
 
 
-class MulticastGateway:
-    """`start` needs the server's broker, and makes `gateway`."""
+class MulticastPart(Part):
+    """`start` makes the `gateway`. It goes on until the clients are gone: their wills flow too."""
 
     gateway: Gateway
 
-    def __init__(self, server: Server) -> None:
-        self.endpoint = MulticastEndpoint(server.config.multicast.options, hears_itself=False)
-        self.endpoint.clock = server.clock
-        self._server = server
-        self._is_running = False
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
+        self.endpoint = MulticastEndpoint(node.config.multicast.options, hears_itself=False)
+        self.endpoint.clock = node.clock
+        self._is_open = False
 
     @property
     def urls(self) -> list[str]:
@@ -38,59 +39,62 @@ class MulticastGateway:
 
     async def start(self) -> None:
         """Raises ConfigError saying what this machine or its network lacks."""
-        server, endpoint = self._server, self.endpoint
+        node, endpoint = self.node, self.endpoint
         await endpoint.start()
-        self.gateway = Gateway(server.broker, endpoint.member, server.config.multicast.topics, server.clock())
+        self.gateway = Gateway(node.broker, endpoint.member, node.config.multicast.topics, node.clock())
         endpoint.on_messages = self._receive_messages
         endpoint.on_held = self._receive_held
-        self._is_running = True
+        self._is_open = True
         endpoint.flush()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """What was published before still leaves, at the pace that the others can take."""
-        if self._is_running:
+        if self._is_open:
             await self._drain()
-            self._is_running = False
-            self.gateway.close(self._server.clock())
-        if self._timer is not None:
-            self._timer.cancel()
+            self._is_open = False
+            self.gateway.close(self.node.clock())
         await self.endpoint.stop()
 
     async def _drain(self) -> None:
-        give_up_at = self._server.clock() + DRAIN_S
-        self.flush()
-        while (deadline := min(self.gateway.deadline, give_up_at)) < give_up_at:
-            await asyncio.sleep(max(0.001, deadline - self._server.clock()))
-            self.gateway.handle_timer(self._server.clock())
+        gateway, give_up_at = self.gateway, self.node.clock() + DRAIN_S
+        self.serve()
+        while (deadline := min(gateway.deadline, give_up_at)) < give_up_at:
+            await asyncio.sleep(max(0.001, deadline - self.node.clock()))
+            gateway.handle_timer(self.node.clock())
             self.endpoint.flush()
 
-    def reload_keys(self) -> None:
-        """Read the key file again. Raises ConfigError, and then the old keys stay in force."""
-        self.endpoint.reload_keys()
-        self.endpoint.flush()
+    def reload(self) -> Callable[[], None]:
+        """The key file."""
+        return partial(self.endpoint.set_keys, self.endpoint.read_keys())
 
-    def flush(self) -> None:
+    @property
+    def has_work(self) -> bool:
+        return self._is_open and self.gateway.has_work
+
+    def serve(self) -> None:
         """Send what the gateway relayed since the last time, and see to what has to wait."""
-        if not self._is_running:
-            return
+        self.gateway.has_work = False
         if self.gateway.take_has_sent():
             self.endpoint.flush()
         for event in self.gateway.take_events():
-            self._server.event_log.write(event, self._server.clock())
-        deadline = self.gateway.deadline
-        if self._timer is None and deadline != float("inf"):
-            delay_s = max(deadline - self._server.clock(), 0)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._handle_timer)
+            self.node.event_log.write(event, self.node.clock())
 
-    def _handle_timer(self) -> None:
-        self._timer = None
-        self.gateway.handle_timer(self._server.clock())
-        self.flush()
+    @property
+    def deadline(self) -> float:
+        return self.gateway.deadline
+
+    def handle_timer(self, now: float) -> None:
+        self.gateway.handle_timer(now)
 
     def _receive_messages(self, messages: list[Message]) -> None:
-        self.gateway.receive_messages(messages, self._server.clock())
-        self._server.flush()
+        self.gateway.receive_messages(messages, self.node.clock())
+        self.node.flush()
 
     def _receive_held(self, messages: list[Message]) -> None:
-        self.gateway.receive_held(messages, self._server.clock())
-        self._server.flush()
+        self.gateway.receive_held(messages, self.node.clock())
+        self.node.flush()
+
+    def metrics(self) -> Iterable[Metric]:
+        from hedgerow.multicast.metrics import multicast_metrics
+
+        return multicast_metrics(self.gateway, self.endpoint)

@@ -6,10 +6,10 @@ themselves. The loop's thread writes the batch, a helper thread syncs it, and on
 told, which releases the acknowledgements. When the store fails (a full disk, an I/O error) the batch is
 kept and tried again until it succeeds; nothing is acknowledged meanwhile, and what needs no store goes on.
 
-Where the node has a journal, a batch is committed when the journal has all that was recorded before it was
-taken. Were the store first, then after a crash between the two it would know messages, by their ids or by the
-packet identifiers of QoS 2, that are in no journal: when they come again they would be acknowledged, and not
-recorded.
+Where a part of the node has a durable log, the journal, a batch is committed when the log has all that was
+recorded before it was taken. Were the store first, then after a crash between the two it would know messages,
+by their ids or by the packet identifiers of QoS 2, that are in no journal: when they come again they would be
+acknowledged, and not recorded.
 """
 
 from __future__ import annotations
@@ -17,21 +17,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.changes import Changes
 from hedgerow.errors import StoreError
+from hedgerow.node.part import DurableLog, NodeContext, Part
 
 if TYPE_CHECKING:
-    from hedgerow.journal.part import NodeJournal
-    from hedgerow.node.server import Server
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from prometheus_client.core import Metric
+
     from hedgerow.node.store import Store
 
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
+
+
+# Figure of `CommitStats` → name and help.
+COMMIT_COUNTERS = {
+    "commits": ("hedgerow_commits", "Batches that are durable in the store and the journal."),
+    "commit_s": ("hedgerow_commit_seconds", "Time that batches took from being gathered to being durable."),
+    "failures": ("hedgerow_commit_failures", "Attempts to write to the store that failed, and are repeated."),
+}
 
 
 @dataclass(slots=True)
@@ -43,56 +56,73 @@ class CommitStats:
     """Attempts of the store; each is repeated."""
 
 
-class Committer:
-    """Of a node that has a store, a journal (`add_journal`), or both."""
+class Committer(Part):
+    """Of a node that has a store, a part with a durable log, or both."""
 
-    def __init__(self, server: Server, store: Store | None) -> None:
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
         self.stats = CommitStats()
         self._store_failure: str | None = None
-        self._server = server
-        self._store = store
-        self._journal: NodeJournal | None = None
+        self._store: Store | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "hedgerow-store")
+        self._awaited: DurableLog | None = None
         self._scheduled = False
         self._batch: Changes | None = None
         self._taken_at = 0.0
         self._is_stored = True  # the batch, if there is one
-        self._is_written = False  # its rows, which wait for the journal
-        self._position = 0  # up to which the journal is to be durable before the batch counts as committed
+        self._is_written = False  # its rows, which wait for the log
+        self._position = 0  # up to which the log is to be durable before the batch counts as committed
         self._retry_s = FIRST_RETRY_S
         self._retry: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._has_started = self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add_journal(self, journal: NodeJournal) -> None:
-        self._journal = journal
-        journal.on_durable = self._advance
+    async def open_store(self) -> Store | None:
+        """The node's broker begins with what is in it. Raises StoreError."""
+        if self.node.config.data is not None:
+            self._store = await _open_store(self.node.config.data)
+        return self._store
+
+    async def start(self) -> None:
+        self._awaited = next((part.log for part in self.node.parts if part.log is not None), None)
+        if self._awaited is not None:
+            self._awaited.on_durable = self._advance
+        self._has_started = True
 
     @property
-    def failure(self) -> str | None:
-        """Why the store or the journal does not take what it is given, while that lasts."""
-        return self._store_failure or (self._journal.failure if self._journal is not None else None)
+    def problem(self) -> str | None:
+        """Why the store does not take what it is given, while that lasts."""
+        return self._store_failure
 
-    def poll(self) -> None:
-        """Something may have to be stored. Called after each flush."""
-        if not self._scheduled and not self._closed:
+    def metrics(self) -> Iterable[Metric]:
+        from hedgerow.node.metrics import counters
+
+        return counters(self.stats, COMMIT_COUNTERS)
+
+    @property
+    def has_work(self) -> bool:
+        """Something may have to be stored: that is found out when this turn has heard everyone."""
+        return not self._scheduled and not self._closed
+
+    def serve(self) -> None:
+        if self.has_work:
             self._scheduled = True
             # Not at once: the connections that this turn of the loop has yet to read join the batch.
             self._loop.call_soon(self._take)
 
     def _take(self) -> None:
-        self._batch = self._server.broker.take_changes()
+        self._batch = self.node.broker.take_changes()
         if self._batch is None:
             self._scheduled = False
             self._idle.set()
             return
         self._idle.clear()
-        self._taken_at = self._server.clock()
-        if self._journal is not None:
-            self._position = self._journal.writer.next_position
-        # What is held for the journal alone is no batch for the store: all before it is committed.
+        self._taken_at = self.node.clock()
+        if self._awaited is not None:
+            self._position = self._awaited.next_position
+        # What is held for the log alone is no batch for the store: all before it is committed.
         self._is_stored = self._store is None or not self._batch
         self._is_written = False
         if self._is_stored:
@@ -131,10 +161,10 @@ class Committer:
         self._advance()
 
     def _advance(self) -> None:
-        """The store or the journal has got further. When both have the batch, the broker is told."""
+        """The store or the log has got further. When both have the batch, the broker is told."""
         if self._closed or self._batch is None:
             return
-        if self._journal is not None and not self._journal.expect(self._position):
+        if self._awaited is not None and not self._awaited.expect(self._position):
             return
         if not self._is_stored:
             if self._is_written:
@@ -143,12 +173,12 @@ class Committer:
                 self._thread.submit(self._store.commit).add_done_callback(self._wake)
             return
         self._batch = None
-        server = self._server
-        now = server.clock()
+        node = self.node
+        now = node.clock()
         self.stats.commits += 1
         self.stats.commit_s += now - self._taken_at
-        server.broker.changes_committed(now)
-        server.flush()
+        node.broker.changes_committed(now)
+        node.flush()
         self._take()
 
     def _failed(self, error: BaseException) -> None:
@@ -161,9 +191,13 @@ class Committer:
         self._retry = self._loop.call_later(self._retry_s, self._write)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
+    async def stop(self) -> None:
+        """Acknowledgements leave before the connections do."""
+        await self.drain(self.node.shut_down_s)
+
     async def drain(self, timeout_s: float) -> bool:
         """Wait until everything is stored. False when that took too long."""
-        self.poll()
+        self.serve()
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.sleep(0)
@@ -173,10 +207,27 @@ class Committer:
         return True
 
     async def close(self) -> None:
-        """Stop for good; a batch that is still waiting is given up."""
+        """Store the last changes; a batch that takes longer than the node may is given up."""
+        if self._has_started and not await self.drain(self.node.shut_down_s):
+            awaited = self._awaited.failure if self._awaited is not None else None
+            logger.error("the last changes are not stored: %s", self._store_failure or awaited or "too slow")
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
         await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does
         if self._store is not None:
             self._store.close()
+
+
+async def _open_store(directory: Path) -> Store:
+    """In a thread: it waits for the disk, and other nodes may live in this loop."""
+    from hedgerow.node.store import Store
+
+    opening = asyncio.ensure_future(asyncio.to_thread(Store.open, directory))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        # The thread goes on, and what it opens stays locked until it is closed.
+        with suppress(StoreError):
+            (await opening).close()
+        raise

@@ -77,6 +77,10 @@ class Config:
     def takes_clients(self) -> bool:
         return bool(self.mqtt or self.mqtts or self.ws or self.wss)
 
+    @property
+    def serves_dashboard(self) -> bool:
+        return self.dashboard and bool(self.http or self.https)
+
 
 FIELDS = {
     "log.format": "log_format",

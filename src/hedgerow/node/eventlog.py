@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
+from hedgerow.node.events import Event
 from hedgerow.node.history import History
 from hedgerow.node.logs import kind_of
 
@@ -23,18 +24,6 @@ MAX_SUMMARIES = 20
 NO_MORE = "; more from there are only counted for a minute"
 
 _OTHERS = ("other events", "other addresses")
-
-
-class Event(Protocol):
-    """What a machine or the shell reports: its text is the log line, `kind_of` its kind.
-
-    `address`, if it has one, is the peer's. `lines_a_minute`, if it has that, is how many lines of this
-    kind one address gets a minute, each for another `reason`, without a summary of the rest, which the
-    counters tell.
-    """
-
-    @property
-    def level(self) -> int: ...
 
 
 class EventLog:

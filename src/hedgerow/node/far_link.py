@@ -1,7 +1,7 @@
 """The link of a connection that this node dialled: to a bridge's far broker, a neighbour or a fixed broker.
 
 It is like the link of a client that connected here, once it is open: bytes go to its machine, and what the
-machine has to say is written when the server flushes.
+machine has to say is written when the node flushes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from hedgerow.broker.dialled import DialledConnection
-from hedgerow.client.link import explain
 from hedgerow.node.link import WRITE_HIGH_WATER, WRITE_LOW_WATER, Link
+from hedgerow.node.link_errors import explain
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 # A kernel takes megabytes for a slow link. Behind them a live message waited for the whole of a backlog of
 # 1.4 MB; what the kernel does not take waits in the session, and what is live goes before it.
@@ -31,14 +31,14 @@ TCP_QUICKACK = getattr(socket, "TCP_QUICKACK", 12)  # Linux; elsewhere setting i
 
 
 class FarLink(Link):
-    """`open_connection(now)` makes its machine."""
+    """`open_connection(link, now)` makes its machine."""
 
     __slots__ = ("_is_lost", "_open_connection")
 
     def __init__(
-        self, server: Server, address: str, open_connection: Callable[[float], DialledConnection]
+        self, node: NodeContext, address: str, open_connection: Callable[[FarLink, float], DialledConnection]
     ) -> None:
-        self.server = server
+        self.node = node
         self.address = address
         self.paused = False
         self.resting = False
@@ -52,10 +52,10 @@ class FarLink(Link):
             opened = transport.get_extra_info("socket")
             opened.setsockopt(socket.IPPROTO_TCP, UNSENT_BYTES_OPTION, UNSENT_BYTES)
         self._is_lost = False
-        self.server.sockets.opened()
-        self.connection = self._open_connection(self.server.clock())
+        self.node.sockets.opened()
+        self.connection = self._open_connection(self, self.node.clock())
         self.connection.link = self
-        self.server.flush()
+        self.node.flush()
 
     def unacknowledged_bytes(self) -> int:
         """What was written and the far host's kernel has not taken yet."""
@@ -92,6 +92,6 @@ class FarLink(Link):
         self._is_lost = True
         if isinstance(error, ssl.SSLError):
             # TLS 1.3 tells a client that it lacks a certificate when its handshake is done already.
-            self.server.broker.now = self.server.clock()
+            self.node.broker.now = self.node.clock()
             self.connection.end(explain(error))
         super().connection_lost(error)

@@ -9,78 +9,25 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from heapq import merge
-from typing import TYPE_CHECKING
 
-from hedgerow.bridges import events as bridges
 from hedgerow.broker import events as broker
-from hedgerow.federation import events as node
-from hedgerow.federation.interests import events as interests
-from hedgerow.federation.overlay import events as overlay
-from hedgerow.mobility import events as mobility
-from hedgerow.mobility.delegation import events as delegation
-
-if TYPE_CHECKING:
-    from hedgerow.node.eventlog import Event
+from hedgerow.node.events import Event
 
 KEPT_S = 3_600.0
 MAX_OF_KIND = 200
 MAX_LOST = 1_000  # names of whom it is remembered that they were lost
 MAX_TEXT = 300
 
+# Those of the broker; others say it themselves.
 KINDS: dict[type, str] = {
-    overlay.NeighbourGained: "joined",
-    overlay.NeighbourLost: "lost",
-    overlay.PeerRefused: "refused",
-    bridges.BridgeUp: "joined",
-    bridges.BridgeDown: "lost",
-    bridges.BridgeNotUp: "lost",
-    delegation.Introduced: "joined",
-    delegation.Delegated: "delegated",
-    delegation.Recovered: "recovered",
-    delegation.HandedBack: "recovered",
-    delegation.TakenOver: "lost",
-    delegation.DelegationRefused: "refused",
     broker.ClientConnected: "connected",
     broker.ClientDisconnected: "disconnected",
     broker.ConnectionRefused: "refused",
     broker.ProtocolBroken: "refused",
     broker.PublicationRefused: "refused",
     broker.DeliveriesDropped: "dropped",
-    node.LinkNotOpen: "lost",
 }
 OTHER = "other"
-# What is about nodes and the links between them. The texts of all others may have names, addresses and topics
-# of clients, which are for the node's administrators alone.
-OF_NODES = frozenset(
-    {
-        overlay.NeighbourGained,
-        overlay.NeighbourLost,
-        overlay.PeerRefused,
-        bridges.BridgeUp,
-        bridges.BridgeDown,
-        bridges.BridgeClosed,
-        bridges.BridgeNotUp,
-        bridges.QueueTaken,
-        delegation.Introduced,
-        delegation.Delegated,  # A topic that is hot, which the status tells as well.
-        delegation.Recovered,
-        delegation.TakenOver,
-        delegation.Left,
-        delegation.HandedBack,
-        delegation.RenewTopics,
-        delegation.Forgotten,
-        mobility.FixedLinked,
-        mobility.FixedNotLinked,
-        mobility.MobileLinked,
-        interests.SystemTopicsSilent,
-        interests.LogSilent,
-        interests.ConnectionsNotLogged,
-        interests.UnknownSubscriptions,
-        interests.InterestsForgotten,
-        node.LinkNotOpen,
-        node.RightMissing,
-    }
-)
 
 # What a link is known by: so that its return is told as such.
 NAMES = ("node_id", "fixed_broker", "name")
@@ -103,9 +50,10 @@ class History:
 
     def add(self, event: Event, now: float) -> None:
         self._last += 1
-        kind = self._heal(KINDS.get(type(event), OTHER), event)
+        own_kind = getattr(event, "history_kind", OTHER)
+        kind = self._heal(KINDS.get(type(event), own_kind), event)
         past = Past(self._last, now, kind, str(event)[:MAX_TEXT])
-        key = (kind, type(event) in OF_NODES)
+        key = (kind, getattr(event, "is_of_nodes", False))
         self._events.setdefault(key, deque(maxlen=MAX_OF_KIND)).append(past)
 
     def newest(self, now: float, limit: int, *, with_clients: bool = True) -> list[Past]:

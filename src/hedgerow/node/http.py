@@ -1,8 +1,7 @@
-"""The HTTP port: two tables of paths, to read and to act, each with a function from `Request` to `Response`.
+"""The HTTP port: the node's two tables of paths, to read and to act (see `handlers`).
 
 HTTP itself is h11's. A connection carries one request, must be over within `MAX_CONNECTION_S`, and may send
-`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`. Handlers run on the event loop and must
-not block; one that has to wait returns an awaitable.
+`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`.
 """
 
 from __future__ import annotations
@@ -10,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl
 
 import h11
 
-from hedgerow.node.addresses import is_own_name
-from hedgerow.node.authority import host_and_port
+from hedgerow.node.handlers import ACTING, Handler, Request, Response, refusal, respond
 from hedgerow.rates import site_of
 
 if TYPE_CHECKING:
     from hedgerow.node.listener import Listener
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 logger = logging.getLogger(__name__)
 
@@ -33,66 +30,12 @@ MAX_FORM_BYTES = 64 * 1024
 MAX_FIELDS = 100
 MAX_CONNECTION_S = 10.0
 
-READING = ("GET", "HEAD")
-ACTING = ("POST",)
-ELSEWHERE = ""
-"""In the table of what is read: who answers for all paths that are in neither table. No path is empty."""
 FORM_TYPE = "application/x-www-form-urlencoded"
-
-
-@dataclass(slots=True, frozen=True)
-class Request:
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Names in lower case; the last one counts where a header is repeated."""
-    query: Mapping[str, str] = field(default_factory=dict)
-    form: Mapping[str, str] = field(default_factory=dict)
-    """What POST brought."""
-    address: str = ""
-    """The peer's."""
-    is_tls: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class Response:
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-    status: int = HTTPStatus.OK
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-Handler = Callable[[Request], Response | Awaitable[Response]]
 
 
 class FormError(Exception):
     def __init__(self, status: HTTPStatus) -> None:
         self.status = status
-
-
-def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(f"{status.value} {status.phrase}\n".encode(), status=status, headers=headers or {})
-
-
-def respond(
-    routes: Mapping[str, Handler], actions: Mapping[str, Handler], request: Request
-) -> Response | Awaitable[Response]:
-    """`routes` are for GET and HEAD, `actions` for POST."""
-    tables = {**dict.fromkeys(READING, routes), **dict.fromkeys(ACTING, actions)}
-    handler = tables.get(request.method, {}).get(request.path)
-    if handler is None:
-        allowed = [method for method, table in tables.items() if request.path in table]
-        known = allowed or (READING if request.method not in tables else ())
-        if known:
-            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ", ".join(known)})
-        handler = routes.get(ELSEWHERE) if request.method in READING else None
-        if handler is None:
-            return refusal(HTTPStatus.NOT_FOUND)
-    try:
-        return handler(request)
-    except Exception:
-        logger.exception("the handler of %s failed", request.path)
-        return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class HttpLink(asyncio.Protocol):
@@ -103,14 +46,14 @@ class HttpLink(asyncio.Protocol):
         "_head",
         "_http",
         "_is_tls",
-        "_server",
+        "_node",
         "_site",
         "_task",
         "transport",
     )
 
-    def __init__(self, server: Server, listener: Listener, address: str) -> None:
-        self._server = server
+    def __init__(self, node: NodeContext, listener: Listener, address: str) -> None:
+        self._node = node
         self._address = address
         self._site = site_of(address)
         self._is_tls = listener.scheme == "https"
@@ -121,8 +64,8 @@ class HttpLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._server.sockets.opened(self._site)
-        self._server.sockets.http_links.add(self)
+        self._node.sockets.opened(self._site)
+        self._node.sockets.http_links.add(self)
         self._deadline = asyncio.get_running_loop().call_later(MAX_CONNECTION_S, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -159,11 +102,11 @@ class HttpLink(asyncio.Protocol):
 
     def _takes_form(self, head: h11.Request) -> bool:
         path, _, _ = head.target.decode("latin-1").partition("?")
-        return head.method.decode("latin-1") in ACTING and path in self._server.actions
+        return head.method.decode("latin-1") in ACTING and path in self._node.actions
 
     def _answer(self, request: Request) -> None:
         with_body = request.method != "HEAD"
-        answer = respond(self._server.routes, self._server.actions, request)
+        answer = respond(self._node.routes, self._node.actions, request)
         if isinstance(answer, Response):
             self._send(answer, with_body)
         else:
@@ -188,7 +131,7 @@ class HttpLink(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         self._finish()
-        self._server.sockets.closed(self._site)
+        self._node.sockets.closed(self._site)
 
     def _send(self, response: Response, with_body: bool) -> None:
         headers = {
@@ -205,11 +148,11 @@ class HttpLink(asyncio.Protocol):
         if with_body:
             self.transport.write(response.body)
         self._finish()
-        self._server.sockets.linger(self.transport, self._site)
+        self._node.sockets.linger(self.transport, self._site)
 
     def _finish(self) -> None:
         self._deadline.cancel()
-        self._server.sockets.http_links.discard(self)
+        self._node.sockets.http_links.discard(self)
 
 
 def _request(head: h11.Request, body: bytes, address: str, is_tls: bool) -> Request:
@@ -229,31 +172,12 @@ def _fields(text: str) -> dict[str, str]:
         raise FormError(HTTPStatus.BAD_REQUEST) from None
 
 
-def for_programs(handler: Handler) -> Handler:
-    """What programs read without a log-in, by whatever name they know this machine.
-
-    It is not for pages of other sites: the names of neighbours and bridges, and what flows between them, are
-    not for someone who made a browser ask by a name of his own that leads here (DNS rebinding). A browser
-    says which languages its user reads, whatever a page wants; Prometheus, curl or a load balancer do not. So
-    a browser is answered by the names that the dashboard without users answers to, and others by any.
-    """
-
-    def handle(request: Request) -> Response | Awaitable[Response]:
-        host, _ = host_and_port(request.headers.get("host", ""))
-        if "accept-language" in request.headers and not is_own_name(host):
-            text = "A browser is answered here by an IP address, localhost or this host's name alone.\n"
-            return Response(text.encode(), status=HTTPStatus.MISDIRECTED_REQUEST)
-        return handler(request)
-
-    return handle
-
-
-def health(server: Server) -> Handler:
+def health(node: NodeContext) -> Handler:
     """200 while the node does its work, 503 while it cannot keep what it is given."""
 
     def handle(request: Request) -> Response:
-        problem = server.problem
-        body = {"status": problem or "ok", "node": server.node_id, "clients": server.broker.client_count}
+        problem = node.problem
+        body = {"status": problem or "ok", "node": node.node_id, "clients": node.broker.client_count}
         status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
         return Response(json.dumps(body).encode() + b"\n", "application/json", status)
 

@@ -1,31 +1,23 @@
 """One accepted connection: bytes between a transport and its `Connection` machine, nothing more.
 
 A `Link` reads chunks into the machine and writes what the machine has to say, once per flush. It has
-no task, timer or buffer of its own, because an idle node is ten thousand of these.
-
-A link that the machine closes becomes a `Lingering` one. Closing a socket that still has unread
-input makes the kernel send a reset, and a reset can overtake the CONNACK or DISCONNECT that says why
-the connection ends. So the sending side is shut, what still arrives is thrown away, and the socket
-closes when the peer closes it or when `LINGER_S` is over, whichever comes first; a peer that never
-reads cannot hold it longer.
+no task, timer or buffer of its own, because an idle node is ten thousand of these. One that the machine
+closes lingers (see `open_sockets`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from hedgerow.broker.connection import Connection
-    from hedgerow.node.listener import Listener
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 # What a transport buffers before the machine is told to hold back and queue (and count, and drop)
 # within its own limits. Each slow reader costs this much beside its queue.
 WRITE_HIGH_WATER = 128 * 1024
 WRITE_LOW_WATER = 32 * 1024
-
-LINGER_S = 2.0
 
 # uvloop reads 256,000 bytes at once, and when that much was there it reads the same socket again, up
 # to 32 times, before it looks at another: a publisher that is never done kept others waiting for
@@ -33,16 +25,25 @@ LINGER_S = 2.0
 FULL_READ = 200_000
 
 
+class Entrance(Protocol):
+    """Where a connection was accepted: what holds for it."""
+
+    scheme: str
+    anonymous: bool
+    use_identity_as_username: bool
+    loopback: bool
+
+
 class Link(asyncio.Protocol):
     """MQTT straight over TCP or TLS."""
 
-    __slots__ = ("address", "connection", "listener", "paused", "resting", "server", "transport")
+    __slots__ = ("address", "connection", "listener", "node", "paused", "resting", "transport")
 
     connection: Connection
     transport: asyncio.Transport
 
-    def __init__(self, server: Server, listener: Listener, address: str) -> None:
-        self.server = server
+    def __init__(self, node: NodeContext, listener: Entrance, address: str) -> None:
+        self.node = node
         self.listener = listener
         self.address = address
         self.paused = False
@@ -51,22 +52,22 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such
         self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
-        server, listener = self.server, self.listener
-        server.sockets.opened()
-        self.connection = server.broker.open(
-            server.clock(),
+        node, listener = self.node, self.listener
+        node.sockets.opened()
+        self.connection = node.broker.open(
+            node.clock(),
             self.address,
             listener.anonymous,
             certificate_name(transport) if listener.use_identity_as_username else None,
             listener.scheme,
         )
         self.connection.link = self
-        server.flush()
+        node.flush()
 
     def data_received(self, data: bytes) -> None:
-        server = self.server
-        self.connection.receive_data(data, server.clock())
-        server.flush()
+        node = self.node
+        self.connection.receive_data(data, node.clock())
+        node.flush()
         if len(data) >= FULL_READ:
             self.rest()
 
@@ -104,55 +105,26 @@ class Link(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        self.connection.set_congested(True, self.server.clock())
+        self.connection.set_congested(True, self.node.clock())
 
     def resume_writing(self) -> None:
-        server = self.server
-        self.connection.set_congested(False, server.clock())
-        server.flush()
+        node = self.node
+        self.connection.set_congested(False, node.clock())
+        node.flush()
 
     def close(self) -> None:
         """End the link for the machine now, and for the peer when it has read its last bytes."""
         self.detach()
-        self.server.sockets.linger(self.transport)
+        self.node.sockets.linger(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.detach()
-        self.server.sockets.closed()
-        self.server.flush()
+        self.node.sockets.closed()
+        self.node.flush()
 
     def detach(self) -> None:
         self.connection.link = None
-        self.connection.lost(self.server.clock())
-
-
-class Lingering(asyncio.Protocol):
-    """What is left of a link that was closed from this side: waits for the peer, discards its input."""
-
-    __slots__ = ("http_site", "server", "transport")
-
-    def __init__(self, server: Server, transport: asyncio.Transport, http_site: str | None) -> None:
-        self.server = server
-        self.transport = transport
-        self.http_site = http_site
-
-    def start(self) -> None:
-        transport = self.transport
-        transport.set_protocol(self)
-        if transport.is_closing():
-            return
-        try:
-            transport.resume_reading()
-            if transport.can_write_eof():
-                transport.write_eof()
-            else:
-                transport.close()  # TLS: sends close_notify and discards input until the peer's
-        except (OSError, RuntimeError):  # reset by the peer in this very moment; uvloop has its own words
-            transport.abort()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.server.sockets.lingering.pop(self, None)
-        self.server.sockets.closed(self.http_site)
+        self.connection.lost(self.node.clock())
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:

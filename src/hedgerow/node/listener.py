@@ -13,19 +13,20 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.node.authority import authority
 from hedgerow.node.events import TransportFailed
-from hedgerow.node.link import LINGER_S
+from hedgerow.node.open_sockets import LINGER_S
 from hedgerow.node.values import Address
-from hedgerow.rates import is_loopback, site_of
+from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
     import ssl
 
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Listener:
 
     def __init__(
         self,
-        server: Server,
+        node: NodeContext,
         scheme: str,
         sockets: list[socket.socket],
         factory: Factory,
@@ -128,7 +129,7 @@ class Listener:
         ssl_context: ssl.SSLContext | None = None,
         use_identity_as_username: bool = False,
     ) -> None:
-        self.server = server
+        self._node = node
         self.scheme = scheme
         self.sockets = sockets
         self.anonymous = anonymous
@@ -136,7 +137,7 @@ class Listener:
         self.loopback = all(is_loopback(each.getsockname()[0]) for each in sockets)
         self._factory = factory
         self._ssl_context = ssl_context
-        self.opening: dict[asyncio.Task[None], str] = {}  # and who is at the other end: see `site_of`
+        self._opening: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._exhausted = False
 
@@ -150,15 +151,18 @@ class Listener:
 
     async def stop(self) -> None:
         """Accept no more, and give up the handshakes that are under way."""
+        self.close()
+        if self._opening:
+            await asyncio.sleep(0)  # one that has not begun yet could not close its socket
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def close(self) -> None:
         sockets, self.sockets = self.sockets, []
         for listening in sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()
-        if self.opening:
-            await asyncio.sleep(0)  # one that has not begun yet could not close its socket
-        for task in self.opening:
-            task.cancel()
-        await asyncio.gather(*self.opening, return_exceptions=True)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TURN):
@@ -170,13 +174,18 @@ class Listener:
                 self._accept_failed(listening, error)
                 return
             self._exhausted = False
-            if not self.server.sockets.admit(peer[0], self.scheme):
+            if not self._node.sockets.admit(peer[0], self.scheme):
                 accepted.close()
                 continue
             accepted.setblocking(False)
+            self._node.sockets.begin_opening(peer[0], self.scheme)
             task = self._loop.create_task(self._open(accepted, peer[0]))
-            self.opening[task] = site_of(peer[0])
-            task.add_done_callback(self.opening.pop)
+            self._opening.add(task)
+            task.add_done_callback(partial(self._opened, peer[0]))
+
+    def _opened(self, address: str, task: asyncio.Task[None]) -> None:
+        self._opening.discard(task)
+        self._node.sockets.end_opening(address, self.scheme)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         if error.errno not in EXHAUSTED:
@@ -195,19 +204,19 @@ class Listener:
 
     async def _open(self, accepted: socket.socket, address: str) -> None:
         """Hand the socket to the event loop; with TLS, when the handshake is done."""
-        server = self.server
+        node = self._node
         tls: dict[str, Any] = {}
         if self._ssl_context is not None:
             tls = {
                 "ssl": self._ssl_context,
-                "ssl_handshake_timeout": server.limits.connect_timeout_s,
+                "ssl_handshake_timeout": node.config.limits.connect_timeout_s,
                 "ssl_shutdown_timeout": LINGER_S,
             }
         try:
             await self._loop.connect_accepted_socket(lambda: self._factory(self, address), accepted, **tls)
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors too
             failed = TransportFailed(address, self.scheme, _describe(error))
-            server.event_log.write(failed, server.clock())
+            node.event_log.write(failed, node.clock())
 
 
 def _describe(error: OSError) -> str:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from hedgerow.errors import reason_of
 from hedgerow.node.addresses import IpAddress, reached_addresses
+from hedgerow.node.part import Part
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo
@@ -81,6 +82,17 @@ class MdnsServices:
             # Two nodes of one name are a mistake, and the second is found under another name.
             sending = await self._zeroconf.async_register_service(service, allow_name_change=True)
             await sending
+
+
+class MdnsPart(Part):
+    services: MdnsServices
+
+    async def start(self) -> None:
+        self.services = MdnsServices(self.node.node_id, self.node.urls)
+        self.services.start()
+
+    async def stop(self) -> None:
+        await self.services.stop()
 
 
 def reached_at(urls: Iterable[str]) -> tuple[int, list[IpAddress]]:

@@ -57,7 +57,7 @@ class WebSocketLink(Link):
         self.unhandled = b""  # read, and left for the next turns
         self.websocket = ServerProtocol(
             subprotocols=SUBPROTOCOLS,
-            max_size=self.server.limits.packet_bytes + MAX_FRAME_EXTRA,
+            max_size=self.node.config.limits.packet_bytes + MAX_FRAME_EXTRA,
             logger=_library_logger,
         )
         super().connection_made(transport)
@@ -88,12 +88,12 @@ class WebSocketLink(Link):
         except Exception as error:  # a mistake of the library's, and a stranger chose the bytes
             self._report(f"the WebSocket layer failed: {error!r}")
             super().close()
-            self.server.flush()
+            self.node.flush()
             return
         if payload:
-            self.connection.receive_data(payload, self.server.clock())
+            self.connection.receive_data(payload, self.node.clock())
         self._send_frames()
-        self.server.flush()
+        self.node.flush()
         self._limit_stranger(len(data))
         if self.unhandled:
             self.rest()
@@ -125,7 +125,7 @@ class WebSocketLink(Link):
                 self.websocket.send_close(CloseCode.MESSAGE_TOO_BIG)
                 self.transport.write(b"".join(self.websocket.data_to_send()))
             super().close()
-            self.server.flush()
+            self.node.flush()
 
     def _answer(self, request: Request) -> Response:
         """The opening handshake; every path is taken, `/mqtt` being the usual one."""
@@ -181,7 +181,7 @@ class WebSocketLink(Link):
 
     def close(self) -> None:
         if self.websocket.state is State.OPEN:
-            stopping = self.server.stopping
+            stopping = self.node.stopping
             self.websocket.send_close(CloseCode.GOING_AWAY if stopping else CloseCode.NORMAL_CLOSURE)
             self.transport.write(b"".join(self.websocket.data_to_send()))
         super().close()
@@ -192,7 +192,7 @@ class WebSocketLink(Link):
 
     def _report(self, reason: str) -> None:
         failed = TransportFailed(self.address, self.listener.scheme, reason[:MAX_REASON_LENGTH])
-        self.server.event_log.write(failed, self.server.clock())
+        self.node.event_log.write(failed, self.node.clock())
 
 
 def is_loopback_origin(origin: str) -> bool:

@@ -9,50 +9,50 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from hedgerow.broker.access import Access
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node import udp
 from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.authority import authority
 from hedgerow.node.listener import bind
+from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.sensors.exchange import Destination, Exchange
 from hedgerow.sensors.packet import MAX_DATAGRAM_BYTES
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from prometheus_client.core import Metric
 
 SENDS_PER_TURN = 1_024  # some 4 ms: one datagram may go to thousands of subscribers
 DEFAULT_PACKETS_PER_S = 1_000
 
 
-class Sensors:
-    """Every UDP address of one node. Made with its sockets bound; `start` needs the server's broker."""
+class SensorsPart(Part):
+    """Every UDP address of one node."""
 
     exchange: Exchange
 
-    def __init__(self, server: Server) -> None:
-        """Raises ConfigError."""
-        self._server = server
+    def __init__(self, node: NodeContext) -> None:
+        """Binds. Raises ConfigError."""
+        super().__init__(node)
         self._sockets: list[socket.socket] = []
         try:
-            for address in server.config.udp:
+            for address in node.config.udp:
                 self._sockets += bind(address, "udp", _open_socket)
         except BaseException:
             self._close_sockets()
             raise
         self._ports = {int(each.getsockname()[1]) for each in self._sockets}
         self._port: Port | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def urls(self) -> list[str]:
         return [f"udp://{authority(*each.getsockname()[:2])}" for each in self._sockets]
 
-    def start(self) -> None:
-        server, options = self._server, self._server.config.sensors
+    async def start(self) -> None:
+        node, options = self.node, self.node.config.sensors
         self._loop = asyncio.get_running_loop()
         self.exchange = Exchange(
             options.topics,
@@ -64,27 +64,32 @@ class Sensors:
             # As with connections: the default spares this machine's own processes.
             spares_loopback=options.rate is None,
         )
-        self.set_access(server.broker.access)
-        self._port = Port(server.broker, "sensors", self._deliver, "sensors")
-        now = server.clock()
+        self._set_access()
+        self._port = Port(node.broker, "sensors", self._deliver, "sensors")
+        now = node.clock()
         for name in self.exchange.topic_names:
             self._port.subscribe(name, now)
         for via, each in enumerate(self._sockets):
             self._loop.add_reader(each.fileno(), self._read, via)
 
-    def set_access(self, access: Access) -> None:
-        """A sensor is a client without a name: what the ACL grants to those holds for it."""
+    def reload(self) -> Callable[[], None]:
+        return self._set_access
+
+    def _set_access(self) -> None:
+        """A sensor is a client without a name: what the broker's ACL grants to those holds for it."""
+        access = self.node.broker.access
         self.exchange.permit(
             lambda topic: access.may_read(None, "", topic), lambda topic: access.may_write(None, "", topic)
         )
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         if self._port is not None:
             self._port.close()
-            for each in self._sockets:
-                self._loop.remove_reader(each.fileno())
-        if self._timer is not None:
-            self._timer.cancel()
+        for each in self._sockets:
+            self._loop.remove_reader(each.fileno())
+        self._close_sockets()
+
+    async def close(self) -> None:
         self._close_sockets()
 
     def _close_sockets(self) -> None:
@@ -96,9 +101,9 @@ class Sensors:
         return port in self._ports and is_of_this_machine(host)
 
     def _read(self, via: int) -> None:
-        server, exchange = self._server, self.exchange
+        node, exchange = self.node, self.exchange
         receive, handle = self._sockets[via].recvfrom, exchange.receive_datagram
-        now = server.clock()
+        now = node.clock()
         stats = exchange.stats
         enough = stats.forwarded + SENDS_PER_TURN
         for data, source in udp.read_turn(receive, MAX_DATAGRAM_BYTES):
@@ -111,10 +116,9 @@ class Sensors:
         for message in exchange.take_messages():
             publish(message, now)
         for event in exchange.take_events():
-            server.event_log.write(event, now)
-        if self._timer is None:
-            self._set_timer()
-        server.flush()
+            node.event_log.write(event, now)
+        node.wake_at(self.deadline)
+        node.flush()
 
     def _deliver(self, message: Message) -> None:
         """The broker has a message of a topic in the table."""
@@ -130,18 +134,21 @@ class Sensors:
                 except OSError:  # no room, no route, too large for that family: one subscriber's loss
                     self.exchange.stats.unsent += 1
 
-    def _set_timer(self) -> None:
+    @property
+    def deadline(self) -> float:
         deadline = self.exchange.deadline
-        if deadline is not None:
-            self._timer = self._loop.call_later(max(deadline - self._server.clock(), 0), self._handle_timer)
+        return deadline if deadline is not None else NEVER
 
-    def _handle_timer(self) -> None:
+    def handle_timer(self, now: float) -> None:
         # Renewals that came while the process did not run are heard before anyone's time is over.
         for via in range(len(self._sockets)):
             self._read(via)
-        self.exchange.handle_timer(self._server.clock())
-        self._timer = None
-        self._set_timer()
+        self.exchange.handle_timer(self.node.clock())
+
+    def metrics(self) -> Iterable[Metric]:
+        from hedgerow.sensors.metrics import sensor_metrics
+
+        return sensor_metrics(self.exchange)
 
 
 def _open_socket(host: str, port: int) -> socket.socket:

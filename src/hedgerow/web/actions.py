@@ -27,7 +27,7 @@ from hedgerow.topics import validate_name
 from hedgerow.web import view
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ QUALITIES = {"0": 0, "1": 1, "2": 2}
 class Asked:
     """Who asks for what, and from where."""
 
-    server: Server
+    node: NodeContext
     viewer: view.Viewer
     form: Mapping[str, str]
     address: str
@@ -89,15 +89,15 @@ async def publish(asked: Asked) -> str:
     if qos is None:
         raise ActionError("the QoS is 0, 1 or 2")
     payload = asked.form.get("payload", "").encode(errors="replace")
-    _publish(asked.server, Message(topic, payload, qos, asked.form.get("retain") == "1"))
+    _publish(asked.node, Message(topic, payload, qos, asked.form.get("retain") == "1"))
     return f"Published {len(payload)} bytes to {topic}"
 
 
 async def clear_retained(asked: Asked) -> str:
     topic = _writable_topic(asked)
-    if asked.server.broker.retained.get(topic) is None:
+    if asked.node.broker.retained.get(topic) is None:
         raise ActionError(f"{topic} has no retained value")
-    _publish(asked.server, Message(topic, b"", 1, retain=True))
+    _publish(asked.node, Message(topic, b"", 1, retain=True))
     return f"Cleared {topic}"
 
 
@@ -107,21 +107,21 @@ def _writable_topic(asked: Asked) -> str:
         validate_name(topic)
     except TopicError as error:
         raise ActionError(str(error)) from None
-    if topic.startswith("$") or asked.server.broker.is_reserved(topic):
+    if topic.startswith("$") or asked.node.broker.is_reserved(topic):
         raise ActionError(f"{topic} is for the broker's own parts")
     if not (asked.viewer.is_administrator or asked.viewer.may_write(topic)):
         raise ActionError(f"you may not write {topic}")
     return topic
 
 
-def _publish(server: Server, message: Message) -> None:
-    port = Port(server.broker, "dashboard", lambda _: None)
+def _publish(node: NodeContext, message: Message) -> None:
+    port = Port(node.broker, "dashboard", lambda _: None)
     try:
-        if not port.publish(message, server.clock()):
+        if not port.publish(message, node.clock()):
             raise ActionError("there is no room for more retained messages")
     finally:
         port.close()
-        server.flush()
+        node.flush()
 
 
 # Clients
@@ -129,15 +129,15 @@ def _publish(server: Server, message: Message) -> None:
 
 async def disconnect_client(asked: Asked) -> str:
     _need_administrator(asked)
-    server, client_id = asked.server, asked.form.get("client_id", "")
-    session = server.broker.sessions.get(client_id)
+    node, client_id = asked.node, asked.form.get("client_id", "")
+    session = node.broker.sessions.get(client_id)
     if session is None or session.role.is_link:
         raise ActionError(f"there is no client {client_id}")
     if session.connection is None:
         raise ActionError(f"{client_id} is not connected")
-    server.broker.now = server.clock()
+    node.broker.now = node.clock()
     session.connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "by an administrator")
-    server.flush()
+    node.flush()
     return f"Disconnected {client_id}"
 
 
@@ -148,13 +148,13 @@ async def new_bridge(asked: Asked) -> str:
     _need_administrator(asked)
     text = asked.value("section").replace("\r\n", "\n")
     name = read_section(text).name
-    return f"Bridge {name}: {await command_bridges(asked.server, NEW_BRIDGE, text)}"
+    return f"Bridge {name}: {await command_bridges(asked.node, NEW_BRIDGE, text)}"
 
 
 async def delete_bridge(asked: Asked) -> str:
     _need_administrator(asked)
     name = asked.value("name")
-    return f"Bridge {name}: {await command_bridges(asked.server, DELETE_BRIDGE, name)}"
+    return f"Bridge {name}: {await command_bridges(asked.node, DELETE_BRIDGE, name)}"
 
 
 def _need_administrator(asked: Asked) -> None:
@@ -162,7 +162,7 @@ def _need_administrator(asked: Asked) -> None:
         raise ActionError("this is for administrators (access.administrators, --administrator USER)")
 
 
-async def command_bridges(server: Server, topic: str, text: str) -> str:
+async def command_bridges(node: NodeContext, topic: str, text: str) -> str:
     """Give the node's bridges a command, as a client would; the reason in its answer. Raises ActionError."""
     answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     correlation = secrets.token_bytes(8)
@@ -171,18 +171,18 @@ async def command_bridges(server: Server, topic: str, text: str) -> str:
         if message.properties.get("correlation_data") == correlation and not answer.done():
             answer.set_result(message.payload)
 
-    port = Port(server.broker, "dashboard", hear)
+    port = Port(node.broker, "dashboard", hear)
     try:
-        port.subscribe(RESULT, server.clock())
+        port.subscribe(RESULT, node.clock())
         port.publish(Message(topic, text.encode(), 1, properties={"correlation_data": correlation}))
-        server.flush()
+        node.flush()
         async with asyncio.timeout(ANSWER_S):
             outcome = json.loads(await answer)
     except TimeoutError:
         raise ActionError(f"no answer in {ANSWER_S:g} s: it may still be done") from None
     finally:
         port.close()
-        server.flush()
+        node.flush()
     if outcome["ok"] is not True:
         raise ConfigError(str(outcome["reason"]))
     return str(outcome["reason"])

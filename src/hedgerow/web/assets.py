@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hedgerow.node.http import Response
+from hedgerow.node.handlers import Response
 
 if TYPE_CHECKING:
-    from hedgerow.node.http import Handler, Request
+    from hedgerow.node.handlers import Handler, Request
 
 logger = logging.getLogger(__name__)
 

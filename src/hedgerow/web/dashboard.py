@@ -1,4 +1,4 @@
-"""The dashboard on a node's HTTP port: `attach(server)` before the server starts.
+"""The dashboard on a node's HTTP port.
 
 A request goes through the same steps, whatever it asks for: it is not of another site
 (`sessions.objection`), there is a log-in if the node has users, and what is shown is what that user may
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -20,9 +21,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node import status
-from hedgerow.node.http import ELSEWHERE, Response, refusal
+from hedgerow.node.handlers import ELSEWHERE, Response, refusal
+from hedgerow.node.part import NodeContext, Part
 from hedgerow.topics import STATUS_FILTER
-from hedgerow.web import actions, assets, frame
+from hedgerow.web import assets, frame
+from hedgerow.web.actions import ACTIONS, Action, Asked
+from hedgerow.web.actions import run as run_action
 from hedgerow.web.fabric import Fabric
 from hedgerow.web.local import LocalRows
 from hedgerow.web.pages import LOGIN, NOWHERE, PAGES, Page, clients, messages, retained
@@ -47,8 +51,7 @@ from hedgerow.web.watches import Watches
 if TYPE_CHECKING:
     from hedgerow.broker.routes import Route
     from hedgerow.broker.session import Publisher
-    from hedgerow.node.http import Request
-    from hedgerow.node.server import Server
+    from hedgerow.node.handlers import Handler, Request
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +72,6 @@ SECURITY = {
 }
 
 
-def attach(server: Server) -> Dashboard:
-    """Serve the dashboard wherever the server listens for HTTP. To be called before it starts."""
-    return Dashboard(server)
-
-
 class _StatusPort(Port):
     """Of this node, this node alone tells, whatever a neighbour says of it."""
 
@@ -83,31 +81,30 @@ class _StatusPort(Port):
             self.deliver(message)
 
 
-class Dashboard:
-    """The broker is asked for at each request: the server makes it when it starts."""
+class Dashboard(Part):
+    """The broker is asked for at each request: the node makes it when it starts."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
         self.fabric = Fabric()
-        self.sessions = Sessions(server)
-        self.watches = Watches(server)
-        self._server = server
+        self.sessions = Sessions(node)
+        self.watches = Watches(node)
         self._turns = Turns()
         self._port: Port | None = None
         self._looked_at = float("-inf")
-        htmx = assets.htmx()
-        self._is_live = htmx is not None
+        self._htmx = assets.htmx()
+        self._is_live = self._htmx is not None
         self._paths = {page.path for page in PAGES}
-        for page in PAGES:
-            server.routes[page.path] = partial(self._show, page)
-        server.routes[LOG_IN] = self._show_log_in
-        server.routes[ELSEWHERE] = self._show_nothing
-        server.routes[frame.STYLE_PATH] = assets.serve(assets.style())
-        if htmx is not None:
-            server.routes[frame.SCRIPT_PATH] = assets.serve(htmx)
-        server.actions[LOG_IN] = self._log_in
-        server.actions[LOG_OUT] = self._log_out
-        for path, action in actions.ACTIONS.items():
-            server.actions[path] = partial(self._act, action)
+
+    def routes(self) -> Mapping[str, Handler]:
+        pages: dict[str, Handler] = {page.path: partial(self._show, page) for page in PAGES}
+        script = {} if self._htmx is None else {frame.SCRIPT_PATH: assets.serve(self._htmx)}
+        style = {frame.STYLE_PATH: assets.serve(assets.style())}
+        return {**pages, LOG_IN: self._show_log_in, ELSEWHERE: self._show_nothing, **style, **script}
+
+    def actions(self) -> Mapping[str, Handler]:
+        acting = {path: partial(self._act, action) for path, action in ACTIONS.items()}
+        return {LOG_IN: self._log_in, LOG_OUT: self._log_out, **acting}
 
     # Pages
 
@@ -120,13 +117,13 @@ class Dashboard:
             return self._ask_to_log_in(request, is_part)
         self._look()
         viewer = self._viewer(log_in)
-        local = LocalRows(self._server, viewer)
+        local = LocalRows(self.node, viewer)
         notice = "" if is_part or log_in is None else log_in.take_notices()
         watch = self._watch(request, viewer, is_part) if page.path == messages.PATH else None
         view = View(
-            self._server.node_id,
+            self.node.node_id,
             self.fabric,
-            self._server.clock(),
+            self.node.clock(),
             viewer=viewer,
             query={name: text for name, text in request.query.items() if name != LIVE},
             local=local,
@@ -147,15 +144,15 @@ class Dashboard:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are asked for: try again later.")
 
     def _viewer(self, log_in: LogIn | None) -> Viewer:
-        server = self._server
+        node = self.node
         user = log_in.user if log_in is not None else None
-        is_administrator = user is not None and user in server.config.administrators
+        is_administrator = user is not None and user in node.config.administrators
 
         def may_read(topic: str) -> bool:
-            return server.broker.access.may_read(user, CLIENT_ID, topic)
+            return node.broker.access.may_read(user, CLIENT_ID, topic)
 
         def may_write(topic: str) -> bool:
-            return user is not None and server.broker.access.may_write(user, CLIENT_ID, topic)
+            return user is not None and node.broker.access.may_write(user, CLIENT_ID, topic)
 
         return Viewer(
             user,
@@ -190,9 +187,9 @@ class Dashboard:
 
     def _view_of_nobody(self, query: dict[str, str], token: str = "", notice: str = "") -> View:
         return View(
-            self._server.node_id,
+            self.node.node_id,
             Fabric(),
-            self._server.clock(),
+            self.node.clock(),
             viewer=Viewer(token=token, may_read=_nothing, may_write=_nothing, sees_clients=False),
             query=query,
             notice=notice,
@@ -204,46 +201,45 @@ class Dashboard:
 
     def _look(self) -> None:
         """Somebody looks now."""
-        server, now = self._server, self._server.clock()
+        node, now = self.node, self.node.clock()
         self._looked_at = now
         if self._port is not None:
             return
         # What was heard before is old, and everyone would look as if it were silent.
         self.fabric = Fabric()
-        self.fabric.receive(status.status_topic(server.node_id), status.encode(status.describe(server)), now)
-        meshes = status.encode(status.describe_meshes(server))
-        self.fabric.receive(status.meshes_topic(server.node_id), meshes, now)
+        for topic, payload in status.all_statuses(node).items():
+            self.fabric.receive(topic, payload, now)
         self.fabric.begin_counting()
-        self._port = _StatusPort(server.broker, "dashboard", self._hear)
+        self._port = _StatusPort(node.broker, "dashboard", self._hear)
         self._port.subscribe(STATUS_FILTER, now)
-        server.flush()
+        node.flush()
         asyncio.get_running_loop().call_later(IDLE_S, self._check_idle)
 
     def _hear(self, message: Message) -> None:
         if not message.retain:  # No node retains its status: it would be old.
-            self.fabric.receive(message.topic, message.payload, self._server.clock())
+            self.fabric.receive(message.topic, message.payload, self.node.clock())
 
     def _check_idle(self) -> None:
-        if self._server.stopping:
+        if self.node.stopping:
             return
-        left_s = self._looked_at + IDLE_S - self._server.clock()
+        left_s = self._looked_at + IDLE_S - self.node.clock()
         if left_s > 0:
             asyncio.get_running_loop().call_later(left_s, self._check_idle)
             return
         if self._port is not None:
             self._port.close()
             self._port = None
-            self._server.flush()
+            self.node.flush()
 
     def _trouble(self, viewer: Viewer) -> str:
         """Why a node that is there to show others shows none."""
-        server = self._server
-        is_alone = server.federation is None or not server.federation.machine.overlay.neighbours()
-        may_know = viewer.may_read(status.status_topic(server.node_id))
-        if server.config.takes_clients or not is_alone or not may_know:
+        node = self.node
+        is_alone = not any(part.health().get("neighbours") for part in node.parts)
+        may_know = viewer.may_read(status.status_topic(node.node_id))
+        if node.config.takes_clients or not is_alone or not may_know:
             return ""
         # Whoever was refused at this node's own port is no reason.
-        events = server.event_log.history.newest(server.clock(), MAX_TROUBLES, with_clients=False)
+        events = node.event_log.history.newest(node.clock(), MAX_TROUBLES, with_clients=False)
         reason = next((event.text for event in events if event.kind in ("lost", "refused")), "")
         return f"Not linked to any node: {reason}" if reason else "Not linked to any node yet."
 
@@ -311,7 +307,7 @@ class Dashboard:
 
     # Actions
 
-    async def _act(self, action: actions.Action, request: Request) -> Response:
+    async def _act(self, action: Action, request: Request) -> Response:
         if (refused := self._refusal(request)) is not None:
             return refused
         log_in = self.sessions.find(request)
@@ -321,8 +317,8 @@ class Dashboard:
             return _plain(HTTPStatus.FORBIDDEN, "This node has no users: nobody may change anything here.")
         if not is_same(log_in.token, request.form.get("token", "")):
             return _plain(HTTPStatus.FORBIDDEN, "The form's token is wrong: load the page again.")
-        asked = actions.Asked(self._server, self._viewer(log_in), request.form, request.address)
-        log_in.notices.append(await actions.run(action, asked))
+        asked = Asked(self.node, self._viewer(log_in), request.form, request.address)
+        log_in.notices.append(await run_action(action, asked))
         return _go_to(self._back(request.form.get("back", "")))
 
     # What all have in common

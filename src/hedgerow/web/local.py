@@ -27,7 +27,7 @@ from hedgerow.web.fabric import StatusEvent
 from hedgerow.web.view import MAX_ROWS, MAX_SEARCH, ClientRow, RetainedRow, SubscriptionRow, Viewer
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 SLICE_S = 0.004
 MAX_SCAN_S = 0.05  # of the loop's time, for one request; a page that is looked at asks each second
@@ -88,10 +88,10 @@ class Scan(Generic[Item, Found]):
 class LocalRows:
     """A `view.Local`. What `prepare` looked for is ready; what it did not is looked for in one slice."""
 
-    def __init__(self, server: Server, viewer: Viewer) -> None:
-        self._server = server
+    def __init__(self, node: NodeContext, viewer: Viewer) -> None:
+        self._node = node
         self._viewer = viewer
-        self._now = server.clock()
+        self._now = node.clock()
         self._clients: dict[tuple[str, int], Scan[Session, Session]] = {}
         self._subscriptions: dict[tuple[str, int], Scan[SomeFilters, SubscriptionRow]] = {}
         self._retained: dict[tuple[str, int], Scan[Message, Message]] = {}
@@ -119,10 +119,10 @@ class LocalRows:
 
     def events(self, limit: int) -> Sequence[StatusEvent]:
         """Newest first, as whoever may read this node's status may see them."""
-        server = self._server
-        if not self._viewer.may_read(status_topic(server.node_id)):
+        node = self._node
+        if not self._viewer.may_read(status_topic(node.node_id)):
             return ()
-        history = server.event_log.history
+        history = node.event_log.history
         newest = history.newest(self._now, limit, with_clients=self._viewer.sees_clients)
         return [StatusEvent(each.number, each.at, each.kind, each.text) for each in newest]
 
@@ -149,13 +149,13 @@ class LocalRows:
         scan = self._retained.get((topic_filter, limit))
         if scan is None:
             is_wanted = topic_test(topic_filter)
-            values = list(self._server.broker.retained)
+            values = list(self._node.broker.retained)
             scan = Scan(values, lambda message: self._find_retained(message, is_wanted), limit)
             self._retained[topic_filter, limit] = scan
         return scan
 
     def _sessions(self) -> list[Session]:
-        return list(self._server.broker.sessions.values())
+        return list(self._node.broker.sessions.values())
 
     def _is_own(self, session: Session) -> bool:
         return self._viewer.user is not None and session.username == self._viewer.user

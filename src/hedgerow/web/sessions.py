@@ -32,8 +32,8 @@ from hedgerow.node.authority import host_and_port
 from hedgerow.rates import site_of
 
 if TYPE_CHECKING:
-    from hedgerow.node.http import Request
-    from hedgerow.node.server import Server
+    from hedgerow.node.handlers import Request
+    from hedgerow.node.part import NodeContext
 
 SESSION_COOKIE = "hedgerow-session"
 LOG_IN_COOKIE = "hedgerow-login"
@@ -77,10 +77,10 @@ class TooManyError(Exception):
 
 
 class Sessions:
-    """The log-ins of one node. It asks the server for its passwords at each use: they may be reloaded."""
+    """The log-ins of one node. It asks the node for its passwords at each use: they may be reloaded."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
         self._log_ins: dict[str, LogIn] = {}  # by cookie; who was idle longest is first
         self._failures: dict[str, deque[float]] = {}  # by site: when; the oldest site first
         self._verifying: dict[str, asyncio.Task[str | None]] = {}  # by site
@@ -94,7 +94,7 @@ class Sessions:
     @property
     def is_needed(self) -> bool:
         """Has the node users? Then nobody sees a page who is not one of them."""
-        return self._server.config.passwords is not None
+        return self._node.config.passwords is not None
 
     # Log-ins that there are
 
@@ -107,8 +107,8 @@ class Sessions:
         return log_in
 
     def _is_valid(self, log_in: LogIn) -> bool:
-        passwords = self._server.passwords
-        if passwords is None or log_in.ends_at <= self._server.clock():
+        passwords = self._node.passwords
+        if passwords is None or log_in.ends_at <= self._node.clock():
             return False
         entry = passwords.entry_of(log_in.user)
         return entry is not None and hmac.compare_digest(entry.encode(), log_in.entry.encode())
@@ -124,7 +124,7 @@ class Sessions:
         """The cookie of a new session; None when the password is wrong. Raises TooManyError."""
         site = site_of(request.address)
         await self._wait_for_turn(site)
-        wait_s = self._wait_s(site, self._server.clock())
+        wait_s = self._wait_s(site, self._node.clock())
         if wait_s > 0 or len(self._verifying) >= MAX_VERIFYING:
             raise TooManyError(max(wait_s, 1.0))
         # A task of its own: who hangs up must not get around the count of failures, nor leave a thread busy
@@ -138,7 +138,7 @@ class Sessions:
         cookie = secrets.token_hex(32)
         while len(self._log_ins) >= MAX_SESSIONS:
             del self._log_ins[next(iter(self._log_ins))]
-        self._log_ins[cookie] = LogIn(user, entry, self._server.clock() + SESSION_S)
+        self._log_ins[cookie] = LogIn(user, entry, self._node.clock() + SESSION_S)
         return cookie
 
     async def _wait_for_turn(self, site: str) -> None:
@@ -155,14 +155,14 @@ class Sessions:
     async def _verify(self, site: str, user: str, password: str) -> str | None:
         """The user's entry if this is the password."""
         async with self._turns:
-            passwords = self._server.passwords
+            passwords = self._node.passwords
             entry: str | None = None
             if passwords is not None and 0 < len(user) <= MAX_NAME and len(password) <= MAX_PASSWORD:
                 loop, data = asyncio.get_running_loop(), password.encode(errors="surrogatepass")
                 if await loop.run_in_executor(None, passwords.verify, user, data):
                     entry = passwords.entry_of(user)
         if entry is None:
-            self._note_failure(site, self._server.clock())
+            self._note_failure(site, self._node.clock())
         return entry
 
     def _note_failure(self, site: str, now: float) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hedgerow.node.status_limits import MAX_EVENTS, MAX_FILTERS, MAX_HOT, MAX_JOBS, MAX_LINKS, STATUS_VERSION
+from hedgerow.node.status_format import MAX_EVENTS, MAX_FILTERS, MAX_HOT, MAX_JOBS, MAX_LINKS, STATUS_VERSION
 
 MAX_EVENT_TEXT = 300  # Events are kept when the status that told them is not.
 MAX_WORD = 30

@@ -27,7 +27,7 @@ from hedgerow.web.local import Scan
 from hedgerow.web.view import MAX_FILTER, MessageRow, WatchView
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 MAX_WATCHES = 20
 MAX_WATCHES_OF_ONE = 5  # of one viewer, who may have as many tabs
@@ -50,30 +50,30 @@ class TooManyWatchesError(Exception):
 class FilterWatch:
     """One filter of one viewer."""
 
-    def __init__(self, server: Server, topic_filter: str, may_read: Callable[[str], bool]) -> None:
+    def __init__(self, node: NodeContext, topic_filter: str, may_read: Callable[[str], bool]) -> None:
         self.filter = topic_filter
         self.may_read = may_read
         self.left_out = 0
         self.ends_at = 0.0
         self.is_paused = False
-        self._server = server
+        self._node = node
         self._messages: deque[MessageRow] = deque()
         self._bytes = 0
         self._number = 0
         self._second_ends_at = 0.0
         self._count = 0  # of this second
         self._timer: asyncio.TimerHandle | None = None
-        self._port = Port(server.broker, "dashboard watch", self._deliver)
+        self._port = Port(node.broker, "dashboard watch", self._deliver)
 
     def start(self) -> None:
-        now = self._server.clock()
+        now = self._node.clock()
         for message in self._retained(now):
             self._keep(message, now)
         self._begin_listening()
 
     def _retained(self, now: float) -> list[Message]:
         """The values that it begins with, as far as they are found in a slice of time: the loop waits."""
-        retained = self._server.broker.retained
+        retained = self._node.broker.retained
         value = retained.get(self.filter)
         values = list(retained) if is_wildcard(self.filter) else [value] if value is not None else []
 
@@ -109,7 +109,7 @@ class FilterWatch:
         return topic not in (NEW_BRIDGE, DELETE_BRIDGE) and self.may_read(topic)
 
     def _deliver(self, message: Message) -> None:
-        now = self._server.clock()
+        now = self._node.clock()
         if now >= self._second_ends_at:
             self._second_ends_at, self._count = now + SECOND_S, 0
         self._count += 1
@@ -126,21 +126,21 @@ class FilterWatch:
 
     def _listen_again(self) -> None:
         self._timer = None
-        if self._server.stopping:
+        if self._node.stopping:
             return
-        self._port.listen(self.filter, self._server.clock())
-        self._server.flush()
+        self._port.listen(self.filter, self._node.clock())
+        self._node.flush()
 
     def _begin_listening(self) -> None:
-        self._server.broker.subscriptions.reserve(self.filter)
-        self._port.listen(self.filter, self._server.clock())
+        self._node.broker.subscriptions.reserve(self.filter)
+        self._port.listen(self.filter, self._node.clock())
 
     def _stop_listening(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._port.unsubscribe(self.filter)
-        self._server.broker.subscriptions.release(self.filter)
+        self._node.broker.subscriptions.release(self.filter)
 
     def _keep(self, message: Message, now: float) -> None:
         self._number += 1
@@ -164,8 +164,8 @@ class FilterWatch:
 class Watches:
     """All of a node's, by viewer and filter."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
         self._watches: dict[Key, FilterWatch] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -192,8 +192,8 @@ class Watches:
         watch.may_read = may_read
         watch.set_paused(is_paused)
         idle_s = PAUSED_S if is_paused else IDLE_S if is_polled else RELOAD_IDLE_S
-        watch.ends_at = self._server.clock() + idle_s
-        self._server.flush()
+        watch.ends_at = self._node.clock() + idle_s
+        self._node.flush()
         self._wake()
         return watch.view()
 
@@ -210,7 +210,7 @@ class Watches:
             self._end(min(own, key=lambda each: self._watches[each].ends_at))
         elif len(self._watches) >= MAX_WATCHES:
             self._end_one_that_is_paused()
-        watch = self._watches[key] = FilterWatch(self._server, topic_filter, may_read)
+        watch = self._watches[key] = FilterWatch(self._node, topic_filter, may_read)
         watch.start()
         return watch
 
@@ -226,19 +226,19 @@ class Watches:
         self._watches.pop(key).close()
 
     def _end_due(self) -> None:
-        now = self._server.clock()
+        now = self._node.clock()
         for key in [key for key, watch in self._watches.items() if watch.ends_at <= now]:
             self._end(key)
 
     def _wake(self) -> None:
         if self._timer is None and self._watches:
-            wait_s = min(watch.ends_at for watch in self._watches.values()) - self._server.clock()
+            wait_s = min(watch.ends_at for watch in self._watches.values()) - self._node.clock()
             self._timer = asyncio.get_running_loop().call_later(max(wait_s, 0.0), self._handle_timer)
 
     def _handle_timer(self) -> None:
         self._timer = None
-        if self._server.stopping:
+        if self._node.stopping:
             return
         self._end_due()
-        self._server.flush()
+        self._node.flush()
         self._wake()

@@ -16,6 +16,7 @@ from hedgerow.message import Message
 from hedgerow.node.config import Config
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow.parts import PARTS
 
 
 class FakeNode:
@@ -44,11 +45,9 @@ class FakeNode:
 
     async def start(self) -> None:
         address = Address("127.0.0.1", self.port)
-        self._server = Server(Config(mqtt=(address,), ws=(), http=(), id=self.id))
+        without_bridges = [entry for entry in PARTS if entry.name != "bridges"]
+        self._server = Server(Config(mqtt=(address,), ws=(), http=(), id=self.id), without_bridges)
         await self._server.start()
-        assert self._server.bridges is not None
-        await self._server.bridges.stop()
-        self._server.bridges = None
         self.port = int(self._server.urls[0].rpartition(":")[2])
         self._channel = Port(self._server.broker, "fake bridges", self._receive)
         self._channel.subscribe("$SYS/broker/bridge/new", self._server.clock())

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from hedgerow.mobility.config import MobilityConfig
+from hedgerow.mobility.io.monitoring import Monitoring
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mqtt.packets import Publish, Subscribe, Subscription
 from hedgerow.node.server import Server
-from tests.node.peers import connected, port_of, running
+from tests.node.peers import connected, part_of, port_of, running
 from tests.waiting import until
 
 QUICK = MobilityConfig(monitors=True, settings=MobileSettings((), x_s=0.02, y_s=0.1, share=0.5, capacity=1))
@@ -30,10 +31,8 @@ async def test_topics_are_ranked_and_shown_until_they_are_silent() -> None:
         assert shown(server, "registry/out") == {"count": 1, "topics": ["quiet"]}
         empty = {"count": 0, "scores": {}}
         await until(lambda: shown(server, "scores") == empty, "the window to pass")
-        monitoring = server.monitoring
-        assert monitoring is not None
-        rests = min(monitoring.monitor.deadline, monitoring.state.deadline) == float("inf")
-        assert rests, "an idle node has nothing to calculate"
+        monitoring = part_of(server, Monitoring)
+        assert monitoring.deadline == float("inf"), "an idle node has nothing to calculate"
         client.send(Publish("later", b"", 0, False))
         both = {"count": 2, "topics": ["busy", "later"]}
         await until(lambda: shown(server, "registry/in") == both, "an event after a silence")
@@ -43,7 +42,7 @@ async def test_topics_are_ranked_and_shown_until_they_are_silent() -> None:
 async def test_nothing_is_counted_unless_asked() -> None:
     async with running() as server:
         assert not server.broker.subscriptions.observers
-        assert server.monitoring is None
+        assert server.find(Monitoring) is None
         assert shown(server, "scores") is None
 
 
@@ -52,5 +51,4 @@ async def test_it_stops_with_its_node(role: str | None) -> None:
     mobility = MobilityConfig(role=role, domain="farm", monitors=True)
     async with running(mobility=mobility) as server:
         await until(lambda: shown(server, "scores") is not None, "the first state")
-    assert server.monitoring is not None
-    assert not server.monitoring.has_work
+    assert not part_of(server, Monitoring).has_work

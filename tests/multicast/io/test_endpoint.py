@@ -128,15 +128,15 @@ async def test_keys_keep_strangers_out_and_are_reloaded(tmp_path: Path) -> None:
         await until(lambda: subscriber.member.stats.clear > 0, "the clear one to be refused")
         assert stranger.received == []
         path.write_text(new + old)
-        publisher.reload_keys()
+        publisher.set_keys(publisher.read_keys())
         publisher.say("a", b"of the new key", qos=1)
         await until(lambda: subscriber.member.stats.forged > 0, "a frame that no key opens")
-        subscriber.reload_keys()
+        subscriber.set_keys(subscriber.read_keys())
         publisher.say("a", b"again", qos=1)
         await until(lambda: b"again" in subscriber.payloads, "the message of the new key")
         path.write_text("nonsense")
         with pytest.raises(ConfigError, match="keys:1"):
-            subscriber.reload_keys()
+            subscriber.set_keys(subscriber.read_keys())
         publisher.say("a", b"as before", qos=1)
         await until(lambda: b"as before" in subscriber.payloads, "a message after a key file that is wrong")
 

@@ -28,7 +28,7 @@ from hedgerow.errors import HedgerowError, reason_of
 from hedgerow.message import Message
 from hedgerow.node import logs
 from hedgerow.node.config import Config
-from hedgerow.node.server import Server
+from hedgerow.parts import make_server
 
 MAX_LINE_BYTES = 1 << 20  # two sections, as JSON
 
@@ -39,14 +39,14 @@ class NodeBetween:
     def __init__(self, node_id: str, data: Path | None) -> None:
         self._id = node_id
         self._told: dict[str, BridgeState | None] = {}  # by the bridge's name
-        self._server = Server(Config(mqtt=(), ws=(), http=(), id=node_id, data=data, sys_interval_s=0.0))
+        self._node = make_server(Config(mqtt=(), ws=(), http=(), id=node_id, data=data, sys_interval_s=0.0))
         self._port: Port | None = None
 
     async def start(self, sections: list[str]) -> None:
-        await self._server.start()
-        self._port = Port(self._server.broker, "the agent", self._deliver)
-        self._port.subscribe(f"{BRIDGE_TOPICS}+/state", self._server.clock())
-        self._port.subscribe(f"{BRIDGE_TOPICS}result", self._server.clock())
+        await self._node.start()
+        self._port = Port(self._node.broker, "the agent", self._deliver)
+        self._port.subscribe(f"{BRIDGE_TOPICS}+/state", self._node.clock())
+        self._port.subscribe(f"{BRIDGE_TOPICS}result", self._node.clock())
         for section in sections:
             self._command("new", section)
 
@@ -56,12 +56,12 @@ class NodeBetween:
                 self._command("del", name)
         if self._port is not None:
             self._port.close()
-        await self._server.stop()
+        await self._node.stop()
 
     def _command(self, word: str, text: str) -> None:
         assert self._port is not None
-        self._port.publish(Message(f"{BRIDGE_TOPICS}{word}", text.encode(), 1), self._server.clock())
-        self._server.flush()
+        self._port.publish(Message(f"{BRIDGE_TOPICS}{word}", text.encode(), 1), self._node.clock())
+        self._node.flush()
 
     def _deliver(self, message: Message) -> None:
         found = json.loads(message.payload) if message.payload else None

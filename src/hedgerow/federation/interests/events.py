@@ -35,6 +35,7 @@ class SystemTopicsSilent:
     """Subscribed to, and nothing comes: Mosquitto's acl_file refuses no subscription, it withholds."""
 
     level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
     broker: str
     user: str | None
 
@@ -49,6 +50,7 @@ class SystemTopicsSilent:
 @dataclass(slots=True)
 class LogSilent:
     level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
     broker: str
 
     def __str__(self) -> str:
@@ -61,6 +63,7 @@ class LogSilent:
 @dataclass(slots=True)
 class ConnectionsNotLogged:
     level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
     broker: str
 
     def __str__(self) -> str:
@@ -74,6 +77,7 @@ class ConnectionsNotLogged:
 @dataclass(slots=True)
 class UnknownSubscriptions:
     level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
     broker: str
     count: int
 
@@ -88,6 +92,7 @@ class UnknownSubscriptions:
 @dataclass(slots=True)
 class InterestsForgotten:
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     broker: str
     clients: int
 

@@ -10,6 +10,8 @@ from typing import ClassVar
 @dataclass(frozen=True, slots=True)
 class NeighbourGained:
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "joined"
+    is_of_nodes: ClassVar[bool] = True
     node_id: str
     round_trip_s: float
 
@@ -20,6 +22,8 @@ class NeighbourGained:
 @dataclass(frozen=True, slots=True)
 class NeighbourLost:
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
     node_id: str
     why: str
 
@@ -30,6 +34,8 @@ class NeighbourLost:
 @dataclass(frozen=True, slots=True)
 class PeerRefused:
     level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "refused"
+    is_of_nodes: ClassVar[bool] = True
     node_id: str
     why: str
 

@@ -32,9 +32,9 @@ from hedgerow.errors import ConfigError, HedgerowError, RefusedError, StoreError
 from hedgerow.journal import BufferFullError, Writer
 from hedgerow.journal.config import JournalConfig
 from hedgerow.journal.io import recorder_state
+from hedgerow.journal.io.node_journal import retain_for_ever, segment_bytes_for
 from hedgerow.journal.io.recorder_state import RecorderState
 from hedgerow.journal.io.writer import BUFFER_BYTES
-from hedgerow.journal.part import retain_for_ever, segment_bytes_for
 from hedgerow.journal.redeliveries import Redeliveries
 from hedgerow.message import MAX_ORIGIN, MessageId, Properties
 from hedgerow.mqtt import packets

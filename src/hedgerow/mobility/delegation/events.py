@@ -40,6 +40,7 @@ class DelegationStats:
 class DelegationRefused:
     logged_as: ClassVar[str] = "Refused"
     level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "refused"
     sender: str
     topic: str
     why: str
@@ -58,6 +59,8 @@ class Delegated:
     """The fixed broker has acknowledged it."""
 
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "delegated"
+    is_of_nodes: ClassVar[bool] = True  # a topic that is hot, which the status tells as well
     fixed_broker: str
     topic_filter: str
 
@@ -68,6 +71,8 @@ class Delegated:
 @dataclass(frozen=True, slots=True)
 class Recovered:
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "recovered"
+    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
     topic_filter: str
 
@@ -80,6 +85,8 @@ class Introduced:
     """To a fixed broker that knew nothing of this one: no topic is delegated."""
 
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "joined"
+    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
 
     def __str__(self) -> str:
@@ -89,6 +96,8 @@ class Introduced:
 @dataclass(frozen=True, slots=True)
 class TakenOver:
     level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
     topics: int
     events: int
@@ -103,6 +112,7 @@ class Left:
     """Everything is recovered from it, and it has forgotten this mobile broker."""
 
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     fixed_broker: str
 
     def __str__(self) -> str:
@@ -135,6 +145,8 @@ class TurnedAway:
 @dataclass(frozen=True, slots=True)
 class HandedBack:
     level: ClassVar[int] = logging.INFO
+    history_kind: ClassVar[str] = "recovered"
+    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     topics: int
 
@@ -147,6 +159,7 @@ class RenewTopics:
     """A broker without delegation takes over: these clients are to go there and subscribe again."""
 
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     callbacks: tuple[str, ...]
 
@@ -157,6 +170,7 @@ class RenewTopics:
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     level: ClassVar[int] = logging.INFO
+    is_of_nodes: ClassVar[bool] = True
     mobile_broker: str
     why: str
 

@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.observer import HotObserver
 from hedgerow.mobility.hot_state import HotState
-from hedgerow.node.deadline import DeadlineTimer
+from hedgerow.mobility.status import describe_hot
+from hedgerow.node.part import NEVER, NodeContext, Part
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from prometheus_client.core import Metric
 
 
-class Monitoring:
-    """`start` needs the server's broker."""
-
+class Monitoring(Part):
     monitor: HotTopics
     state: HotState
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._timer = DeadlineTimer(server.clock, self._handle_timer)
-        self._is_armed = True
-
-    def start(self) -> None:
-        settings, broker = self._server.config.mobility.settings, self._server.broker
-        self.monitor = HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
-        self.state = HotState(broker, self.monitor, self._server.clock())
-        broker.observe(HotObserver(self.monitor))
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
         self._is_armed = False
 
-    def stop(self) -> None:
-        self._timer.cancel()
-        self._is_armed = True
+    async def start(self) -> None:
+        settings, broker = self.node.config.mobility.settings, self.node.broker
+        self.monitor = HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
+        self.state = HotState(broker, self.monitor, self.node.clock())
+        broker.observe(HotObserver(self.monitor))
 
     @property
     def has_work(self) -> bool:
         """An event has come after a silence, in which nothing was due. This is asked at each flush, and the
         monitor only while no timer runs."""
-        return not self._is_armed and self._deadline != float("inf")
-
-    @property
-    def _deadline(self) -> float:
-        return min(self.monitor.deadline, self.state.deadline)
+        return self.is_running and not self._is_armed and self.deadline != NEVER
 
     def serve(self) -> None:
-        self._timer.set(self._deadline)
         self._is_armed = True
 
-    def _handle_timer(self) -> None:
-        now = self._server.clock()
+    @property
+    def deadline(self) -> float:
+        return min(self.monitor.deadline, self.state.deadline)
+
+    def handle_timer(self, now: float) -> None:
         self.monitor.handle_timer(now)
         self.monitor.take_changes()
         self.state.look(now)
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self._is_armed = False
-        self._server.flush()
+
+    def status(self) -> Mapping[str, Any]:
+        return {"hot": describe_hot(self.monitor)}
+
+    def metrics(self) -> Iterable[Metric]:
+        from hedgerow.mobility.metrics import hot_metrics
+
+        return hot_metrics(self.monitor)

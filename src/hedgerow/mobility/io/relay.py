@@ -24,7 +24,7 @@ from hedgerow.node.lookups import Lookups
 from hedgerow.node.values import Address
 
 if TYPE_CHECKING:
-    from hedgerow.node.server import Server
+    from hedgerow.node.part import NodeContext
 
 MAX_RELAYED = 1_000  # connections: a socket to the fixed broker for each would otherwise be anybody's to take
 CLOSE_S = 30.0  # for last bytes, when one side has closed, to a client on a slow link
@@ -45,16 +45,16 @@ class Relay:
     """`target()` is host and port of the fixed broker, or None while there is none."""
 
     def __init__(
-        self, server: Server, address: Address, target: Callable[[], tuple[str, int] | None]
+        self, node: NodeContext, address: Address, target: Callable[[], tuple[str, int] | None]
     ) -> None:
         """Binds. Raises ConfigError."""
-        self.server = server
+        self.node = node
         self.passed: set[Passage] = set()
         self._target = target
         self._left = asyncio.Event()
         self._lookups = Lookups()
         self._dialling: set[asyncio.Task[None]] = set()
-        self._listener = Listener(server, "relay", bind(address, "relay"), self._accepted)
+        self._listener = Listener(node, "relay", bind(address, "relay"), self._accepted)
         host, port = self._listener.sockets[0].getsockname()[:2]
         self.address = authority(host, port)
 
@@ -117,7 +117,7 @@ class Relay:
             raise
 
     def _fail(self, passage: Passage, reason: str) -> None:
-        self.server.event_log.write(RelayFailed(passage.address, reason), self.server.clock())
+        self.node.event_log.write(RelayFailed(passage.address, reason), self.node.clock())
         passage.abort()
 
 
@@ -133,7 +133,7 @@ class Passage:
         self._closing: asyncio.TimerHandle | None = None
 
     def opened(self, end: End) -> None:
-        self.relay.server.sockets.opened()
+        self.relay.node.sockets.opened()
         if end is self.near:
             self.relay.enter(self)
         elif self.near.is_open:
@@ -142,7 +142,7 @@ class Passage:
             end.abort()  # The client has left meanwhile.
 
     def lost(self, end: End) -> None:
-        self.relay.server.sockets.closed()
+        self.relay.node.sockets.closed()
         if end.other.is_open:
             self.close()
         else:

@@ -115,7 +115,7 @@ class MulticastEndpoint:
 
     async def start(self) -> None:
         """Open the sockets. Raises ConfigError saying what this machine or its network lacks."""
-        keys = self._read_keys()
+        keys = self.read_keys()
         # From before the first look at the interfaces, so that no change is missed.
         self._watch = InterfaceWatch(self._look_at_interfaces)
         try:
@@ -223,12 +223,14 @@ class MulticastEndpoint:
             self._own.close()
             self._own = None
 
-    def reload_keys(self) -> None:
-        """Read the key file again. Raises ConfigError, and then the keys stay what they were."""
+    def set_keys(self, keys: Keyring | None) -> None:
+        """Those that `read_keys` has read again."""
         if self.options.key_file is not None:
-            self.member.set_keys(self._read_keys())
+            self.member.set_keys(keys)
+            self.flush()
 
-    def _read_keys(self) -> Keyring | None:
+    def read_keys(self) -> Keyring | None:
+        """Raises ConfigError."""
         path = self.options.key_file
         if path is None:
             return None

@@ -2,7 +2,7 @@
 
     python -m hedgerow_workshop.bench.dashboard_fabric COUNT
 
-Each is a whole `Server` with a port of its own, dials the one before it and the one seven before it, and
+Each is a whole `Node` with a port of its own, dials the one before it and the one seven before it, and
 finds more by itself. When all of them listen, one line says on which ports, as JSON; SIGTERM ends them.
 """
 
@@ -21,6 +21,7 @@ from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import Config
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
+from hedgerow.parts import make_server
 from hedgerow_workshop.bench.peers import raise_open_files
 
 HOST = "127.0.0.1"
@@ -58,7 +59,7 @@ async def run(count: int) -> None:
     ports: list[int] = []
     try:
         for number in range(1, count + 1):
-            server = Server(config_of(number, ports))
+            server = make_server(config_of(number, ports))
             await server.start()
             servers.append(server)
             ports.append(server.listening[0][1])

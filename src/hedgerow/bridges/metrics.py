@@ -1,0 +1,30 @@
+"""What `/metrics` shows of a node's bridges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from hedgerow.bridges.bridge import Bridge
+from hedgerow.node.metrics import LedgerMetrics
+
+
+def bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
+    """There are at most MAX_BRIDGES of them, with 16 lines each."""
+    up = GaugeMetricFamily("hedgerow_bridge_up", "1 while the bridge is up, else 0.", labels=["bridge"])
+    queued = GaugeMetricFamily(
+        "hedgerow_bridge_queued_messages", "Messages that wait for the far broker.", labels=["bridge"]
+    )
+    queued_bytes = GaugeMetricFamily(
+        "hedgerow_bridge_queued_bytes", "Bytes of messages that wait for the far broker.", labels=["bridge"]
+    )
+    ledger = LedgerMetrics("bridge", "bridge", "the far broker", "the bridge")
+    for bridge in bridges:
+        name, outbox = bridge.section.name, bridge.session.outbox
+        up.add_metric([name], bridge.state.value == "up")
+        queued.add_metric([name], len(outbox or ()))
+        queued_bytes.add_metric([name], outbox.bytes if outbox is not None else 0)
+        for direction, counts in bridge.ledgers().items():
+            ledger.add(name, direction, counts)
+    yield from (up, queued, queued_bytes, *ledger.families)

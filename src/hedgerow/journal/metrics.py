@@ -1,0 +1,29 @@
+"""What `/metrics` shows of a node's journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+# Figure of the journal → name and help.
+JOURNAL_COUNTERS = {
+    "messages/recorded": ("hedgerow_journal_messages", "Messages recorded in the journal."),
+    "messages/duplicates": ("hedgerow_journal_duplicates", "Messages that the journal had already."),
+    "messages/missed": ("hedgerow_journal_missed", "Messages passed on and not recorded, for want of room."),
+    "bytes/recorded": ("hedgerow_journal_bytes", "Bytes of the payloads recorded in the journal."),
+}
+JOURNAL_GAUGES = {
+    "messages/durable": (
+        "hedgerow_journal_durable_position",
+        "The position in the journal up to which all is on the disk.",
+    ),
+    "bytes/buffered": ("hedgerow_journal_buffered_bytes", "Bytes recorded that are not on the disk yet."),
+}
+
+
+def journal_metrics(figures: Mapping[str, int]) -> Iterator[Metric]:
+    for figure, (name, help_text) in JOURNAL_COUNTERS.items():
+        yield CounterMetricFamily(name, help_text, figures[figure])
+    for figure, (name, help_text) in JOURNAL_GAUGES.items():
+        yield GaugeMetricFamily(name, help_text, figures[figure])

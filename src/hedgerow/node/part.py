@@ -1,0 +1,227 @@
+"""A part of a running node, and what it may ask of the node.
+
+A node is a broker and a list of parts: its listeners, its store, the bridges, the federation and so on. Each
+part is a `Part` and overrides what it has. Its life:
+
+    made     reads its configuration and binds its sockets. There is no broker yet.
+    start    in the table's order, with the broker
+    serve    whenever it `has_work`, as often as the node flushes, until it is closed: clients' last words too
+             are to be stored and passed on; `handle_timer` when its `deadline` has come, while it runs
+    stop     in the reverse order, while the broker still serves its clients
+    close    in the reverse order, when the clients are gone. Also of a part that was never started.
+
+What is wrong with the configuration raises ConfigError in the first two, and the node does not start.
+
+A part that fails in `serve` or `handle_timer` is logged and left alone for a moment; the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from hedgerow.node.clock import SteadyClock
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from hedgerow.broker.broker import Broker
+    from hedgerow.errors import ConfigError
+    from hedgerow.node.config import Config
+    from hedgerow.node.eventlog import EventLog
+    from hedgerow.node.handlers import Handler
+    from hedgerow.node.lateness import Lateness
+    from hedgerow.node.open_sockets import OpenSockets
+    from hedgerow.node.passwords import Passwords
+
+NEVER = float("inf")
+
+AnyPart = TypeVar("AnyPart", bound="Part")
+
+
+class NodeContext(Protocol):
+    """The node, as its parts see it."""
+
+    config: Config
+    clock: SteadyClock
+    started_at: float
+    node_id: str
+    broker: Broker
+    event_log: EventLog
+    lateness: Lateness
+    sockets: OpenSockets
+    passwords: Passwords | None
+    """Those in force; None where there are none."""
+    routes: dict[str, Handler]
+    """Of the HTTP port, by path."""
+    actions: dict[str, Handler]
+    """And those for POST."""
+    shut_down_s: float
+    """How long clients have to take their last bytes when the node stops, and again the store."""
+    stopping: bool
+
+    @property
+    def parts(self) -> Sequence[Part]: ...
+
+    @property
+    def urls(self) -> list[str]:
+        """Where the node listens."""
+        ...
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        """Hosts and ports at which clients of MQTT may connect."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the node cannot do all of its work at present; None when it can."""
+        ...
+
+    def find(self, kind: type[AnyPart]) -> AnyPart | None:
+        """The node's part of this class, if it has one."""
+        ...
+
+    def flush(self) -> None:
+        """Let the parts and the broker's connections say what they have to say. To be called after each
+        change from outside: bytes, a thread's answer, a finished dial."""
+        ...
+
+    def wake_at(self, at: float) -> None:
+        """Set the node's one timer. For a `deadline` that came nearer outside of `serve` and
+        `handle_timer`."""
+        ...
+
+    def give_up(self, error: ConfigError) -> None:
+        """What was asked for turned out to be wrong while the node ran, and no time makes it right."""
+        ...
+
+
+class DurableLog(Protocol):
+    """What must be on the disk before a batch of the store counts as committed."""
+
+    on_durable: Callable[[], None]
+    """Called on the loop when the position that was expected is durable."""
+
+    @property
+    def next_position(self) -> int: ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why not all gets there, while that lasts."""
+        ...
+
+    def expect(self, position: int) -> bool:
+        """Is everything below `position` durable? If not, `on_durable` is called when it is."""
+        ...
+
+
+class Part:
+    log: DurableLog | None = None
+    """What the store has to wait for."""
+    tells_beside: tuple[str, ...] = ()
+    """What it tells beside the node's status, when it has changed: the last levels of the topics."""
+    tell_status_s: float = 0.0
+    """The node is to tell its status no more often than this."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self.node = node
+        self.is_running = False
+        """From the end of `start` to the beginning of `stop`. The node sets it."""
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    # What the node asks while it runs
+
+    @property
+    def has_work(self) -> bool:
+        """Asked at each flush: it must be cheap."""
+        return False
+
+    def serve(self) -> None:
+        pass
+
+    @property
+    def deadline(self) -> float:
+        """When `handle_timer` has something to do. Asked after each of the calls above and below."""
+        return NEVER
+
+    def handle_timer(self, now: float) -> None:
+        pass
+
+    def reload(self) -> Callable[[], None]:
+        """Read the part's files again. Raises ConfigError, and then nothing is changed in the whole node.
+        What it returns puts them in force."""
+        return _nothing
+
+    # What it shows
+
+    @property
+    def urls(self) -> list[str]:
+        return []
+
+    @property
+    def listening(self) -> list[tuple[str, int]]:
+        return []
+
+    @property
+    def relaying(self) -> list[str]:
+        """Hosts and ports whose connections are passed on to another broker."""
+        return []
+
+    @property
+    def problem(self) -> str | None:
+        return None
+
+    def routes(self) -> Mapping[str, Handler]:
+        """What it shows at the HTTP port, by path."""
+        return {}
+
+    def actions(self) -> Mapping[str, Handler]:
+        """And for POST."""
+        return {}
+
+    def status(self) -> Mapping[str, Any]:
+        """Its entries of the node's status. Those of `links` are added to those of other parts."""
+        return {}
+
+    def status_beside(self, beside: str) -> Mapping[str, Any]:
+        """One of those that it `tells_beside`."""
+        raise NotImplementedError
+
+    def health(self) -> Mapping[str, int]:
+        """A few figures that people want to know at once when they change."""
+        return {}
+
+    def counts(self) -> Mapping[str, int]:
+        """And those that change all the time."""
+        return {}
+
+    def metrics(self) -> Iterable[Metric]:
+        return ()
+
+
+class PartEntry(NamedTuple):
+    """A line of the table of parts."""
+
+    name: str
+    made_by: str
+    """`MODULE:CLASS`, imported only when it is asked for."""
+    is_wanted: Callable[[Config], bool]
+
+    def load(self) -> type[Part]:
+        module, _, name = self.made_by.partition(":")
+        loaded: type[Part] = getattr(import_module(module), name)
+        return loaded
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,31 @@
+"""What `/metrics` shows of a node's UDP sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from hedgerow.node.metrics import counters
+from hedgerow.sensors.exchange import Exchange
+
+# Counter of `SensorStats` → name and help.
+SENSOR_COUNTERS = {
+    "received": ("hedgerow_sensor_packets_received", "Sensor packets received."),
+    "published": ("hedgerow_sensor_packets_published", "Sensor packets taken from publishers."),
+    "forwarded": ("hedgerow_sensor_packets_forwarded", "Sensor packets to subscribers."),
+    "malformed": ("hedgerow_sensor_packets_malformed", "Sensor packets dropped: the header is wrong."),
+    "unknown_topic": ("hedgerow_sensor_packets_unknown_topic", "Dropped: the topic is not in the table."),
+    "limited": ("hedgerow_sensor_packets_limited", "Dropped: beyond the rate of their address."),
+    "refused": ("hedgerow_sensor_packets_refused", "Dropped: a bound or an access rule forbids it."),
+    "expired": ("hedgerow_sensor_subscriptions_expired", "Sensor subscriptions that were not renewed."),
+    "too_large": ("hedgerow_sensor_messages_too_large", "Messages that fit no datagram."),
+    "unsent": ("hedgerow_sensor_packets_unsent", "Packets that the system did not take."),
+}
+
+
+def sensor_metrics(exchange: Exchange) -> Iterator[Metric]:
+    yield from counters(exchange.stats, SENSOR_COUNTERS)
+    yield GaugeMetricFamily(
+        "hedgerow_sensor_subscriptions", "Sensor subscriptions.", exchange.subscription_count
+    )
