@@ -18,7 +18,7 @@ from hedgerow.pipeline.progress import Progress
 from hedgerow.pipeline.queries import JOBS, QuerySettings, check_jobs, reader_name, start_readings
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, explain
-from hedgerow.pipeline.tables import load_rows
+from hedgerow_workshop.tables import load_rows
 from tests.conftest import StartNode
 from tests.programs import wait_until
 

@@ -9,11 +9,9 @@ without a commit are never read.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from hedgerow.errors import HedgerowError
 from hedgerow.pipeline import lake
@@ -70,29 +68,6 @@ def read_table_stream(
     fields = sorted(schema.fields, key=lambda field: field.name in partition_by)
     reader = spark.readStream.schema(StructType(fields)).option("maxFilesPerTrigger", MAX_FILES)
     return _in_order(reader.parquet(where), schema)
-
-
-def load_rows(place: str, name: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a table of Parquet as it is now, without Spark; none where there is no such table."""
-    from pyarrow.parquet import ParquetFile
-
-    for path in listed_files(place, name):
-        yield from ParquetFile(path).read(columns=list(columns)).to_pylist()
-
-
-def listed_files(place: str, name: str) -> dict[Path, float]:
-    """The files of a table of Parquet, and since when each is part of it: since its batch is in the sink's
-    list. A table that no stream writes has no list, and is all that is there."""
-    where = Path(table_place(place, name))
-    entries = list((where / _METADATA).glob("[0-9]*"))
-    if not entries:
-        return {path: path.stat().st_mtime for path in sorted(where.rglob("[!._]*.parquet"))}
-    found: dict[Path, float] = {}
-    for entry in sorted(entries, key=lambda path: int(path.name.partition(".")[0])):
-        for line in entry.read_text().splitlines()[1:]:
-            path = Path(unquote(urlsplit(json.loads(line)["path"]).path))
-            found.setdefault(path, entry.stat().st_mtime)
-    return found
 
 
 def write_table(

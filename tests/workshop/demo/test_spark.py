@@ -19,7 +19,6 @@ from hedgerow.journal import Writer
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.progress import Progress
-from hedgerow.pipeline.reckoning import Reckoning, reckon
 from hedgerow_workshop.demo import run as runs
 from hedgerow_workshop.demo.farm import SENSOR_TOPICS
 from hedgerow_workshop.demo.ledger import Ledger
@@ -28,6 +27,7 @@ from hedgerow_workshop.demo.spark import Learned, PipelineProgram
 from hedgerow_workshop.demo.story import InSpark
 from hedgerow_workshop.demo.summary import summary_lines
 from hedgerow_workshop.demo.terminal import Terminal
+from hedgerow_workshop.tables import Reckoning, reckon
 
 EVEN = Reckoning(3, 0, 0)
 LEARNED = Learned(readings=7, scored=2, anomalies=1, links=3, lost=0, datagrams=4)

@@ -6,8 +6,9 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
+from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow_workshop.bench.report import BenchRequest, BenchResult, table, write_json
+from hedgerow_workshop.commands.json_files import check_json_file
 
 BENCHES: dict[str, tuple[str, str]] = {
     "broker": (

@@ -20,12 +20,13 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from hedgerow.cli.long_runs import check_json_file, signals_as_exceptions
+from hedgerow.cli.long_runs import signals_as_exceptions
 from hedgerow.cli.option_values import duration, positive, real, whole
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
 from hedgerow.node.authority import authority
 from hedgerow.node.values import Address, number_within, read_addresses
+from hedgerow_workshop.commands.json_files import check_json_file
 from hedgerow_workshop.lab.conditions import Conditions
 from hedgerow_workshop.lab.experiments import EXPERIMENTS
 from hedgerow_workshop.lab.harness.experiment import Request, Result, write_json

@@ -22,11 +22,11 @@ from hedgerow.extras import install_command
 from hedgerow.message import Message, MessageId
 from hedgerow.pipeline import progress
 from hedgerow.pipeline.progress import Progress
-from hedgerow.pipeline.tables import load_rows
 from hedgerow_workshop.demo.farm import SENSOR_TOPICS
 from hedgerow_workshop.demo.ledger import Key, key_of
 from hedgerow_workshop.lab.harness.programs import LabProgram
 from hedgerow_workshop.programs import descendants
+from hedgerow_workshop.tables import load_rows
 
 GONE_S = 10.0
 POLL_S = 0.01

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from hedgerow.errors import HedgerowError, counted
-from hedgerow.pipeline.reckoning import Reckoning, reckon
 from hedgerow_workshop.demo.farm import FIELDS, HOUSE, NORTH, SOUTH, TRACTOR, DemoFarm
 from hedgerow_workshop.demo.ledger import Ledger
 from hedgerow_workshop.demo.people import FARMER, LISTENERS, PANEL, PLACES, WORKERS, People
@@ -21,6 +20,7 @@ from hedgerow_workshop.demo.robots import MOP, ROBOTS, VACUUM, Robots
 from hedgerow_workshop.demo.spark import Learned, PipelineProgram
 from hedgerow_workshop.demo.terminal import Terminal
 from hedgerow_workshop.demo.watch import Watch
+from hedgerow_workshop.tables import Reckoning, reckon
 
 STEPS = 5
 PATIENCE_S = 30.0

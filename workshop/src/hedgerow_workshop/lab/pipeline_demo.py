@@ -17,12 +17,11 @@ from hedgerow.errors import ConfigError
 from hedgerow.message import MessageId
 from hedgerow.pipeline.jobs.quality import HOP_TRANSPORTS
 from hedgerow.pipeline.queries import JOBS, QuerySettings
-from hedgerow.pipeline.reckoning import reckon
 from hedgerow.pipeline.report.report import write_report
 from hedgerow.pipeline.rules import load_rules
 from hedgerow.pipeline.runner import Runner, Tell
-from hedgerow.pipeline.tables import load_rows
 from hedgerow_workshop.lab.farm import FIELDS, HOUSE, Farm
+from hedgerow_workshop.tables import load_rows, reckon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

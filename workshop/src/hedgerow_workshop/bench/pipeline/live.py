@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hedgerow.pipeline.program import Program
-from hedgerow.pipeline.tables import listed_files
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.peers import BROKERS, OURS, Child, running
 from hedgerow_workshop.bench.pipeline.publisher import read_payload
+from hedgerow_workshop.tables import listed_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

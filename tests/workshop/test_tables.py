@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.pipeline.reckoning import Reckoning, reckon
+from hedgerow_workshop.tables import Reckoning, reckon
 
 
 @pytest.mark.parametrize(
