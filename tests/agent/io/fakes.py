@@ -49,6 +49,7 @@ class FakeNode:
         self._server = Server(Config(mqtt=(address,), ws=(), http=(), id=self.id), without_bridges)
         await self._server.start()
         self.port = int(self._server.urls[0].rpartition(":")[2])
+        self._server.broker.take_commands(("$SYS/broker/bridge/new", "$SYS/broker/bridge/del"))
         self._channel = Port(self._server.broker, "fake bridges", self._receive)
         self._channel.subscribe("$SYS/broker/bridge/new", self._server.clock())
         self._channel.subscribe("$SYS/broker/bridge/del", self._server.clock())
