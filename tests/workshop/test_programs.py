@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop import programs
 from hedgerow_workshop.programs import find_program, free_port, free_udp_port
 
 
@@ -18,10 +18,13 @@ def test_a_program_is_found(place: str, tmp_path: Path, monkeypatch: pytest.Monk
     folder.mkdir(parents=True)
     (folder / "hedge-cutter").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(folder) if place == "PATH" else "")
-    monkeypatch.setattr(programs, "SBIN", (str(folder),) if place == "SBIN" else ())
-    monkeypatch.setattr(programs, "FETCHED", (tmp_path,) if place == "FETCHED" else ())
-    assert find_program("hedge-cutter") == str(folder / "hedge-cutter")
-    assert find_program("hedge-trimmer") is None
+    find = partial(
+        find_program,
+        sbin=(str(folder),) if place == "SBIN" else (),
+        caches=(tmp_path,) if place == "FETCHED" else (),
+    )
+    assert find("hedge-cutter") == str(folder / "hedge-cutter")
+    assert find("hedge-trimmer") is None
 
 
 def test_a_free_port_can_be_listened_on() -> None:
