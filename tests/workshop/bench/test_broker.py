@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
 from collections.abc import Sequence
@@ -13,13 +14,14 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.topics import is_wildcard, matches, validate_filter
-from hedgerow_workshop.bench import BenchError, broker, loader
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import (
     ROW_NAMES,
     SCENARIOS,
     TOPICS,
     TOPICS_FILTER,
     crowd_filters,
+    file_system,
     plan,
     run,
 )
@@ -47,12 +49,11 @@ def mosquitto() -> BrokerKind:
     return BROKERS["mosquitto"]
 
 
-def test_every_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_measured() -> None:
     """Mosquitto stands in for ours too, so that it takes every kind of load."""
-    monkeypatch.setattr(broker, "IDLE_CONNECTIONS", 50)
-    monkeypatch.setattr(broker, "CROWD_SUBSCRIPTIONS", 2_000)
+    little = replace(MOMENT, rounds=1, idle_connections=50, crowd_subscriptions=2_000)
     peer = mosquitto()
-    result = measure(replace(peer, name="ours"), [peer], replace(MOMENT, rounds=1))
+    result = measure(replace(peer, name="ours"), [peer], little)
     assert tuple(row.name for row in result.rows) == ROW_NAMES
     assert result.peers == ["mosquitto"]
     assert result.about["notes"] == []
@@ -91,11 +92,10 @@ def test_ours_failing_ends_the_bench() -> None:
         measure(replace(ENDS_AT_ONCE, name="ours"), [CEILING], MOMENT, ["qos0-1to1"])
 
 
-def test_a_peer_that_stalls_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_stalls_leaves_a_note() -> None:
     """The forwarder acknowledges nothing, so to the QoS 1 rows it is a broker that has stalled."""
-    monkeypatch.setattr(loader, "STALL_S", 0.2)
     silent = replace(CEILING, name="amqtt", dialect=_Granting())
-    result = measure(replace(mosquitto(), name="ours"), [silent], MOMENT, ["qos1-1to1"])
+    result = measure(replace(mosquitto(), name="ours"), [silent], replace(MOMENT, stall_s=0.2), ["qos1-1to1"])
     assert str(result.about["notes"]).startswith(
         "['amqtt: stalled: of 1000 messages sent, 0 were acknowledged"
     )
@@ -109,12 +109,12 @@ class _Granting(Mqtt):
         super().subscribe(connection, topic_filters)
 
 
-def test_too_few_open_files_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "raise_open_files", lambda: 1_024)
-    result = measure(OURS, [], MOMENT, ["memory-idle-connection"])
+def test_too_few_open_files_is_said() -> None:
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    result = measure(OURS, [], replace(MOMENT, idle_connections=limit), ["memory-idle-connection"])
     assert result.rows == []
     assert result.about["notes"] == [
-        "memory-idle-connection: needs 5200 open files, and the hard limit is 1024"
+        f"memory-idle-connection: needs {limit + 200} open files, and the hard limit is {limit}"
     ]
 
 
@@ -152,8 +152,6 @@ def test_the_quick_plan_fits_a_minute() -> None:
         ("tmpfs / tmpfs rw 0 0\n/dev/vda /tmp ext4 rw 0 0\n", "ext4"),
     ],
 )
-def test_the_file_system_is_that_of_the_nearest_mount(
-    mounts: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda path: mounts)
-    assert broker.file_system(Path("/tmp/x")) == expected
+def test_the_file_system_is_that_of_the_nearest_mount(mounts: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text(mounts)
+    assert file_system(Path("/tmp/x"), tmp_path / "mounts") == expected

@@ -11,7 +11,7 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.pipeline.program import Program
 from hedgerow_workshop.bench import BenchError, dashboard
-from hedgerow_workshop.bench.browser import NoBrowserError, find_browser, running_browser
+from hedgerow_workshop.bench.browser import PROGRAMS, NoBrowserError, find_browser, running_browser
 from hedgerow_workshop.bench.dashboard import (
     COST_ROWS,
     PAINT_ROW,
@@ -29,16 +29,11 @@ from hedgerow_workshop.bench.report import BenchRequest
 from hedgerow_workshop.percentiles import percentile_95
 from tests.programs import wait_until
 
-SMALL = Scale(nodes=3, filters=6, paints=1, rounds=1, saturated_s=0.1, paced_s=2.2)
+SMALL = Scale(
+    nodes=3, filters=6, paints=1, rounds=1, saturated_s=0.1, paced_s=2.2, opened_s=0.0, closed_s=0.0
+)
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "OPENED_S", 0.0)
-    monkeypatch.setattr(dashboard, "CLOSED_S", 0.0)
-
-
-@pytest.mark.usefixtures("hasty")
 def test_every_row_of_a_small_fabric() -> None:
     if find_browser() is None:
         pytest.skip("chromium is not installed; `make test` fetches it where it can")
@@ -56,21 +51,18 @@ def test_every_row_of_a_small_fabric() -> None:
     assert any(note.startswith("/messages?filter=%23: ") for note in notes)
 
 
-@pytest.mark.usefixtures("hasty")
-def test_without_a_browser_the_other_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_browser() -> None:
-        raise NoBrowserError("no browser is installed")
-
-    monkeypatch.setattr(dashboard, "running_browser", no_browser)
-    result = measure(SMALL, [PAINT_ROW])
+def test_without_a_browser_the_other_rows_are_there() -> None:
+    result = measure(SMALL, [PAINT_ROW], lambda: running_browser(lambda name: None))
     assert result.rows == []
-    assert result.about["notes"] == ["first-paint: no browser is installed"]
+    assert result.about["notes"] == [f"first-paint: no browser is installed: none of {', '.join(PROGRAMS)}"]
 
 
-def test_a_browser_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow_workshop.bench.browser.find_program", lambda name: None)
-    assert find_browser() is None
-    with pytest.raises(NoBrowserError, match="none of chromium, chromium-headless-shell"), running_browser():
+def test_a_browser_that_is_not_there_is_named() -> None:
+    assert find_browser(lambda name: None) is None
+    with (
+        pytest.raises(NoBrowserError, match="none of chromium, chromium-headless-shell"),
+        running_browser(lambda name: None),
+    ):
         pytest.fail("there is one")
 
 

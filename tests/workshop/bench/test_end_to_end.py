@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from hedgerow_workshop.bench import BenchError, end_to_end
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.bridge import MOSQUITTO, OUR_BRIDGES, PEER_BRIDGE, STAGES, Bridge
 from hedgerow_workshop.bench.end_to_end import QOS_0, QOS_1, Stage, measure, wait_until_open
-from hedgerow_workshop.bench.rounds import Plan
+from hedgerow_workshop.bench.rounds import FULL, Plan
 
 MOMENT = Plan(rounds=1, warm_up_s=0.02, round_s=0.05, starts=1)
 
@@ -57,15 +57,15 @@ def test_without_mosquitto_its_ways_are_left_out() -> None:
     assert result.about["notes"] == ["absent: not installed"]
 
 
-def test_a_way_on_which_nothing_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_on_which_nothing_comes_through() -> None:
     """Mosquitto's leaves a note; ours ends the bench."""
-    monkeypatch.setattr(end_to_end, "OPEN_S", 0.5)
+    hasty = replace(MOMENT, open_s=0.5)
     ours = stand_ins()[0]
-    result = measure([Stage(QOS_0, (ours,), replace(PEER_BRIDGE, pattern="elsewhere/#"))], MOMENT)
+    result = measure([Stage(QOS_0, (ours,), replace(PEER_BRIDGE, pattern="elsewhere/#"))], hasty)
     assert result.about["notes"] == ["mosquitto-mosquitto: no message came through within 0.5 s"]
     assert [row.peers for row in result.rows] == [{}]
     with pytest.raises(BenchError, match=r"hedgerow-hedgerow: no message came through within 0.5 s"):
-        measure([Stage(QOS_0, (replace(ours, pattern="elsewhere/#"),), None)], MOMENT)
+        measure([Stage(QOS_0, (replace(ours, pattern="elsewhere/#"),), None)], hasty)
 
 
 @contextmanager
@@ -99,9 +99,8 @@ def probed(passes_on: Callable[[int], Sequence[int]]) -> Iterator[tuple[socket.s
     ],
 )
 def test_a_way_is_open_when_nothing_is_under_way_any_more(
-    passed_on: dict[int, list[int]], needed: int, monkeypatch: pytest.MonkeyPatch
+    passed_on: dict[int, list[int]], needed: int
 ) -> None:
-    monkeypatch.setattr(end_to_end, "LOST_S", 0.1)
     sent = []
 
     def pass_on(number: int) -> Sequence[int]:
@@ -109,7 +108,7 @@ def test_a_way_is_open_when_nothing_is_under_way_any_more(
         return passed_on.get(number, ())
 
     with probed(pass_on) as (publisher, subscriber):
-        wait_until_open(publisher, subscriber, ())
+        wait_until_open(publisher, subscriber, (), FULL.open_s, lost_s=0.1)
         subscriber.setblocking(False)
         with pytest.raises(BlockingIOError):
             subscriber.recv(1)
@@ -126,4 +125,4 @@ def test_a_subscriber_that_is_thrown_out() -> None:
         subscriber,
         pytest.raises(BenchError, match="closed the connection of a subscriber that waited"),
     ):
-        wait_until_open(publisher, subscriber, ())
+        wait_until_open(publisher, subscriber, (), FULL.open_s)

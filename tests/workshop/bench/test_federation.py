@@ -13,11 +13,11 @@ import pytest
 
 import hedgerow
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.bench import BenchError, federation
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.bridge import MOSQUITTO
 from hedgerow_workshop.bench.end_to_end import QOS_1, TOPIC, EndToEnd, connect, measure
-from hedgerow_workshop.bench.federation import ROW_NAMES, STAGES, Line, run
-from hedgerow_workshop.bench.peers import OURS
+from hedgerow_workshop.bench.federation import ROW_NAMES, STAGES, Line, make_stages, run
+from hedgerow_workshop.bench.peers import OURS, BrokerKind
 from hedgerow_workshop.bench.report import BenchRequest, progress
 from hedgerow_workshop.bench.rounds import QUICK
 from tests.waiting import PATIENCE_S
@@ -27,21 +27,20 @@ STAND_IN = [sys.executable, str(Path(__file__).with_name("stand_in.py"))]
 
 
 @pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+def node() -> BrokerKind:
+    """Stands in for ours."""
     if MOSQUITTO.version() is None:
         pytest.skip("mosquitto is not installed; `make test` fetches it where it can")
 
     def node_command(port: int, directory: Path) -> list[str]:
         return [*STAND_IN, "up", "--mqtt", f"127.0.0.1:{port}"]
 
-    node = replace(MOSQUITTO, name=OURS, command=node_command)
-    monkeypatch.setattr(federation, "HEDGEROW", node)
-    monkeypatch.setattr(federation, "PROGRAM", STAND_IN)
+    return replace(MOSQUITTO, name=OURS, command=node_command)
 
 
-@pytest.mark.usefixtures("stand_ins")
-def test_every_row_has_ours_beside_mosquitto() -> None:
-    result = measure([STAGES[0], STAGES[-1]], MOMENT)
+def test_every_row_has_ours_beside_mosquitto(node: BrokerKind) -> None:
+    stages = make_stages(node, STAND_IN)
+    result = measure([stages[0], stages[-1]], MOMENT)
     assert tuple(row.name for row in result.rows) == (*ROW_NAMES[:2], *ROW_NAMES[-2:])
     assert result.peers == ["mosquitto"]
     for row in result.rows:
@@ -89,7 +88,6 @@ async def wait_for_distance(port: int, state_topic: str) -> int:
     raise AssertionError("the subscription ended")
 
 
-@pytest.mark.usefixtures("stand_ins")
 @pytest.mark.parametrize(
     ("code", "linked_s", "said"),
     [
@@ -102,11 +100,10 @@ async def wait_for_distance(port: int, state_topic: str) -> int:
     ],
     ids=["it ends", "it does nothing"],
 )
-def test_a_sidecar_that_fails(code: str, linked_s: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(federation, "LINKED_S", linked_s)
-    monkeypatch.setattr(federation, "PROGRAM", [sys.executable, "-c", code])
+def test_a_sidecar_that_fails(code: str, linked_s: float, said: str, node: BrokerKind) -> None:
+    stages = make_stages(node, [sys.executable, "-c", code], linked_s)
     with pytest.raises(BenchError, match=f"sidecars: {said}"):
-        measure(STAGES, MOMENT, ["qos0-1hop-sidecars"])
+        measure(stages, MOMENT, ["qos0-1hop-sidecars"])
 
 
 def test_unknown_names_are_refused() -> None:

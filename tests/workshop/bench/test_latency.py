@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hedgerow_workshop.bench import BenchError, latency
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.latency import LatencyPair
 from hedgerow_workshop.bench.peers import Child
 
@@ -52,10 +52,9 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket, socket.socket, socket
 
 
 def test_nothing_arrives(
-    ends: tuple[socket.socket, socket.socket, socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+    ends: tuple[socket.socket, socket.socket, socket.socket, socket.socket],
 ) -> None:
-    monkeypatch.setattr(latency, "STALL_S", 0.2)
-    pair = LatencyPair(ends[0], ends[2], b"packet", b"delivery", b"")
+    pair = LatencyPair(ends[0], ends[2], b"packet", b"delivery", b"", stall_s=0.2)
     with pytest.raises(BenchError, match="did not arrive within 0.2 s"):
         pair.one_at_a_time(20)
     with pytest.raises(BenchError, match="stalled: 50 messages under way"):

@@ -12,7 +12,7 @@ import pytest
 
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_3_1_1, Packet, Puback, Pubcomp, Pubrec, Pubrel
-from hedgerow_workshop.bench import BenchError, loader
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import FAN_OUT, QOS_1, QOS_2, Shape, load
 from hedgerow_workshop.bench.loader import (
     PUBLISHERS,
@@ -103,9 +103,8 @@ def test_a_run_ends_when_its_time_is_up(forwarder: Child) -> None:
     assert 0.1 <= measured.seconds < 5
 
 
-def test_a_broker_that_stalls_is_an_error(forwarder: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "STALL_S", 0.3)
-    loaded = load(forwarder, Shape())
+def test_a_broker_that_stalls_is_an_error(forwarder: Child) -> None:
+    loaded = load(forwarder, Shape(), stall_s=0.3)
     os.kill(forwarder.pid, signal.SIGSTOP)
     try:
         with pytest.raises(BenchError, match=r"stalled: of 6000 messages sent, .* 0 delivered"):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hedgerow_workshop.bench import BenchError, lossy
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.end_to_end import QOS_0
 from hedgerow_workshop.bench.loader import Publisher
 from hedgerow_workshop.bench.lossy import LossyLoad, LossySubscriber
@@ -37,6 +37,7 @@ def lossy_load(forward: Callable[[int], int]) -> Iterator[LossyLoad]:
         load = LossyLoad(
             [Publisher(publisher, [PACKET] * CHUNK, CHUNK)], [LossySubscriber(subscriber, PACKET)], 4 * CHUNK
         )
+        load.lost_s = 0.1
         try:
             yield load
         finally:
@@ -45,12 +46,6 @@ def lossy_load(forward: Callable[[int], int]) -> Iterator[LossyLoad]:
             load.close()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lossy, "LOST_S", 0.1)
-
-
-@pytest.mark.usefixtures("impatient")
 def test_what_arrives_is_what_counts() -> None:
     with lossy_load(lambda number: 0 if number % 10 == 0 else 1) as load:
         measured = load.run(seconds=20, messages=1_000)
@@ -59,13 +54,11 @@ def test_what_arrives_is_what_counts() -> None:
         assert (load.sent, load.lost) == (1_100, 110)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_waiting_for_the_lost_is_not_measured() -> None:
     with lossy_load(lambda number: 0 if number >= 20 else 1) as load:
-        assert load.run(seconds=20, messages=40).seconds < lossy.LOST_S
+        assert load.run(seconds=20, messages=40).seconds < load.lost_s
 
 
-@pytest.mark.usefixtures("impatient")
 def test_nothing_at_all_is_an_error() -> None:
     with (
         lossy_load(lambda number: 0) as load,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.bench import BenchError, monitoring
+from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.monitoring import PAIR, ROW_NAMES, measure, pair_of, publish_topics, run
 from hedgerow_workshop.bench.peers import BROKERS, Child
 from hedgerow_workshop.bench.report import BenchRequest
@@ -35,10 +35,9 @@ def test_only_the_rows_asked_for() -> None:
         assert [row.name for row in measure(SAME, MOMENT, 10, [name]).rows] == [name]
 
 
-def test_what_is_not_as_promised_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitoring, "AT_LEAST", 1e9)
-    monkeypatch.setattr(monitoring, "AT_MOST_MIB", -1e9)
-    notes = measure(SAME, MOMENT, 10).about["notes"]
+def test_what_is_not_as_promised_is_said() -> None:
+    promising = replace(SAME, at_least=1e9, at_most_mib=-1e9)
+    notes = measure(promising, MOMENT, 10).about["notes"]
     assert isinstance(notes, list)
     assert len(notes) == 4
     assert all("less than the 1e+09× that we promise" in note for note in notes[:2])

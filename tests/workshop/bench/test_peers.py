@@ -11,10 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.pipeline import program
-from hedgerow_workshop import programs
-from hedgerow_workshop.bench import BenchError, peers
-from hedgerow_workshop.bench.peers import BROKERS, BrokerKind, Child, running
+from hedgerow_workshop.bench import BenchError
+from hedgerow_workshop.bench.peers import (
+    BROKERS,
+    READY_S,
+    BrokerKind,
+    Child,
+    aedes_version,
+    program_version,
+    running,
+)
 from tests.programs import wait_until
 
 CEILING = BROKERS["ceiling"]
@@ -41,7 +47,7 @@ def starting(*code: str) -> BrokerKind:
 
 def test_it_answers_when_it_is_ready(forwarder: Child) -> None:
     forwarder.dialect.connect(forwarder.port).close()
-    assert 0 < forwarder.ready_s < peers.READY_S
+    assert 0 < forwarder.ready_s < READY_S
     assert forwarder.resident_bytes() > 1 << 20
     assert forwarder.processor_s() > 0
 
@@ -59,14 +65,13 @@ def test_it_is_ended_when_the_block_fails(tmp_path: Path) -> None:
     assert not is_running(*pids)
 
 
-def test_it_is_ended_though_it_ignores_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "STOP_S", 0.2)
+def test_it_is_ended_though_it_ignores_sigterm(tmp_path: Path) -> None:
     stubborn = starting(
         "import runpy, signal",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "runpy.run_module('hedgerow_workshop.bench.forwarder', run_name='__main__')",
     )
-    with running(stubborn, tmp_path / "broker") as child:
+    with running(stubborn, tmp_path / "broker", stop_s=0.2) as child:
         pid = child.pid
     assert not is_running(pid)
 
@@ -108,12 +113,11 @@ def test_a_port_that_was_taken_in_between_is_not_the_end(tmp_path: Path) -> None
         child.dialect.connect(child.port).close()
 
 
-def test_one_that_never_listens_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "READY_S", 0.3)
+def test_one_that_never_listens_is_given_up(tmp_path: Path) -> None:
     silent = starting("import time; print('thinking', flush=True); time.sleep(60)")
     with (
         pytest.raises(BenchError, match=r"not ready within 0.3 s"),
-        running(silent, tmp_path / "broker"),
+        running(silent, tmp_path / "broker", ready_s=0.3),
     ):
         pass
 
@@ -124,16 +128,9 @@ def test_ours_says_which_port_it_got(tmp_path: Path) -> None:
         child.dialect.connect(child.port).close()
 
 
-def test_what_is_not_installed_has_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(programs, "SBIN", ())
-    for module in (peers, programs):
-        monkeypatch.setattr(module, "FETCHED", (tmp_path,))
-    assert {name for name in BROKERS if BROKERS[name].version() is None} >= {
-        "mosquitto",
-        "nats-server",
-        "aedes",
-    }
+def test_what_is_not_installed_has_no_version(tmp_path: Path) -> None:
+    assert program_version("no-such-broker", "--version") is None
+    assert aedes_version(caches=(tmp_path,)) is None
 
 
 def test_the_open_files_limit_is_raised_to_the_hard_one() -> None:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 MOMENT = PipelinePlan(rows=2_000, rounds=1, rate=500, seconds=1, flood=2_000, stall_s=0.3)
 
 
-def test_a_race(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "AT_LEAST", 1e9)
-    result = measure(replace(MOMENT, rounds=0), ("ingest",), has_alternative=False, spark=spark)
+def test_a_race(spark: SparkSession) -> None:
+    result = measure(replace(MOMENT, rounds=0, at_least=1e9), ("ingest",), has_alternative=False, spark=spark)
     assert [(row.name, list(row.peers)) for row in result.rows] == [("ingest", ["spark-parquet"])]
     assert all(row.ours > 0 for row in result.rows)
     notes = result.about["notes"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,10 +73,9 @@ def test_progress_on_a_terminal_is_a_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("rich")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    with progress(2) as shown:
+    with progress(2, is_terminal=True) as shown:
         shown.begin("qos0-1to1", 2)
         shown.step("mosquitto, round 1 of 3")
         shown.note("amqtt: not installed")

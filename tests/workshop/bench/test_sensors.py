@@ -57,11 +57,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "no peer mosquitto; there are echo, fan-out" in capsys.readouterr().err
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensors, "LOST_S", 0.2)
-
-
 @contextmanager
 def impostor(answer: Callable[[int, bytes], bytes | None]) -> Iterator[Child]:
     """A broker in this process that answers each datagram, with its number, as it likes."""
@@ -89,7 +84,6 @@ def impostor(answer: Callable[[int, bytes], bytes | None]) -> Iterator[Child]:
             serving.join()
 
 
-@pytest.mark.usefixtures("impatient")
 def test_what_arrives_is_what_counts() -> None:
     dropped = []
 
@@ -100,21 +94,20 @@ def test_what_arrives_is_what_counts() -> None:
         return data
 
     with impostor(answer) as child, ExitStack() as stack:
-        load = PacketLoad(child, 1, stack)
+        load = PacketLoad(child, 1, stack, lost_s=0.2)
         delivered, _, _ = load.run(0.01)
         assert load.lost > 0
         assert load.lost == len(dropped)
         assert (delivered + load.lost) % CHUNK == 0
 
 
-@pytest.mark.usefixtures("impatient")
 def test_nothing_at_all_is_an_error() -> None:
     with (
         impostor(lambda number, data: None if data == PACKET else data) as child,
         ExitStack() as stack,
         pytest.raises(BenchError, match="nothing arrived"),
     ):
-        PacketLoad(child, 1, stack).run(0.01)
+        PacketLoad(child, 1, stack, lost_s=0.2).run(0.01)
 
 
 @pytest.mark.parametrize(
@@ -127,4 +120,4 @@ def test_something_else_is_an_error(wrong: bytes, error: str) -> None:
         ExitStack() as stack,
         pytest.raises(BenchError, match=error),
     ):
-        PacketLoad(child, 1, stack).run(0.01)
+        PacketLoad(child, 1, stack, lost_s=0.2).run(0.01)

@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,7 +21,6 @@ from hedgerow_workshop.lab import experiments
 from hedgerow_workshop.lab.harness.experiment import Request, Result
 from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.harness.rows import Row
-from hedgerow_workshop.lab.schmitt import experiment
 from tests.programs import end, wait_until
 from tests.waiting import PATIENCE_S
 
@@ -173,6 +173,18 @@ def test_wrong_words_to_run_are_named(
     assert capsys.readouterr().err.startswith(f"hedgerow lab: {reason}")
 
 
+class StandIn(ModuleType):
+    def __init__(self, run: Callable[[Request], Result]) -> None:
+        super().__init__("stand_in_experiment")
+        self.run = run
+
+
+def replace_schmitt(monkeypatch: pytest.MonkeyPatch, run: Callable[[Request], Result]) -> None:
+    """By an experiment that does this."""
+    monkeypatch.setitem(sys.modules, "stand_in_experiment", StandIn(run))
+    monkeypatch.setitem(experiments.EXPERIMENTS, "schmitt", ("stand_in_experiment", "stands in"))
+
+
 def test_rows_go_to_the_terminal_and_to_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,7 +195,7 @@ def test_rows_go_to_the_terminal_and_to_a_file(
         request.say("half of it")
         return Result([Row("loss/pure/qos0", "%", 0.5, 2.0)], ["Something was missing."])
 
-    monkeypatch.setattr(experiment, "run", run_it)
+    replace_schmitt(monkeypatch, run_it)
     file = tmp_path / "rows.json"
     assert run("schmitt", "--fast", "--broker", "mosquitto", "--json", str(file)) == 0
     assert (asked[0].fast, asked[0].broker, asked[0].out) == (True, "mosquitto", None)
@@ -202,7 +214,7 @@ def test_an_experiment_that_fails_says_why(
     def fail(request: Request) -> Result:
         raise LabError("hedgerow pure kill: broker 3 ended by itself: out of luck")
 
-    monkeypatch.setattr(experiment, "run", fail)
+    replace_schmitt(monkeypatch, fail)
     assert run("schmitt") == 1
     assert (
         capsys.readouterr().err == "hedgerow lab: hedgerow pure kill: broker 3 ended by itself: out of luck\n"

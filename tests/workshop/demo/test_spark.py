@@ -85,7 +85,7 @@ def test_how_much_is_journalled_and_how_much_was_taken(pipeline: PipelineProgram
 
 
 def test_the_jobs_are_done_when_each_has_taken_what_there_is(pipeline: PipelineProgram) -> None:
-    asked_at = pipeline._asked_at = 100.0
+    asked_at = pipeline.asked_at = 100.0
     put(pipeline, "readings", {"value": 1.0, "field": "wind"}, {"value": None, "field": "mission"})
     tell(pipeline, 2)
     assert not pipeline.has_learned()
@@ -149,34 +149,32 @@ def test_what_is_said_of_it_and_with_which_status(
     for line, begin in zip(said, lines, strict=False):
         assert line.startswith(begin)
     with (tmp_path / "said").open("w") as stream:
-        assert Demo(Options(), Terminal(stream, is_live=False), tmp_path)._sum_up(story, "") == status
+        assert Demo(Options(), Terminal(stream, is_live=False), tmp_path).sum_up(story, "") == status
 
 
 @pytest.mark.parametrize("moment", ["tell", "look_into_spark"])
-def test_who_ends_it_does_not_wait_for_spark(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_ends_it_does_not_wait_for_spark(moment: str, tmp_path: Path) -> None:
     done: list[str] = []
     people = SimpleNamespace(readings_sent=0, readings_heard=0)
     story: Any = SimpleNamespace(ledger=Ledger({}), measured={}, people=people, in_spark=InSpark())
     stream = io.StringIO()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    async def start(demo: Demo, stack: object) -> Any:
-        def step(name: str) -> Callable[[], Awaitable[None]]:
-            async def do() -> None:
-                done.append(name)
-                if name == moment:
-                    os.kill(os.getpid(), signal.SIGINT)
-                    await asyncio.Event().wait()
+    def step(name: str) -> Callable[[], Awaitable[None]]:
+        async def do() -> None:
+            done.append(name)
+            if name == moment:
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.Event().wait()
 
-            return do
+        return do
 
-        for name in ("tell", "end", "look_into_spark"):
-            setattr(story, name, step(name))
-        return story
+    for name in ("tell", "end", "look_into_spark"):
+        setattr(story, name, step(name))
 
-    monkeypatch.setattr(Demo, "_start", start)
-    assert runs.run(Options(), Terminal(stream, is_live=False)) == 0
+    class Started(Demo):
+        async def start(self, stack: object) -> Any:
+            return story
+
+    assert runs.run(Options(), Terminal(stream, is_live=False), Started, tmp_path) == 0
     assert done == (["tell", "end"] if moment == "tell" else ["tell", "end", "look_into_spark"])
     assert "in Spark: not compared, since it was ended before\n" in stream.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from hedgerow.journal import JournalReader, Writer, check
 from hedgerow.message import Message
-from hedgerow_workshop.lab.harness.experiment import Request
+from hedgerow_workshop.lab.harness.experiment import Request, Result
 from hedgerow_workshop.lab.harness.journals import leave, write_journal
 from hedgerow_workshop.lab.harness.record import Arrival, Hearing, RunRecord, Stream
 from hedgerow_workshop.lab.harness.rows import Row
@@ -23,6 +22,7 @@ from hedgerow_workshop.lab.schmitt import experiment as schmitt
 from hedgerow_workshop.lab.spohn import experiment as spohn
 from hedgerow_workshop.lab.storm import experiment as storm
 from tests.workshop.lab.lab_results import make_results
+from tests.workshop.lab.test_schmitt_report import TIMELINE
 
 
 def read(directory: Path) -> list[dict[str, Any]]:
@@ -144,33 +144,29 @@ def test_what_has_the_same_number_on_two_topics_has_two_ids(tmp_path: Path) -> N
         assert len(rows) == 1 + len(due) + published + delivered + len(run.moments())
 
 
-def test_every_experiment_leaves_its_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of what they would carry out, they are given records."""
+def test_every_experiment_leaves_its_journals(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     results = make_results()
-    answers: dict[Any, tuple[str, Any]] = {
-        spohn: ("perform", results.spohn),
-        schmitt: ("run_all", results.schmitt),
-        morales: ("perform", (results.morales, results.farm)),
-        storm: ("perform", results.storm),
+    conclusions: dict[str, tuple[Callable[[Request], Result], int]] = {
+        "spohn": (lambda request: spohn.conclude(request, results.spohn, []), len(results.spohn)),
+        "schmitt": (
+            lambda request: schmitt.conclude(request, TIMELINE, results.schmitt, []),
+            len(results.schmitt),
+        ),
+        "morales": (
+            lambda request: morales.conclude(request, results.morales, results.farm),
+            len(results.morales) + 1,
+        ),
+        "storm": (lambda request: storm.conclude(request, results.storm, []), len(results.storm)),
     }
-    for experiment, (name, answer) in answers.items():
-        monkeypatch.setattr(experiment, name, _answering(answer))
-        monkeypatch.setattr(experiment.report, "write_report", lambda directory, *_: directory)
-        directory = tmp_path / experiment.__name__.split(".")[-2]
-        result = experiment.run(Request(out=directory))
+    for experiment, (conclude, expected) in conclusions.items():
+        directory = tmp_path / experiment
+        directory.mkdir()
+        result = conclude(Request(out=directory))
         left = json.loads((directory / "rows.json").read_text())
-        assert left["experiment"] == directory.name
+        assert left["experiment"] == experiment
         assert len(left["rows"]) == len(result.rows)
         assert sorted(left["runs"]) == sorted(path.name for path in (directory / "journals").iterdir())
-        expected = len(answer[0]) + 1 if isinstance(answer, tuple) else len(answer)
         assert len(left["runs"]) == expected
         for run in left["runs"]:
             assert (directory / f"{run}.json").exists()
-
-
-def _answering(value: Any) -> Callable[..., Any]:
-    async def answer(*_: object) -> Any:
-        await asyncio.sleep(0)
-        return value
-
-    return answer

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import math
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 import uvloop
 
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab import links
+from hedgerow_workshop.lab.alarm import Alarm
 from hedgerow_workshop.lab.conditions import Conditions
-from hedgerow_workshop.lab.links import Host, Link
+from hedgerow_workshop.lab.links import MAX_CLIENTS, Host, Link
 from hedgerow_workshop.programs import free_port
 from tests.waiting import PATIENCE_S, until
 
@@ -55,11 +55,13 @@ async def tcp(
     *,
     echo: bool = True,
     seed: int | None = None,
+    make_alarm: Callable[[Callable[[], None]], Alarm] = Alarm,
 ) -> AsyncIterator[tuple[Link, Server]]:
     server = Server(echo)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     target: Host = listening.sockets[0].getsockname()
-    async with listening, Link(ANYWHERE, target, forward=forward, backward=backward, seed=seed) as link:
+    link = Link(ANYWHERE, target, forward=forward, backward=backward, seed=seed, make_alarm=make_alarm)
+    async with listening, link:
         yield link, server
     await until(lambda: server.ended + server.resets == len(server.writers), "every connection to end")
 
@@ -92,13 +94,22 @@ def bind_udp() -> socket.socket:
 
 @asynccontextmanager
 async def udp(
-    forward: Conditions | None = None, backward: Conditions | None = None, seed: int | None = None
+    forward: Conditions | None = None,
+    backward: Conditions | None = None,
+    seed: int | None = None,
+    max_clients: int = MAX_CLIENTS,
 ) -> AsyncIterator[tuple[Link, socket.socket, socket.socket]]:
     """A link, a socket connected to it, and the one at its target."""
     with bind_udp() as target, bind_udp() as client:
         target_address: Host = target.getsockname()
         async with Link(
-            ANYWHERE, target_address, forward=forward, backward=backward, udp=True, seed=seed
+            ANYWHERE,
+            target_address,
+            forward=forward,
+            backward=backward,
+            udp=True,
+            seed=seed,
+            max_clients=max_clients,
         ) as link:
             client.connect(link.address)
             yield link, client, target
@@ -134,8 +145,13 @@ def on_way(link: Link) -> int:
 
 @pytest.mark.parametrize("delay_s", [0.0005, 0.02])
 async def test_a_round_trip_takes_both_delays(delay_s: float) -> None:
+    await make_round_trips(delay_s, Alarm)
+
+
+async def make_round_trips(delay_s: float, make_alarm: Callable[[Callable[[], None]], Alarm]) -> None:
+    forward, backward = Conditions(delay_s=delay_s), Conditions(delay_s=2 * delay_s)
     async with (
-        tcp(Conditions(delay_s=delay_s), Conditions(delay_s=2 * delay_s)) as (link, _),
+        tcp(forward, backward, make_alarm=make_alarm) as (link, _),
         connected(link) as (reader, writer),
     ):
         for _ in range(5):
@@ -145,9 +161,8 @@ async def test_a_round_trip_takes_both_delays(delay_s: float) -> None:
             assert time.monotonic() - began_at >= 3 * delay_s
 
 
-async def test_a_round_trip_where_there_is_no_timerfd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    await test_a_round_trip_takes_both_delays(0.005)
+async def test_a_round_trip_where_there_is_no_timerfd() -> None:
+    await make_round_trips(0.005, partial(Alarm, library=object()))
 
 
 async def test_bytes_keep_their_order_whatever_the_jitter_and_loss() -> None:
@@ -221,7 +236,7 @@ async def test_the_end_of_a_stream_whose_reader_has_just_reset_it(monkeypatch: p
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
     async with tcp(backward=Conditions(delay_s=0.01), echo=False) as (link, server), connected(link):
         await until(lambda: len(server.writers) == 1, "the connection")
-        monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", refuse)
+        monkeypatch.setattr(type(server.writers[0].transport), "write_eof", refuse)
         server.writers[0].close()
         async with connected(link) as (other, _):
             await until(lambda: len(server.writers) == 2, "the other connection")
@@ -455,11 +470,8 @@ async def test_a_target_that_is_not_there_does_not_harm_a_link_of_datagrams() ->
                 assert arrived(target) == [b"somebody"]
 
 
-async def test_clients_beyond_the_bound_take_the_place_of_the_quietest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(links, "MAX_CLIENTS", 1)
-    async with udp() as (link, client, target):
+async def test_clients_beyond_the_bound_take_the_place_of_the_quietest() -> None:
+    async with udp(max_clients=1) as (link, client, target):
         with bind_udp() as other:
             other.connect(link.address)
             ports = []

@@ -77,9 +77,8 @@ def test_what_a_subscriber_lacks_of_the_farm_counts_from_when_it_was_there() -> 
 
 def test_the_farms_repetitions_are_not_doubled() -> None:
     farm = make_farm()
-    farm.arrived["office"][0] = farm.arrived["office"][0]._replace(
-        is_repeated=True
-    )  # and had not come before
+    publisher, number, at, _ = farm.arrived["office"][0]
+    farm.arrived["office"][0] = Received(publisher, number, at, is_repeated=True)  # had not come before
     assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 0)
     farm.arrived["office"].append(Received("soil", 40, BEGAN_AT + 9, is_repeated=True))
     assert (measure.farm_doubled(farm), measure.farm_repeated(farm)) == (0, 1)

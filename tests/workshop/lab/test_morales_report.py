@@ -10,6 +10,7 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow_workshop.lab.harness.experiment import Request
+from hedgerow_workshop.lab.harness.record import Arrival
 from hedgerow_workshop.lab.morales import experiment, report
 from hedgerow_workshop.lab.morales.measure import MeanDelays
 from hedgerow_workshop.lab.morales.record import MoralesRecord
@@ -98,7 +99,10 @@ def test_notes(records: list[MoralesRecord]) -> None:
 def test_a_naive_algorithm_that_delegates_nothing_is_told(records: list[MoralesRecord]) -> None:
     _, *naive = make_trio(Uplink.LTE, "random", {2.0: 50})
     for record in naive:
-        record.arrived = [each._replace(at=record.sent[each.number] + 0.001) for each in record.arrived]
+        record.arrived = [
+            Arrival(number, record.sent[number] + 0.001, is_repeated)
+            for number, _, is_repeated in record.arrived
+        ]
     assert list(experiment.make_notes(naive, None)) == [
         "lte random: the naïve algorithm had 0 % at the fixed broker, not half."
     ]

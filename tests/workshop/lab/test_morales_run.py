@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ from hedgerow_workshop.lab.harness.brokers import Hedgerow
 from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms
 from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.links import Link
-from hedgerow_workshop.lab.morales import brokers, farm, measure, traffic
+from hedgerow_workshop.lab.morales import measure
 from hedgerow_workshop.lab.morales.brokers import FixedBroker, MobileBroker, Station
 from hedgerow_workshop.lab.morales.delays import Batch, measure_batch
-from hedgerow_workshop.lab.morales.farm import FarmRun
+from hedgerow_workshop.lab.morales.farm import FarmRun, FarmTimes
 from hedgerow_workshop.lab.morales.setting import NAIVE, TOPICS, WIFI, Algorithm, Uplink
 from hedgerow_workshop.lab.morales.traffic import random_traffic
 
@@ -29,12 +30,9 @@ def test_a_mobile_broker_is_told_its_fixed_one_and_its_algorithm(tmp_path: Path)
     assert " ".join(told) == f"{common} --hot-algorithm naive --naive-half 1"
 
 
-async def test_what_is_delegated_takes_the_way_to_the_fixed_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(traffic, "PUBLICATIONS", 100)
+async def test_what_is_delegated_takes_the_way_to_the_fixed_broker(tmp_path: Path) -> None:
     said: list[str] = []
-    batch = Batch(Uplink.LTE, (Algorithm(2.0), *NAIVE), [random_traffic(1, 1.0)])
+    batch = Batch(Uplink.LTE, (Algorithm(2.0), *NAIVE), [replace(random_traffic(1, 1.0), publications=100)])
     records = await measure_batch(batch, tmp_path, said.append)
     assert [str(record.spec) for record in records] == [
         "lte random hot2s",
@@ -62,15 +60,12 @@ async def test_what_is_delegated_takes_the_way_to_the_fixed_broker(
     assert 5 < share < 95
 
 
-async def test_a_fixed_broker_that_is_not_reached_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(brokers, "LINK_UP_S", 0.2)
+async def test_a_fixed_broker_that_is_not_reached_is_told(tmp_path: Path) -> None:
     with ExitStack() as stack:
         fixed = stack.enter_context(FixedBroker("fixed", tmp_path / "fixed"))
         await fixed.start()
         station = Station("mobile", tmp_path / "mobile", fixed, WIFI, Algorithm(2.0))
-
+        station.link_up_s = 0.2
         async with Link(("127.0.0.1", 0), (fixed.host, fixed.port)) as cut:
             cut.cut()
             station.uplink = Link(("127.0.0.1", 0), cut.address)
@@ -92,11 +87,11 @@ async def test_a_broker_that_ends_is_told(tmp_path: Path) -> None:
                 station.check()
 
 
-async def test_the_farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"FAST_COVERED_S": 0.3, "FAST_OUTAGE_S": 1.0, "QUIET_S": 0.2}.items():
-        monkeypatch.setattr(farm, name, seconds)
+async def test_the_farm(tmp_path: Path) -> None:
     said: list[str] = []
-    record = await FarmRun(tmp_path, said.append).perform(fast=True)
+    record = await FarmRun(tmp_path, said.append).perform(
+        True, FarmTimes(covered_s=0.3, outage_s=1.0, quiet_s=0.2)
+    )
     assert list(measure.farm_missing(record)) == []
     assert measure.farm_doubled(record) == 0
     assert measure.farm_heard(record, "office") == 100

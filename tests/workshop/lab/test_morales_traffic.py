@@ -58,11 +58,8 @@ def test_biased_traffic_has_its_share(share: int) -> None:
     assert max(counts.values()) < 1.6 * min(counts.values())
 
 
-def test_bursts_have_a_hot_topic_each_and_all_topics_have_their_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(traffic, "BURST_SHARE", 100)
-    publications, warm_up = burst_traffic("x", 60, 1.0).draw()
+def test_bursts_have_a_hot_topic_each_and_all_topics_have_their_turn() -> None:
+    publications, warm_up = burst_traffic("x", 60, 1.0, share=100).draw()
     bursts = [list(burst) for _, burst in groupby(publications[warm_up:], key=lambda each: each.topic)]
     lengths = [after[0].at_s - before[0].at_s for before, after in pairwise(bursts[1:])]
     assert min(lengths) >= 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,26 +114,20 @@ def test_what_did_not_converge_is_a_note_and_a_row_without_a_figure() -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_configurations_are_computed_on_every_core_and_come_in_order(
-    cores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+def test_configurations_are_computed_on_every_core_and_come_in_order(cores: int) -> None:
     configurations = [replace(SMALL, seed=seed) for seed in (3, 1, 2)]
     said: list[str] = []
-    done = scale.compute(configurations, said.append)
+    done = scale.compute(configurations, said.append, cores)
     assert [measured.parameters for measured, _ in done] == configurations
     assert all(seconds > 0 for _, seconds in done)
     assert len(said) == 3
     assert said[-1].startswith("3/3 grid/20/r2: ")
 
 
-def test_a_run_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_writes_a_report(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     sweep = [SMALL, replace(SMALL, redundancy=1), replace(SMALL, failures=(), churn=0.5, churn_s=5)]
-    monkeypatch.setattr(scale, "choose_configurations", lambda fast: iter(sweep))
-    monkeypatch.setattr(scale, "choose_filters", lambda fast: iter([FilterParameters("covered", 5)]))
-    result = scale.run(Request(out=tmp_path / "out"))
+    result = scale.run(Request(out=tmp_path / "out"), sweep, [FilterParameters("covered", 5)], cores=1)
     assert result.report == tmp_path / "out" / "report.html"
     text = result.report.read_text()
     assert "grid/20/r2/churn50" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow_workshop.lab.harness import brokers
+from hedgerow_workshop.lab.harness.brokers import Mosquitto
 from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.schmitt import measure
 from hedgerow_workshop.lab.schmitt.brokers import Fleet
@@ -95,12 +95,15 @@ async def test_a_broker_that_ends_by_itself_is_named(tmp_path: Path) -> None:
             fleet.check()
 
 
-async def test_a_run_that_fails_says_which_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(brokers, "find_program", lambda name: None)
+async def test_a_broker_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    with Mosquitto("1", tmp_path) as broker:
+        broker.find_program = lambda name: None
+        with pytest.raises(LabError, match="mosquitto is not on PATH"):
+            await broker.start()
+
+
+async def test_a_run_that_fails_says_which_and_why(tmp_path: Path) -> None:
     spec = SchmittSpec("mosquitto", Mode.PURE, Departure.KILL)
-    with pytest.raises(LabError, match="mosquitto is not on PATH"):
-        await perform(spec, 1, tmp_path)
     with pytest.raises(LabError, match=r"^mosquitto pure kill: timeline .*none.toml: No such file"):
         await run_all([(spec, 1.0)], tmp_path / "none.toml", tmp_path, lambda text: None)
 

@@ -14,16 +14,16 @@ from typing import cast
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow_workshop.lab.harness import brokers
-from hedgerow_workshop.lab.harness.brokers import Hedgerow
+from hedgerow_workshop.lab.harness.brokers import Hedgerow, check_kind
 from hedgerow_workshop.lab.harness.clients import Clients
 from hedgerow_workshop.lab.harness.experiment import Request
 from hedgerow_workshop.lab.harness.measure import count_doubled, count_lost, delays_ms
 from hedgerow_workshop.lab.harness.programs import LabError
 from hedgerow_workshop.lab.links import Link
-from hedgerow_workshop.lab.spohn import experiment, failures, grid, measure
+from hedgerow_workshop.lab.spohn import experiment, grid, measure
 from hedgerow_workshop.lab.spohn.clients import StateWatch
 from hedgerow_workshop.lab.spohn.delays import draw_gaps, measure_centralised
+from hedgerow_workshop.lab.spohn.failures import Failures
 from hedgerow_workshop.lab.spohn.federation import GridFederation
 from hedgerow_workshop.lab.spohn.network import GridNetwork, host
 from hedgerow_workshop.lab.spohn.nodes import STATE_TOPICS, GridNode
@@ -226,16 +226,13 @@ class StandInNode:
         self._federation.mend(f"start {self._name}")
 
 
-async def test_nodes_are_killed_and_busy_links_cut_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, seconds in {"HEAL_S": 0.3, "DWELL_S": 0.1, "WINDOW_S": 0.2}.items():
-        monkeypatch.setattr(failures, name, seconds)
+async def test_nodes_are_killed_and_busy_links_cut_in_turn(tmp_path: Path) -> None:
     with Hedgerow("all", tmp_path) as broker:
         await broker.start()
         async with Link(("127.0.0.1", 0), (broker.host, broker.port)) as link:
             stand_in = StandIn(broker, link)
-            record = await failures.Failures(cast("GridFederation", stand_in)).perform(fast=True)
+            trial = Failures(cast("GridFederation", stand_in), heal_s=0.3, dwell_s=0.1, window_s=0.2)
+            record = await trial.perform(fast=True)
     kills = [(f"kill {each}", f"noticed kill {each}", f"forget {each}", f"start {each}") for each in "45"]
     # Publishers' links first, then the busiest.
     cuts = [(f"cut {each}", f"noticed cut {each}", f"restore {each}") for each in ("3-6", "4-5")]
@@ -254,11 +251,10 @@ async def test_nodes_are_killed_and_busy_links_cut_in_turn(
     assert [measure.mesh_differences(states, record.topic) for states in record.states] == [[], []]
 
 
-def test_wrong_requests_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_requests_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="spohn takes no --timeline"):
         experiment.run(Request(timeline=tmp_path))
     with pytest.raises(ConfigError, match="no broker emqx"):
         experiment.run(Request(broker="emqx"))
-    monkeypatch.setattr(brokers, "find_program", lambda name: None)
     with pytest.raises(ConfigError, match="mosquitto is not on PATH"):
-        experiment.run(Request(broker="mosquitto"))
+        check_kind("mosquitto", lambda name: None)

@@ -149,13 +149,10 @@ def test_rows_have_the_fault_at_their_ends(record: StormRecord) -> None:
     assert rows["flips"] == 0
 
 
-def test_notes_tell_the_first_of_what_went_wrong(
-    record: StormRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(experiment, "MAX_INCIDENTS", 2)
+def test_notes_tell_the_first_of_what_went_wrong(record: StormRecord) -> None:
     record.busy = {"broker mobile": 0.625}
     record.tracebacks = ["broker fixed"]
-    assert list(experiment.make_notes([record])) == [
+    assert list(experiment.make_notes([record], max_incidents=2)) == [
         "killed: of one processor took broker mobile 62 %.",
         "killed: broker fixed wrote a traceback.",
         "killed: paho5-0: lab/storm 0 came 2 times, at 1.000, 5.000 s (published at 0.000 s).",

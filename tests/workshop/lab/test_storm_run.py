@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hedgerow_workshop.lab.harness.programs import LabError
-from hedgerow_workshop.lab.storm import measure, run
+from hedgerow_workshop.lab.storm import measure
 from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, SubscriberKind
 from hedgerow_workshop.lab.storm.run import StormRun
 from hedgerow_workshop.lab.storm.settings import FAST, STORM
@@ -58,9 +58,8 @@ async def test_nothing_is_lost_when_something_fails(
         assert counts.lost == 0
 
 
-async def test_a_node_without_a_fixed_one_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "LINK_S", 0.3)
-    storm = StormRun(LITTLE, StormFault.NONE, [SubscriberKind.EXTENSION], tmp_path)
-    storm._fixed.options = ()  # It supports nobody.
+async def test_a_node_without_a_fixed_one_is_told_of(tmp_path: Path) -> None:
+    storm = StormRun(LITTLE, StormFault.NONE, [SubscriberKind.EXTENSION], tmp_path, link_s=0.3)
+    storm.fixed.options = ()  # It supports nobody.
     with pytest.raises(LabError, match="^broker mobile: no link to the fixed node within 0.3 s: "):
         await storm.perform()

@@ -119,7 +119,7 @@ async def test_a_process_of_subscribers_tells_what_they_have(kind: SubscriberKin
     subscribers = SubscribersProgram(kind, tmp_path, "", [TOPIC, TOPIC, "u"])
     with broker, subscribers:
         await broker.start()
-        subscribers._url = broker.url
+        subscribers.url = broker.url
         subscribers.start()
         await subscribers.wait_until_ready()
         assert subscribers.have == (0, 0)

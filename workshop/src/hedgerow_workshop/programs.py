@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -17,10 +17,10 @@ SBIN = ("/usr/local/sbin", "/usr/sbin")
 FETCHED = (Path.cwd() / ".cache", Path(__file__).parents[3] / ".cache")
 
 
-def find_program(name: str) -> str | None:
+def find_program(name: str, sbin: Sequence[str] = SBIN, caches: Sequence[Path] = FETCHED) -> str | None:
     """Its path; None where it is not installed."""
-    fetched = (str(cache / "strangers/bin") for cache in FETCHED)
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN, *fetched)))
+    fetched = (str(cache / "strangers/bin") for cache in caches)
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *sbin, *fetched)))
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -13,7 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 class ProgressBar:
     def __init__(self, stages: int) -> None:
         columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._progress = Progress(
+            *columns, console=Console(stderr=True, force_terminal=True), auto_refresh=False, transient=True
+        )
         self._task = self._progress.add_task("", total=stages)
         self._begun = 0
         self._title = ""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.latency import LatencyPair
-from hedgerow_workshop.bench.loader import PUBLISHERS, SUBSCRIBERS, Load
+from hedgerow_workshop.bench.loader import PUBLISHERS, STALL_S, SUBSCRIBERS, Load
 from hedgerow_workshop.bench.peers import BROKERS, OURS, BrokerKind, Child, raise_open_files
 from hedgerow_workshop.bench.report import BenchRequest, BenchResult
 from hedgerow_workshop.bench.rounds import FULL, QUICK, Bench, Plan
@@ -26,7 +26,6 @@ from hedgerow_workshop.bench.scenarios import Figures, Scenario, latencies_us, m
 from hedgerow_workshop.bench.wire import Dialect
 
 TOPIC = "bench/throughput"
-IDLE_CONNECTIONS = 5_000
 _SPARE_FILES = 200
 _SETTLE_S = 0.3
 _SET_UP_S = 60.0
@@ -39,7 +38,6 @@ _PACKET_IDS = 10_000
 TOPICS = [f"plant/a/machine/{number:04}/temp" for number in range(1_000)]
 TOPICS_FILTER = "plant/a/machine/+/temp"
 CROWD_CONNECTIONS = 20
-CROWD_SUBSCRIPTIONS = 100_000
 # None of these matches a topic of `TOPICS`; all but the first lead a search some levels astray.
 _CROWD_SHAPES = (
     "site/{i:04}/+/temp/{j}",
@@ -84,7 +82,7 @@ def _packets(dialect: Dialect, shape: Shape) -> list[bytes]:
     return packets * (math.lcm(len(packets), shape.chunk) // len(packets))
 
 
-def load(child: Child, shape: Shape) -> Load:
+def load(child: Child, shape: Shape, stall_s: float = STALL_S) -> Load:
     """Connections to the broker, ready to run. A durable subscriber has a session that outlives them."""
     dialect, qos = child.dialect, shape.qos
     sockets = ExitStack()
@@ -103,7 +101,7 @@ def load(child: Child, shape: Shape) -> Load:
             sockets.enter_context(connection)
             publishers.append(PUBLISHERS[qos](connection, packets, shape.chunk))
         sockets.pop_all()
-    return Load(publishers, subscribers, shape.window)
+    return Load(publishers, subscribers, shape.window, stall_s)
 
 
 def _rate(bench: Bench, row: str, broker: BrokerKind, child: Child, loaded: Load, deliveries: int) -> float:
@@ -134,7 +132,7 @@ def matching(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -
 
     def prepare(broker: BrokerKind, stack: ExitStack) -> list[tuple[Child, Load]]:
         children = [stack.enter_context(bench.running(broker)) for _ in ("alone", "crowded")]
-        _subscribe_crowd(children[1], stack)
+        _subscribe_crowd(children[1], bench.plan.crowd_subscriptions, stack)
         return [(child, warm_load(bench, child, MANY_TOPICS, stack)) for child in children]
 
     def measure(broker: BrokerKind, pair: list[tuple[Child, Load]]) -> float:
@@ -145,7 +143,7 @@ def matching(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -
 
 
 def warm_load(bench: Bench, child: Child, shape: Shape, stack: ExitStack) -> Load:
-    loaded = load(child, shape)
+    loaded = load(child, shape, bench.plan.stall_s)
     stack.callback(loaded.close)
     loaded.run(bench.plan.warm_up_s)
     return loaded
@@ -159,14 +157,14 @@ def crowd_filters(count: int) -> list[str]:
     ]
 
 
-def _subscribe_crowd(child: Child, stack: ExitStack) -> None:
-    filters = crowd_filters(CROWD_SUBSCRIPTIONS)
+def _subscribe_crowd(child: Child, subscriptions: int, stack: ExitStack) -> None:
+    filters = crowd_filters(subscriptions)
     give_up_at = time.perf_counter() + _SET_UP_S
     for number in range(CROWD_CONNECTIONS):
         connection = stack.enter_context(child.dialect.connect(child.port, f"crowd-{number}"))
         child.dialect.subscribe(connection, filters[number::CROWD_CONNECTIONS])
         if time.perf_counter() > give_up_at:
-            raise BenchError(f"took more than {_SET_UP_S:g} s for {CROWD_SUBSCRIPTIONS:,} subscriptions")
+            raise BenchError(f"took more than {_SET_UP_S:g} s for {subscriptions:,} subscriptions")
 
 
 def latency(
@@ -209,7 +207,8 @@ def idle_node(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) 
 
 def idle_connections(bench: Bench, rows: Sequence[str], brokers: Sequence[BrokerKind]) -> list[Figures]:
     """Resident memory with and without so many connections that say nothing, by connection."""
-    needed, files = IDLE_CONNECTIONS + _SPARE_FILES, raise_open_files()
+    connections = bench.plan.idle_connections
+    needed, files = connections + _SPARE_FILES, raise_open_files()
     if files < needed:
         bench.note(f"{rows[0]}: needs {needed} open files, and the hard limit is {files}")
         return [{}]
@@ -220,12 +219,12 @@ def idle_connections(bench: Bench, rows: Sequence[str], brokers: Sequence[Broker
             time.sleep(_SETTLE_S)
             before = child.resident_bytes()
             give_up_at = time.perf_counter() + _SET_UP_S
-            for number in range(IDLE_CONNECTIONS):
+            for number in range(connections):
                 stack.enter_context(child.dialect.connect(child.port, f"idle-{number}"))
                 if time.perf_counter() > give_up_at:
                     raise BenchError(f"took more than {_SET_UP_S:g} s for {number + 1:,} connections")
             time.sleep(_SETTLE_S)
-            return (child.resident_bytes() - before) / IDLE_CONNECTIONS
+            return (child.resident_bytes() - before) / connections
 
     return [medians(bench.interleave(1, brokers, _nothing, measure))]
 
@@ -245,10 +244,10 @@ def data_directory() -> Iterator[str]:
     raise BenchError("no directory on a disk for the store; set TMPDIR to one")
 
 
-def file_system(path: Path) -> str:
+def file_system(path: Path, mounts_file: Path = Path("/proc/mounts")) -> str:
     """The type of the file system that holds `path`, by the longest mount point above it."""
     try:
-        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+        mounts = [line.split()[1:3] for line in mounts_file.read_text().splitlines()]
     except OSError:
         return "unknown"
     above = [(len(point), kind) for point, kind in mounts if path.resolve().is_relative_to(point)]

@@ -6,8 +6,8 @@ Playwright, a package of the extra `test`. Neither is needed to import this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from hedgerow_workshop.bench import BenchError
@@ -28,19 +28,22 @@ _PAINT = """() => new Promise(resolve => new PerformanceObserver(list => {
 }).observe({type: "paint", buffered: true}))"""
 
 
+OpenBrowser = Callable[[], "AbstractContextManager[Browser]"]
+
+
 class NoBrowserError(BenchError):
     """The browser, or what drives it, is not installed."""
 
 
-def find_browser() -> str | None:
+def find_browser(find: Callable[[str], str | None] = find_program) -> str | None:
     """Its path; None where there is none."""
-    return next(filter(None, map(find_program, PROGRAMS)), None)
+    return next(filter(None, map(find, PROGRAMS)), None)
 
 
 @contextmanager
-def running_browser() -> Iterator[Browser]:
+def running_browser(find: Callable[[str], str | None] = find_program) -> Iterator[Browser]:
     """Raises NoBrowserError."""
-    program = find_browser()
+    program = find_browser(find)
     if program is None:
         raise NoBrowserError(f"no browser is installed: none of {', '.join(PROGRAMS)}")
     try:

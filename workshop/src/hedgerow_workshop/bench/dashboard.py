@@ -33,7 +33,7 @@ from hedgerow.pipeline.program import Program
 from hedgerow.topics import STATUS_FILTER
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.broker import Shape, load
-from hedgerow_workshop.bench.browser import NoBrowserError, first_paint_s, running_browser
+from hedgerow_workshop.bench.browser import NoBrowserError, OpenBrowser, first_paint_s, running_browser
 from hedgerow_workshop.bench.dashboard_fabric import ANNOUNCE_INTERVAL_S, HOST, neighbours, node_id
 from hedgerow_workshop.bench.dashboard_reader import EVERY_S, Answer, Tab, intervals_of, read_answers
 from hedgerow_workshop.bench.loader import STALL_S, Load
@@ -97,6 +97,8 @@ class Scale:
     rounds: int
     saturated_s: float
     paced_s: float
+    opened_s: float = OPENED_S
+    closed_s: float = CLOSED_S
 
 
 FULL = Scale(nodes=50, filters=1_000, paints=10, rounds=12, saturated_s=4.0, paced_s=5.0)
@@ -266,7 +268,9 @@ def run(request: BenchRequest) -> BenchResult:
     return measure(QUICK if request.quick else FULL, request.only)
 
 
-def measure(scale: Scale, only: Sequence[str] = ()) -> BenchResult:
+def measure(
+    scale: Scale, only: Sequence[str] = (), open_browser: OpenBrowser = running_browser
+) -> BenchResult:
     """All rows, or those named in `only`."""
     wanted = set(only or ROW_NAMES)
     stages = [stage for stage in ((PAINT_ROW,), COST_ROWS) if not wanted.isdisjoint(stage)]
@@ -276,7 +280,7 @@ def measure(scale: Scale, only: Sequence[str] = ()) -> BenchResult:
         fabric = Fabric(scale, directory, stack)
         if (PAINT_ROW,) in stages:
             shown.begin(PAINT_ROW, scale.paints)
-            rows += paint(fabric, shown, notes)
+            rows += paint(fabric, open_browser, shown, notes)
         if COST_ROWS in stages:
             shown.begin(", ".join(COST_ROWS), 2 * scale.rounds + 1)
             rows += cost(fabric, shown, notes)
@@ -287,11 +291,11 @@ def measure(scale: Scale, only: Sequence[str] = ()) -> BenchResult:
     return make_result(OPEN, [CLOSED, ASKED], rows, only, versions, notes, **of_what)
 
 
-def paint(fabric: Fabric, shown: Progress, notes: list[str]) -> list[BenchRow]:
+def paint(fabric: Fabric, open_browser: OpenBrowser, shown: Progress, notes: list[str]) -> list[BenchRow]:
     """Seconds until a browser that was never here has drawn the map."""
     taken: list[float] = []
     try:
-        with fabric.reader() as reader, running_browser() as browser:
+        with fabric.reader() as reader, open_browser() as browser:
             fabric.wait_until_shown(reader)
             for number in range(fabric.scale.paints):
                 shown.step(f"page {number + 1} of {fabric.scale.paints}")
@@ -317,15 +321,15 @@ def cost(fabric: Fabric, shown: Progress, notes: list[str]) -> list[BenchRow]:
             fabric.wait_until_shown(reader)
         for number in range(1, fabric.scale.rounds + 1):
             shown.step(f"closed, round {number} of {fabric.scale.rounds}")
-            time.sleep(CLOSED_S)
+            time.sleep(fabric.scale.closed_s)
             _one_round(fabric, loaded, pace, seen[CLOSED])
             shown.step(f"open, round {number} of {fabric.scale.rounds}")
             with fabric.reader() as reader:
                 fabric.wait_until_shown(reader)
-                time.sleep(OPENED_S)
+                time.sleep(fabric.scale.opened_s)
                 _one_round(fabric, loaded, pace, seen[OPEN], reader)
         shown.step("closed, once more")
-        time.sleep(CLOSED_S)
+        time.sleep(fabric.scale.closed_s)
         _one_round(fabric, loaded, pace, seen[CLOSED])
     return cost_rows(seen, notes)
 

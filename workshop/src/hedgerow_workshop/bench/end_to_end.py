@@ -37,7 +37,6 @@ from hedgerow_workshop.bench.wire import PAYLOAD
 
 TOPIC = "bench/throughput"
 PEER = "mosquitto"
-OPEN_S = 20.0
 _PROBE_S = 0.05
 _RECEIVE_BYTES = 65_536
 _PACKET_IDS = 10_000  # ten windows: an identifier is long free again when its turn comes
@@ -141,7 +140,7 @@ class EndToEnd(Processes[Way]):
         return not way.is_peer
 
 
-def connect(ends: Ends, traffic: EndToEndTraffic) -> Load:
+def connect(ends: Ends, traffic: EndToEndTraffic, open_s: float = FULL.open_s) -> Load:
     """Clients at both ends, as soon as messages come through.
 
     That is tried with the very topic that is measured, by a subscriber that leaves when there is another:
@@ -152,7 +151,7 @@ def connect(ends: Ends, traffic: EndToEndTraffic) -> Load:
         publisher = sockets.enter_context(near.dialect.connect(near.port, "publisher"))
         with far.dialect.connect(far.port, "first-subscriber") as first:
             far.dialect.subscribe(first, [TOPIC], traffic.qos)
-            wait_until_open(publisher, first, itertools.chain(*ends.processes.values()))
+            wait_until_open(publisher, first, itertools.chain(*ends.processes.values()), open_s)
             subscriber = far.dialect.connect(far.port, "subscriber", clean_start=not traffic.durable)
             sockets.enter_context(subscriber)
             far.dialect.subscribe(subscriber, [TOPIC], traffic.qos)
@@ -164,23 +163,27 @@ def connect(ends: Ends, traffic: EndToEndTraffic) -> Load:
 
 
 def wait_until_open(
-    publisher: socket.socket, subscriber: socket.socket, processes: Iterable[Process]
+    publisher: socket.socket,
+    subscriber: socket.socket,
+    processes: Iterable[Process],
+    open_s: float,
+    lost_s: float = LOST_S,
 ) -> None:
     """Until a message has come through and, since they come in order, none is still under way."""
     needed = list(processes)
     heard = b""
-    give_up_at = time.perf_counter() + OPEN_S
+    give_up_at = time.perf_counter() + open_s
     for number in itertools.count():
         probe = encode(Publish(TOPIC, b"%d." % number), MQTT_3_1_1)
         publisher.sendall(probe)
-        heard = _hear(subscriber, probe, LOST_S if heard else _PROBE_S)
+        heard = _hear(subscriber, probe, lost_s if heard else _PROBE_S)
         if probe in heard:
             return
         for process in needed:
             if ended := process.how_it_ended():
                 raise BenchError(f"{process.name} {ended}")
         if time.perf_counter() > give_up_at:
-            raise BenchError(f"no message came through within {OPEN_S:g} s")
+            raise BenchError(f"no message came through within {open_s:g} s")
 
 
 def _hear(subscriber: socket.socket, wanted: bytes, silence_s: float) -> bytes:
@@ -204,7 +207,7 @@ def throughput(bench: EndToEnd, traffic: EndToEndTraffic, ways: Sequence[Way]) -
 
     def prepare(way: Way, stack: ExitStack) -> tuple[Ends, Load]:
         ends = way.open(bench, traffic, stack)
-        load = connect(ends, traffic)
+        load = connect(ends, traffic, bench.plan.open_s)
         stack.callback(load.close)
         load.run(bench.plan.warm_up_s)
         return ends, load

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import hedgerow
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
@@ -51,23 +52,32 @@ class Line:
 # Each program is started after the neighbour that it dials, so that none of them has to dial again.
 
 
-def start_nodes(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
+def start_nodes(
+    bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: ExitStack, node: BrokerKind
+) -> Ends:
     nodes: list[Child] = []
     for number in reversed(range(hops + 1)):
         # Each has a neighbour and looks for no more: a line of four would not stay one.
         arguments = ["--id", node_id(number), "--active-neighbours", "1"]
         arguments += neighbour(nodes[-1]) if nodes else ["--federation"]
-        nodes.append(stack.enter_context(bench.running(HEDGEROW, arguments)))
+        nodes.append(stack.enter_context(bench.running(node, arguments)))
     return Ends(nodes[-1], nodes[0], {"broker": nodes})
 
 
-def start_sidecars(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: ExitStack) -> Ends:
+def start_sidecars(
+    bench: EndToEnd,
+    hops: int,
+    traffic: EndToEndTraffic,
+    stack: ExitStack,
+    program: Sequence[str],
+    linked_s: float,
+) -> Ends:
     brokers = [stack.enter_context(bench.running(LOGGING_MOSQUITTO)) for _ in range(hops + 1)]
     sidecars = []
     for number in reversed(range(hops + 1)):
-        command = sidecar_command(number, brokers)
+        command = [*program, *sidecar_arguments(number, brokers)]
         sidecars.append(stack.enter_context(bench.running_beside(f"sidecar {node_id(number)}", command)))
-    asyncio.run(wait_until_linked(brokers, sidecars))
+    asyncio.run(wait_until_linked(brokers, sidecars, linked_s))
     return Ends(brokers[0], brokers[-1], {"broker": brokers, "sidecar": sidecars})
 
 
@@ -79,13 +89,12 @@ def start_bridges(bench: EndToEnd, hops: int, traffic: EndToEndTraffic, stack: E
     return Ends(brokers[-1], brokers[0], {"broker": brokers})
 
 
-def sidecar_command(number: int, brokers: list[Child]) -> list[str]:
-    words = [*PROGRAM, "federate", "--broker", url(brokers[number])]
-    words += ["--id", node_id(number)]
+def sidecar_arguments(number: int, brokers: list[Child]) -> list[str]:
+    words = ["federate", "--broker", url(brokers[number]), "--id", node_id(number)]
     return [*words, *(neighbour(brokers[number + 1]) if number + 1 < len(brokers) else ())]
 
 
-async def wait_until_linked(brokers: Sequence[Child], sidecars: Sequence[Process]) -> None:
+async def wait_until_linked(brokers: Sequence[Child], sidecars: Sequence[Process], linked_s: float) -> None:
     """Until each sidecar has its neighbours: what is subscribed before it hears the log, it never learns."""
     last = len(brokers) - 1
     waits = [
@@ -93,7 +102,7 @@ async def wait_until_linked(brokers: Sequence[Child], sidecars: Sequence[Process
         for number, broker in enumerate(brokers)
     ]
     try:
-        async with asyncio.timeout(LINKED_S):
+        async with asyncio.timeout(linked_s):
             while not all(wait.done() for wait in waits):
                 await asyncio.wait(waits, timeout=_LOOK_S, return_when=asyncio.FIRST_EXCEPTION)
                 for sidecar in sidecars:
@@ -102,7 +111,7 @@ async def wait_until_linked(brokers: Sequence[Child], sidecars: Sequence[Process
         for wait in waits:
             wait.result()
     except TimeoutError:
-        raise BenchError(f"the sidecars were not linked within {LINKED_S:g} s") from None
+        raise BenchError(f"the sidecars were not linked within {linked_s:g} s") from None
     finally:
         for wait in waits:
             wait.cancel()
@@ -128,16 +137,27 @@ def node_id(number: int) -> str:
     return f"bench-{number}"
 
 
-def stage(traffic: EndToEndTraffic, hops: int) -> Stage:
+def stage(
+    traffic: EndToEndTraffic, hops: int, node: BrokerKind, program: Sequence[str], linked_s: float
+) -> Stage:
+    nodes = partial(start_nodes, node=node)
+    sidecars = partial(start_sidecars, program=program, linked_s=linked_s)
     ours = (
-        Line("hedgerow", hops, (HEDGEROW,), start_nodes, at_least=3.0),
-        Line("sidecars", hops, (HEDGEROW, MOSQUITTO), start_sidecars, at_least=0.5),
+        Line("hedgerow", hops, (HEDGEROW,), nodes, at_least=3.0),
+        Line("sidecars", hops, (HEDGEROW, MOSQUITTO), sidecars, at_least=0.5),
     )
     named = replace(traffic, name=f"qos{traffic.qos}-{hops}hop{'s' if hops > 1 else ''}")
     return Stage(named, ours, Line("bridges", hops, (MOSQUITTO,), start_bridges, is_peer=True))
 
 
-STAGES = tuple(stage(traffic, hops) for hops in HOPS for traffic in (QOS_0, QOS_1))
+def make_stages(
+    node: BrokerKind = HEDGEROW, program: Sequence[str] = PROGRAM, linked_s: float = LINKED_S
+) -> tuple[Stage, ...]:
+    """`program` is what the sidecars are started with."""
+    return tuple(stage(traffic, hops, node, program, linked_s) for hops in HOPS for traffic in (QOS_0, QOS_1))
+
+
+STAGES = make_stages()
 ROW_NAMES = row_names(STAGES)
 
 

@@ -30,11 +30,12 @@ class LatencyPair:
         packet: bytes,
         delivery: bytes,
         stray: bytes,
+        stall_s: float = STALL_S,
     ) -> None:
         publisher.settimeout(None)
         subscriber.settimeout(None)
         # The kernel's own time limit: Python's would add a poll() to every receive.
-        limit = struct.pack("ll", int(STALL_S), int(STALL_S % 1 * 1e6))
+        limit = struct.pack("ll", int(stall_s), int(stall_s % 1 * 1e6))
         subscriber.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         self.publisher = publisher
         self.subscriber = subscriber
@@ -42,6 +43,7 @@ class LatencyPair:
         self._delivery = delivery
         self._stray = stray
         self._partial = b""
+        self._stall_s = stall_s
 
     def one_at_a_time(self, seconds: float) -> list[int]:
         """Latencies in nanoseconds."""
@@ -76,15 +78,15 @@ class LatencyPair:
                 next_at += interval
                 continue
             # select() because its timeout is in microseconds, epoll's in milliseconds.
-            wait_s = (next_at - now) / 1e9 if left else STALL_S
+            wait_s = (next_at - now) / 1e9 if left else self._stall_s
             readable, _, _ = select.select((self.subscriber,), (), (), wait_s)
             if readable:
                 count = self.receive()
                 heard_at = clock()
                 latencies.extend(heard_at - under_way.popleft() for _ in range(count))
-            elif under_way and clock() - heard_at > STALL_S * 1e9:
+            elif under_way and clock() - heard_at > self._stall_s * 1e9:
                 raise BenchError(
-                    f"stalled: {len(under_way)} messages under way, nothing came for {STALL_S:g} s"
+                    f"stalled: {len(under_way)} messages under way, nothing came for {self._stall_s:g} s"
                 )
         return latencies
 
@@ -93,7 +95,7 @@ class LatencyPair:
         try:
             data = self.subscriber.recv(_RECEIVE_BYTES)
         except BlockingIOError:
-            raise BenchError(f"stalled: a message did not arrive within {STALL_S:g} s") from None
+            raise BenchError(f"stalled: a message did not arrive within {self._stall_s:g} s") from None
         if data == self._delivery:
             return 1
         if not data:

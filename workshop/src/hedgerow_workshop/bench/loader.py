@@ -242,11 +242,16 @@ class Load:
     """Publishers and subscribers of one broker; every subscriber receives what every publisher sends."""
 
     def __init__(
-        self, publishers: Sequence[Publisher], subscribers: Sequence[Subscriber], window: int
+        self,
+        publishers: Sequence[Publisher],
+        subscribers: Sequence[Subscriber],
+        window: int,
+        stall_s: float = STALL_S,
     ) -> None:
         self._publishers = publishers
         self._subscribers = subscribers
         self._window = window
+        self._stall_s = stall_s
         self._sent = 0
         self._turn = 0
         self._connections: dict[int, Connection] = {c.socket.fileno(): c for c in (*publishers, *subscribers)}
@@ -278,7 +283,7 @@ class Load:
             now = time.perf_counter()
             if size:
                 heard_at = now
-            if now - heard_at > STALL_S or now > stop_at + DRAIN_S:
+            if now - heard_at > self._stall_s or now > stop_at + DRAIN_S:
                 raise BenchError(self._stalled(before, now - heard_at))
         busy = (time.process_time() - processor) / (now - started)
         for subscriber in self._subscribers:

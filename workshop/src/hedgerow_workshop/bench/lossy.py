@@ -17,9 +17,10 @@ class LossySubscriber(Subscriber):
 
 
 class LossyLoad(Load):
-    """Messages that have not come after `LOST_S` of silence are given up, so that they keep no place in the
+    """Messages that have not come after `lost_s` of silence are given up, so that they keep no place in the
     window."""
 
+    lost_s = LOST_S
     _given_up = 0
     _heard_at = 0.0
     _silent_since = 0.0
@@ -52,7 +53,7 @@ class LossyLoad(Load):
         if size:
             self._heard_at = self._silent_since = now
         # What waits in this process because the broker does not read is not lost.
-        elif now - self._silent_since > LOST_S and not self._publishers[0].unsent:
+        elif now - self._silent_since > self.lost_s and not self._publishers[0].unsent:
             self._given_up = self.lost
             self._silent_since = now
         return size

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hedgerow.pipeline.program import Program
+from hedgerow.pipeline.program import STOP_S, Program
 from hedgerow_workshop.bench import BenchError
 from hedgerow_workshop.bench.wire import Dialect, Mqtt, Nats
 from hedgerow_workshop.programs import FETCHED, descendants, find_program, free_port, processor_s
@@ -75,7 +75,7 @@ class BrokerKind:
     """It chooses a port itself and says which, on a line of its standard output."""
 
 
-def _program_version(name: str, option: str) -> str | None:
+def program_version(name: str, option: str) -> str | None:
     program = find_program(name)
     if program is None:
         return None
@@ -91,12 +91,12 @@ def _package_version(name: str) -> str | None:
         return None
 
 
-def _aedes_directory() -> Path | None:
-    return next((cache / "node" for cache in FETCHED if (cache / "node/node_modules/aedes").is_dir()), None)
+def _aedes_directory(caches: Sequence[Path] = FETCHED) -> Path | None:
+    return next((cache / "node" for cache in caches if (cache / "node/node_modules/aedes").is_dir()), None)
 
 
-def _aedes_version() -> str | None:
-    directory = _aedes_directory()
+def aedes_version(caches: Sequence[Path] = FETCHED) -> str | None:
+    directory = _aedes_directory(caches)
     if directory is None or find_program("node") is None:
         return None
     return str(json.loads((directory / "node_modules/aedes/package.json").read_text())["version"])
@@ -140,12 +140,10 @@ BROKERS = {
             _hedgerow_command,
             announces_port=True,
         ),
-        BrokerKind("mosquitto", Mqtt(), lambda: _program_version("mosquitto", "-h"), _mosquitto_command),
-        BrokerKind(
-            "nats-server", Nats(), lambda: _program_version("nats-server", "--version"), _nats_command
-        ),
+        BrokerKind("mosquitto", Mqtt(), lambda: program_version("mosquitto", "-h"), _mosquitto_command),
+        BrokerKind("nats-server", Nats(), lambda: program_version("nats-server", "--version"), _nats_command),
         BrokerKind("amqtt", Mqtt(), lambda: _package_version("amqtt"), _amqtt_command),
-        BrokerKind("aedes", Mqtt(), _aedes_version, _aedes_command, _aedes_directory),
+        BrokerKind("aedes", Mqtt(), aedes_version, _aedes_command, _aedes_directory),
         BrokerKind("ceiling", Mqtt(), lambda: "", _ceiling_command),
     )
 }
@@ -212,9 +210,16 @@ def raise_open_files() -> int:
 
 
 @contextmanager
-def running(broker: BrokerKind, directory: Path, arguments: Sequence[str] = ()) -> Iterator[Child]:
+def running(
+    broker: BrokerKind,
+    directory: Path,
+    arguments: Sequence[str] = (),
+    *,
+    ready_s: float = READY_S,
+    stop_s: float = STOP_S,
+) -> Iterator[Child]:
     """The broker, ready, started in an empty `directory` that this makes; `arguments` follow its own."""
-    with Program(broker.name, directory) as program:
+    with Program(broker.name, directory, stop_s) as program:
         for attempt in range(_ATTEMPTS):
             # Another process may take the port between our choice and the broker's bind: then once more.
             port = 0 if broker.announces_port else free_port()
@@ -222,7 +227,7 @@ def running(broker: BrokerKind, directory: Path, arguments: Sequence[str] = ()) 
             started_at = time.perf_counter()
             program.launch(command, broker.directory())
             try:
-                port = _wait_until_ready(broker, port, program)
+                port = _wait_until_ready(broker, port, program, ready_s)
             except BenchError:
                 if attempt + 1 == _ATTEMPTS or not program.has_ended:
                     raise
@@ -240,10 +245,10 @@ def running_beside(name: str, command: Sequence[str], directory: Path) -> Iterat
         yield Process(program)
 
 
-def _wait_until_ready(broker: BrokerKind, port: int, program: Program) -> int:
+def _wait_until_ready(broker: BrokerKind, port: int, program: Program, ready_s: float) -> int:
     """Until a client has been let in; the port."""
     process = Process(program)
-    give_up_at = time.perf_counter() + READY_S
+    give_up_at = time.perf_counter() + ready_s
     while time.perf_counter() < give_up_at:
         if ended := process.how_it_ended():
             raise BenchError(ended)
@@ -257,4 +262,4 @@ def _wait_until_ready(broker: BrokerKind, port: int, program: Program) -> int:
             else:
                 return port
         time.sleep(_POLL_S)
-    raise BenchError(f"not ready within {READY_S:g} s: {program.last_words()}")
+    raise BenchError(f"not ready within {ready_s:g} s: {program.last_words()}")

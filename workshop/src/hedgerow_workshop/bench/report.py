@@ -170,9 +170,9 @@ class _Lines:
 
 
 @contextmanager
-def progress(stages: int) -> Iterator[Progress]:
-    """Progress over so many stages, on standard error."""
-    if not sys.stderr.isatty():
+def progress(stages: int, is_terminal: bool | None = None) -> Iterator[Progress]:
+    """Progress over so many stages, on standard error: by itself it sees whether that is a terminal."""
+    if not (sys.stderr.isatty() if is_terminal is None else is_terminal):
         yield _Lines()
         return
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from hedgerow_workshop.bench import BenchError
+from hedgerow_workshop.bench.loader import STALL_S
 from hedgerow_workshop.bench.peers import OURS, BrokerKind, Child, Process, running, running_beside
 from hedgerow_workshop.bench.report import Progress
 
@@ -28,6 +29,12 @@ class Plan:
     round_s: float
     starts: int
     """How often each broker is started where starting is what is measured."""
+    stall_s: float = STALL_S
+    """How long a broker may send nothing."""
+    open_s: float = 20.0
+    """How long it may take until a message comes through."""
+    idle_connections: int = 5_000
+    crowd_subscriptions: int = 100_000
 
 
 FULL = Plan(rounds=7, warm_up_s=0.5, round_s=0.7, starts=5)

@@ -110,12 +110,12 @@ class PacketLoad:
     """Packets from one socket to all of them, and back: the first subscriber is the publisher too, as an
     echo needs it."""
 
-    def __init__(self, child: Child, subscribers: int, stack: ExitStack) -> None:
+    def __init__(self, child: Child, subscribers: int, stack: ExitStack, lost_s: float = LOST_S) -> None:
         self.lost = 0
         self._sockets = [
             stack.enter_context(child.dialect.connect(child.port, "subscriber")) for _ in range(subscribers)
         ]
-        limit = struct.pack("ll", int(LOST_S), int(LOST_S % 1 * 1e6))
+        limit = struct.pack("ll", int(lost_s), int(lost_s % 1 * 1e6))
         for each in self._sockets:
             _drain(each)
             each.settimeout(None)

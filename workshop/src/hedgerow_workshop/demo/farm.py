@@ -17,7 +17,7 @@ import asyncio
 import json
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -140,21 +140,11 @@ class DemoFarm(Scope):
         if self.has_mosquitto:
             sidecar = self._add(Sidecar(WEST, self.directory / "federator"))
             sidecar.start(self.brokers[WEST], neighbours)
-            await self._wait_for_federator()
+            await wait_for_federator(self._hear_of_neighbours())
         else:
             west = self._add_node(WEST)
             west.options += tuple(neighbours)
             await west.start()
-
-    async def _wait_for_federator(self) -> None:
-        """What clients subscribe to before it hears of it is in no log, and it would never know."""
-        try:
-            async with asyncio.timeout(FEDERATED_S):
-                await self._hear_of_neighbours()
-        except TimeoutError:
-            raise LabError(
-                f"the federator of {WEST} did not find its neighbours within {FEDERATED_S:g} s"
-            ) from None
 
     async def _hear_of_neighbours(self) -> None:
         topic = HOME_STATE_TOPIC + WEST
@@ -259,3 +249,14 @@ def _url(link: Link) -> str:
 
 def _neighbours(urls: Iterable[str]) -> list[str]:
     return [word for url in urls for word in ("--neighbour", url)]
+
+
+async def wait_for_federator(finding: Awaitable[object], patience_s: float = FEDERATED_S) -> None:
+    """What clients subscribe to before it hears of it is in no log, and it would never know."""
+    try:
+        async with asyncio.timeout(patience_s):
+            await finding
+    except TimeoutError:
+        raise LabError(
+            f"the federator of {WEST} did not find its neighbours within {patience_s:g} s"
+        ) from None

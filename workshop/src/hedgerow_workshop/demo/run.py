@@ -11,7 +11,7 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +45,18 @@ class Options:
     """After the story, until Ctrl-C."""
 
 
-def run(options: Options, terminal: Terminal) -> int:
-    """The exit status: 1 if anything was lost or doubled, or did not come."""
-    temporary = tempfile.TemporaryDirectory(prefix="hedgerow-demo-")
+def run(
+    options: Options,
+    terminal: Terminal,
+    make: Callable[[Options, Terminal, Path], Demo] | None = None,
+    place: Path | None = None,
+) -> int:
+    """The exit status: 1 if anything was lost or doubled, or did not come. `place` is where the files are;
+    None: where the system has temporary ones."""
+    temporary = tempfile.TemporaryDirectory(prefix="hedgerow-demo-", dir=place)
     with _signals_as_before(), quiet_clients(), temporary as directory:
         try:
-            return asyncio.run(Demo(options, terminal, Path(directory)).run())
+            return asyncio.run((make or Demo)(options, terminal, Path(directory)).run())
         except asyncio.CancelledError:
             terminal.say("ended at once, by a second signal")
             return FAILED
@@ -72,9 +78,9 @@ def _signals_as_before() -> Iterator[None]:
 
 class Demo:
     def __init__(self, options: Options, terminal: Terminal, directory: Path) -> None:
+        self.directory = directory
         self._options = options
         self._terminal = terminal
-        self._directory = directory
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -82,7 +88,7 @@ class Demo:
         failure = ""
         async with AsyncExitStack() as stack:
             try:
-                story = await self._unless_stopped(self._start(stack))
+                story = await self._unless_stopped(self.start(stack))
             except HedgerowError:
                 self._name_full_disk()
                 raise
@@ -98,7 +104,7 @@ class Demo:
                     await self._unless_stopped(story.look_into_spark())
             except HedgerowError as error:
                 failure = str(error)
-            status = self._sum_up(story, failure)
+            status = self.sum_up(story, failure)
             if self._options.goes_on and not self._stop.is_set():
                 self._terminal.head(f"the farm goes on; look at {story.dashboard}; Ctrl-C ends it")
                 await self._unless_stopped(story.go_on())
@@ -129,10 +135,10 @@ class Demo:
                 each.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
 
-    async def _start(self, stack: AsyncExitStack) -> Story:
+    async def start(self, stack: AsyncExitStack) -> Story:
         say = self._terminal.say
-        multicast, reason = await robots.find_multicast(self._directory)
-        farm = await stack.enter_async_context(DemoFarm(self._directory, multicast))
+        multicast, reason = await robots.find_multicast(self.directory)
+        farm = await stack.enter_async_context(DemoFarm(self.directory, multicast))
         await farm.start()
         self._terminal.head(f"dashboard {farm.dashboard}")
         if farm.has_mosquitto:
@@ -160,11 +166,11 @@ class Demo:
             self._terminal.say(f"Spark stays away: {reason}")
             return None
         self._terminal.say("Spark starts, to read the journals of the nodes")
-        pipeline = stack.enter_context(spark.PipelineProgram(self._directory / "spark", farm.journals))
+        pipeline = stack.enter_context(spark.PipelineProgram(self.directory / "spark", farm.journals))
         pipeline.start(farm.brokers[HOUSE].url, TRACTOR)
         return pipeline
 
-    def _sum_up(self, story: Story, failure: str) -> int:
+    def sum_up(self, story: Story, failure: str) -> int:
         for line in summary_lines(story, is_whole=not self._stop.is_set()):
             self._terminal.head(line)
         if failure:
@@ -175,5 +181,8 @@ class Demo:
 
     def _name_full_disk(self) -> None:
         """As the cause of what failed, if it may be."""
-        if shutil.disk_usage(self._directory).free < FEW_BYTES:
-            self._terminal.say(f"no room is left in {self._directory.parent}; TMPDIR=DIR names another place")
+        if self.free_bytes() < FEW_BYTES:
+            self._terminal.say(f"no room is left in {self.directory.parent}; TMPDIR=DIR names another place")
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.directory).free

@@ -74,7 +74,7 @@ class PipelineProgram(LabProgram):
     def __init__(self, directory: Path, journals: Path) -> None:
         super().__init__("Spark", directory)
         self.started_at = 0.0
-        self._asked_at = 0.0
+        self.asked_at = 0.0
         self.tables = directory / "tables"
         self._journals = journals
         self._temporary = directory / "tmp"
@@ -134,7 +134,7 @@ class PipelineProgram(LabProgram):
 
     def summarise(self) -> None:
         """Have the job `quality`, which is no stream, calculated with all that is there."""
-        self._asked_at = time.time()
+        self.asked_at = time.time()
         self.send(signal.SIGUSR1)
 
     def has_learned(self) -> bool:
@@ -142,7 +142,7 @@ class PipelineProgram(LabProgram):
         found = progress.load(self.tables)
         if "quality" not in found or found["quality"].state != "finished":
             return False
-        if (self.tables / progress.DIRECTORY / "quality.json").stat().st_mtime < self._asked_at:
+        if (self.tables / progress.DIRECTORY / "quality.json").stat().st_mtime < self.asked_at:
             return False
         taken = {job: each.total_rows for job, each in found.items()}
         if min(taken.get(job, 0) for job in ("readings", "quarantine")) < taken.get("ingest", 0):

@@ -17,12 +17,12 @@ class Alarm:
     """Calls `ring` at a time of the monotonic clock. The loops' own timers are a millisecond coarse, which is
     much for a link of 0.5 ms; Python has timerfd from 3.13, so the C library is asked."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
+    def __init__(self, ring: Callable[[], None], library: object | None = None) -> None:
         self._ring = ring
         self._loop = asyncio.get_running_loop()
         self._set_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._library: Any = ctypes.CDLL(None)
+        self._library: Any = library or ctypes.CDLL(None)
         self._file = -1
         if hasattr(self._library, "timerfd_create"):
             self._file = self._library.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)

@@ -57,6 +57,8 @@ class Link:
         backward: Conditions | None = None,
         udp: bool = False,
         seed: int | None = None,
+        max_clients: int = MAX_CLIENTS,
+        make_alarm: Callable[[Callable[[], None]], Alarm] = Alarm,
     ) -> None:
         self.seed = secrets.randbits(32) if seed is None else seed
         self.forward = Direction(forward or Conditions(), is_stream=not udp)
@@ -64,6 +66,8 @@ class Link:
         self._listen = listen
         self._target = target
         self._udp = udp
+        self._max_clients = max_clients
+        self._make_alarm = make_alarm
         self.cut_sources: set[str] = set()
         self._flows = 0
         self._alarms: dict[Direction, Alarm] = {}
@@ -75,12 +79,14 @@ class Link:
         target = await _resolve(self._target, kind, "cannot reach")
         try:
             self._carrier = (
-                _Clients(self, listen, target) if self._udp else _Connections(self, listen, target)
+                _Clients(self, listen, target, self._max_clients)
+                if self._udp
+                else _Connections(self, listen, target)
             )
         except OSError as error:
             raise ConfigError(f"cannot listen on {authority(*self._listen)}: {reason_of(error)}") from None
         for direction in (self.forward, self.backward):
-            self._alarms[direction] = Alarm(partial(self.advance, direction))
+            self._alarms[direction] = self._make_alarm(partial(self.advance, direction))
         self._update_cut()
         return self
 
@@ -395,8 +401,11 @@ def _itself(end: _End) -> _End:
 class _Clients:
     """The UDP side of a link: a socket toward the target for each address that datagrams come from."""
 
-    def __init__(self, link: Link, listen: tuple[int, Any], target: tuple[int, Any]) -> None:
+    def __init__(
+        self, link: Link, listen: tuple[int, Any], target: tuple[int, Any], max_clients: int
+    ) -> None:
         self._link = link
+        self._max_clients = max_clients
         self._target = target
         self._loop = asyncio.get_running_loop()
         self._clients: dict[Any, tuple[Flow, socket.socket]] = {}
@@ -416,7 +425,7 @@ class _Clients:
                 self._link.enter(self._link.forward, client[0], data)
 
     def _open(self, address: Any) -> tuple[Flow, socket.socket] | None:
-        if len(self._clients) >= MAX_CLIENTS:
+        if len(self._clients) >= self._max_clients:
             self._forget(next(iter(self._clients)))
         try:
             opened = open_socket(self._target[0])

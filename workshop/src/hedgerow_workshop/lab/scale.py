@@ -64,14 +64,20 @@ Timed = tuple[Measured, float]
 """A result, and the seconds of processor time that it took."""
 
 
-def run(request: Request) -> Result:
+def run(
+    request: Request,
+    configurations: Sequence[Parameters] | None = None,
+    filters: Sequence[FilterParameters] | None = None,
+    cores: int | None = None,
+) -> Result:
+    """What is not given, it chooses."""
     if request.timeline is not None or request.broker != "hedgerow":
         raise ConfigError("scale runs on the simulator: it takes neither --timeline nor --broker")
     request.make_out()
-    configurations = list(choose_configurations(request.fast))
-    done = compute(configurations, request.say)
+    configurations = configurations or list(choose_configurations(request.fast))
+    done = compute(configurations, request.say, cores)
     rows = make_rows(done)
-    for parameters in choose_filters(request.fast):
+    for parameters in filters or choose_filters(request.fast):
         traffic = measure_filters(parameters)
         request.say(f"{parameters.count} filters, {parameters.placing}")
         rows += filter_rows(traffic)
@@ -100,9 +106,11 @@ def choose_filters(fast: bool) -> Iterator[FilterParameters]:
         yield from (FilterParameters(placing, count) for count in (FILTERS[:-1] if fast else FILTERS))
 
 
-def compute(configurations: Sequence[Parameters], say: Callable[[str], None]) -> list[Timed]:
+def compute(
+    configurations: Sequence[Parameters], say: Callable[[str], None], cores: int | None = None
+) -> list[Timed]:
     """In the order of the configurations."""
-    workers = min(os.cpu_count() or 1, len(configurations))
+    workers = min(cores or os.cpu_count() or 1, len(configurations))
     done: dict[Parameters, Timed] = {}
     if workers <= 1:
         for parameters in configurations:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 from hedgerow.errors import ConfigError
@@ -83,9 +84,10 @@ class Hedgerow(BrokerProgram):
 class Mosquitto(BrokerProgram):
     more: str = ""
     """More lines of its configuration file, such as its bridges, which it knows from there alone."""
+    find_program: Callable[[str], str | None] = staticmethod(find_program)
 
     async def start(self) -> None:
-        program = find_program("mosquitto")
+        program = self.find_program("mosquitto")
         if program is None:
             raise LabError("mosquitto is not on PATH")
         attempts = ATTEMPTS if self.port == 0 else 1
@@ -133,7 +135,7 @@ OURS, STOCK = "hedgerow", "mosquitto"
 KINDS: dict[str, type[BrokerProgram]] = {OURS: Hedgerow, STOCK: Mosquitto}
 
 
-def check_kind(asked: str) -> list[str]:
+def check_kind(asked: str, find_program: Callable[[str], str | None] = find_program) -> list[str]:
     """Notes, for an experiment that is asked for one kind and also has runs with stock brokers. ConfigError:
     there is no such kind, or it is not installed."""
     if asked not in KINDS:

@@ -45,6 +45,7 @@ class Station(Scope):
         self.uplink = Link((HERE, 0), (fixed.host, fixed.port), forward=uplink, backward=uplink)
         self.options: tuple[str, ...] = ()
         """More words of `hedgerow up`."""
+        self.link_up_s = LINK_UP_S
         self.mobile: MobileBroker
         self.wifi: Link
 
@@ -60,7 +61,9 @@ class Station(Scope):
 
     async def _wait_for_link(self) -> None:
         """Until the fixed broker has answered."""
-        if not await wait_until(lambda: bool(self.uplink.backward.counters.bytes), LINK_UP_S, self.check):
+        if not await wait_until(
+            lambda: bool(self.uplink.backward.counters.bytes), self.link_up_s, self.check
+        ):
             raise LabError(f"{self.mobile.name} does not reach its fixed broker: {self.mobile.last_words()}")
 
     @property

@@ -43,6 +43,10 @@ def run(request: Request) -> Result:
             "morales has mobile brokers, which are ours: it takes neither --timeline nor --broker"
         )
     records, farm = carry_out(request, lambda directory: perform(request.fast, directory, request.say))
+    return conclude(request, records, farm)
+
+
+def conclude(request: Request, records: list[MoralesRecord], farm: FarmRecord) -> Result:
     rows = make_rows(records, farm)
     notes = [*make_notes(records, farm), *BARS.missed(rows)]
     return hand_in(

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from hedgerow.client.bus import Bus
 from hedgerow.message import Message
@@ -41,14 +42,20 @@ DATAGRAM_SENSOR = "temperature"
 SENSORS = ("soil", "weather", "harvester")
 TOPICS = (DATAGRAM_TOPIC, *(f"crop/{sensor}" for sensor in SENSORS))
 FIELD, UPLINK = "field", "uplink"
-COVERED_S, FAST_COVERED_S = 2.0, 1.0
-# Longer than a broker waits for a client whose keep-alive is 1 s.
-OUTAGE_S, FAST_OUTAGE_S = 4.0, 2.5
 HEARD_S = 10.0
 CAUGHT_UP_S = 20.0
-QUIET_S = 0.5
 
 _UDP = re.compile(rb"^listening udp://[\d.]+:(\d+)", re.MULTILINE)
+
+
+class FarmTimes(NamedTuple):
+    covered_s: float
+    outage_s: float
+    """Longer than a broker waits for a client whose keep-alive is 1 s."""
+    quiet_s: float = 0.5
+
+
+SLOW, FAST = FarmTimes(2.0, 4.0), FarmTimes(1.0, 2.5)
 
 
 class FarmRun:
@@ -61,21 +68,19 @@ class FarmRun:
         self._fixed = FixedBroker("farm", directory / "farm")
         self._stations: list[Station] = []
         self._work: list[asyncio.Task[None]] = []
-        self._covered_s = COVERED_S
-        self._outage_s = OUTAGE_S
+        self._times = SLOW
 
-    async def perform(self, fast: bool) -> FarmRecord:
+    async def perform(self, fast: bool, times: FarmTimes | None = None) -> FarmRecord:
+        self._times = times or (FAST if fast else SLOW)
         async with self._stack, self._clients:
             self._stack.enter_context(self._fixed)
             await self._fixed.start()
-            if fast:
-                self._covered_s, self._outage_s = FAST_COVERED_S, FAST_OUTAGE_S
             try:
                 await self._carry_out(fast)
             finally:
                 await end_tasks(self._work)
             await wait_until(lambda: not any(measure.farm_missing(self.record)), CAUGHT_UP_S, self._check)
-            await asyncio.sleep(QUIET_S)
+            await asyncio.sleep(self._times.quiet_s)
             self.record.ended_at = time.monotonic()
         return self.record
 
@@ -92,7 +97,7 @@ class FarmRun:
         )
         await self._send_datagrams(by_air)
         await self._wait_until_heard()
-        await asyncio.sleep(self._covered_s)
+        await asyncio.sleep(self._times.covered_s)
         field = (first.wifi, by_air)
         await self._undergo(FIELD, field)
         await self._undergo(UPLINK, [first.uplink])
@@ -101,7 +106,7 @@ class FarmRun:
         await self._listen("sprayer", await self._roaming("sprayer", second.url))
         await self._publish("harvester", second.url)
         await self._wait_until_heard()
-        await asyncio.sleep(self._covered_s)
+        await asyncio.sleep(self._times.covered_s)
         if not fast:
             await self._undergo(FIELD, field)
             await self._undergo(UPLINK, [first.uplink])
@@ -168,13 +173,13 @@ class FarmRun:
         began_at = time.monotonic()
         for link in links:
             link.cut()
-        await asyncio.sleep(self._outage_s)
+        await asyncio.sleep(self._times.outage_s)
         for link in links:
             link.restore()
         ended_at = time.monotonic()
         await wait_until(lambda: self._has_all_before(ended_at), CAUGHT_UP_S, self._check)
         self.record.outages.append(Outage(what, began_at, ended_at, time.monotonic()))
-        await asyncio.sleep(self._covered_s)
+        await asyncio.sleep(self._times.covered_s)
 
     def _has_all_before(self, at: float) -> bool:
         missing = measure.farm_missing(self.record)

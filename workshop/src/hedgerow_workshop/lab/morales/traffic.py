@@ -48,8 +48,10 @@ class DrawnTraffic:
     name: str
     choose: Callable[[Random], Choose]
     sets: int
-    """Of `PUBLICATIONS` each, that are measured."""
+    """That are measured."""
     warm_up_s: float
+    publications: int = PUBLICATIONS
+    """Of one set."""
 
     def draw(self) -> tuple[list[PlannedPublication], int]:
         """All publications, and how many of them are the warm-up."""
@@ -57,7 +59,7 @@ class DrawnTraffic:
         choose = self.choose(random)
         publications: list[PlannedPublication] = []
         warm_up, at_s = 0, 0.0
-        while len(publications) - warm_up < self.sets * PUBLICATIONS:
+        while len(publications) - warm_up < self.sets * self.publications:
             topic = TOPICS[len(publications)] if len(publications) < len(TOPICS) else choose(at_s)
             publications.append(PlannedPublication(at_s, topic))
             warm_up += at_s < self.warm_up_s
@@ -76,8 +78,8 @@ def biased_traffic(share: int, sets: int, warm_up_s: float) -> DrawnTraffic:
     return DrawnTraffic(f"{BIASED}{share}", choose, sets, warm_up_s)
 
 
-def burst_traffic(name: str, sets: int, warm_up_s: float) -> DrawnTraffic:
-    return DrawnTraffic(f"{BURST}-{name}", Bursts, sets, warm_up_s)
+def burst_traffic(name: str, sets: int, warm_up_s: float, share: int = BURST_SHARE) -> DrawnTraffic:
+    return DrawnTraffic(f"{BURST}-{name}", lambda random: Bursts(random, share), sets, warm_up_s)
 
 
 def choose_biased(random: Random, hot: str, share: int) -> str:
@@ -87,8 +89,9 @@ def choose_biased(random: Random, hot: str, share: int) -> str:
 
 
 class Bursts:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, share: int) -> None:
         self._random = random
+        self._share = share
         self._cards: list[str] = []
         self._hot = ""
         self._ends_at_s = 0.0
@@ -97,7 +100,7 @@ class Bursts:
         if at_s >= self._ends_at_s:
             self._ends_at_s = at_s + self._random.uniform(*BURST_S)
             self._hot = self._deal()
-        return choose_biased(self._random, self._hot, BURST_SHARE)
+        return choose_biased(self._random, self._hot, self._share)
 
     def _deal(self) -> str:
         """The next that is another than the last; the last one alone when no other is left."""

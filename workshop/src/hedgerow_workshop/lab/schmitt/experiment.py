@@ -15,7 +15,7 @@ from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.schmitt import measure, report
 from hedgerow_workshop.lab.schmitt.record import Departure, Mode, SchmittRecord, SchmittSpec
 from hedgerow_workshop.lab.schmitt.side_by_side import run_all
-from hedgerow_workshop.lab.schmitt.timeline import TIMELINE, read_timeline
+from hedgerow_workshop.lab.schmitt.timeline import TIMELINE, Timeline, read_timeline
 
 DYNAMIC = (Mode.GHOST, Mode.PURE)
 
@@ -27,6 +27,10 @@ def run(request: Request) -> Result:
     specs = [spec for spec in choose_runs(request.broker, request.fast) if not (notes and spec.kind == STOCK)]
     runs = [(spec, timeline.seconds(spec.departure, request.fast)) for spec in specs]
     records = carry_out(request, lambda directory: run_all(runs, path.absolute(), directory, request.say))
+    return conclude(request, timeline, records, notes)
+
+
+def conclude(request: Request, timeline: Timeline, records: list[SchmittRecord], notes: list[str]) -> Result:
     rows = make_rows(request.broker, records)
     notes += make_notes(records)
     return hand_in(

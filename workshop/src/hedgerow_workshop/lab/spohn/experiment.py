@@ -40,7 +40,11 @@ def run(request: Request) -> Result:
     records = carry_out(
         request, lambda directory: perform(kinds, counts, request.fast, directory, request.say)
     )
-    rows = make_rows(records, counts)
+    return conclude(request, records, notes)
+
+
+def conclude(request: Request, records: list[SpohnRecord], notes: list[str]) -> Result:
+    rows = make_rows(records, FAST_COUNTS if request.fast else grid.COUNTS)
     notes += [*make_notes(records), *BARS.missed(rows)]
     return hand_in(
         request, "spohn", records, rows, notes, lambda out: report.write_report(out, records, rows, notes)

@@ -34,7 +34,17 @@ SETTLE_S = 15.0
 
 
 class Failures:
-    def __init__(self, federation: GridFederation) -> None:
+    def __init__(
+        self,
+        federation: GridFederation,
+        *,
+        heal_s: float = HEAL_S,
+        dwell_s: float = DWELL_S,
+        window_s: float = WINDOW_S,
+    ) -> None:
+        self._heal_s = heal_s
+        self._dwell_s = dwell_s
+        self._window_s = window_s
         self.record = SpohnRecord(SpohnSpec(federation.kind, Setting.FAILURES))
         self._federation = federation
         self._topic = self.record.topic
@@ -75,9 +85,9 @@ class Failures:
         """Those that carry at least half of what one publisher publishes: first those of the publishers,
         where nothing goes two ways at once, then the busiest."""
         before = self._federation.network.carried()
-        await asyncio.sleep(WINDOW_S)
+        await asyncio.sleep(self._window_s)
         after = self._federation.network.carried()
-        enough = WINDOW_S / INTERVAL_S * grid.PAYLOAD_BYTES / 2
+        enough = self._window_s / INTERVAL_S * grid.PAYLOAD_BYTES / 2
         most = {(a, b): max(after[a, b] - before[a, b], after[b, a] - before[b, a]) for a, b in grid.LINKS}
         busy = [link for link in most if most[link] >= enough]
         return sorted(busy, key=lambda link: (not set(link) & set(PUBLISHERS), -most[link]))
@@ -114,7 +124,7 @@ class Failures:
         await self._wait_until_heard(failure.at)
         patience_s = failure.at + NOTICE_S - time.monotonic()
         await wait_until(lambda: self._is_noticed(lost), patience_s, self._check)
-        await asyncio.sleep(DWELL_S)
+        await asyncio.sleep(self._dwell_s)
         await mend()
         whole_at = await self._federation.wait_until_whole(self._topic, WHOLE_S, self._not_as_published)
         self.record.happened.append(failure._replace(whole_at=whole_at))
@@ -137,7 +147,7 @@ class Failures:
                         waiting.discard((each.publisher, subscriber))
             return not waiting
 
-        await wait_until(is_heard, since + HEAL_S - time.monotonic(), self._check)
+        await wait_until(is_heard, since + self._heal_s - time.monotonic(), self._check)
 
     def _check(self) -> None:
         self._federation.check()

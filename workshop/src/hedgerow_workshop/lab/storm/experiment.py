@@ -40,8 +40,12 @@ def run(request: Request) -> Result:
     kinds = [kind for kind in SubscriberKind if is_installed(kind)]
     notes = [f"{PACKAGES[kind]} is not installed: no {kind}." for kind in SubscriberKind if kind not in kinds]
     records = carry_out(request, lambda directory: perform(settings, kinds, directory, request.say))
+    return conclude(request, records, [*notes, describe(settings, kinds)])
+
+
+def conclude(request: Request, records: list[StormRecord], notes: list[str]) -> Result:
     rows = list(make_rows(records))
-    notes += [describe(settings, kinds), *make_notes(records)]
+    notes += make_notes(records)
     return hand_in(
         request, "storm", records, rows, notes, lambda out: report.write_report(out, records, rows, notes)
     )
@@ -88,7 +92,7 @@ def describe(settings: StormSettings, kinds: Sequence[SubscriberKind]) -> str:
     )
 
 
-def make_notes(records: Sequence[StormRecord]) -> Iterator[str]:
+def make_notes(records: Sequence[StormRecord], max_incidents: int = MAX_INCIDENTS) -> Iterator[str]:
     for record in records:
         name = record.fault or "nothing failed"
         busy = ", ".join(f"{each} {100 * share:.0f} %" for each, share in record.busy.items())
@@ -96,7 +100,7 @@ def make_notes(records: Sequence[StormRecord]) -> Iterator[str]:
         for node in record.tracebacks:
             yield f"{name}: {node} wrote a traceback."
         incidents = sorted(measure.incidents(record))
-        for at, text in incidents[:MAX_INCIDENTS]:
+        for at, text in incidents[:max_incidents]:
             yield f"{name}: {text} (published at {at:.3f} s)."
-        if len(incidents) > MAX_INCIDENTS:
-            yield f"{name}: … {len(incidents) - MAX_INCIDENTS} more."
+        if len(incidents) > max_incidents:
+            yield f"{name}: … {len(incidents) - max_incidents} more."

@@ -29,13 +29,19 @@ CHECK_EVERY = 50  # publications
 
 class StormRun:
     def __init__(
-        self, settings: StormSettings, fault: StormFault, kinds: Sequence[SubscriberKind], directory: Path
+        self,
+        settings: StormSettings,
+        fault: StormFault,
+        kinds: Sequence[SubscriberKind],
+        directory: Path,
+        link_s: float = LINK_S,
     ) -> None:
         self.record = StormRecord(fault, {topic: [] for topic in TOPICS})
+        self.fixed = make_fixed(directory, settings)
+        self._link_s = link_s
         self._settings = settings
         self._kinds = kinds
         self._directory = directory
-        self._fixed = make_fixed(directory, settings)
         self._mobile: StormNode | None = None
         self._subscribers: list[SubscribersProgram] = []
         self._link: Link | None = None
@@ -66,7 +72,7 @@ class StormRun:
         return self.record
 
     def _nodes(self) -> list[StormNode]:
-        return [self._fixed, *([] if self._mobile is None else [self._mobile])]
+        return [self.fixed, *([] if self._mobile is None else [self._mobile])]
 
     def _processor_s(self) -> dict[str, float]:
         programs: list[LabProgram] = [*self._nodes(), *self._subscribers]
@@ -78,7 +84,7 @@ class StormRun:
     # Before
 
     async def _start(self, stack: AsyncExitStack) -> Bus:
-        fixed = stack.enter_context(self._fixed)
+        fixed = stack.enter_context(self.fixed)
         await fixed.start()
         self._link = await stack.enter_async_context(Link((fixed.host, 0), (fixed.host, fixed.port)))
         mobile = make_mobile(self._directory, self._settings, self._link.address, fixed)
@@ -87,7 +93,7 @@ class StormRun:
         clients = await stack.enter_async_context(self._clients)
         bus = await clients.connect("publisher", mobile.url)
         await clients.listen(bus, f"{HOT_TOPIC}#", 1, self._note)
-        await mobile.wait_until(lambda: self._is_linked, "link to the fixed node", LINK_S)
+        await mobile.wait_until(lambda: self._is_linked, "link to the fixed node", self._link_s)
         topics = places(self._settings, len(self._kinds))
         for kind, of_kind in zip(self._kinds, topics, strict=True):
             subscribers = SubscribersProgram(kind, self._directory, mobile.url, of_kind)
@@ -139,9 +145,9 @@ class StormRun:
             await asyncio.sleep(max(0.0, at - time.monotonic()))
             if fault is StormFault.KILLED:
                 self._happened("killed")
-                self._fixed.kill()
+                self.fixed.kill()
                 await asyncio.sleep(settings.killed_s)
-                await self._fixed.start()
+                await self.fixed.start()
                 self._happened("started")
             else:
                 assert self._link is not None

@@ -51,11 +51,11 @@ class SubscribersProgram(LabProgram):
         super().__init__(f"{kind} subscribers", directory / f"subscribers-{kind}")
         self.kind = kind
         self.topics = topics
-        self._url = url
+        self.url = url
         self._file = self.directory / "tallies.json"
 
     def start(self) -> None:
-        words = [self.kind, self._url, str(self._file), *self.topics]
+        words = [self.kind, self.url, str(self._file), *self.topics]
         self.launch([sys.executable, "-m", "hedgerow_workshop.lab.storm.subscribers", *words])
 
     async def wait_until_ready(self) -> None:
