@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from hedgerow.broker.changes import Changes, Snapshot
 from hedgerow.errors import ProtocolError, StoreError
@@ -71,7 +71,7 @@ class Store:
         page_cache: PageCache = PAGE_CACHE,
         sqlite_version: tuple[int, ...] = sqlite3.sqlite_version_info,
         wall_clock: Callable[[], float] = time.time,
-    ) -> Store:
+    ) -> Self:
         """The store in `directory`, made when there is none. StoreError says why it is refused."""
         if sqlite_version < (3, 37):
             found = ".".join(map(str, sqlite_version))
