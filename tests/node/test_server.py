@@ -32,7 +32,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.committer import Committer
 from hedgerow.node.config import Config
-from hedgerow.node.link import WRITE_HIGH_WATER, Link
+from hedgerow.node.link import WRITE_HIGH_WATER, Entrance, Link
 from hedgerow.node.listener import Factory, bind, listen
 from hedgerow.node.listeners import Listeners
 from hedgerow.node.part import NodeContext
@@ -203,9 +203,30 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
                 assert isinstance(await slow.receive(), Publish)
 
 
+class NotedLink(Link):
+    def __init__(self, reads: list[str], node: NodeContext, listener: Entrance, address: str) -> None:
+        super().__init__(node, listener, address)
+        self.reads = reads
+
+    def data_received(self, data: bytes) -> None:
+        session = self.connection.session
+        self.reads.append("" if session is None else session.client_id)
+        super().data_received(data)
+
+
+class NotedLinks(Listeners):
+    def __init__(self, node: NodeContext) -> None:
+        self.reads: list[str] = []
+        super().__init__(node)
+
+    def factory(self, scheme: str) -> Factory:
+        return partial(NotedLink, self.reads, self.node)
+
+
 async def test_a_publisher_that_is_never_done_does_not_starve_the_others() -> None:
     flood = codec.encode(Publish("a", bytes(60)), MQTT_5) * 10_000
-    async with running() as server:
+    async with running(table=with_part("listeners", NotedLinks)) as server:
+        noted = part_of(server, NotedLinks).reads
         port = port_of(server)
         async with connected(port, "patient") as patient, connected(port, "flooding") as flooding:
             flooding.transport.set_write_buffer_limits(high=len(flood))
@@ -217,22 +238,14 @@ async def test_a_publisher_that_is_never_done_does_not_starve_the_others() -> No
                     await flooding.writer.drain()
 
             task = asyncio.create_task(keep_flooding())
-            reads: list[int] = []
-            receive_data = Connection.receive_data
-
-            def note(self: Connection, data: bytes, now: float) -> None:
-                reads.append(0 if self.session is patient_session else len(data))
-                receive_data(self, data, now)
-
-            patient_session = server.broker.sessions["patient"]
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Connection, "receive_data", note)
-                for _ in range(20):
-                    patient.send(b"\xc0\x00")
-                    assert isinstance(await patient.receive(), Pingresp)
+            noted.clear()
+            for _ in range(20):
+                patient.send(b"\xc0\x00")
+                assert isinstance(await patient.receive(), Pingresp)
+            reads = noted.copy()
             stop.set()
             await task
-    waits = "".join("p" if size == 0 else "f" for size in reads).split("p")
+    waits = "".join(name[0] for name in reads).split("p")
     assert max(map(len, waits)) <= 4  # full reads of the flood between two of the patient's
 
 
