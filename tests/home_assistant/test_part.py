@@ -18,7 +18,6 @@ from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.interests.regular import regular_filter
-from hedgerow.home_assistant import part as home_assistant
 from hedgerow.home_assistant.part import (
     EXPIRE_AFTER_S,
     SENSORS,
@@ -31,8 +30,9 @@ from hedgerow.journal.config import JournalConfig
 from hedgerow.message import Message
 from hedgerow.node.broker_urls import BrokerUrl
 from hedgerow.node.config import add_arguments, from_arguments, load_config
+from hedgerow.node.part import Part, PartEntry
 from hedgerow.node.server import Server
-from tests.node.peers import port_of, running
+from tests.node.peers import part_of, port_of, running, with_part
 from tests.waiting import take, until
 
 CONFIG = "homeassistant/device/barn/config"
@@ -64,9 +64,31 @@ CLASSES: dict[str, dict[str | None, set[str | None] | None]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home_assistant, "LOOK_S", 0.02)
+class Impatient(HomeAssistantPart):
+    look_s = 0.02
+
+
+class Talkative(Impatient):
+    tell_s = 0.05
+
+
+class Beside(Part):
+    """Whatever else a node may have."""
+
+    url = ""
+    trouble: str | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        return [self.url] if self.url else []
+
+    @property
+    def problem(self) -> str | None:
+        return self.trouble
+
+
+class FarDashboard(Beside):
+    url = "http://192.0.2.1:8780"
 
 
 def retained(server: Server, topic: str) -> bytes | None:
@@ -82,13 +104,20 @@ def health(server: Server) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def barn(**settings: Any) -> AsyncIterator[Server]:
-    async with running(id="barn", home_assistant="homeassistant", **settings) as server:
+async def barn(
+    home_assistant: type[Part] = Impatient, beside: type[Part] = Beside, **settings: Any
+) -> AsyncIterator[Server]:
+    made_by = f"{beside.__module__}:{beside.__qualname__}"
+    table = (PartEntry("beside", made_by, lambda config: True), *with_part("Home Assistant", home_assistant))
+    async with running(id="barn", home_assistant="homeassistant", table=table, **settings) as server:
         yield server
 
 
 async def test_a_client_is_told_of_the_device_and_its_state(tmp_path: Path) -> None:
-    settings = {"federation": FederationConfig(enabled=True), "journal": JournalConfig(("#",), tmp_path)}
+    settings: dict[str, Any] = {
+        "federation": FederationConfig(enabled=True),
+        "journal": JournalConfig(("#",), tmp_path),
+    }
     async with (
         barn(**settings) as server,
         hedgerow.connect(f"mqtt://127.0.0.1:{port_of(server)}") as bus,
@@ -176,25 +205,23 @@ async def test_what_the_node_says_of_itself_is_not_told_as_queued() -> None:
 
 
 @pytest.mark.parametrize("dashboard", [True, False])
-async def test_what_is_linked_is_a_dashboard(monkeypatch: pytest.MonkeyPatch, dashboard: bool) -> None:
-    monkeypatch.setattr(home_assistant, "remote_dashboard_url", lambda urls: "http://192.0.2.1:8780")
-    async with barn(dashboard=dashboard) as server:
+async def test_what_is_linked_is_a_dashboard(dashboard: bool) -> None:
+    async with barn(beside=FarDashboard, dashboard=dashboard) as server:
         payload = retained(server, CONFIG)
         assert payload is not None
         assert ("configuration_url" in json.loads(payload)["device"]) is dashboard
 
 
-async def test_a_problem_is_told_when_it_begins_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_problem_is_told_when_it_begins_and_when_it_is_over() -> None:
     async with barn() as server:
-        with monkeypatch.context() as patch:
-            patch.setattr(Server, "problem", "disk full")
-            await until(lambda: health(server)["problem"] == "disk full", "the problem to be told")
+        part_of(server, Beside).trouble = "disk full"
+        await until(lambda: health(server)["problem"] == "disk full", "the problem to be told")
+        part_of(server, Beside).trouble = None
         await until(lambda: health(server)["problem"] is None, "its end to be told")
 
 
-async def test_figures_are_told_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home_assistant, "TELL_S", 0.05)
-    async with barn() as server:
+async def test_figures_are_told_again_and_again() -> None:
+    async with barn(Talkative) as server:
         assert health(server)["clients"] == 0
         async with hedgerow.connect(f"mqtt://127.0.0.1:{port_of(server)}") as bus:
             await until(lambda: health(server)["clients"] == 1, "the client to be counted")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet
 from hedgerow.node.config import Config
-from hedgerow.node.part import AnyPart
+from hedgerow.node.part import AnyPart, Part, PartEntry
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from hedgerow.parts import PARTS
@@ -35,6 +35,15 @@ async def running(**settings: Any) -> AsyncIterator[Server]:
         yield server
     finally:
         await server.stop()
+
+
+def with_part(name: str, part: type[Part]) -> tuple[PartEntry, ...]:
+    """The table of parts, where this class makes the part of that name."""
+    made_by = f"{part.__module__}:{part.__qualname__}"
+    assert name in {entry.name for entry in PARTS}
+    return tuple(
+        PartEntry(name, made_by, entry.is_wanted) if entry.name == name else entry for entry in PARTS
+    )
 
 
 def part_of(node: Server, kind: type[AnyPart]) -> AnyPart:

@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -14,15 +15,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.broker.limits import Limits
-from hedgerow.errors import StoreError
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
-from hedgerow.node import http, open_sockets
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request, Response, respond
+from hedgerow.node.http import MAX_FIELDS, MAX_FORM_BYTES, HttpLink
+from hedgerow.node.listener import Factory
+from hedgerow.node.listeners import Listeners
 from hedgerow.node.metrics import COUNTERS
+from hedgerow.node.open_sockets import places
 from hedgerow.node.server import SHUT_DOWN_S, Server
-from hedgerow.node.store import Store
-from tests.node.peers import LOOPBACK, RawClient, connected, port_of, raw_client, running
+from tests.node.faulty_store import FAULTY_STORE, FaultyCommitter
+from tests.node.peers import LOOPBACK, RawClient, connected, part_of, port_of, raw_client, running, with_part
 from tests.waiting import PATIENCE_S, until
 
 
@@ -86,22 +89,20 @@ async def test_openmetrics_is_given_to_who_asks() -> None:
         assert body.endswith(b"# EOF\n")
 
 
-async def test_health_follows_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Store, changes: object) -> None:
-        raise StoreError("disk full")
-
-    async with running(mqtt=LOOPBACK, http=LOOPBACK, data=tmp_path) as server:
+async def test_health_follows_the_store(tmp_path: Path) -> None:
+    async with running(mqtt=LOOPBACK, http=LOOPBACK, data=tmp_path, table=FAULTY_STORE) as server:
+        store = part_of(server, FaultyCommitter).store
         status, headers, body = await get(server, "/health")
         assert status == HTTPStatus.OK
         assert headers["content-type"] == "application/json"
         assert b'"status": "ok"' in body
-        with monkeypatch.context() as patch:
-            patch.setattr(Store, "write", fail)
-            async with connected(port_of(server), "c", properties={"session_expiry_interval": 60}):
-                await until(lambda: server.problem is not None, "the failure to be seen")
-                status, _, body = await get(server, "/health")
-                assert status == HTTPStatus.SERVICE_UNAVAILABLE
-                assert b"disk full" in body
+        store.failures = 1_000
+        async with connected(port_of(server), "c", properties={"session_expiry_interval": 60}):
+            await until(lambda: server.problem is not None, "the failure to be seen")
+            status, _, body = await get(server, "/health")
+            assert status == HTTPStatus.SERVICE_UNAVAILABLE
+            assert b"disk full" in body
+        store.failures = 0
         await until(lambda: server.problem is None, "the recovery to be seen")
 
 
@@ -166,9 +167,16 @@ async def test_bad_requests_get_their_status(head: bytes, status: HTTPStatus) ->
         await until(lambda: server.open_sockets == 0, "the socket to close")
 
 
-async def test_a_request_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_CONNECTION_S", 0.1)
-    async with running(http=LOOPBACK) as server, raw_client(port_of(server, "http")) as client:
+class Impatient(Listeners):
+    def factory(self, scheme: str) -> Factory:
+        return partial(HttpLink, self.node, max_s=0.1)
+
+
+async def test_a_request_that_does_not_end_is_cut_off() -> None:
+    async with (
+        running(http=LOOPBACK, table=with_part("listeners", Impatient)) as server,
+        raw_client(port_of(server, "http")) as client,
+    ):
         client.writer.write(b"GET /health HTTP/1.1\r\n")
         assert await client.closed()
         assert server.open_sockets == 0
@@ -220,8 +228,8 @@ async def test_actions_take_forms() -> None:
     ("form", "more", "status"),
     [
         (b'{"a": 1}', "Content-Type: application/json\r\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
-        (b"a=" + b"x" * http.MAX_FORM_BYTES, FORM, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-        (b"&".join(b"a=1" for _ in range(http.MAX_FIELDS + 1)), FORM, HTTPStatus.BAD_REQUEST),
+        (b"a=" + b"x" * MAX_FORM_BYTES, FORM, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (b"&".join(b"a=1" for _ in range(MAX_FIELDS + 1)), FORM, HTTPStatus.BAD_REQUEST),
         (b"a=%ff%fe", FORM, HTTPStatus.BAD_REQUEST),
     ],
 )
@@ -282,9 +290,9 @@ async def asking_nothing(server: Server, count: int) -> AsyncIterator[list[RawCl
         yield clients
 
 
-async def test_a_node_full_of_clients_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_sockets, "SPARE_SOCKETS", 0)
+async def test_a_node_full_of_clients_still_answers() -> None:
     async with running(mqtt=LOOPBACK, http=LOOPBACK, limits=Limits(connections=2)) as server:
+        server.sockets.maximum = 2
         port = port_of(server)
         async with connected(port, "first"), connected(port, "second"):
             async with raw_client(port) as third:
@@ -309,10 +317,10 @@ async def test_readers_of_http_take_no_place_of_a_client() -> None:
         await until(lambda: (server.sockets.http_open, server.open_sockets) == (0, 0), "the sockets to close")
 
 
-async def test_one_address_has_a_part_of_the_places_of_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_sockets, "is_loopback", lambda address: False)
+async def test_one_address_has_a_part_of_the_places_of_http() -> None:
     limits = Limits(http_connections=8)
     async with running(http=LOOPBACK, limits=limits) as server, asking_nothing(server, 2):
+        server.sockets.http_spares_loopback = False
         async with raw_client(port_of(server, "http")) as third:
             assert await third.closed()
         assert server.sockets.admit("192.0.2.1", "http")
@@ -320,12 +328,12 @@ async def test_one_address_has_a_part_of_the_places_of_http(monkeypatch: pytest.
         assert server.sockets.admit("127.0.0.1", "mqtt")
 
 
-async def test_what_lingers_is_of_the_part_of_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_sockets, "is_loopback", lambda address: False)
+async def test_what_lingers_is_of_the_part_of_its_address() -> None:
     async with (
         running(http=LOOPBACK, limits=Limits(http_connections=8)) as server,
         asking_nothing(server, 2) as clients,
     ):
+        server.sockets.http_spares_loopback = False
         for client in clients:  # They are answered, and do not hang up.
             client.writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         await until(lambda: len(server.sockets.lingering) == 2, "the answers")
@@ -342,5 +350,5 @@ async def test_what_lingers_is_of_the_part_of_its_address(monkeypatch: pytest.Mo
     [(resource.RLIM_INFINITY, 256, 11_000), (100_000, 256, 11_000), (1_024, 120, 840), (20, 0, 0)],
 )
 def test_places_are_within_what_the_process_may_open(files: int, http: int, others: int) -> None:
-    assert open_sockets.places(Config(), files) == (http, others)
-    assert open_sockets.places(Config(http=()), files) == (0, min(11_000, others + http))
+    assert places(Config(), files) == (http, others)
+    assert places(Config(http=()), files) == (0, min(11_000, others + http))

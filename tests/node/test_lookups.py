@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from hedgerow.errors import ConnectError
-from hedgerow.node import lookups
 from hedgerow.node.lookups import Lookups
 
 
-async def test_silent_names_delay_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_names_delay_no_other() -> None:
     is_over = threading.Event()
     before = threading.active_count()
 
@@ -24,8 +23,7 @@ async def test_silent_names_delay_no_other(monkeypatch: pytest.MonkeyPatch) -> N
             raise socket.gaierror(-3, "no answer")
         return [(socket.AF_INET, 1, 6, "", ("192.0.2.1", 0)), (socket.AF_INET, 2, 17, "", ("192.0.2.1", 0))]
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    made = Lookups()
+    made = Lookups(look_up)
     silent = [asyncio.create_task(made.find(f"silent-{number}")) for number in range(50)]
     again = asyncio.create_task(made.find("silent-1"))
     assert await asyncio.wait_for(made.find("known"), 10) == ["192.0.2.1"]
@@ -35,9 +33,9 @@ async def test_silent_names_delay_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     assert {type(each) for each in outcomes} == {socket.gaierror}
 
 
-async def test_they_are_not_without_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "MAX_LOOKUPS", 0)
+async def test_they_are_not_without_number() -> None:
+    made = Lookups(max_lookups=0)
     with pytest.raises(ConnectError):
-        await Lookups().find("host.invalid")
-    assert await Lookups().find("192.0.2.1") == ["192.0.2.1"], "which is no name"
-    assert await Lookups().find("::1") == ["::1"]
+        await made.find("host.invalid")
+    assert await made.find("192.0.2.1") == ["192.0.2.1"], "which is no name"
+    assert await made.find("::1") == ["::1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from ipaddress import ip_address
 
 import pytest
@@ -49,9 +50,8 @@ def test_a_node_that_listens_everywhere_tells_every_address() -> None:
 
 
 def test_a_service_without_an_id_is_called_as_its_instance() -> None:
-    (_, mqtt) = make_services("n", 5, [ip_address("192.0.2.7")])
+    (mqtt,) = make_services("n", 5, [ip_address("192.0.2.7")], [MQTT_SERVICE], properties={})
     mqtt.name = f"Mosquitto in the (old) barn.{MQTT_SERVICE}"
-    mqtt._set_properties({})
     entry = read_service(mqtt)
     assert entry is not None
     assert entry.id == "Mosquitto-in-the-old-barn"
@@ -65,8 +65,9 @@ def test_a_service_without_an_address_is_no_broker() -> None:
 
 
 async def test_without_a_listener_nothing_is_announced(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     services = MdnsServices("n", ["http://127.0.0.1:1"])
     services.start()
     await until(lambda: "no MQTT listener to announce" in caplog.text, "the warning")
-    assert services._zeroconf is None
     await services.stop()
+    assert "announces this node" not in caplog.text

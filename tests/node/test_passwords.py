@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.node import passwords as module
-from hedgerow.node.passwords import Passwords, delete_user, set_password
+from hedgerow.node.passwords import Passwords, delete_user, hash_password, set_password
 from tests.conftest import StartMosquitto
+from tests.full_disks import file_size_limit
 from tests.programs import need_program
 
 FEW = 1_000  # iterations: these tests are not about how long a hash takes
@@ -51,17 +51,12 @@ def assert_right_passwords_only(passwords: Passwords, users: dict[str, str]) -> 
             assert not passwords.verify(username + "x", password.encode())
 
 
-def watch_hashes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
-    """(password, iterations) of every hash computed from here on."""
-    hashed: list[tuple[bytes, int]] = []
-    compute = module._hash
+class Hashes(list[tuple[bytes, int]]):
+    """Computes them; (password, iterations) of each."""
 
-    def watched(password: bytes, salt: bytes, iterations: int) -> bytes:
-        hashed.append((password, iterations))
-        return compute(password, salt, iterations)
-
-    monkeypatch.setattr(module, "_hash", watched)
-    return hashed
+    def compute(self, password: bytes, salt: bytes, iterations: int) -> bytes:
+        self.append((password, iterations))
+        return hash_password(password, salt, iterations)
 
 
 def test_what_we_write_we_read(file: Path) -> None:
@@ -145,17 +140,11 @@ def test_a_symbolic_link_stays_one(file: Path, tmp_path: Path) -> None:
     assert Passwords.load(file).verify("alice", b"a")
 
 
-def test_the_old_file_stays_when_the_new_one_cannot_be_written(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_old_file_stays_when_the_new_one_cannot_be_written(file: Path) -> None:
     write_users(file)
     before = file.read_bytes()
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ConfigError, match=r"passwords: cannot be written: No space left on device$"):
+    error = r"passwords: cannot be written: File too large$"
+    with file_size_limit(100), pytest.raises(ConfigError, match=error):
         set_password(file, "alice", b"new", iterations=FEW)
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
@@ -238,13 +227,13 @@ def test_create_does_not_throw_users_away(file: Path) -> None:
     assert_right_passwords_only(Passwords.load(file), SECRETS)
 
 
-def test_an_unknown_user_costs_what_a_known_one_costs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_user_costs_what_a_known_one_costs(file: Path) -> None:
     """By the iterations spent, which is what takes the time: always the same for one name."""
     file.touch()
     for i in range(20):
         set_password(file, f"user{i}", b"x", iterations=i % 2 + 1)
-    passwords = Passwords.load(file)
-    hashed = watch_hashes(monkeypatch)
+    hashed = Hashes()
+    passwords = Passwords.load(file, compute=hashed.compute)
     costs = set()
     for i in range(64):
         hashed.clear()
@@ -263,29 +252,27 @@ def test_with_no_users_at_all_a_login_still_costs_a_hash(file: Path) -> None:
     assert time.thread_time() - start > 0.01
 
 
-def test_right_logins_are_remembered_within_bounds(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_REMEMBERED", 4)
+def test_right_logins_are_remembered_within_bounds(file: Path) -> None:
     users = {f"user{i}": f"password{i}" for i in range(6)}
     write_users(file, users)
-    passwords = Passwords.load(file)
-    hashed = watch_hashes(monkeypatch)
+    hashed = Hashes()
+    passwords = Passwords.load(file, compute=hashed.compute, max_remembered=4)
     for _ in range(3):
         assert passwords.verify("user5", b"password5")
         assert not passwords.verify("user5", b"wrong")
     assert [password for password, _ in hashed] == [b"password5", b"wrong", b"wrong", b"wrong"]
     for username, password in users.items():
         assert passwords.verify(username, password.encode())
-    assert len(passwords._remembered) == 4
+    assert len(passwords.remembered) == 4
     # Neither a name nor a password lies in memory, and a name cannot borrow from a password.
-    assert not any(b"password5" in mark for mark in passwords._remembered)
+    assert not any(b"password5" in mark for mark in passwords.remembered)
     assert not passwords.verify("user", b"5password5")
 
 
-def test_many_threads_ask_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_REMEMBERED", 3)
+def test_many_threads_ask_at_once(file: Path) -> None:
     users = {f"user{i}": f"password{i}" for i in range(8)}
     write_users(file, users)
-    passwords = Passwords.load(file)
+    passwords = Passwords.load(file, max_remembered=3)
     start = threading.Barrier(8)
 
     def ask(username: str) -> bool:
@@ -297,4 +284,4 @@ def test_many_threads_ask_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, users))
-    assert len(passwords._remembered) == 3
+    assert len(passwords.remembered) == 3

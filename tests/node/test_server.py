@@ -7,13 +7,14 @@ import logging
 import socket
 import struct
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.limits import Limits
-from hedgerow.errors import ConfigError, StoreError
+from hedgerow.errors import ConfigError
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
     MQTT_5,
@@ -29,13 +30,19 @@ from hedgerow.mqtt.packets import (
     Subscription,
 )
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node import link
+from hedgerow.node.committer import Committer
 from hedgerow.node.config import Config
+from hedgerow.node.link import WRITE_HIGH_WATER, Entrance, Link
+from hedgerow.node.listener import Factory, bind, listen
+from hedgerow.node.listeners import Listeners
+from hedgerow.node.part import NodeContext
 from hedgerow.node.passwords import delete_user, set_password
+from hedgerow.node.server import Server
 from hedgerow.node.store import Store
 from hedgerow.node.values import Address
 from hedgerow.parts import make_server
-from tests.node.peers import LOOPBACK, NOWHERE, connected, port_of, raw_client, running
+from tests.node.faulty_store import FAULTY_STORE, FaultyCommitter
+from tests.node.peers import LOOPBACK, NOWHERE, connected, part_of, port_of, raw_client, running, with_part
 from tests.waiting import until
 
 KEPT = {"session_expiry_interval": 3600}
@@ -88,17 +95,15 @@ async def test_localhost_is_both_families_on_one_port() -> None:
             assert isinstance(await client.receive(), Connack)
 
 
-async def test_a_missing_ipv6_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind = socket.socket.bind
-
-    def without_ipv6(self: socket.socket, address: tuple[str, int]) -> None:
-        if self.family == socket.AF_INET6:
+async def test_a_missing_ipv6_is_not_an_error() -> None:
+    def without_ipv6(host: str, port: int) -> socket.socket:
+        if ":" in host:
             raise OSError(99, "Cannot assign requested address")
-        bind(self, address)
+        return listen(host, port)
 
-    monkeypatch.setattr(socket.socket, "bind", without_ipv6)
-    async with running(mqtt=(Address("*", 0),)) as server:
-        assert server.urls == [f"mqtt://0.0.0.0:{port_of(server)}"]
+    (bound,) = bind(Address("*", 0), "mqtt", without_ipv6)
+    with bound:
+        assert bound.getsockname()[0] == "0.0.0.0"
 
 
 async def test_a_port_in_use_names_the_address_and_the_key(tmp_path: Path) -> None:
@@ -136,9 +141,9 @@ async def test_the_last_packet_arrives_although_input_is_left_unread(more: bytes
         await until(lambda: server.open_sockets == 0, "the socket to close")
 
 
-async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hedgerow.node.open_sockets.LINGER_S", 0.1)
+async def test_a_peer_that_never_closes_is_cut_off() -> None:
     async with running() as server, connected(port_of(server), "client") as client:
+        server.sockets.linger_s = 0.1
         client.transport.pause_reading()
         client.send(b"\xf7\x00")
         await until(lambda: not server.broker.connections, "the machine to close")
@@ -146,13 +151,11 @@ async def test_a_peer_that_never_closes_is_cut_off(monkeypatch: pytest.MonkeyPat
         assert not server.sockets.lingering
 
 
-async def test_a_link_that_was_closed_while_it_did_not_read_sees_its_peer_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hedgerow.node.open_sockets.LINGER_S", 600)
+async def test_a_link_that_was_closed_while_it_did_not_read_sees_its_peer_close(tmp_path: Path) -> None:
     users = tmp_path / "users"
     set_password(users, "ada", b"secret", iterations=1000, create=True)
     async with running(passwords=users, anonymous=False) as server:
+        server.sockets.linger_s = 600
         async with raw_client(port_of(server)) as client:  # whose login pauses the reading
             client.send(Connect("c", username="ada", password=b"wrong"))
             assert isinstance(await client.receive(), Connack)
@@ -191,7 +194,7 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
             assert connection is not None
             buffered = connection.link.transport.get_write_buffer_size()
             # What one flush hands over may go beyond the mark: a chunk, and what had collected.
-            assert buffered <= link.WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes
+            assert buffered <= WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes
             assert isinstance(connection, Connection)
             assert connection.unread_bytes <= limits.queue_bytes
             assert stats.publish_dropped > 0
@@ -200,9 +203,30 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
                 assert isinstance(await slow.receive(), Publish)
 
 
+class NotedLink(Link):
+    def __init__(self, reads: list[str], node: NodeContext, listener: Entrance, address: str) -> None:
+        super().__init__(node, listener, address)
+        self.reads = reads
+
+    def data_received(self, data: bytes) -> None:
+        session = self.connection.session
+        self.reads.append("" if session is None else session.client_id)
+        super().data_received(data)
+
+
+class NotedLinks(Listeners):
+    def __init__(self, node: NodeContext) -> None:
+        self.reads: list[str] = []
+        super().__init__(node)
+
+    def factory(self, scheme: str) -> Factory:
+        return partial(NotedLink, self.reads, self.node)
+
+
 async def test_a_publisher_that_is_never_done_does_not_starve_the_others() -> None:
     flood = codec.encode(Publish("a", bytes(60)), MQTT_5) * 10_000
-    async with running() as server:
+    async with running(table=with_part("listeners", NotedLinks)) as server:
+        noted = part_of(server, NotedLinks).reads
         port = port_of(server)
         async with connected(port, "patient") as patient, connected(port, "flooding") as flooding:
             flooding.transport.set_write_buffer_limits(high=len(flood))
@@ -214,22 +238,14 @@ async def test_a_publisher_that_is_never_done_does_not_starve_the_others() -> No
                     await flooding.writer.drain()
 
             task = asyncio.create_task(keep_flooding())
-            reads: list[int] = []
-            receive_data = Connection.receive_data
-
-            def note(self: Connection, data: bytes, now: float) -> None:
-                reads.append(0 if self.session is patient_session else len(data))
-                receive_data(self, data, now)
-
-            patient_session = server.broker.sessions["patient"]
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Connection, "receive_data", note)
-                for _ in range(20):
-                    patient.send(b"\xc0\x00")
-                    assert isinstance(await patient.receive(), Pingresp)
+            noted.clear()
+            for _ in range(20):
+                patient.send(b"\xc0\x00")
+                assert isinstance(await patient.receive(), Pingresp)
+            reads = noted.copy()
             stop.set()
             await task
-    waits = "".join("p" if size == 0 else "f" for size in reads).split("p")
+    waits = "".join(name[0] for name in reads).split("p")
     assert max(map(len, waits)) <= 4  # full reads of the flood between two of the patient's
 
 
@@ -282,45 +298,54 @@ async def test_resets_in_the_middle_of_a_flood_disturb_nobody(caplog: pytest.Log
     assert not caplog.records
 
 
-async def test_a_mistake_in_one_link_does_not_silence_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    transmit = link.Link.transmit
-
-    def fail_for_one(self: link.Link) -> None:
+class UnluckyLink(Link):
+    def transmit(self) -> None:
         session = self.connection.session
-        if session is not None and session.client_id == "unlucky":
+        both_subscribe = len(self.node.broker.subscriptions) == 2
+        if session is not None and session.client_id == "unlucky" and both_subscribe:
             raise RuntimeError("a mistake of ours")
-        transmit(self)
+        super().transmit()
 
-    async with running() as server:
+
+class UnluckyLinks(Listeners):
+    def factory(self, scheme: str) -> Factory:
+        return partial(UnluckyLink, self.node)
+
+
+async def test_a_mistake_in_one_link_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(table=with_part("listeners", UnluckyLinks)) as server:
         port = port_of(server)
         async with connected(port, "unlucky") as unlucky, connected(port, "lucky") as lucky:
             for client in (unlucky, lucky):
                 client.send(subscribe("#"))
                 assert isinstance(await client.receive(), Suback)
-            monkeypatch.setattr(link.Link, "transmit", fail_for_one)
             lucky.send(Publish("a", b"1"))
             assert await lucky.receive() == Publish("a", b"1")
             assert await unlucky.closed()
     assert "a mistake of ours" in caplog.text
 
 
-async def test_a_flush_within_a_flush_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    transmit = link.Link.transmit
-    under_way: list[link.Link] = []
+class FlushingLink(Link):
+    is_under_way = False
 
-    def transmit_and_flush(self: link.Link) -> None:
-        assert not under_way
-        under_way.append(self)
+    def transmit(self) -> None:
+        assert not self.is_under_way
+        self.is_under_way = True
         if self.connection.out:  # as a transport does that resumes writing from within a write
             self.node.broker.dirty.append(self.connection)
             self.node.flush()
-        transmit(self)
-        under_way.clear()
+        super().transmit()
+        self.is_under_way = False
 
-    monkeypatch.setattr(link.Link, "transmit", transmit_and_flush)
-    async with running() as server, connected(port_of(server), "client") as client:
+
+class FlushingLinks(Listeners):
+    def factory(self, scheme: str) -> Factory:
+        return partial(FlushingLink, self.node)
+
+
+async def test_a_flush_within_a_flush_waits_its_turn() -> None:
+    table = with_part("listeners", FlushingLinks)
+    async with running(table=table) as server, connected(port_of(server), "client") as client:
         client.send(subscribe("#"), Publish("a", b"1"))
         assert isinstance(await client.receive(), Suback)
         assert await client.receive() == Publish("a", b"1")
@@ -329,29 +354,15 @@ async def test_a_flush_within_a_flush_waits_its_turn(monkeypatch: pytest.MonkeyP
 # Storing
 
 
-def hold_commits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """From now on a commit waits until the event is set."""
-    may_commit = threading.Event()
-    commit = Store.commit
-
-    def slow_commit(self: Store) -> None:
-        assert may_commit.wait(10)
-        commit(self)
-
-    monkeypatch.setattr(Store, "commit", slow_commit)
-    return may_commit
-
-
-async def test_an_acknowledgement_waits_for_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(data=tmp_path) as server:
+async def test_an_acknowledgement_waits_for_its_commit(tmp_path: Path) -> None:
+    async with running(data=tmp_path, table=FAULTY_STORE) as server:
         port = port_of(server)
         async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
             subscriber.send(subscribe("#", qos=1))
             assert isinstance(await subscriber.receive(), Suback)
             async with connected(port, "publisher") as publisher:
-                may_commit = hold_commits(monkeypatch)
+                may_commit = part_of(server, FaultyCommitter).store.may_commit
+                may_commit.clear()
                 publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.2):
@@ -361,18 +372,10 @@ async def test_an_acknowledgement_waits_for_its_commit(
 
 
 async def test_a_failing_store_holds_acknowledgements_and_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    commit, attempts = Store.commit, []
-
-    def fail_thrice(self: Store) -> None:
-        attempts.append(1)
-        if len(attempts) <= 3:
-            self._connection.execute("ROLLBACK")
-            raise StoreError("disk full")
-        commit(self)
-
-    async with running(data=tmp_path) as server:
+    async with running(data=tmp_path, table=FAULTY_STORE) as server:
+        store = part_of(server, FaultyCommitter).store
         port = port_of(server)
         async with (
             connected(port, "kept", properties=KEPT, clean_start=False) as kept,
@@ -380,16 +383,16 @@ async def test_a_failing_store_holds_acknowledgements_and_recovers(
         ):
             kept.send(subscribe("#", qos=1))
             assert isinstance(await kept.receive(), Suback)
-            monkeypatch.setattr(Store, "commit", fail_thrice)
+            store.attempts, store.failures = 0, 3
             publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
             await until(lambda: server.problem is not None, "the failure to be seen")
             assert server.problem == "disk full"
             publisher.send(Publish("b", b"at most once"))
             received = [await kept.receive(), await kept.receive()]
             assert Publish("b", b"at most once") in received  # meanwhile QoS 0 goes on
-            assert len(attempts) < 4
+            assert store.attempts < 4
             assert await publisher.receive() == Puback(7)
-            assert len(attempts) == 4
+            assert store.attempts == 4
             await until(lambda: server.problem is None, "the recovery to be seen")
     logged = [record.getMessage() for record in caplog.records if record.name == "hedgerow.node.committer"]
     assert len(logged) == 2
@@ -397,24 +400,25 @@ async def test_a_failing_store_holds_acknowledgements_and_recovers(
     assert logged[1] == "the store works again"
 
 
-async def test_a_store_that_is_slow_to_open_holds_up_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened, may_go_on = Store.open, threading.Event()
+class SlowToOpen(Committer):
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
+        self.may_go_on = threading.Event()
 
-    def open_slowly(directory: Path) -> Store:
-        assert may_go_on.wait(10)
-        return opened(directory)
+    def store_in(self, directory: Path) -> Store:
+        assert self.may_go_on.wait(10)
+        return super().store_in(directory)
 
-    monkeypatch.setattr(Store, "open", open_slowly)
-    config = Config(**NOWHERE, data=tmp_path)
-    starting = asyncio.create_task(make_server(config).start())
+
+async def test_a_store_that_is_slow_to_open_holds_up_nobody_else(tmp_path: Path) -> None:
+    server = Server(Config(**NOWHERE, data=tmp_path), with_part("store", SlowToOpen))
+    starting = asyncio.create_task(server.start())
     async with running() as other, connected(port_of(other), "client") as client:
         client.send(Pingreq())
         assert await client.receive() == Pingresp()
     assert not starting.done()
     starting.cancel()
-    may_go_on.set()
+    part_of(server, SlowToOpen).may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await starting
     async with running(data=tmp_path):
@@ -552,16 +556,15 @@ async def test_stop_says_goodbye_and_frees_the_port() -> None:
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_acknowledgements_leave_before_the_goodbye(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(data=tmp_path) as server:
+async def test_acknowledgements_leave_before_the_goodbye(tmp_path: Path) -> None:
+    async with running(data=tmp_path, table=FAULTY_STORE) as server:
         port = port_of(server)
         async with connected(port, "subscriber", properties=KEPT, clean_start=False) as subscriber:
             subscriber.send(subscribe("#", qos=1))
             assert isinstance(await subscriber.receive(), Suback)
             async with connected(port, "publisher") as publisher:
-                may_commit = hold_commits(monkeypatch)
+                may_commit = part_of(server, FaultyCommitter).store.may_commit
+                may_commit.clear()
                 publisher.send(Publish("a", b"kept", qos=1, packet_id=7))
                 await until(lambda: server.broker.stats.publish_received == 1, "the publication")
                 stopping = asyncio.create_task(server.stop())

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import resource
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,8 @@ from hedgerow.errors import StoreError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
-from hedgerow.node.store import APPLICATION_ID, FILE_NAME, FORMAT, LOCK_NAME, Store
+from hedgerow.node.store import APPLICATION_ID, FILE_NAME, FORMAT, LOCK_NAME, PageCache, Store, connect
+from tests.full_disks import file_size_limit
 
 WINDOW = 40  # Batches whose messages are kept: batch n removes the message of batch n - WINDOW.
 PAYLOAD_BYTES = 500
@@ -102,14 +101,10 @@ def test_the_epoch_grows_by_one_with_each_opening(tmp_path: Path) -> None:
     assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
 
 
-def test_a_new_store_does_not_repeat_the_epochs_of_a_lost_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
-    with closing(Store.open(tmp_path / "lost")) as store:
+def test_a_new_store_does_not_repeat_the_epochs_of_a_lost_one(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "lost", wall_clock=lambda: 1_700_000_000.0)) as store:
         lost = store.epoch
-    monkeypatch.setattr("time.time", lambda: 1_700_000_600.0)
-    with closing(Store.open(tmp_path / "new")) as store:
+    with closing(Store.open(tmp_path / "new", wall_clock=lambda: 1_700_000_600.0)) as store:
         assert store.epoch > lost
 
 
@@ -161,15 +156,12 @@ def test_other_programs_stay_out_while_the_store_is_open(tmp_path: Path) -> None
             assert intruder.communicate()[0] == "database is locked\n"
 
 
-def test_a_file_that_another_program_holds_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hedgerow.node.store._BUSY_TIMEOUT_S", 0.0)
+def test_a_file_that_another_program_holds_is_refused(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="in use by another process"):
-            Store.open(tmp_path)
+            Store.open(tmp_path, busy_timeout_s=0.0)
         other.execute("ROLLBACK")
     Store.open(tmp_path).close()
 
@@ -347,10 +339,9 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
             Store.open(directory)
 
 
-def test_an_old_sqlite_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
-    with pytest.raises(StoreError, match=r"needs SQLite 3\.37"):
-        Store.open(tmp_path)
+def test_an_old_sqlite_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"needs SQLite 3\.37; this Python has 3\.36\.0$"):
+        Store.open(tmp_path, sqlite_version=(3, 36, 0))
 
 
 # Making a store
@@ -422,23 +413,13 @@ def test_changes_that_cannot_be_stored_leave_nothing_behind(tmp_path: Path) -> N
 
 def test_each_commit_is_synced(tmp_path: Path) -> None:
     """No test can cut the power; 2 is FULL, the mode in which SQLite syncs the log at every commit."""
-    with closing(Store.open(tmp_path)) as store:
-        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    Store.open(tmp_path).close()
+    with closing(connect(tmp_path / FILE_NAME)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 # Disks that fail
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """Writes beyond `size` bytes of any file fail, as on a disk that is full."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_failed_commit_can_be_tried_again(tmp_path: Path) -> None:
@@ -453,17 +434,13 @@ def test_a_failed_commit_can_be_tried_again(tmp_path: Path) -> None:
     assert last_batch(tmp_path) == 3
 
 
-def test_a_failed_write_of_a_large_batch_can_be_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_of_a_large_batch_can_be_tried_again(tmp_path: Path) -> None:
     """What does not fit into the page cache goes to the log before the commit, and may fail there."""
-    monkeypatch.setattr("hedgerow.node.store._SPILL_PAGES", 20)
-    monkeypatch.setattr("hedgerow.node.store._CACHE_KIB", 64)
     large = batch(2)
     message = Message("large", bytes(500_000), 1)
     large.messages[3] = message
     large.deliveries[1, 3] = Delivery(message, 1, key=3)
-    with closing(Store.open(tmp_path)) as store:
+    with closing(Store.open(tmp_path, page_cache=PageCache(kib=64, spill_pages=20))) as store:
         commit(store, 1)
         with file_size_limit(200_000), pytest.raises(StoreError, match="cannot write to"):
             store.write(large)

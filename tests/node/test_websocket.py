@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,21 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from hedgerow.broker.limits import Limits
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe, Subscription
 from hedgerow.node.config import Tls
+from hedgerow.node.listener import Factory
+from hedgerow.node.listeners import Listeners
+from hedgerow.node.part import NodeContext
 from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
 from hedgerow.node.websocket import MAX_BYTES_BEFORE_CONNECT, TURN_BYTES, WebSocketLink, is_loopback_origin
 from tests.node.certificates import Authority
-from tests.node.peers import LOOPBACK, port_of, raw_client, running
+from tests.node.peers import LOOPBACK, part_of, port_of, raw_client, running, with_part
 from tests.packets import read_packets
 from tests.waiting import PATIENCE_S, until
 
@@ -231,25 +236,40 @@ async def test_what_waits_for_a_login_is_handled_after_it(tmp_path: Path) -> Non
         assert packets[2:] == [Publish("a", payload) for payload in payloads]
 
 
+class CountedProtocol(ServerProtocol):
+    """Tells how much it is given at once."""
+
+    turns: list[int]
+
+    def receive_data(self, data: bytes) -> None:
+        self.turns.append(len(data))
+        super().receive_data(data)
+
+
+class CountedLinks(Listeners):
+    def __init__(self, node: NodeContext) -> None:
+        self.turns: list[int] = []
+        super().__init__(node)
+
+    def protocol(self, **options: Any) -> ServerProtocol:
+        made = CountedProtocol(**options)
+        made.turns = self.turns
+        return made
+
+    def factory(self, scheme: str) -> Factory:
+        return partial(WebSocketLink, self.node, make_protocol=self.protocol)
+
+
 @pytest.mark.parametrize("first", [b"", CONNECT], ids=["new", "connected"])
 @pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.BINARY])
-async def test_a_flood_of_empty_frames_is_handled_in_turns(
-    first: bytes, opcode: Opcode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns: list[int] = []
-    receive_frames = WebSocketLink._receive_frames
-
-    def count(self: WebSocketLink, data: bytes) -> bytes:
-        turns.append(len(data))
-        return receive_frames(self, data)
-
-    monkeypatch.setattr(WebSocketLink, "_receive_frames", count)
-    async with running(ws=LOOPBACK) as server, websocket(server) as client:
+async def test_a_flood_of_empty_frames_is_handled_in_turns(first: bytes, opcode: Opcode) -> None:
+    table = with_part("listeners", CountedLinks)
+    async with running(ws=LOOPBACK, table=table) as server, websocket(server) as client:
         await client.send(first)
         client.transport.write(Frame(opcode, b"").serialize(mask=True) * 40_000)
         async with asyncio.timeout(PATIENCE_S):
             await (await client.ping(b"the last"))
-    assert max(turns) == TURN_BYTES
+        assert max(part_of(server, CountedLinks).turns) == TURN_BYTES
 
 
 @pytest.mark.parametrize("name", ["Sec-WebSocket-Protocol", "Sec-WebSocket-Key", "Origin", "X-Other"])
@@ -280,15 +300,31 @@ async def test_the_log_does_not_quote_a_long_header(name: str, caplog: pytest.Lo
     assert len(caplog.text) < 1_000
 
 
-@pytest.mark.parametrize("method", ["accept", "receive_data"])
-async def test_a_failure_of_the_library_is_a_close_and_a_line(
-    method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(self: ServerProtocol, argument: object) -> None:
+class FailsToAccept(ServerProtocol):
+    def accept(self, request: Request) -> Response:
         raise LookupError("unforeseen")
 
-    monkeypatch.setattr(ServerProtocol, method, fail)
-    async with running(ws=LOOPBACK) as server:
+
+class FailsToReceive(ServerProtocol):
+    def receive_data(self, data: bytes) -> None:
+        raise LookupError("unforeseen")
+
+
+class AcceptingFails(Listeners):
+    def factory(self, scheme: str) -> Factory:
+        return partial(WebSocketLink, self.node, make_protocol=FailsToAccept)
+
+
+class ReceivingFails(Listeners):
+    def factory(self, scheme: str) -> Factory:
+        return partial(WebSocketLink, self.node, make_protocol=FailsToReceive)
+
+
+@pytest.mark.parametrize("listeners", [AcceptingFails, ReceivingFails])
+async def test_a_failure_of_the_library_is_a_close_and_a_line(
+    listeners: type[Listeners], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(ws=LOOPBACK, table=with_part("listeners", listeners)) as server:
         async with raw_client(port_of(server, "ws")) as client:
             client.writer.write(HANDSHAKE)
             assert await client.closed()

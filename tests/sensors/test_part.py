@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics
+from hedgerow.node.part import PartEntry
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
-from hedgerow.parts import make_server
+from hedgerow.parts import PARTS, make_server
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import SensorStats
 from hedgerow.sensors.part import SensorsPart
-from tests.node.peers import LOOPBACK, NOWHERE, connected, part_of, port_of, running
+from tests.node.peers import LOOPBACK, NOWHERE, connected, part_of, port_of, running, with_part
 from tests.waiting import PATIENCE_S, until
 
 TOPICS = {1: "farm/temperature", 2: "farm/wind", 3: "farm/humidity"}
@@ -73,9 +74,9 @@ def devices(count: int, broker: int, host: str = "127.0.0.1") -> Iterator[list[D
             device.socket.close()
 
 
-def node(**options: Any) -> AbstractAsyncContextManager[Server]:
+def node(table: Sequence[PartEntry] = PARTS, **options: Any) -> AbstractAsyncContextManager[Server]:
     given = {"topics": TOPICS} | options
-    return running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(**given))
+    return running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(**given), table=table)
 
 
 def stats_of(server: Server) -> SensorStats:
@@ -217,29 +218,29 @@ async def test_a_subscriber_that_is_gone_disturbs_nobody() -> None:
                 assert await staying.receive() == packet
 
 
+class FailingSocket(socket.socket):
+    failures = 3
+
+    def recvfrom(self, *arguments: Any) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionRefusedError(111, "an ICMP error came")
+        return super().recvfrom(*arguments)
+
+    def sendto(self, data: Any, *arguments: Any) -> int:
+        if data.endswith(b"lost"):
+            raise OSError(105, "No buffer space available")
+        return super().sendto(data, *arguments)
+
+
+class FailingSensors(SensorsPart):
+    @staticmethod
+    def open_socket(host: str, port: int) -> socket.socket:
+        return FailingSocket(fileno=SensorsPart.open_socket(host, port).detach())
+
+
 async def test_an_error_of_the_socket_does_not_end_the_reading(caplog: pytest.LogCaptureFixture) -> None:
-    async with node() as server:
-        real = part_of(server, SensorsPart)._sockets[0]
-
-        class Failing:
-            failures = 3
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(real, name)
-
-            def recvfrom(self, size: int) -> Any:
-                if self.failures:
-                    self.failures -= 1
-                    raise ConnectionRefusedError(111, "an ICMP error came")
-                return real.recvfrom(size)
-
-            def sendto(self, data: bytes, address: Any) -> int:
-                if data.endswith(b"lost"):
-                    raise OSError(105, "No buffer space available")
-                sent: int = real.sendto(data, address)
-                return sent
-
-        part_of(server, SensorsPart)._sockets[0] = Failing()  # type: ignore[call-overload]
+    async with node(with_part("sensors", FailingSensors)) as server:
         with devices(2, port_of(server, "udp")) as (laptop, thermometer):
             laptop.subscribe("01")
             thermometer.publish("01", "lost")

@@ -4,13 +4,13 @@ The node publishes retained messages at its own broker, so Home Assistant needs 
 it, or of any broker that it is federated with:
 
     PREFIX/device/OBJECT/config          what there is to see (discovery by device: Home Assistant 2024.11)
-    hedgerow-health/NODE                 the figures as JSON, every `TELL_S`, and when health has changed
+    hedgerow-health/NODE                 the figures as JSON, every `tell_s`, and when health has changed
     hedgerow-health/NODE/availability    online; offline when the node stops in order
 
 A node that dies says nothing. So each entity has `expire_after`: its value is unavailable when it was not
 told for so long. The figures expire as messages too: those of a dead node would live for as long once more
 whenever Home Assistant starts. When Home Assistant says `online` at PREFIX/status, all is published again, at
-most once a `LOOK_S` however often it is said.
+most once a `look_s` however often it is said.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ def object_id(node_id: str) -> str:
 
 
 class HomeAssistantPart(Part):
+    look_s = LOOK_S
+    tell_s = TELL_S
+
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
         assert node.config.home_assistant is not None
@@ -89,7 +92,7 @@ class HomeAssistantPart(Part):
         self._port.subscribe(f"{self._prefix}/status", now)
         self._introduce()
         self._is_asked = False
-        self._look_at = now + LOOK_S
+        self._look_at = now + self.look_s
 
     async def stop(self) -> None:
         """Before the links to others, so that neighbours hear it."""
@@ -102,11 +105,11 @@ class HomeAssistantPart(Part):
         return self._look_at
 
     def handle_timer(self, now: float) -> None:
-        self._look_at = now + LOOK_S  # first: a mistake below must not be the last look
+        self._look_at = now + self.look_s  # first: a mistake below must not be the last look
         if self._is_asked:
             self._is_asked = False
             self._introduce()
-        elif now >= self._told_at + TELL_S or self._health() != self._told:
+        elif now >= self._told_at + self.tell_s or self._health() != self._told:
             self._tell()
 
     def _deliver(self, message: Message) -> None:
@@ -157,7 +160,7 @@ class HomeAssistantPart(Part):
     def _count_rates(self) -> tuple[float, float]:
         now, stats = self.node.clock(), self.node.broker.stats
         elapsed_s = now - self._counted_at
-        if elapsed_s >= LOOK_S:
+        if elapsed_s >= self.look_s:
             before, self._counts = self._counts, (stats.publish_received, stats.publish_sent)
             self._counted_at = now
             received, sent = (

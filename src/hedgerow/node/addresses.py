@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.rates import is_loopback
+
+if TYPE_CHECKING:
+    import ifaddr
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def own_addresses(version: int) -> list[IpAddress]:
-    """Those of every interface."""
-    import ifaddr
+def own_addresses(version: int, adapters: Iterable[ifaddr.Adapter] | None = None) -> list[IpAddress]:
+    """Those of every interface; `adapters` are asked in place of this machine's."""
+    from ifaddr import get_adapters
 
-    texts = [each.ip for adapter in ifaddr.get_adapters() for each in adapter.ips]
+    texts = [
+        each.ip for adapter in (get_adapters() if adapters is None else adapters) for each in adapter.ips
+    ]
     found = [ipaddress.ip_address(text if isinstance(text, str) else text[0]) for text in texts]
     return [address for address in found if address.version == version]
 
 
-def reached_addresses(host: str) -> list[IpAddress]:
+def reached_addresses(host: str, adapters: Iterable[ifaddr.Adapter] | None = None) -> list[IpAddress]:
     """Of the address that a listener has. An IPv6 address of one link alone says nothing without the link."""
     address = ipaddress.ip_address(host)
-    addresses = own_addresses(address.version) if address.is_unspecified else [address]
+    addresses = own_addresses(address.version, adapters) if address.is_unspecified else [address]
     return [each for each in addresses if not each.is_link_local or each.version == 4]
 
 
-def is_of_this_machine(host: str) -> bool:
+def is_of_this_machine(host: str, look_up: Callable[..., Any] = socket.getaddrinfo) -> bool:
     """Whether an address is one of ours, which the system tells by letting us bind to it. A name is none: to
     look it up would have everybody wait for a silent name server."""
     if is_loopback(host):
         return True
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        found = look_up(host, 0, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
         family, _, _, _, address = found[0]  # of a link-local one, fe80::1%eth0, with its interface
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind(address)

@@ -8,15 +8,19 @@ expires no session. The time that it started from is therefore never corrected w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class SteadyClock:
     """Call it for the seconds since 1970: the system's time at construction plus the time elapsed."""
 
-    __slots__ = ("_offset_s",)
+    __slots__ = ("_monotonic", "_offset_s")
 
-    def __init__(self) -> None:
-        self._offset_s = time.time() - time.monotonic()
+    def __init__(
+        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._monotonic = monotonic
+        self._offset_s = wall() - monotonic()
 
     def __call__(self) -> float:
-        return self._offset_s + time.monotonic()
+        return self._offset_s + self._monotonic()

@@ -82,8 +82,25 @@ class Committer(Part):
     async def open_store(self) -> Store | None:
         """The node's broker begins with what is in it. Raises StoreError."""
         if self.node.config.data is not None:
-            self._store = await _open_store(self.node.config.data)
+            self._store = await self._open(self.node.config.data)
         return self._store
+
+    def store_in(self, directory: Path) -> Store:
+        """Called in a thread."""
+        from hedgerow.node.store import Store
+
+        return Store.open(directory)
+
+    async def _open(self, directory: Path) -> Store:
+        """In a thread: it waits for the disk, and other nodes may live in this loop."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self.store_in, directory))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it opens stays locked until it is closed.
+            with suppress(StoreError):
+                (await opening).close()
+            raise
 
     async def start(self) -> None:
         self._awaited = next((part.log for part in self.node.parts if part.log is not None), None)
@@ -217,17 +234,3 @@ class Committer(Part):
         await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does
         if self._store is not None:
             self._store.close()
-
-
-async def _open_store(directory: Path) -> Store:
-    """In a thread: it waits for the disk, and other nodes may live in this loop."""
-    from hedgerow.node.store import Store
-
-    opening = asyncio.ensure_future(asyncio.to_thread(Store.open, directory))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        # The thread goes on, and what it opens stays locked until it is closed.
-        with suppress(StoreError):
-            (await opening).close()
-        raise

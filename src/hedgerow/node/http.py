@@ -46,14 +46,18 @@ class HttpLink(asyncio.Protocol):
         "_head",
         "_http",
         "_is_tls",
+        "_max_s",
         "_node",
         "_site",
         "_task",
         "transport",
     )
 
-    def __init__(self, node: NodeContext, listener: Listener, address: str) -> None:
+    def __init__(
+        self, node: NodeContext, listener: Listener, address: str, max_s: float = MAX_CONNECTION_S
+    ) -> None:
         self._node = node
+        self._max_s = max_s
         self._address = address
         self._site = site_of(address)
         self._is_tls = listener.scheme == "https"
@@ -66,7 +70,7 @@ class HttpLink(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self._node.sockets.opened(self._site)
         self._node.sockets.http_links.add(self)
-        self._deadline = asyncio.get_running_loop().call_later(MAX_CONNECTION_S, self.transport.abort)
+        self._deadline = asyncio.get_running_loop().call_later(self._max_s, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._task is not None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.node.authority import authority
 from hedgerow.node.events import TransportFailed
-from hedgerow.node.open_sockets import LINGER_S
 from hedgerow.node.values import Address
 from hedgerow.rates import is_loopback
 
@@ -51,7 +50,7 @@ def bind(
     TCP, unless `open_socket` makes others. Raises ConfigError, naming the address and the
     configuration's `key`.
     """
-    open_socket = open_socket or _listen
+    open_socket = open_socket or listen
     hosts = address.bind_hosts if len(address.bind_hosts) > 1 else _resolve(address, key)
     host = address.host
     for _ in range(SAME_PORT_ATTEMPTS):
@@ -87,7 +86,7 @@ def _resolve(address: Address, key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(resolved[0]) for _, _, _, _, resolved in found))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named: asyncio sets TCP_NODELAY only on sockets that say they are TCP.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -210,7 +209,7 @@ class Listener:
             tls = {
                 "ssl": self._ssl_context,
                 "ssl_handshake_timeout": node.config.limits.connect_timeout_s,
-                "ssl_shutdown_timeout": LINGER_S,
+                "ssl_shutdown_timeout": node.sockets.linger_s,
             }
         try:
             await self._loop.connect_accepted_socket(lambda: self._factory(self, address), accepted, **tls)

@@ -44,7 +44,7 @@ class Listeners(Part):
         addresses = getattr(config, scheme)
         if not addresses:
             return
-        factory = self._factory(scheme)
+        factory = self.factory(scheme)
         tls = config.tls if scheme in APPLICATION_PROTOCOLS else None
         context = _tls_context(tls, APPLICATION_PROTOCOLS[scheme]) if tls is not None else None
         for address in addresses:
@@ -60,7 +60,7 @@ class Listeners(Part):
                 )
             )
 
-    def _factory(self, scheme: str) -> Factory:
+    def factory(self, scheme: str) -> Factory:
         """What makes the protocol of an accepted connection. Imports only what the listeners need."""
         if scheme in ("ws", "wss"):
             from hedgerow.node.websocket import WebSocketLink

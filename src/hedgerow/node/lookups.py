@@ -9,16 +9,24 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
+from typing import Any
 
 from hedgerow.errors import ConnectError
 
 MAX_LOOKUPS = 512  # under way; more than there are bridges, since a lookup may last longer than its dial
 
 
+# As `socket.getaddrinfo` without a port.
+LookUp = Callable[[str, None], Sequence[tuple[int, int, int, str, tuple[Any, ...]]]]
+
+
 class Lookups:
-    def __init__(self) -> None:
+    def __init__(self, look_up: LookUp = socket.getaddrinfo, max_lookups: int = MAX_LOOKUPS) -> None:
+        self._look_up = look_up
+        self._max_lookups = max_lookups
         self._under_way: dict[str, asyncio.Future[list[str]]] = {}
 
     async def find(self, host: str) -> list[str]:
@@ -28,11 +36,12 @@ class Lookups:
             return [host]
         found = self._under_way.get(host)
         if found is None:
-            if len(self._under_way) >= MAX_LOOKUPS:
+            if len(self._under_way) >= self._max_lookups:
                 raise ConnectError("too many names are being looked up")
             found = self._under_way[host] = asyncio.get_running_loop().create_future()
             found.add_done_callback(lambda done: self._finished(host, done))
-            Thread(target=_look_up, args=(host, found), name=f"lookup {host}", daemon=True).start()
+            arguments = (self._look_up, host, found)
+            Thread(target=_find, args=arguments, name=f"lookup {host}", daemon=True).start()
         return await asyncio.shield(found)  # Who dials the same name later waits for the same answer.
 
     def _finished(self, host: str, found: asyncio.Future[list[str]]) -> None:
@@ -41,10 +50,10 @@ class Lookups:
             found.exception()  # Nobody may be left to hear of it, which asyncio would report.
 
 
-def _look_up(host: str, found: asyncio.Future[list[str]]) -> None:
+def _find(look_up: LookUp, host: str, found: asyncio.Future[list[str]]) -> None:
     answer: list[str] | Exception
     try:
-        answer = list(dict.fromkeys(str(each[4][0]) for each in socket.getaddrinfo(host, None)))
+        answer = list(dict.fromkeys(str(each[4][0]) for each in look_up(host, None)))
     except (OSError, UnicodeError) as error:
         answer = error
     with suppress(RuntimeError):  # The loop is closed: the program has ended.

@@ -6,7 +6,7 @@ of metrics take no client's place. They are few, so one address gets a part of t
 A socket that is closed from this side becomes a `Lingering` one. Closing a socket that still has unread input
 makes the kernel send a reset, and a reset can overtake the CONNACK or DISCONNECT that says why the connection
 ends. So the sending side is shut, what still arrives is thrown away, and the socket closes when the peer
-closes it or when `LINGER_S` is over, whichever comes first; a peer that never reads cannot hold it longer.
+closes it or when `linger_s` is over, whichever comes first; a peer that never reads cannot hold it longer.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class OpenSockets:
         self.open: int = 0  # all of them
         self.http_links: set[HttpSocket] = set()
         self.lingering: dict[Lingering, float] = {}  # and when they are aborted, soonest first
+        self.linger_s = LINGER_S
+        self.http_spares_loopback = True  # this machine's own processes may have every place of HTTP
         self._opening = 0  # accepted, and a TLS handshake away from being open
         self._http_opening: Counter[str] = Counter()  # by site
         self._http_sites: Counter[str] = Counter()  # whose those of HTTP are, with those that linger
@@ -74,7 +76,7 @@ class OpenSockets:
         self._on_refused = on_refused
         self._closed: asyncio.Event | None = None  # set when none is left, once that is waited for
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._http_maximum, self._maximum = places(config, files)
+        self._http_maximum, self.maximum = places(config, files)
         self._connects_per_s = rate = config.limits.connects_per_s
         # The default spares this machine's own processes, which are no strangers, and among which is
         # the proxy that speaks for many clients. A rate that was chosen holds for everyone.
@@ -98,15 +100,15 @@ class OpenSockets:
 
     def _why_full(self) -> str:
         """Why there is no room; nothing when there is."""
-        is_full = self.open - self.http_open + self._opening >= self._maximum
-        return f"{self._maximum} connections are open" if is_full else ""
+        is_full = self.open - self.http_open + self._opening >= self.maximum
+        return f"{self.maximum} connections are open" if is_full else ""
 
     def _why_full_for_http(self, address: str) -> str:
         if self.http_open + self.http_opening >= self._http_maximum:
             return f"{self._http_maximum} HTTP connections are open"
         site, share = site_of(address), max(1, int(self._http_maximum * HTTP_SHARE))
         own = self._http_opening[site] + self._http_sites[site]
-        is_full = own >= share and not is_loopback(address)
+        is_full = own >= share and not (self.http_spares_loopback and is_loopback(address))
         return f"{share} HTTP connections of one address are open" if is_full else ""
 
     # How many there are
@@ -150,7 +152,7 @@ class OpenSockets:
     def linger(self, transport: asyncio.Transport, http_site: str | None = None) -> None:
         """Close a transport such that its last bytes arrive. See `Lingering`."""
         lingering = Lingering(self, transport, http_site)
-        abort_at = self._clock() + LINGER_S
+        abort_at = self._clock() + self.linger_s
         self.lingering[lingering] = abort_at
         lingering.start()
         self._wake_at(abort_at)

@@ -21,7 +21,7 @@ import secrets
 import stat
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class _Entry:
     @classmethod
     def make(cls, password: bytes, iterations: int) -> _Entry:
         salt = secrets.token_bytes(SALT_BYTES)
-        return cls(iterations, salt, _hash(password, salt, iterations))
+        return cls(iterations, salt, hash_password(password, salt, iterations))
 
     @classmethod
     def parse(cls, text: str) -> _Entry:
@@ -70,7 +70,7 @@ class _Entry:
         return f"$7${self.iterations}${b64encode(self.salt).decode()}${b64encode(self.hash).decode()}"
 
 
-def _hash(password: bytes, salt: bytes, iterations: int) -> bytes:
+def hash_password(password: bytes, salt: bytes, iterations: int) -> bytes:
     if not iterations:
         return hashlib.sha512(password + salt).digest()
     return hashlib.pbkdf2_hmac("sha512", password, salt, iterations, HASH_BYTES)
@@ -89,17 +89,31 @@ def _decode(text: str, what: str) -> bytes:
 class Passwords:
     """The users of one password file. Does not change once loaded: load anew to see a changed file."""
 
-    def __init__(self, entries: dict[str, _Entry]) -> None:
+    def __init__(
+        self,
+        entries: dict[str, _Entry],
+        *,
+        compute: Callable[[bytes, bytes, int], bytes] = hash_password,
+        max_remembered: int = MAX_REMEMBERED,
+    ) -> None:
+        self.remembered: dict[bytes, None] = {}  # a mark of each right login, oldest first
         self._entries = entries
+        self._compute = compute
+        self._max_remembered = max_remembered
         self._key = secrets.token_bytes(32)
         self._stand_ins = list(entries.values()) or [_Entry.make(b"", ITERATIONS)]
-        self._remembered: dict[bytes, None] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def load(cls, path: Path) -> Passwords:
+    def load(
+        cls,
+        path: Path,
+        *,
+        compute: Callable[[bytes, bytes, int], bytes] = hash_password,
+        max_remembered: int = MAX_REMEMBERED,
+    ) -> Passwords:
         """Raises ConfigError that names the file, the line and the reason."""
-        return cls(_parse(read_utf8(path), path))
+        return cls(_parse(read_utf8(path), path), compute=compute, max_remembered=max_remembered)
 
     def __contains__(self, username: str) -> bool:
         return username in self._entries
@@ -115,17 +129,17 @@ class Passwords:
         name = username.encode(errors="surrogatepass")
         mark = self._mark(len(name).to_bytes(4, "big") + name + password)
         with self._lock:
-            if mark in self._remembered:
+            if mark in self.remembered:
                 return True
         entry = self._entries.get(username)
         compared = entry or self._stand_in(name)
-        same = hmac.compare_digest(_hash(password, compared.salt, compared.iterations), compared.hash)
+        same = hmac.compare_digest(self._compute(password, compared.salt, compared.iterations), compared.hash)
         if entry is None or not same:
             return False
         with self._lock:
-            if len(self._remembered) >= MAX_REMEMBERED:
-                del self._remembered[next(iter(self._remembered))]
-            self._remembered[mark] = None
+            if len(self.remembered) >= self._max_remembered:
+                del self.remembered[next(iter(self.remembered))]
+            self.remembered[mark] = None
         return True
 
     def _mark(self, data: bytes) -> bytes:

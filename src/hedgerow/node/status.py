@@ -111,7 +111,7 @@ def all_statuses(node: NodeContext) -> dict[str, bytes]:
     return statuses
 
 
-def describe(node: NodeContext, number: int = 0) -> dict[str, Any]:
+def describe(node: NodeContext, number: int = 0, *, max_links: int = MAX_LINKS) -> dict[str, Any]:
     """`number` counts a node's statuses, so that one that is missing is noticed; 0: asked for here."""
     broker, now = node.broker, node.clock()
     stats = broker.stats
@@ -141,7 +141,7 @@ def describe(node: NodeContext, number: int = 0) -> dict[str, Any]:
             "stored": len(broker.durability.references),
         },
         "totals": {name: getattr(stats, counter) for name, counter in TOTALS.items()},
-        "links": links[:MAX_LINKS],
+        "links": links[:max_links],
         "hot": None,
         "events": [
             {"number": past.number, "at": round(past.at, 3), "kind": past.kind, "text": past.text}

@@ -20,9 +20,10 @@ import os
 import sqlite3
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from hedgerow.broker.changes import Changes, Snapshot
 from hedgerow.errors import ProtocolError, StoreError
@@ -34,15 +35,21 @@ APPLICATION_ID = 0x48454447  # "HEDG": how SQLite and `file` tell our files from
 FORMAT = store_rows.FORMAT
 
 # A reader of the file, such as the sqlite3 shell, may hold it for a moment while we open it.
-_BUSY_TIMEOUT_S = 2.0
-# Pages kept for the rows that the next batches delete; a backlog larger than this is read back.
-_CACHE_KIB = 8 * 1024
-# Only a batch beyond this goes to the disk from `write`, on the loop's thread: 64 MiB of pages.
-_SPILL_PAGES = 16 * 1024
+BUSY_TIMEOUT_S = 2.0
 # 4 MiB of log between checkpoints. 16 MiB saves no time: a log that is written over in place syncs
 # faster than one that grows.
 _CHECKPOINT_PAGES = 1000
 _LOG_BYTES = 16 * 1024 * 1024  # What a log that one large batch has grown is cut back to.
+
+
+class PageCache(NamedTuple):
+    kib: int = 8 * 1024
+    """Kept for the rows that the next batches delete; a backlog larger than this is read back."""
+    spill_pages: int = 16 * 1024
+    """Only a batch beyond this goes to the disk from `write`, on the loop's thread: 64 MiB of pages."""
+
+
+PAGE_CACHE = PageCache()
 
 
 class Store:
@@ -56,10 +63,19 @@ class Store:
         self._snapshot: Snapshot | None = snapshot
 
     @classmethod
-    def open(cls, directory: Path) -> Store:
+    def open(
+        cls,
+        directory: Path,
+        *,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        page_cache: PageCache = PAGE_CACHE,
+        sqlite_version: tuple[int, ...] = sqlite3.sqlite_version_info,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> Self:
         """The store in `directory`, made when there is none. StoreError says why it is refused."""
-        if sqlite3.sqlite_version_info < (3, 37):
-            raise StoreError(f"the store needs SQLite 3.37; this Python has {sqlite3.sqlite_version}")
+        if sqlite_version < (3, 37):
+            found = ".".join(map(str, sqlite_version))
+            raise StoreError(f"the store needs SQLite 3.37; this Python has {found}")
         path = directory / FILE_NAME
         try:
             lock = _lock_directory(directory)
@@ -67,9 +83,9 @@ class Store:
             raise StoreError(f"cannot use {directory} as the data directory: {error}") from error
         try:
             if not path.exists():
-                _create(path)
-            snapshot, loose = _inspect(path)
-            store = cls(path, lock, _connect(path), snapshot)
+                _create(path, created_at=int(wall_clock()))
+            snapshot, loose = _inspect(path, busy_timeout_s)
+            store = cls(path, lock, connect(path, busy_timeout_s, page_cache), snapshot)
         except BaseException:
             os.close(lock)
             raise
@@ -193,7 +209,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, created_at: int) -> None:
     """A new, empty store, whole from the first moment at which it bears its name."""
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
@@ -211,7 +227,7 @@ def _create(path: Path) -> None:
             connection.executescript(f"BEGIN; {store_rows.SCHEMA}")
             # Counted from the time of creation: a node that lost its disk and kept its name does
             # not repeat the epochs, hence the message ids, of its former lives.
-            connection.execute("INSERT INTO node VALUES ('', ?)", (int(time.time()),))
+            connection.execute("INSERT INTO node VALUES ('', ?)", (created_at,))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
             connection.execute("COMMIT")
@@ -222,8 +238,11 @@ def _create(path: Path) -> None:
         raise StoreError(f"cannot create {path}: {error}") from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+def connect(
+    path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S, page_cache: PageCache = PAGE_CACHE
+) -> sqlite3.Connection:
+    """To a store that exists, as a node writes to it: alone, and with each commit synced."""
+    connection = sqlite3.connect(path, busy_timeout_s, isolation_level=None, check_same_thread=False)
     try:
         # First, so that the log's index stays in memory and other programs stay out.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -231,8 +250,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         if mode != "wal":
             raise StoreError(f"{path}: SQLite cannot keep a write-ahead log on this file system")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        connection.execute(f"PRAGMA cache_spill = {_SPILL_PAGES}")
+        connection.execute(f"PRAGMA cache_size = -{page_cache.kib}")
+        connection.execute(f"PRAGMA cache_spill = {page_cache.spill_pages}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         connection.execute("PRAGMA secure_delete = OFF")  # Debian's SQLite overwrites what it deletes.
@@ -245,11 +264,11 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _inspect(path: Path) -> tuple[Snapshot, Changes]:
+def _inspect(path: Path, busy_timeout_s: float) -> tuple[Snapshot, Changes]:
     """Read all that is stored without changing a byte, or raise the StoreError that says what is wrong."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(address, _BUSY_TIMEOUT_S, isolation_level=None, uri=True)) as connection:
+        with closing(sqlite3.connect(address, busy_timeout_s, isolation_level=None, uri=True)) as connection:
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             if application_id != APPLICATION_ID:
                 raise StoreError(

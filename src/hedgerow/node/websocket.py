@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from websockets.frames import CloseCode, Frame, Opcode
@@ -26,7 +28,10 @@ from websockets.typing import Subprotocol
 
 from hedgerow.broker.connection import MAX_CONNECT_BYTES, Connection
 from hedgerow.node.events import TransportFailed
-from hedgerow.node.link import Link
+from hedgerow.node.link import Entrance, Link
+
+if TYPE_CHECKING:
+    from hedgerow.node.part import NodeContext
 
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]  # MQTT-6.0.0-3, -4; the second is that of 3.1
 
@@ -49,13 +54,23 @@ _library_logger.disabled = True
 
 
 class WebSocketLink(Link):
-    __slots__ = ("bytes_before_connect", "congested", "unhandled", "websocket")
+    __slots__ = ("bytes_before_connect", "congested", "make_protocol", "unhandled", "websocket")
+
+    def __init__(
+        self,
+        node: NodeContext,
+        listener: Entrance,
+        address: str,
+        make_protocol: Callable[..., ServerProtocol] = ServerProtocol,
+    ) -> None:
+        super().__init__(node, listener, address)
+        self.make_protocol = make_protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.bytes_before_connect = 0
         self.congested = False
         self.unhandled = b""  # read, and left for the next turns
-        self.websocket = ServerProtocol(
+        self.websocket = self.make_protocol(
             subprotocols=SUBPROTOCOLS,
             max_size=self.node.config.limits.packet_bytes + MAX_FRAME_EXTRA,
             logger=_library_logger,

@@ -40,12 +40,27 @@ class SensorsPart(Part):
         self._sockets: list[socket.socket] = []
         try:
             for address in node.config.udp:
-                self._sockets += bind(address, "udp", _open_socket)
+                self._sockets += bind(address, "udp", self.open_socket)
         except BaseException:
             self._close_sockets()
             raise
         self._ports = {int(each.getsockname()[1]) for each in self._sockets}
         self._port: Port | None = None
+
+    @staticmethod
+    def open_socket(host: str, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        opened = udp.open_socket(family)
+        try:
+            if family == socket.AF_INET6:
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # By name, since a link-local address carries its interface: fe80::1%eth0.
+            _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
+            opened.bind(resolved)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
     @property
     def urls(self) -> list[str]:
@@ -149,18 +164,3 @@ class SensorsPart(Part):
         from hedgerow.sensors.metrics import sensor_metrics
 
         return sensor_metrics(self.exchange)
-
-
-def _open_socket(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = udp.open_socket(family)
-    try:
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # By name, since a link-local address carries its interface: fe80::1%eth0.
-        _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
-        opened.bind(resolved)
-    except BaseException:
-        opened.close()
-        raise
-    return opened
