@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, expect
 from hedgerow.node.passwords import set_password
 from hedgerow.web.pages import PAGES
 from hedgerow_workshop.bench.browser import first_paint_s
-from tests.paho_sockets import close_sockets
+from tests.paho_sockets import close_sockets, stop_loop
 from tests.programs import Node, run_node, wait_until
 from tests.web.chromium import PHONE, Visit, is_update, start_browser, visit
 
@@ -103,7 +103,7 @@ def subscribe(running: ExitStack, node: Node, client_id: str, *filters: str, use
     client.subscribe([(each, 0) for each in filters])
     client.loop_start()
     running.callback(close_sockets, client)
-    running.callback(client.loop_stop)
+    running.callback(stop_loop, client)
     running.callback(client.disconnect)
     wait_until(lambda: bool(granted), f"{client_id} to be subscribed")
 
