@@ -146,7 +146,6 @@ async def serve(
     await node.start()
     loop.add_signal_handler(signal.SIGHUP, node.reload)
     # What exists now lives as long as the node: the collector need not look at it again.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
