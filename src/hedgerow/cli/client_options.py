@@ -56,8 +56,8 @@ _CONNECT_ARGUMENTS = {
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=36)
+    def __init__(self, prog: str, width: int | None = None) -> None:
+        super().__init__(prog, max_help_position=36, width=width)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from hedgerow.errors import ConfigError
 
@@ -16,28 +16,31 @@ VALUES: dict[object, str] = {int: "a whole number", float: "a number"}
 """What a value is called that is no such thing."""
 
 
+ANY_WIDTH = 80  # for what is not printed
+
+
 class UsageError(ConfigError):
     """The command line itself is wrong: an option or a word that is none, is missing, or is too many."""
 
 
-def _formatter_for_adding(prog: str) -> argparse.HelpFormatter:
-    """argparse tries each argument that is added with a formatter. Without a width it would measure the
-    terminal for each, with a module that loads three compression libraries."""
-    return argparse.HelpFormatter(prog, width=80)
-
-
 class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str) -> None:
+        self._is_printing = False
         super().__init__(prog=prog, description=description, exit_on_error=False)
-        self.formatter_class = _formatter_for_adding
 
     def format_help(self) -> str:
-        self.formatter_class = argparse.HelpFormatter
+        self._is_printing = True
         return super().format_help()
 
     def format_usage(self) -> str:
-        self.formatter_class = argparse.HelpFormatter
+        self._is_printing = True
         return super().format_usage()
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        """argparse tries each argument that is added with a formatter. Without a width that would measure
+        the terminal, with a module that loads three compression libraries."""
+        kind = cast("type[argparse.HelpFormatter]", self.formatter_class)
+        return kind(self.prog, width=None if self._is_printing else ANY_WIDTH)
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """What was asked for. Raises UsageError for a mistake, SystemExit when help has been printed."""
