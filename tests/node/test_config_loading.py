@@ -9,14 +9,16 @@ import pytest
 
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import ConfigError
-from hedgerow.node.config import Config, Tls, add_arguments, from_arguments, load_access, load_config
+from hedgerow.kinds import NODE
+from hedgerow.node.config import Config, Tls, load_access
+from hedgerow.node.config_loading import add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with files to refer to."""
-    for name in ("cert.pem", "key.pem", "ca.pem", "passwords", "acl", "north.conf", "south.conf"):
+    for name in ("cert.pem", "key.pem", "ca.pem", "passwords", "acl"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -25,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def load(text: str, **overrides: object) -> Config:
     path = Path("node.toml")
     path.write_text(text)
-    return load_config(path, overrides)
+    return load_config(path, overrides, NODE)
 
 
 def error_of(text: str, **overrides: object) -> str:
@@ -36,12 +38,12 @@ def error_of(text: str, **overrides: object) -> str:
 
 def by_flags(*words: str) -> Config:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return from_arguments(parser.parse_args(words))
+    add_arguments(parser, NODE)
+    return from_arguments(parser.parse_args(words), NODE)
 
 
 def test_without_configuration_only_this_machine_is_served() -> None:
-    config = load_config(None, {})
+    config = load_config(None, {}, NODE)
     assert config == Config()
     assert config.mqtt == (Address("localhost", 1883),)
     assert config.ws == (Address("localhost", 9001),)
@@ -59,7 +61,6 @@ EVERYTHING = Config(
     http=(Address("127.0.0.1", 0),),
     data=Path("data"),
     id="field-7",
-    bridges=(Path("north.conf"), Path("south.conf")),
     tls=Tls(Path("cert.pem"), Path("key.pem"), Path("ca.pem"), True, True),
     passwords=Path("passwords"),
     acl=Path("acl"),
@@ -82,7 +83,6 @@ def test_everything_in_a_file() -> None:
         http = "127.0.0.1:0"
         data = "data"
         id = "field-7"
-        bridges = ["north.conf", "south.conf"]
         sys.interval = "1 min"
 
         [tls]
@@ -118,7 +118,6 @@ def test_everything_by_flags() -> None:
         *("--require-client-certificate", "--use-identity-as-username"),
         *("--passwords", "passwords", "--acl", "acl", "--anonymous"),
         *("--administrator", "anna", "--administrator", "bob"),
-        *("--bridge", "north.conf", "--bridge", "south.conf"),
         *("--limit", "connections=5", "--limit", "packet_bytes = 1 MiB"),
         *("--log-format", "json", "--log-level", "debug", "--sys-interval", "1 min"),
     )
@@ -138,15 +137,14 @@ def test_paths_in_a_file_start_from_its_folder_and_those_of_flags_from_here(fold
     below.mkdir()
     (below / "passwords").touch()
     (below / "node.toml").write_text('data = "data"\n[access]\npasswords = "passwords"\n')
-    config = load_config(below / "node.toml", {"access.acl": "acl"})
+    config = load_config(below / "node.toml", {"access.acl": "acl"}, NODE)
     assert config.passwords == below / "passwords"
     assert config.data == below / "data"
     assert config.acl == Path("acl")
 
 
-def test_one_administrator_and_one_file_need_no_list() -> None:
-    config = load("bridges = 'north.conf'\n[access]\npasswords = 'passwords'\nadministrators = 'anna'")
-    assert config.bridges == (Path("north.conf"),)
+def test_one_administrator_needs_no_list() -> None:
+    config = load("[access]\npasswords = 'passwords'\nadministrators = 'anna'")
     assert config.administrators == {"anna"}
 
 
@@ -180,20 +178,6 @@ def test_strangers_must_be_invited_by_flags_too() -> None:
         by_flags("--mqtt", "*:1883")
     assert by_flags("--mqtt", "*:1883", "--anonymous").anonymous
     assert not by_flags("--mqtt", "*:1883", "--passwords", "passwords").anonymous
-
-
-@pytest.mark.parametrize("address", ["*:5", "192.168.1.2:5"])
-def test_a_dashboard_for_strangers_must_be_meant(address: str) -> None:
-    error = error_of(f'http = "{address}"')
-    assert error.startswith(
-        f"node.toml:1: http: on {address} anyone who reaches this machine could read every"
-    )
-    for remedy in ("access.passwords", "access.anonymous = true", "dashboard = false", "--no-dashboard"):
-        assert remedy in error
-    assert not load(f'http = "{address}"\ndashboard = false').dashboard
-    assert load(f'http = "{address}"\naccess.anonymous = true').dashboard
-    assert load(f'http = "{address}"\naccess.passwords = "passwords"').dashboard
-    assert load('http = "localhost:5"').dashboard
 
 
 TLS = 'tls = {certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem"'
@@ -283,7 +267,6 @@ def test_somebody_must_be_able_to_connect() -> None:
             "[tls]\ncertificate = 'cert.pem'\nkey = 'key.pem'\nrequire_client_certificate = true",
             "node.toml:4: tls.require_client_certificate: needs tls.client_ca too (--client-ca FILE)",
         ),
-        ("bridges = ['north.conf', 'nowhere']", "node.toml:1: bridges: nowhere: No such file or directory"),
         (
             "[access]\nadministrators = 'anna'",
             "node.toml:2: access.administrators: needs access.passwords (--passwords FILE) or tls.use_id",
@@ -307,10 +290,10 @@ def test_ports_chosen_by_the_system_do_not_collide() -> None:
 
 def test_a_file_that_cannot_be_read(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"^nowhere\.toml: cannot be read: No such file or directory$"):
-        load_config(Path("nowhere.toml"), {})
+        load_config(Path("nowhere.toml"), {}, NODE)
     (folder / "node.toml").write_bytes(b"# x\nid = '\xff'")
     with pytest.raises(ConfigError, match=r"^node\.toml:2: not UTF-8$"):
-        load_config(Path("node.toml"), {})
+        load_config(Path("node.toml"), {}, NODE)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +318,7 @@ def test_errors_name_the_flag(words: tuple[str, ...], error: str) -> None:
 
 def test_an_unknown_override_is_refused_too() -> None:
     with pytest.raises(ConfigError, match="^mqt: there is no such key; did you mean mqtt"):
-        load_config(None, {"mqt": "off"})
+        load_config(None, {"mqt": "off"}, NODE)
 
 
 # The documentation

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.bridges.bridge import Bridge
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
+from hedgerow.bridges.config import BridgesConfig
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.io.files import read_bridge_files
 from hedgerow.bridges.section import FarAddress, Section
@@ -40,7 +41,7 @@ class BridgesPart(Part):
     def __init__(self, node: NodeContext) -> None:
         """Raises ConfigError for a file of the configuration that is wrong."""
         super().__init__(node)
-        self._sections = read_bridge_files(node.config.bridges)
+        self._sections = read_bridge_files(node.config.of(BridgesConfig).bridges)
         self._dialler = Dialler(node)
         self.make_home: Callable[[str], Section] | None = None
         """To be set before `start`, when the node's id is known, which it is given."""
