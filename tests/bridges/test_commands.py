@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from hedgerow.bridges.bridge_set import BridgeSet
-from hedgerow.bridges.commands import MAX_BRIDGES, RESULT, Commands, state_topic
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, Section, read_section
+from hedgerow.bridges.commands import DELETE_BRIDGE, MAX_BRIDGES, NEW_BRIDGE, RESULT, Commands, state_topic
+from hedgerow.bridges.section import Section, read_section
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError

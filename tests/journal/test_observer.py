@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.bridges.roles import BridgeRole
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.broker.port import Port
 from hedgerow.broker.watching import set_role
 from hedgerow.journal.observer import JournalObserver, Source

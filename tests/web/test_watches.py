@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hedgerow.bridges.section import NEW_BRIDGE
+from hedgerow.bridges.commands import NEW_BRIDGE
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node.server import Server

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from hedgerow.agent.io import connection
 from hedgerow.bridges import admission, attendance, commands, stamps
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, read_section
+from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE
+from hedgerow.bridges.section import read_section
 from hedgerow.broker import systopics
 from hedgerow.federation import federation, presence, rights, state
 from hedgerow.federation.interests import interests, log_lines

@@ -124,6 +124,14 @@ class Bridge:
         """May what is published there go this way?"""
         return self.name_there(topic) is not None
 
+    @property
+    def is_up(self) -> bool:
+        return self.state is BridgePhase.UP
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.state is BridgePhase.STOPPED
+
     def listens(self, topic: str) -> bool:
         """Does what is published there wait for this bridge, if need be?"""
         lines = self.section.topics

@@ -7,8 +7,8 @@ acknowledge: it is stored like any durable session, so that a bridge goes on aft
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from hedgerow.bridges.section import Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.late import send_recent
@@ -21,6 +21,9 @@ from hedgerow.broker.watching import set_role
 from hedgerow.message import MessageId
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Outbox
 from hedgerow.mqtt.packets import Subscription
+
+if TYPE_CHECKING:
+    from hedgerow.bridges.section import Section
 
 
 def take_session(broker: Broker, section: Section, role: Role, token: Callable[[], int]) -> Session:

@@ -3,6 +3,8 @@
 What waits at QoS 1 and 2 for a broker that is away may reach its subscribers another way: a bridge that comes
 up takes along what waits here for other brokers that are not connected, and what a deleted bridge leaves goes
 to those that are up, or stays until one is. Ids make that harmless: who has it already drops it.
+
+What makes a bridge is imported with the first: most nodes have none, and start sooner and smaller without.
 """
 
 from __future__ import annotations
@@ -10,15 +12,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from hedgerow.bridges.admission import Admission
-from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_session import stop_listening
-from hedgerow.bridges.carriers import carrier_id
-from hedgerow.bridges.events import BridgeEvent, QueueTaken
-from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.roles import BridgeRole, FarBridgeRole, ForeignBrokerRole
-from hedgerow.bridges.section import FarAddress, Section
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.broker.limits import QueueLimits
@@ -27,6 +24,13 @@ from hedgerow.errors import ConfigError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.topics import matches
+
+if TYPE_CHECKING:
+    from hedgerow.bridges.admission import Admission
+    from hedgerow.bridges.bridge import Bridge
+    from hedgerow.bridges.events import BridgeEvent
+    from hedgerow.bridges.following import FollowingBridge
+    from hedgerow.bridges.section import FarAddress, Section
 
 COUNTERS_S = 5.0  # how often the counters of a state are told when nothing else changed
 DRAIN_LOOK_S = 0.05
@@ -84,6 +88,9 @@ class BridgeSet:
 
     def create(self, section: Section, now: float) -> str:
         """ "created", "replaced" or "unchanged". Raises ConfigError, and then nothing is changed."""
+        from hedgerow.bridges.bridge import Bridge
+        from hedgerow.bridges.following import FollowingBridge
+
         known = self._bridges.get(section.name)
         if known is not None and not section.replace:
             raise ConfigError(f"there is a bridge {section.name} already; replace true takes its place")
@@ -98,7 +105,7 @@ class BridgeSet:
         if session is not None and not self._may_take(session, section.name):
             raise ConfigError(f"the local client identifier {client_id} is in use")
         if known is not None:
-            if _is_same(known.section, section) and known.state is not BridgePhase.STOPPED:
+            if _is_same(known.section, section) and not known.is_stopped:
                 return "unchanged"
             self._take_away(known, section, client_id)
         for leaving in [bridge for bridge in self._draining if bridge.section.name == section.name]:
@@ -128,6 +135,8 @@ class BridgeSet:
     def follow(self, section: Section, now: float) -> FollowingBridge:
         """As `create`, of one that follows."""
         self.create(section, now)
+        from hedgerow.bridges.following import FollowingBridge
+
         bridge = self._bridges[section.name]
         assert isinstance(bridge, FollowingBridge)
         return bridge
@@ -159,6 +168,9 @@ class BridgeSet:
 
     def _find_admission(self, section: Section) -> Admission:
         """What this bridge, or one before it, brought to a foreign broker, which would take it again."""
+        from hedgerow.bridges.admission import Admission
+        from hedgerow.bridges.carriers import carrier_id
+
         name = carrier_id(section, self._broker.node_id)
         admission = self._admissions.setdefault((section.addresses, name), Admission(name))
         self._admissions.move_to_end((section.addresses, name))
@@ -212,9 +224,7 @@ class BridgeSet:
             self._forget(next(iter(self._left)))
         self._left[session] = bridge.section.name
         self._offer(bridge)
-        self._forget_carried(
-            session, [other for other in self._bridges.values() if other.state is BridgePhase.UP]
-        )
+        self._forget_carried(session, [other for other in self._bridges.values() if other.is_up])
 
     def _forget_carried(self, session: Session, bridges: list[Bridge]) -> None:
         """Of what a deleted bridge left, that which these bridges have now."""
@@ -252,7 +262,7 @@ class BridgeSet:
     def _offer(self, bridge: Bridge) -> None:
         """A bridge is down: what waits for it goes by those that came up before that was known."""
         for other in self._bridges.values():
-            if other.state is BridgePhase.UP and other.session is not bridge.session:
+            if other.is_up and other.session is not bridge.session:
                 self._take(other, bridge.session)
 
     def _take(self, bridge: Bridge, session: Session) -> set[MessageId]:
@@ -275,6 +285,8 @@ class BridgeSet:
                 self._enqueue(bridge, delivery.message, delivery)
                 count += 1
         if count:
+            from hedgerow.bridges.events import QueueTaken
+
             self._events.append(
                 QueueTaken(bridge.section.name, count, self._left.get(session, session.client_id))
             )

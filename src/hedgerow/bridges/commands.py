@@ -6,6 +6,8 @@ is refused has changed nothing. A bridge that was created is stored before anyon
 again at the next start. Who may command is decided where the publication is taken (`may_publish`).
 
 Neither outcomes nor states hold a password; the store does, as the text of the section.
+
+What reads a section is imported with the first command.
 """
 
 from __future__ import annotations
@@ -16,9 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from hedgerow.bridges.options import OPTIONS
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, STATE_PREFIX, Section, read_section
-from hedgerow.bridges.values import check_characters, quote
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError, TopicError
@@ -27,7 +26,11 @@ from hedgerow.topics import validate_name
 
 if TYPE_CHECKING:
     from hedgerow.bridges.bridge_set import BridgeSet
+    from hedgerow.bridges.section import Section
 
+NEW_BRIDGE = "$SYS/broker/bridge/new"
+DELETE_BRIDGE = "$SYS/broker/bridge/del"
+STATE_PREFIX = "$SYS/broker/bridge/"
 RESULT = "$SYS/broker/bridge/result"
 
 MAX_BRIDGES = 256  # Each holds a socket, a session and a queue; a loop of commands would take all of them.
@@ -89,6 +92,8 @@ class Commands:
 
     def restore(self, now: float) -> None:
         for name, text in self._broker.kept_by(KEPT).items():
+            from hedgerow.bridges.section import read_section
+
             try:
                 self._create(read_section(text), now)
             except ConfigError as error:
@@ -134,6 +139,8 @@ class Commands:
         self._broker.durability.when_committed(lambda: self._answer(outcome, topics, properties))
 
     def _run_new(self, payload: bytes, outcome: Commanded) -> None:
+        from hedgerow.bridges.section import read_section
+
         section = read_section(payload)
         outcome.name = section.name
         outcome.reason = self._create(section, self._broker.now)
@@ -183,6 +190,8 @@ def _response_topics(message: Message) -> list[str]:
     except TopicError:
         raise ConfigError("the response topic is not a topic name") from None
     if topic.startswith("$"):
+        from hedgerow.bridges.values import quote
+
         # Answers are the node's own publications, which may go where a client's may not.
         raise ConfigError(f"the response topic {quote(topic)} begins with $")
     return [topic]
@@ -190,6 +199,9 @@ def _response_topics(message: Message) -> list[str]:
 
 def _read_name(payload: bytes) -> str:
     """From the text of a name, or from JSON {"connection": NAME}. Raises ConfigError."""
+    from hedgerow.bridges.options import OPTIONS
+    from hedgerow.bridges.values import check_characters
+
     if len(payload) > MAX_DELETE_BYTES:
         raise ConfigError(f"longer than {MAX_DELETE_BYTES} bytes")
     try:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.bridges.bridge import Bridge
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.config import BridgesConfig
-from hedgerow.bridges.following import FollowingBridge
-from hedgerow.bridges.io.files import read_bridge_files
-from hedgerow.bridges.section import FarAddress, Section
-from hedgerow.broker.dialled import DialledConnection
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.dialling import Dialler, Place
@@ -28,6 +24,11 @@ from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from hedgerow.bridges.bridge import Bridge
+    from hedgerow.bridges.following import FollowingBridge
+    from hedgerow.bridges.section import FarAddress, Section
+    from hedgerow.broker.dialled import DialledConnection
 
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -41,7 +42,7 @@ class BridgesPart(Part):
     def __init__(self, node: NodeContext) -> None:
         """Raises ConfigError for a file of the configuration that is wrong."""
         super().__init__(node)
-        self._sections = read_bridge_files(node.config.of(BridgesConfig).bridges)
+        self._sections = _read_files(node.config.of(BridgesConfig).bridges)
         self._dialler = Dialler(node)
         self.make_home: Callable[[str], Section] | None = None
         """To be set before `start`, when the node's id is known, which it is given."""
@@ -49,7 +50,7 @@ class BridgesPart(Part):
     async def start(self) -> None:
         """Raises ConfigError for a bridge of the configuration that cannot be."""
         node, now = self.node, self.node.clock()
-        token = lambda: secrets.randbits(48)  # noqa: E731 (a function of one line)
+        token = lambda: int.from_bytes(os.urandom(6))  # noqa: E731 (a function of one line)
         self.bridges = BridgeSet(node.broker, random.random, token, self._is_own)
         for section in self._sections:
             self.bridges.create(section, now)
@@ -127,6 +128,14 @@ class BridgesPart(Part):
         from hedgerow.bridges.metrics import bridge_metrics
 
         return bridge_metrics(self.bridges.kept)
+
+
+def _read_files(paths: Sequence[Path]) -> list[Section]:
+    if not paths:
+        return []
+    from hedgerow.bridges.io.files import read_bridge_files
+
+    return read_bridge_files(paths)
 
 
 def _describe(bridge: Bridge) -> dict[str, Any]:

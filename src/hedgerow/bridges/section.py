@@ -49,10 +49,6 @@ MAX_TOPICS = 256  # Each message that the bridge carries is compared with every 
 TOPIC_FIELDS = {each.name: each.default for each in fields(TopicLine) if each.init}
 DEFAULT_RESTART = Backoff(5.0, 30.0)
 
-NEW_BRIDGE = "$SYS/broker/bridge/new"
-DELETE_BRIDGE = "$SYS/broker/bridge/del"
-STATE_PREFIX = "$SYS/broker/bridge/"
-
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Section:

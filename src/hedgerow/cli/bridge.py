@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import hedgerow
-from hedgerow.bridges.commands import RESULT, state_topic
+from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE, RESULT, state_topic
 from hedgerow.bridges.io.files import read_bridges
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, Section, read_section
+from hedgerow.bridges.section import Section, read_section
 from hedgerow.cli import client_options
 from hedgerow.cli.client_options import Target, in_thread
 from hedgerow.cli.parsing import UsageError

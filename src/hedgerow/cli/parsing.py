@@ -20,9 +20,24 @@ class UsageError(ConfigError):
     """The command line itself is wrong: an option or a word that is none, is missing, or is too many."""
 
 
+def _formatter_for_adding(prog: str) -> argparse.HelpFormatter:
+    """argparse tries each argument that is added with a formatter. Without a width it would measure the
+    terminal for each, with a module that loads three compression libraries."""
+    return argparse.HelpFormatter(prog, width=80)
+
+
 class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, exit_on_error=False)
+        self.formatter_class = _formatter_for_adding
+
+    def format_help(self) -> str:
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_help()
+
+    def format_usage(self) -> str:
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_usage()
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """What was asked for. Raises UsageError for a mistake, SystemExit when help has been printed."""

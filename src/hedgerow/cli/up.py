@@ -150,7 +150,6 @@ async def serve(configuration: Config, describe: Callable[[Server], list[str]] =
     await node.start()
     loop.add_signal_handler(signal.SIGHUP, node.reload)
     # What exists now lives as long as the node: the collector need not look at it again.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -80,10 +80,15 @@ def bind(
 
 def _resolve(address: Address, key: str) -> tuple[str, ...]:
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(encoded_host(address.host), address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{key}: cannot listen on {address}: {reason_of(error)}") from None
     return tuple(dict.fromkeys(str(resolved[0]) for _, _, _, _, resolved in found))
+
+
+def encoded_host(host: str) -> str | bytes:
+    """For `getaddrinfo`: Python loads its tables of international names for every text, ASCII included."""
+    return host.encode() if host.isascii() else host
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -97,7 +102,8 @@ def listen(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         # By name, since a link-local address carries its interface: fe80::1%eth0.
-        _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(encoded_host(host), port, family, socket.SOCK_STREAM)
+        _, _, _, _, resolved = found[0]
         listening.bind(resolved)
         listening.listen(BACKLOG)
     except BaseException:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.events import ConnectionRefused
@@ -30,8 +31,10 @@ from hedgerow.node.handlers import Handler
 from hedgerow.node.lateness import Lateness
 from hedgerow.node.open_sockets import OpenSockets
 from hedgerow.node.part import NEVER, AnyPart, Part, PartEntry
-from hedgerow.node.passwords import Passwords
 from hedgerow.node.version import VERSION
+
+if TYPE_CHECKING:
+    from hedgerow.node.passwords import Passwords
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +132,7 @@ class Server:
     async def _make_broker(self) -> None:
         config = self.config
         access = load_access(config)
-        default_id = f"{_host_name()}-{secrets.token_hex(3)}"
+        default_id = f"{_host_name()}-{os.urandom(3).hex()}"
         committer = self.find(Committer)
         store = await committer.open_store() if committer is not None else None
         if store is None:

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hedgerow.bridges.commands import RESULT
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE, read_section
+from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE, RESULT
+from hedgerow.bridges.section import read_section
 from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError, HedgerowError, TopicError, printable
 from hedgerow.message import Message

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hedgerow.bridges.section import DELETE_BRIDGE, NEW_BRIDGE
+from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.broker.port import Port
 from hedgerow.errors import TopicError
 from hedgerow.message import Message

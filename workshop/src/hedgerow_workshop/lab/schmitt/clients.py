@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from hedgerow.bridges.commands import RESULT, state_topic
-from hedgerow.bridges.section import NEW_BRIDGE
+from hedgerow.bridges.commands import NEW_BRIDGE, RESULT, state_topic
 from hedgerow.client.bus import Bus
 from hedgerow.errors import HedgerowError
 from hedgerow.message import Message
