@@ -21,6 +21,7 @@ VOCABULARY = {"message", "topics", "errors", "rates", "duplicates"}
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
 ROOMS = {"multicast", "sensors", "bridges", "agent", "federation", "mobility", "journal", "home_assistant"}
+CONFIGS = {f"{room}.config" for room in {*ROOMS, "web"}}
 
 # Part → what of hedgerow it may import besides itself. "" is the package's own __init__.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -33,7 +34,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
     "hot": CORE,  # It observes the publications of a broker.
-    "node": CORE | ROOMS | {"client.urls"},  # How a URL is read is the same for a bus and for a broker.
+    "node": CORE
+    | {"client.urls"},  # It knows no room. How a URL is read is the same for a bus and for a broker.
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,
     "sensors": NODE,
@@ -43,13 +45,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "federation": NODE | {"bridges"},  # A sidecar reaches the broker that it stands beside by a bridge.
     "mobility": NODE | {"hot"},
     "journal": NODE | {"extras", "client"},
-    "serving": NODE | {"client", "parts"},
+    "serving": NODE | {"client", "kinds", "parts"},
     "": VOCABULARY | {"client", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "hot"},
     "web": NODE | {"", "bridges"},
-    # The table names what it is made of in words, `MODULE:CLASS`, and imports none of it.
-    "parts": NODE,
-    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "parts", "pipeline", "serving", "web"},
+    # The table names what it is made of in words, `MODULE:CLASS`, and imports only what is configured of it.
+    "parts": NODE | CONFIGS,
+    "kinds": NODE | CONFIGS | {"parts"},
+    "cli": NODE | ROOMS | {"", "extras", "client", "hot", "kinds", "parts", "pipeline", "serving", "web"},
     "__main__": {"cli"},
 }
 
@@ -261,6 +264,12 @@ def test_the_simulator_is_a_function_of_its_seed() -> None:
         ("bridges/inner/bridge.py", "import random", "random"),
         ("multicast/member.py", "import hedgerow.sensors.packet", "hedgerow.sensors.packet"),
         ("node/server.py", "from hedgerow.cli import up", "hedgerow.cli"),
+        (
+            "node/config.py",
+            "if TYPE_CHECKING:\n    from hedgerow.federation.config import FederationConfig",
+            "hedgerow.federation.config",
+        ),
+        ("parts.py", "from hedgerow.federation.part import FederationPart", "hedgerow.federation.part"),
         ("node/server.py", "from hedgerow_workshop.sim import network", "hedgerow_workshop.sim"),
         ("pipeline/jobs.py", "from hedgerow.node.server import serve", "hedgerow.node.server"),
         ("elsewhere/thing.py", "import json", "json"),
@@ -287,6 +296,7 @@ def test_an_import_against_the_direction_is_found(
         ("bridges/io/files.py", "from pathlib import Path"),
         ("agent/shapes.py", "from hedgerow.agent.ring import Ring"),
         ("node/server.py", "import asyncio, ssl\nfrom hedgerow.broker import broker"),
+        ("parts.py", "from hedgerow.federation.config import CHAPTER"),
         ("pipeline/jobs.py", "from hedgerow.client.urls import Address\nfrom hedgerow import client"),
         ("__init__.py", "def connect() -> None:\n    from hedgerow.client.urls import Address"),
         ("__main__.py", "from hedgerow.cli import main"),

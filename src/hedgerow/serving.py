@@ -13,15 +13,11 @@ from pathlib import Path
 
 from hedgerow.client.urls import SCHEMES
 from hedgerow.errors import HedgerowError
-from hedgerow.node.config import NODE, Config, make_config
+from hedgerow.kinds import EMBEDDED
+from hedgerow.node.config import Config
+from hedgerow.node.config_loading import make_config
 from hedgerow.node.server import Server
-from hedgerow.node.values import Address
 from hedgerow.parts import make_server
-
-# A program that starts two nodes, or runs beside one, must not find its ports taken.
-EMBEDDED = NODE._replace(
-    command="hedgerow.serve", defaults=Config(mqtt=(Address("localhost", 0),), ws=(), http=())
-)
 
 Listen = str | Sequence[str] | None
 

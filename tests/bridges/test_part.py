@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hedgerow.bridges.config import BridgesConfig
 from hedgerow.bridges.part import BridgesPart
 from hedgerow.errors import ConfigError
 from hedgerow.message import Properties
@@ -269,12 +270,12 @@ async def test_bridges_of_files(tmp_path: Path) -> None:
     file = tmp_path / "bridges.conf"
     async with running() as there, watching(there) as (far,):
         file.write_text(section(port_of(there)))
-        async with running(bridges=(file,)) as here, watching(here) as (near,):
+        async with running(BridgesConfig((file,))) as here, watching(here) as (near,):
             await near.is_up()
             await flows(near, far)
     file.write_text("connection north\naddress nowhere.invalid\ntopic # sideways\n")
     with pytest.raises(ConfigError, match="bridges.conf:3"):
-        async with running(bridges=(file,)):
+        async with running(BridgesConfig((file,))):
             pass
 
 

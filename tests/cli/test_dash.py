@@ -13,6 +13,7 @@ import pytest
 
 from hedgerow.cli import dash
 from hedgerow.errors import ConfigError
+from hedgerow.federation.config import FederationConfig
 from hedgerow.node.config import Config
 from hedgerow.node.passwords import set_password
 from tests.cli.serving import Serving
@@ -115,8 +116,11 @@ def test_every_node_with_an_http_port_has_a_dashboard(hedgerow_node: StartNode) 
 
 def test_it_is_a_node_without_listeners_that_has_the_urls_as_neighbours() -> None:
     config = read("mqtt://barn", "mqtts://house:8884", "--http", "127.0.0.1:9000")
-    assert [str(url) for url in config.federation.neighbours] == ["mqtt://barn:1883", "mqtts://house:8884"]
-    assert (config.mqtt, config.mqtts, config.ws, config.wss, config.udp) == ((), (), (), (), ())
+    assert [str(url) for url in config.of(FederationConfig).neighbours] == [
+        "mqtt://barn:1883",
+        "mqtts://house:8884",
+    ]
+    assert (config.mqtt, config.mqtts, config.ws, config.wss) == ((), (), (), ())
     assert config.data is None
 
 

@@ -21,10 +21,13 @@ from hedgerow.cli.checks import OK, PROBLEM, WARNING, Finding
 from hedgerow.cli.doctor import CHECKS, Check, run_checks, to_json, to_lines
 from hedgerow.extras import install_command
 from hedgerow.journal.config import JournalConfig
+from hedgerow.kinds import NODE
 from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.io.sockets import open_sender
-from hedgerow.node.config import Config, Tls, load_config
+from hedgerow.node.config import Config, Tls
+from hedgerow.node.config_loading import load_config
 from hedgerow.node.values import Address
+from hedgerow.sensors.config import SensorSettings
 from tests.programs import ALONE, run_node
 
 NO_LISTENERS: dict[str, Any] = {"mqtt": (), "ws": (), "http": ()}
@@ -185,7 +188,8 @@ def test_a_long_command_is_cut_where_one_can_see_it() -> None:
 def test_a_udp_port_that_somebody_has() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
-        (found,) = checks.check_ports(with_port(taken.getsockname()[1], name="udp"))
+        sensors = SensorSettings(udp=(Address("127.0.0.1", taken.getsockname()[1]),))
+        (found,) = checks.check_ports(Config(**NO_LISTENERS).with_rooms(sensors))
     assert f"is taken by process {os.getpid()}" in found.seen
 
 
@@ -232,7 +236,7 @@ def test_a_node_that_listens_nowhere() -> None:
 
 
 def test_multicast_is_heard_on_loopback() -> None:
-    config = Config(multicast=Multicast(("farm/#",)))
+    config = Config().with_rooms(Multicast(("farm/#",)))
     ipv4, _ = checks.check_multicast(config)
     assert ipv4.seen.startswith("IPv4 multicast is heard on ")
     assert "lo" in ipv4.seen
@@ -258,7 +262,7 @@ def test_datagrams_stay_on_this_machine() -> None:
 
 @pytest.mark.parametrize(("topics", "state"), [((), WARNING), (("farm/#",), PROBLEM)])
 def test_multicast_that_nobody_hears(topics: tuple[str, ...], state: str) -> None:
-    config = Config(multicast=Multicast(topics))
+    config = Config().with_rooms(Multicast(topics))
     for found in checks.check_multicast(config, lambda ip, interfaces: []):
         assert found.state == state
         assert "is heard on no interface; " in found.seen
@@ -274,7 +278,7 @@ def test_mdns_that_cannot_start() -> None:
     assert found.seen.startswith("Address already in use")
     (found,) = checks.check_mdns(Config(), refuse, lambda port, kind: (os.getpid(), "hedgerow doctor"))
     assert found.seen == "Address already in use"
-    (found,) = checks.check_mdns(load_config(None, {"federation.discover": True}), refuse)
+    (found,) = checks.check_mdns(load_config(None, {"federation.discover": True}, NODE), refuse)
     assert found.state == PROBLEM
 
 
@@ -356,7 +360,7 @@ def test_files_that_are_secret(tmp_path: Path) -> None:
 
 
 def test_a_data_directory(tmp_path: Path) -> None:
-    config = Config(data=tmp_path / "a" / "b", journal=JournalConfig(("#",), tmp_path))
+    config = Config(data=tmp_path / "a" / "b").with_rooms(JournalConfig(("#",), tmp_path))
     assert checks.check_permissions(config) == [
         Finding(OK, f"{tmp_path / 'a' / 'b'} can be made"),
         Finding(OK, f"{tmp_path} can be written"),

@@ -16,7 +16,11 @@ from pathlib import Path
 import pytest
 
 from hedgerow.cli import EXIT_USAGE, federate, up
-from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
+from hedgerow.federation.config import FederationConfig
+from hedgerow.home_assistant.config import HomeAssistantConfig
+from hedgerow.journal.config import JournalConfig
+from hedgerow.kinds import NODE, SIDECAR
+from hedgerow.node.config_loading import NodeKind, load_config
 from hedgerow.node.passwords import set_password
 from hedgerow_workshop.programs import free_udp_port
 from tests.programs import run_node, wait_until
@@ -113,11 +117,11 @@ def test_what_is_commented_out_in_the_example_loads_too(tmp_path: Path) -> None:
     for name in ("passwords", "acl"):
         (tmp_path / name).touch()
     (tmp_path / "hedgerow.toml").write_text(text)
-    config = load_config(tmp_path / "hedgerow.toml", {"data": str(tmp_path)})
-    assert config.home_assistant == "homeassistant"
-    assert config.journal.topics == ("farm/#",)
+    config = load_config(tmp_path / "hedgerow.toml", {"data": str(tmp_path)}, NODE)
+    assert config.of(HomeAssistantConfig).prefix == "homeassistant"
+    assert config.of(JournalConfig).topics == ("farm/#",)
     assert config.administrators == {"alice"}
-    assert config.federation.is_enabled
+    assert config.of(FederationConfig).is_enabled
 
 
 def confined(unit: str) -> tuple[str, ...]:

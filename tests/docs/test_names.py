@@ -13,7 +13,7 @@ import pytest
 import hedgerow
 from hedgerow import cli
 from hedgerow.bridges.options import OPTIONS
-from hedgerow.node.config_keys import ALL_KEYS, SECTIONS
+from hedgerow.kinds import NODE
 from tests.docs.markdown import without_blocks
 from tests.parsers import actions_of
 from tests.programs import ROOT
@@ -54,8 +54,8 @@ def test_options_are_those_of_some_command(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_keys_are_those_of_the_configuration(page: str) -> None:
-    keys = {key.name for key in ALL_KEYS}
-    sections = "|".join(sorted(SECTIONS))
+    keys = {key.name for key in NODE.known_keys}
+    sections = "|".join(sorted(NODE.tables))
     named = {
         found[0]
         for each in quoted(page)

@@ -31,7 +31,7 @@ async def sidecar(
 ) -> AsyncIterator[Server]:
     beside, *others = [each if isinstance(each, BrokerUrl) else url_at(each) for each in (home, *dialled)]
     config = FederationConfig(home=beside, neighbours=tuple(others), **more)
-    async with running(id=name, **NOWHERE, federation=config) as server:
+    async with running(config, id=name, **NOWHERE) as server:
         yield server
 
 

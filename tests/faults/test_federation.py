@@ -209,8 +209,8 @@ async def test_a_node_a_mosquitto_and_a_node(tmp_path: Path) -> None:
     """A node dials the Mosquitto, a tunnel, and the Mosquitto's sidecar a node; then both dial each other."""
     async with (
         mosquittos(tmp_path, "m") as (m,),
-        running(id="n1", federation=FederationConfig(neighbours=(url_at(m.port),))) as n1,
-        running(id="n2", federation=FederationConfig(enabled=True)) as n2,
+        running(FederationConfig(neighbours=(url_at(m.port),)), id="n1") as n1,
+        running(FederationConfig(enabled=True), id="n2") as n2,
     ):
         for name, dialled in (("one", [port_of(n2)]), ("both", [port_of(n1), port_of(n2)])):
             async with sidecar(name, m.port, *dialled) as s:
@@ -249,8 +249,8 @@ async def test_those_who_are_linked_through_a_mosquitto_are_told_of_a_stop(tmp_p
     async with (
         mosquittos(tmp_path, "m") as (m,),
         sidecar("s", m.port) as s,
-        running(id="n1", federation=FederationConfig(neighbours=(url_at(m.port),))) as n1,
-        running(id="n2", federation=FederationConfig(neighbours=(url_at(m.port),))) as n2,
+        running(FederationConfig(neighbours=(url_at(m.port),)), id="n1") as n1,
+        running(FederationConfig(neighbours=(url_at(m.port),)), id="n2") as n2,
     ):
         await until(lambda: neighbours(s) == {"n1", "n2"}, "the links")
         async with asyncio.timeout(AT_ONCE_S):

@@ -87,7 +87,7 @@ async def test_a_wrong_password_is_told_and_tried_again(
     async with guarded(tmp_path, *ALL_RIGHTS) as broker:
         url = url_at(broker.port, "federator", "sesame")
         linking = FederationConfig(neighbours=(url,))
-        async with sidecar("s", url) as s, running(id="n", federation=linking) as n:
+        async with sidecar("s", url) as s, running(linking, id="n") as n:
             await until(lambda: "refused the connection: not authorized" in caplog.text, "the sidecar's log")
             await until(lambda: f"no link to {url}: refused: not authorized" in caplog.text, "the node's")
             set_password(tmp_path / "users", "sesame")
@@ -102,9 +102,9 @@ async def test_who_comes_through_a_tunnel_without_the_key_is_refused_and_named(
     async with mosquittos(tmp_path, "m") as (m,), sidecar("s", m.port, key=KEY) as s:
         stranger = FederationConfig(neighbours=(url_at(m.port),), key=wrong)
         member = FederationConfig(neighbours=(url_at(m.port),), key=KEY)
-        async with running(id="stranger", federation=stranger):
+        async with running(stranger, id="stranger"):
             await until(lambda: "'stranger' is refused: " in caplog.text, "the refusal")
-            async with running(id="member", federation=member) as it:
+            async with running(member, id="member") as it:
                 await linked(s, it)
 
 
@@ -124,9 +124,9 @@ async def test_a_mosquitto_that_asks_for_certificates(
         certificate, key = authority.issue("federator")
         shown: dict[str, Any] = {"cafile": authority.certificate, "certfile": certificate, "keyfile": key}
         linking = FederationConfig(neighbours=(url,), **shown)
-        async with sidecar("s", url, **shown) as s, running(id="n", federation=linking) as n:
+        async with sidecar("s", url, **shown) as s, running(linking, id="n") as n:
             await linked(s, n)
         stranger = FederationConfig(neighbours=(url,), cafile=authority.certificate)
-        async with running(id="stranger", federation=stranger):
+        async with running(stranger, id="stranger"):
             told = f"no link to {url}: TLS failed: TLSv13 alert certificate required"
             await until(lambda: told in caplog.text, "the refusal")

@@ -12,8 +12,11 @@ import pytest
 from hedgerow.errors import ConfigError
 from hedgerow.federation.config import FederationConfig, warn_of_readable_secrets
 from hedgerow.federation.overlay.limits import MAX_STATIC, OverlaySettings
-from hedgerow.node.broker_urls import BrokerUrl, read_urls_file
-from hedgerow.node.config import NODE, SIDECAR, Config, NodeKind, add_arguments, from_arguments, load_config
+from hedgerow.federation.overlay.wire import MAX_ADDRESS_BYTES
+from hedgerow.kinds import NODE, SIDECAR
+from hedgerow.node.broker_urls import MAX_URL_BYTES, BrokerUrl, read_urls_file
+from hedgerow.node.config import Config
+from hedgerow.node.config_loading import NodeKind, add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
 
 
@@ -90,7 +93,7 @@ def test_everything_in_a_file() -> None:
         announce_interval = "500 ms"
         """
     )
-    assert config.federation == EVERYTHING
+    assert config.of(FederationConfig) == EVERYTHING
 
 
 def test_everything_by_flags() -> None:
@@ -109,11 +112,11 @@ def test_everything_by_flags() -> None:
         *("--federation-certfile", "cert.pem", "--federation-keyfile", "key.pem", "--federation-keep", "1 h"),
         *("--federation-queue", "1 MiB", "--announce-interval", "500 ms"),
     )
-    assert config.federation == EVERYTHING
+    assert config.of(FederationConfig) == EVERYTHING
 
 
 def test_a_node_is_federated_when_there_is_someone_to_link_to() -> None:
-    assert not load("").federation.is_enabled
+    assert not load("").of(FederationConfig).is_enabled
     for line in (
         "neighbours = 'mqtt://house'",
         "neighbours_file = 'neighbours'",
@@ -121,8 +124,8 @@ def test_a_node_is_federated_when_there_is_someone_to_link_to() -> None:
         "discover = true",
         "enabled = true",
     ):
-        assert load(f"[federation]\n{line}").federation.is_enabled
-    assert not load("[federation]\nenabled = false\njoin = 'mqtt://house'").federation.is_enabled
+        assert load(f"[federation]\n{line}").of(FederationConfig).is_enabled
+    assert not load("[federation]\nenabled = false\njoin = 'mqtt://house'").of(FederationConfig).is_enabled
 
 
 def test_the_overlay_never_looks_for_more_neighbours_than_it_may_have() -> None:
@@ -224,7 +227,9 @@ def test_errors_name_the_flag_and_no_password() -> None:
 
 
 def test_the_file_beyond_is_read_again(folder: Path) -> None:
-    federation = load("federation = {neighbours = 'mqtt://house', neighbours_file = 'neighbours'}").federation
+    federation = load("federation = {neighbours = 'mqtt://house', neighbours_file = 'neighbours'}").of(
+        FederationConfig
+    )
     barn = BrokerUrl("barn", 8884, True, "fed", "secret")
     assert read_urls_file(folder / "neighbours") == (BrokerUrl("house", 1883), barn)
     assert federation.read_neighbours() == (BrokerUrl("house", 1883), barn)
@@ -275,7 +280,7 @@ def test_who_is_dialled_with_which_user() -> None:
 )
 def test_a_key_is_text_or_hex(content: bytes, key: bytes, folder: Path) -> None:
     (folder / "key").write_bytes(content)
-    assert by_flags("--discover", "--federation-key", "key").federation.key == key
+    assert by_flags("--discover", "--federation-key", "key").of(FederationConfig).key == key
 
 
 @pytest.mark.parametrize("content", [b"", b"fifteen letters", b"x" * 65, b"ab" * 65])
@@ -290,16 +295,16 @@ def test_secrets_that_others_can_read_are_named(folder: Path, caplog: pytest.Log
     for name in ("key", "neighbours"):
         (folder / name).chmod(0o600)
     with caplog.at_level(logging.WARNING):
-        warn_of_readable_secrets(by_flags(*flags).federation)
+        warn_of_readable_secrets(by_flags(*flags).of(FederationConfig))
         assert caplog.text == ""
         (folder / "key").chmod(0o640)
         (folder / "neighbours").chmod(0o644)
-        warn_of_readable_secrets(by_flags(*flags).federation)
+        warn_of_readable_secrets(by_flags(*flags).of(FederationConfig))
         assert re.findall(r"chmod 600 (\S+)", caplog.text) == ["key", "neighbours"]
         caplog.clear()
         (folder / "neighbours").write_text("mqtt://house")  # without a password it is no secret
         (folder / "key").chmod(0o600)
-        warn_of_readable_secrets(by_flags(*flags).federation)
+        warn_of_readable_secrets(by_flags(*flags).of(FederationConfig))
         assert caplog.text == ""
 
 
@@ -310,13 +315,8 @@ def test_a_sidecar_listens_nowhere_unless_asked_for_metrics() -> None:
     config = by_flags(
         "--broker", "mqtt://me:pw@localhost", "--assume", "farm/#", "--assume", "$share/g/+/x", kind=SIDECAR
     )
-    assert config == Config(
-        mqtt=(),
-        ws=(),
-        http=(),
-        federation=FederationConfig(
-            home=BrokerUrl("localhost", 1883, False, "me", "pw"), assume=("farm/#", "+/x")
-        ),
+    assert config == Config(mqtt=(), ws=(), http=()).with_rooms(
+        FederationConfig(home=BrokerUrl("localhost", 1883, False, "me", "pw"), assume=("farm/#", "+/x"))
     )
     config = load("http = 'localhost:0'\nfederation.broker = 'mqtt://house'", SIDECAR)
     assert config.http == (Address("localhost", 0),)
@@ -356,3 +356,7 @@ def test_what_a_sidecar_cannot_be_told(text: str, error: str) -> None:
 
 
 # The documentation
+
+
+def test_every_url_can_be_told_to_other_nodes() -> None:
+    assert MAX_URL_BYTES <= MAX_ADDRESS_BYTES

@@ -36,9 +36,9 @@ def linking(*servers: Server, **more: Any) -> FederationConfig:
 
 async def test_the_file_beyond_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     listed = tmp_path / "neighbours"
-    async with running(id="b", federation=OPEN) as b, running(id="c", federation=OPEN) as c:
+    async with running(OPEN, id="b") as b, running(OPEN, id="c") as c:
         listed.write_text(f"{url_of(b)}\n")
-        async with running(id="a", federation=FederationConfig(neighbours_file=listed)) as a:
+        async with running(FederationConfig(neighbours_file=listed), id="a") as a:
             await linked(a, b)
             listed.write_text(f"# b is gone\n{url_of(c)}\n")
             a.reload()
@@ -54,9 +54,9 @@ async def test_the_file_beyond_is_read_again(tmp_path: Path, caplog: pytest.LogC
 async def test_a_node_that_stops_tells_its_neighbours() -> None:
     """Those that it dialled, and those that dialled it."""
     async with (
-        running(id="a", federation=OPEN) as a,
-        running(id="b", federation=linking(a)) as b,
-        running(id="c", federation=linking(b)) as c,
+        running(OPEN, id="a") as a,
+        running(linking(a), id="b") as b,
+        running(linking(b), id="c") as c,
     ):
         await linked(a, b, c)
         async with asyncio.timeout(AT_ONCE_S):
@@ -70,9 +70,9 @@ async def test_a_node_without_a_certificate_is_refused(
     authority = Authority(tmp_path)
     tls = Tls(*authority.issue("acceptor"), authority.certificate, require_client_certificate=True)
     certificate, key = authority.issue("member")
-    async with running(id="acceptor", mqtts=LOOPBACK, tls=tls, federation=OPEN) as acceptor:
+    async with running(OPEN, id="acceptor", mqtts=LOOPBACK, tls=tls) as acceptor:
         stranger = FederationConfig(neighbours=(url_of(acceptor, "mqtts"),), cafile=authority.certificate)
-        async with running(id="stranger", federation=stranger):
+        async with running(stranger, id="stranger"):
             refusal = "mqtts connection from 127.0.0.1 closed: peer did not return a certificate"
             await until(lambda: refusal in caplog.text, "the refusal at the acceptor")
             await until(lambda: f"no link to {url_of(acceptor, 'mqtts')}: " in caplog.text, "the dialler's")
@@ -83,7 +83,7 @@ async def test_a_node_without_a_certificate_is_refused(
             certfile=certificate,
             keyfile=key,
         )
-        async with running(id="member", federation=member) as in_it:
+        async with running(member, id="member") as in_it:
             await linked(in_it, acceptor)
 
 
@@ -92,11 +92,11 @@ async def test_a_node_that_has_not_the_key_is_refused_and_named(
     wrong: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        running(id="a", federation=FederationConfig(enabled=True, key=KEY)) as a,
-        running(id="stranger", federation=linking(a, key=wrong)) as stranger,
+        running(FederationConfig(enabled=True, key=KEY), id="a") as a,
+        running(linking(a, key=wrong), id="stranger") as stranger,
     ):
         await until(lambda: "'stranger' is refused: " in caplog.text, "the refusal")
-        async with running(id="member", federation=linking(a, key=KEY)) as member:
+        async with running(linking(a, key=KEY), id="member") as member:
             await linked(a, member)
         assert not neighbours(stranger)
 
@@ -115,8 +115,8 @@ def read_metrics(server: Server) -> dict[tuple[str, ...], float]:
 
 async def test_what_people_see(tmp_path: Path) -> None:
     async with (
-        running(id="a", federation=OPEN) as a,
-        running(id="b", federation=linking(a), data=tmp_path) as b,
+        running(OPEN, id="a") as a,
+        running(linking(a), id="b", data=tmp_path) as b,
     ):
         await linked(a, b)
         near = PersistentClient(port_of(a), "near", subscriptions=(("field/#", 1),))
@@ -147,8 +147,8 @@ async def test_what_people_see(tmp_path: Path) -> None:
 
 async def test_nothing_is_kept_for_a_neighbour_that_asks_for_nothing() -> None:
     """As a dashboard does: it wants to hear everything, and while it is closed nobody is to pay for that."""
-    async with running(mqtt=LOOPBACK, id="a", federation=OPEN) as a:
-        async with running(id="looker", federation=linking(a, keep_s=0.0)) as looker:
+    async with running(OPEN, mqtt=LOOPBACK, id="a") as a:
+        async with running(linking(a, keep_s=0.0), id="looker") as looker:
             await linked(a, looker)
             looker.broker.subscriptions.reserve("#")
             looker.flush()

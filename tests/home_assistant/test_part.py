@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from hedgerow.broker.port import Port
 from hedgerow.errors import ConfigError
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.interests.regular import regular_filter
+from hedgerow.home_assistant.config import HomeAssistantConfig
 from hedgerow.home_assistant.part import (
     EXPIRE_AFTER_S,
     SENSORS,
@@ -27,9 +28,11 @@ from hedgerow.home_assistant.part import (
     remote_dashboard_url,
 )
 from hedgerow.journal.config import JournalConfig
+from hedgerow.kinds import NODE
 from hedgerow.message import Message
 from hedgerow.node.broker_urls import BrokerUrl
-from hedgerow.node.config import add_arguments, from_arguments, load_config
+from hedgerow.node.config_loading import add_arguments, from_arguments, load_config
+from hedgerow.node.handlers import Handler, Response
 from hedgerow.node.part import Part, PartEntry
 from hedgerow.node.server import Server
 from tests.node.peers import part_of, port_of, running, with_part
@@ -87,8 +90,13 @@ class Beside(Part):
         return self.trouble
 
 
-class FarDashboard(Beside):
+class FarMetrics(Beside):
     url = "http://192.0.2.1:8780"
+
+
+class FarDashboard(FarMetrics):
+    def routes(self) -> Mapping[str, Handler]:
+        return {"/": lambda request: Response(b"")}
 
 
 def retained(server: Server, topic: str) -> bytes | None:
@@ -105,21 +113,19 @@ def health(server: Server) -> dict[str, Any]:
 
 @asynccontextmanager
 async def barn(
-    home_assistant: type[Part] = Impatient, beside: type[Part] = Beside, **settings: Any
+    *rooms: object, home_assistant: type[Part] = Impatient, beside: type[Part] = Beside, **settings: Any
 ) -> AsyncIterator[Server]:
     made_by = f"{beside.__module__}:{beside.__qualname__}"
     table = (PartEntry("beside", made_by, lambda config: True), *with_part("Home Assistant", home_assistant))
-    async with running(id="barn", home_assistant="homeassistant", table=table, **settings) as server:
+    async with running(
+        HomeAssistantConfig("homeassistant"), *rooms, id="barn", table=table, **settings
+    ) as server:
         yield server
 
 
 async def test_a_client_is_told_of_the_device_and_its_state(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
-        "federation": FederationConfig(enabled=True),
-        "journal": JournalConfig(("#",), tmp_path),
-    }
     async with (
-        barn(**settings) as server,
+        barn(FederationConfig(enabled=True), JournalConfig(("#",), tmp_path)) as server,
         hedgerow.connect(f"mqtt://127.0.0.1:{port_of(server)}") as bus,
         bus.subscribe("#") as messages,
     ):
@@ -204,9 +210,9 @@ async def test_what_the_node_says_of_itself_is_not_told_as_queued() -> None:
         assert [message.topic for message in heard] == [HEALTH, CONFIG, AVAILABILITY]
 
 
-@pytest.mark.parametrize("dashboard", [True, False])
-async def test_what_is_linked_is_a_dashboard(dashboard: bool) -> None:
-    async with barn(beside=FarDashboard, dashboard=dashboard) as server:
+@pytest.mark.parametrize(("beside", "dashboard"), [(FarDashboard, True), (FarMetrics, False)])
+async def test_what_is_linked_is_a_dashboard(beside: type[Part], dashboard: bool) -> None:
+    async with barn(beside=beside) as server:
         payload = retained(server, CONFIG)
         assert payload is not None
         assert ("configuration_url" in json.loads(payload)["device"]) is dashboard
@@ -221,7 +227,7 @@ async def test_a_problem_is_told_when_it_begins_and_when_it_is_over() -> None:
 
 
 async def test_figures_are_told_again_and_again() -> None:
-    async with barn(Talkative) as server:
+    async with barn(home_assistant=Talkative) as server:
         assert health(server)["clients"] == 0
         async with hedgerow.connect(f"mqtt://127.0.0.1:{port_of(server)}") as bus:
             await until(lambda: health(server)["clients"] == 1, "the client to be counted")
@@ -258,13 +264,13 @@ async def test_often_said_is_answered_once() -> None:
 
 
 async def test_an_orderly_stop_is_told_also_to_neighbours() -> None:
-    async with running(id="house", federation=FederationConfig(enabled=True)) as house:
+    async with running(FederationConfig(enabled=True), id="house") as house:
         neighbours = (BrokerUrl("127.0.0.1", port_of(house)),)
         async with (
             hedgerow.connect(f"mqtt://127.0.0.1:{port_of(house)}") as bus,
             bus.subscribe(AVAILABILITY) as messages,
         ):
-            async with barn(federation=FederationConfig(neighbours=neighbours)):
+            async with barn(FederationConfig(neighbours=neighbours)):
                 assert [message.payload for message in await take(messages, 1)] == [b"online"]
             assert [message.payload for message in await take(messages, 1)] == [b"offline"]
 
@@ -302,8 +308,8 @@ def test_the_dashboard_is_linked_where_others_reach_it(urls: list[str], found: s
 
 def by_flags(*words: str) -> str | None:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return from_arguments(parser.parse_args(words)).home_assistant
+    add_arguments(parser, NODE)
+    return from_arguments(parser.parse_args(words), NODE).of(HomeAssistantConfig).prefix
 
 
 def test_the_flag_stands_alone_or_with_a_prefix(tmp_path: Path) -> None:
@@ -312,7 +318,7 @@ def test_the_flag_stands_alone_or_with_a_prefix(tmp_path: Path) -> None:
     assert by_flags("--home-assistant", "ha", "--http", "off") == "ha"
     path = tmp_path / "node.toml"
     path.write_text('[home_assistant]\nprefix = "my/ha"\n')
-    assert load_config(path, {}).home_assistant == "my/ha"
+    assert load_config(path, {}, NODE).of(HomeAssistantConfig).prefix == "my/ha"
 
 
 @pytest.mark.parametrize("prefix", ["", "a/#", "+", "$SYS", "ha/"])

@@ -25,10 +25,11 @@ from hedgerow.journal.io.appender import Appender
 from hedgerow.journal.io.frame import Group
 from hedgerow.journal.io.node_journal import NodeJournal
 from hedgerow.journal.part import JournalPart
+from hedgerow.kinds import NODE
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.node.config import load_config
+from hedgerow.node.config_loading import load_config
 from hedgerow.node.metrics import NodeCollector
 from hedgerow.node.store import Store
 from tests.conftest import StartNode
@@ -78,7 +79,7 @@ def payloads(directory: Path) -> list[bytes]:
 async def test_an_acknowledgement_waits_for_the_journal(disk: Disk, tmp_path: Path, has_store: bool) -> None:
     config = JournalConfig(("a/#",), tmp_path / "journal")
     data = tmp_path / "data" if has_store else None
-    async with running(journal=config, data=data) as server, connected(port_of(server), "client") as client:
+    async with running(config, data=data) as server, connected(port_of(server), "client") as client:
         client.send(Publish("a/1", b"first", 1, packet_id=1))
         assert isinstance(await client.receive(), Puback)
         disk.stop()
@@ -99,7 +100,7 @@ async def test_an_acknowledgement_waits_for_the_journal(disk: Disk, tmp_path: Pa
 async def test_store_and_journal_are_both_waited_for(disk: Disk, tmp_path: Path) -> None:
     """A session that outlives its connection gets the message too: it is in both, or not acknowledged."""
     config = JournalConfig(("#",), tmp_path / "journal")
-    async with running(journal=config, data=tmp_path / "data") as server:
+    async with running(config, data=tmp_path / "data") as server:
         port = port_of(server)
         async with (
             connected(port, "kept", properties={"session_expiry_interval": 3600}) as kept,
@@ -130,7 +131,7 @@ async def test_the_store_is_never_ahead_of_the_journal(
     monkeypatch.setattr(Store, "commit", note_and_commit)
     config = JournalConfig(("#",), tmp_path / "journal")
     async with (
-        running(journal=config, data=tmp_path / "data") as server,
+        running(config, data=tmp_path / "data") as server,
         connected(port_of(server), "kept", properties={"session_expiry_interval": 3600}) as kept,
         connected(port_of(server), "publisher") as publisher,
     ):
@@ -149,7 +150,7 @@ async def test_the_store_is_never_ahead_of_the_journal(
 async def test_packets_in_a_row_are_read_back(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="the extra spark is not installed")
     config = JournalConfig(("#",), tmp_path)
-    async with running(journal=config) as server, connected(port_of(server), "client") as client:
+    async with running(config) as server, connected(port_of(server), "client") as client:
         client.send(*(Publish(f"a/{n // 20}", b"%03d" % n) for n in range(60)), Publish("b", b""))
         client.send(Publish("c", b"last", 1, packet_id=1))
         await client.receive()
@@ -294,7 +295,7 @@ async def test_a_publisher_that_finds_no_room_is_disconnected(
 
     monkeypatch.setattr(NodeJournal, "open", open_small)
     async with (
-        running(journal=JournalConfig(("a",), tmp_path)) as server,
+        running(JournalConfig(("a",), tmp_path)) as server,
         connected(port_of(server), "publisher") as publisher,
         connected(port_of(server), "subscriber") as subscriber,
     ):
@@ -323,7 +324,7 @@ async def test_a_publisher_that_finds_no_room_is_disconnected(
 async def test_what_is_old_is_removed(tmp_path: Path) -> None:
     config = JournalConfig(("#",), tmp_path, max_bytes=1 << 20)
     async with (
-        running(journal=config) as server,
+        running(config) as server,
         connected(port_of(server), "client") as client,
         asyncio.TaskGroup() as tasks,
     ):
@@ -348,10 +349,10 @@ async def test_a_journal_in_use_is_waited_for_a_moment(
     with monkeypatch.context() as patched:
         patched.setattr(node_journal, "IN_USE_S", 0.1)
         with pytest.raises(StoreError, match="stop it, or give this one a directory of its own"):
-            async with running(journal=config):
+            async with running(config):
                 pass
     asyncio.get_running_loop().call_later(0.15, other.close)
-    async with running(journal=config) as server:
+    async with running(config) as server:
         assert server.find(JournalPart) is not None
 
 
@@ -361,11 +362,13 @@ def test_configuration(tmp_path: Path) -> None:
         'data = "data"\n[journal]\ntopics = ["a/#", "b"]\nmax_bytes = "1 GiB"\nmax_age = "7 d"\n'
         "drop_committed = true\n"
     )
-    config = load_config(path, {}).journal
+    config = load_config(path, {}, NODE).of(JournalConfig)
     assert config == JournalConfig(("a/#", "b"), tmp_path / "data/journal", 1 << 30, 7 * 86_400.0, True)
-    own = load_config(path, {"journal.directory": str(tmp_path / "j"), "journal.max_age": "never"}).journal
+    own = load_config(path, {"journal.directory": str(tmp_path / "j"), "journal.max_age": "never"}, NODE).of(
+        JournalConfig
+    )
     assert (own.directory, own.max_age_s, own.retains_all) == (tmp_path / "j", None, False)
-    assert load_config(None, {}).journal == JournalConfig()
+    assert load_config(None, {}, NODE).of(JournalConfig) == JournalConfig()
 
 
 @pytest.mark.parametrize(
@@ -388,4 +391,4 @@ def test_configuration(tmp_path: Path) -> None:
 )
 def test_mistakes_are_told(overrides: dict[str, object], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"^{reason}"):
-        load_config(None, overrides)
+        load_config(None, overrides, NODE)

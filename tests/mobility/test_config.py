@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
+from hedgerow.kinds import NODE, SIDECAR
 from hedgerow.mobility.config import MAX_FIXED, MobilityConfig, warn_of_readable_secrets
 from hedgerow.mobility.io.config_keys import MAX_DOMAIN_BYTES
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.node.broker_urls import BrokerUrl
-from hedgerow.node.config import NODE, SIDECAR, Config, NodeKind, add_arguments, from_arguments, load_config
+from hedgerow.node.config import Config
+from hedgerow.node.config_loading import NodeKind, add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
 
 
@@ -40,8 +42,8 @@ def error_of(text: str, kind: NodeKind = NODE) -> str:
 
 def by_flags(*words: str) -> Config:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return from_arguments(parser.parse_args(words))
+    add_arguments(parser, NODE)
+    return from_arguments(parser.parse_args(words), NODE)
 
 
 EVERYTHING = MobilityConfig(
@@ -99,7 +101,7 @@ def test_everything_in_a_file() -> None:
         takeover_after_s = "10 s"
         """
     )
-    assert config.mobility == EVERYTHING
+    assert config.of(MobilityConfig) == EVERYTHING
 
 
 def test_everything_by_flags() -> None:
@@ -113,7 +115,7 @@ def test_everything_by_flags() -> None:
         *("--fixed", "mqtt://mob:a%20b@tower:1884", "--fixed", "mqtts://[::1]"),
         *(*files, "--fixed-keyfile", "key.pem", *places, *hot, *naive, *moves),
     )
-    assert config.mobility == EVERYTHING
+    assert config.of(MobilityConfig) == EVERYTHING
 
 
 def test_a_fixed_broker() -> None:
@@ -121,18 +123,18 @@ def test_a_fixed_broker() -> None:
         *("--role", "fixed", "--domain", "farm", "--allow-mobile", "tractor", "--allow-mobile", "drone"),
         *("--takeover-after", "1", "--neighbour", "mqtt://house"),
     )
-    mobility = config.mobility
+    mobility = config.of(MobilityConfig)
     assert mobility.allow == frozenset({"tractor", "drone"})
     assert mobility.settings.takeover_after_s == 1
     assert mobility.read_fixed() == ()
-    assert load("[mobility]\nrole = 'fixed'\ndomain = 'farm'").mobility.allow is None
+    assert load("[mobility]\nrole = 'fixed'\ndomain = 'farm'").of(MobilityConfig).allow is None
 
 
 def test_any_node_may_count_its_hot_topics() -> None:
-    mobility = by_flags("--hot-topics", "--hot-window", "5", "--hot-capacity", "0").mobility
+    mobility = by_flags("--hot-topics", "--hot-window", "5", "--hot-capacity", "0").of(MobilityConfig)
     assert (mobility.role, mobility.monitors) == (None, True)
     assert (mobility.settings.y_s, mobility.settings.capacity) == (5, 0)
-    assert Config().mobility == load("").mobility == MobilityConfig()
+    assert Config().of(MobilityConfig) == load("").of(MobilityConfig) == MobilityConfig()
     assert not MobilityConfig().monitors
 
 
@@ -141,13 +143,13 @@ FIXED = "[mobility]\nrole = 'fixed'\ndomain = 'farm'\n"
 
 
 def test_what_the_node_is_given() -> None:
-    mobility = load(f"{MOBILE}fixed_file = 'fixed'\nshare = 0.9\n").mobility
+    mobility = load(f"{MOBILE}fixed_file = 'fixed'\nshare = 0.9\n").of(MobilityConfig)
     urls = mobility.read_fixed()
     assert urls[2].password == "secret"
     settings = mobility.settings_with(urls, "127.0.0.1:2883")
     addresses = ("mqtt://tower:1883", "mqtt://house:1883", "mqtts://barn:8884")
     assert settings == MobileSettings(addresses, fixed_address="127.0.0.1:2883", share=0.9)
-    told = load(f"{MOBILE}fixed_address = 'tower.example:1883'\n").mobility
+    told = load(f"{MOBILE}fixed_address = 'tower.example:1883'\n").of(MobilityConfig)
     assert told.settings_with(urls, "127.0.0.1:2883").fixed_address == "tower.example:1883"
 
 
@@ -234,17 +236,17 @@ def test_a_relay_for_others_leads_to_no_broker_of_this_machine_alone() -> None:
     near = ["--role", "mobile", "--domain", "d", "--fixed", "mqtt://localhost:1884"]
     with pytest.raises(ConfigError, match="the relay on 10.0.0.9:2883 would let others in"):
         by_flags(*near, "--relay", "10.0.0.9:2883")
-    assert by_flags(*near, "--relay", "localhost:2883").mobility.relay == Address("localhost", 2883)
-    assert by_flags(*near, "--relay", "off").mobility.relay is None
+    assert by_flags(*near, "--relay", "localhost:2883").of(MobilityConfig).relay == Address("localhost", 2883)
+    assert by_flags(*near, "--relay", "off").of(MobilityConfig).relay is None
 
 
 def test_a_broker_that_moves_no_clients_needs_no_way_back() -> None:
-    assert load(f"mqtt = 'off'\n{MOBILE}moves_clients = false").mobility.is_mobile
-    assert load(f"mqtt = 'off'\n{MOBILE}address = 'here:1883'").mobility.is_mobile
+    assert load(f"mqtt = 'off'\n{MOBILE}moves_clients = false").of(MobilityConfig).is_mobile
+    assert load(f"mqtt = 'off'\n{MOBILE}address = 'here:1883'").of(MobilityConfig).is_mobile
 
 
 def test_the_file_of_fixed_brokers_is_read_again(folder: Path) -> None:
-    mobility = load("[mobility]\nrole = 'mobile'\nfixed_file = 'fixed'\ndomain = 'farm'").mobility
+    mobility = load("[mobility]\nrole = 'mobile'\nfixed_file = 'fixed'\ndomain = 'farm'").of(MobilityConfig)
     assert [url.host for url in mobility.read_fixed()] == ["house", "barn"]
     (folder / "fixed").write_text("mqtt://mill\n")
     assert [url.host for url in mobility.read_fixed()] == ["mill"]

@@ -50,9 +50,9 @@ async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.Lo
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         away = BrokerUrl("127.0.0.1", nobody.getsockname()[1])
-        async with running(id="tower", mobility=FIXED) as tower:
+        async with running(FIXED, id="tower") as tower:
             mobility = MobilityConfig(role="mobile", domain="farm", fixed=(away, url_of(tower)))
-            async with running(id="tractor", mobility=mobility) as tractor:
+            async with running(mobility, id="tractor") as tractor:
                 await linked(tractor, "tower")
                 assert f"no link to the fixed broker at {away}: connection refused" in caplog.text
                 assert part_of(tractor, MobilityPart).machine.supporter == f"127.0.0.1:{port_of(tower)}"
@@ -62,13 +62,13 @@ async def test_a_mobile_broker_links_to_the_first_that_answers(caplog: pytest.Lo
 
 
 async def test_the_link_comes_back_when_the_fixed_broker_does() -> None:
-    async with running(id="tower", mobility=FIXED) as tower:
+    async with running(FIXED, id="tower") as tower:
         at = (Address("127.0.0.1", port_of(tower)),)
         mobility = supported_by(tower)
-        async with running(id="tractor", mobility=mobility) as tractor:
+        async with running(mobility, id="tractor") as tractor:
             await linked(tractor, "tower")
             await tower.stop()
-            async with running(id="tower", mobility=FIXED, mqtt=at):
+            async with running(FIXED, id="tower", mqtt=at):
                 await linked(tractor, "tower")
 
 
@@ -86,9 +86,9 @@ async def test_the_fixed_broker_is_told_where_clients_reach_the_mobile_one(
     listens: tuple[Address, ...], told: str, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    async with running(id="tower", mobility=FIXED) as tower:
+    async with running(FIXED, id="tower") as tower:
         mobility = supported_by(tower, settings=MobileSettings((), address=told))
-        async with running(id="tractor", mobility=mobility, mqtt=listens) as tractor:
+        async with running(mobility, id="tractor", mqtt=listens) as tractor:
             await linked(tractor, "tower")
             where = where.format(port=port_of(tractor) if listens else 0)
             assert f"tractor, whose clients are at {where}, is linked" in caplog.text
@@ -98,10 +98,10 @@ async def test_the_file_of_fixed_brokers_is_read_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     listed = tmp_path / "fixed"
-    async with running(id="a", mobility=FIXED) as a, running(id="b", mobility=FIXED) as b:
+    async with running(FIXED, id="a") as a, running(FIXED, id="b") as b:
         listed.write_text(f"{url_of(a)}\n")
         mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
-        async with running(id="tractor", mobility=mobility) as tractor:
+        async with running(mobility, id="tractor") as tractor:
             await linked(tractor, "a")
             listed.write_text(f"# a is left\n{url_of(b)}\n")
             tractor.reload()
@@ -133,8 +133,8 @@ async def test_nobody_goes_on_dialling_one_that_is_not_listed_any_more(
     mobility = MobilityConfig(role="mobile", domain="farm", fixed_file=listed)
     async with (
         silent,
-        running(id="tower", mobility=FIXED) as tower,
-        running(id="tractor", mobility=mobility) as tractor,
+        running(FIXED, id="tower") as tower,
+        running(mobility, id="tractor") as tractor,
     ):
         await until(hanging.is_set, "an attempt that hangs")
         listed.write_text(f"{url_of(tower)}\n")
@@ -149,48 +149,48 @@ async def test_user_and_password_are_those_of_the_url(
 ) -> None:
     passwords = tmp_path / "passwords"
     set_password(passwords, "mob", b"secret", create=True, iterations=1_000)
-    async with running(id="tower", mobility=FIXED, passwords=passwords, anonymous=False) as tower:
-        async with running(id="stranger", mobility=supported_by(tower)):
+    async with running(FIXED, id="tower", passwords=passwords, anonymous=False) as tower:
+        async with running(supported_by(tower), id="stranger"):
             await until(
                 lambda: f"no link to the fixed broker at {url_of(tower)}: " in caplog.text, "a refusal"
             )
         known = url_of(tower, username="mob", password="secret")
         mobility = MobilityConfig(role="mobile", domain="farm", fixed=(known,))
-        async with running(id="tractor", mobility=mobility) as tractor:
+        async with running(mobility, id="tractor") as tractor:
             await linked(tractor, "tower")
         assert "secret" not in caplog.text
 
 
 async def test_only_those_who_may_are_supported(caplog: pytest.LogCaptureFixture) -> None:
     choosy = MobilityConfig(role="fixed", domain="farm", allow=frozenset({"tractor"}))
-    async with running(id="tower", mobility=choosy) as tower, running(id="plain") as plain:
-        async with running(id="drone", mobility=supported_by(tower)):
+    async with running(choosy, id="tower") as tower, running(id="plain") as plain:
+        async with running(supported_by(tower), id="drone"):
             await until(lambda: "no right to delegate" in caplog.text, "the refusal")
-        async with running(id="drone", mobility=supported_by(plain)):
+        async with running(supported_by(plain), id="drone"):
             refusal = f"no link to the fixed broker at {url_of(plain)}: "
             await until(lambda: refusal in caplog.text, "the refusal of who is no fixed broker")
-        async with running(id="tractor", mobility=supported_by(tower)) as tractor:
+        async with running(supported_by(tower), id="tractor") as tractor:
             await linked(tractor, "tower")
 
 
 async def test_over_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = Authority(tmp_path)
     tls = Tls(*authority.issue("tower"))
-    async with running(id="tower", mqtts=LOOPBACK, tls=tls, mobility=FIXED) as tower:
+    async with running(FIXED, id="tower", mqtts=LOOPBACK, tls=tls) as tower:
         url = url_of(tower, "mqtts")
         distrusting = MobilityConfig(role="mobile", domain="farm", fixed=(url,))
-        async with running(id="tractor", mobility=distrusting):
+        async with running(distrusting, id="tractor"):
             untrusted = f"no link to the fixed broker at {url}: the server's certificate is not trusted"
             await until(lambda: untrusted in caplog.text, "the distrust")
         trusting = MobilityConfig(role="mobile", domain="farm", fixed=(url,), cafile=authority.certificate)
-        async with running(id="tractor", mobility=trusting) as tractor:
+        async with running(trusting, id="tractor") as tractor:
             await linked(tractor, "tower")
 
 
 async def test_clients_are_sent_to_the_relay_and_pass_through_it() -> None:
-    async with running(id="tower", mobility=FIXED) as tower:
+    async with running(FIXED, id="tower") as tower:
         mobility = supported_by(tower, relay=Address("127.0.0.1", 0))
-        async with running(id="tractor", mobility=mobility) as tractor:
+        async with running(mobility, id="tractor") as tractor:
             await linked(tractor, "tower")
             relay = part_of(tractor, MobilityPart).relay
             assert relay is not None
@@ -213,7 +213,7 @@ async def test_it_stops_while_it_dials() -> None:
         silent.listen(8)  # The kernel answers, and nobody says CONNACK.
         url = BrokerUrl("127.0.0.1", silent.getsockname()[1])
         mobility = MobilityConfig(role="mobile", domain="farm", fixed=(url,))
-        async with running(id="tractor", mobility=mobility) as tractor:
+        async with running(mobility, id="tractor") as tractor:
             await until(lambda: tractor.open_sockets == 1, "the link to be opened")
         assert not tractor.open_sockets
 
@@ -223,5 +223,5 @@ async def test_a_relay_that_cannot_listen_leaves_nothing_behind() -> None:
         at = Address("127.0.0.1", port_of(taken))
         mobility = supported_by(taken, relay=at)
         with pytest.raises(ConfigError, match="relay: cannot listen on .* the port is in use"):
-            async with running(id="tractor", mobility=mobility):
+            async with running(mobility, id="tractor"):
                 pass

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
+from hedgerow.kinds import NODE
 from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.io.options import MulticastOptions
-from hedgerow.node.config import Config, add_arguments, from_arguments, load_config
+from hedgerow.node.config import Config
+from hedgerow.node.config_loading import add_arguments, from_arguments, load_config
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +24,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def load(text: str) -> Config:
     path = Path("node.toml")
     path.write_text(text)
-    return load_config(path, {})
+    return load_config(path, {}, NODE)
 
 
 def by_flags(*words: str) -> Config:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return from_arguments(parser.parse_args(words))
+    add_arguments(parser, NODE)
+    return from_arguments(parser.parse_args(words), NODE)
 
 
 EVERYTHING = Multicast(
@@ -59,7 +61,7 @@ def test_everything_in_a_file() -> None:
         max_payload = "1 MiB"
         """
     )
-    assert config.multicast == EVERYTHING
+    assert config.of(Multicast) == EVERYTHING
 
 
 def test_everything_by_flags() -> None:
@@ -70,16 +72,16 @@ def test_everything_by_flags() -> None:
         *("--peer", "10.0.0.7", "--peer", "barn:6000"),
         *("--multicast-key", "keys", "--multicast-max-payload", "1 MiB"),
     )
-    assert config.multicast == EVERYTHING
+    assert config.of(Multicast) == EVERYTHING
 
 
 def test_one_topic_is_enough() -> None:
-    assert load('multicast.topics = "farm/#"').multicast == Multicast(("farm/#",), MulticastOptions())
+    assert load('multicast.topics = "farm/#"').of(Multicast) == Multicast(("farm/#",), MulticastOptions())
 
 
 @pytest.mark.parametrize("text", ["", "[multicast]\n", "multicast.topics = []\n"])
 def test_without_topics_it_is_off(text: str) -> None:
-    assert load(text).multicast.topics == ()
+    assert load(text).of(Multicast).topics == ()
 
 
 @pytest.mark.parametrize(

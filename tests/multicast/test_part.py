@@ -53,7 +53,7 @@ def options() -> MulticastOptions:
 
 @asynccontextmanager
 async def node(options: MulticastOptions, *topics: str, **settings: Any) -> AsyncIterator[Server]:
-    async with running(multicast=Multicast(topics or ("farm/#",), options), **settings) as server:
+    async with running(Multicast(topics or ("farm/#",), options), **settings) as server:
         yield server
 
 
@@ -280,13 +280,13 @@ async def test_keys_that_are_wrong_leave_all_as_it_was(
 
 async def test_a_missing_interface_is_named_and_nothing_is_left(options: MulticastOptions) -> None:
     absent = Multicast(("farm/#",), replace(options, interfaces=("nothere0",)))
-    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=absent))
+    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}).with_rooms(absent))
     with pytest.raises(ConfigError, match='no network interface "nothere0"'):
         await server.start()
 
 
 async def test_topics_that_cannot_flow_are_refused_and_nothing_is_left(options: MulticastOptions) -> None:
-    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}, multicast=Multicast(("$SYS/#",), options)))
+    server = make_server(Config(**NOWHERE | {"mqtt": LOOPBACK}).with_rooms(Multicast(("$SYS/#",), options)))
     with pytest.raises(TopicError):
         await server.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own_port:

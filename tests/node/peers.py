@@ -20,16 +20,16 @@ from tests.packets import PacketReader
 from tests.waiting import PATIENCE_S
 
 LOOPBACK = (Address("127.0.0.1", 0),)
-NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http", "udp"), ())
+NOWHERE: dict[str, Any] = dict.fromkeys(("mqtt", "mqtts", "ws", "wss", "http"), ())
 
 
 @asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[Server]:
+async def running(*rooms: object, **settings: Any) -> AsyncIterator[Server]:
     """A node that listens only where `settings` say: `running(ws=LOOPBACK)`; by default on MQTT. And
-    with the `table` of parts, and to be stopped in the time, that they say."""
+    with the `table` of parts, and to be stopped in the time, that they say. `rooms` are settings of rooms."""
     how: dict[str, Any] = {name: settings.pop(name) for name in ("table", "shut_down_s") if name in settings}
     listeners = NOWHERE if settings.keys() & NOWHERE.keys() else NOWHERE | {"mqtt": LOOPBACK}
-    server = Server(Config(**(listeners | settings)), **({"table": PARTS} | how))
+    server = Server(Config(**(listeners | settings)).with_rooms(*rooms), **({"table": PARTS} | how))
     await server.start()
     try:
         yield server

@@ -24,10 +24,10 @@ def test_a_node_that_stops_while_it_dials(caplog: pytest.LogCaptureFixture) -> N
 
 
 async def _stop_while_dialling() -> None:
-    async with running(id="b", federation=FederationConfig(enabled=True)) as b:
+    async with running(FederationConfig(enabled=True), id="b") as b:
         neighbours = (BrokerUrl("127.0.0.1", port_of(b), False),)
         for turns in range(TURNS):
-            async with running(id="a", federation=FederationConfig(neighbours=neighbours)) as a:
+            async with running(FederationConfig(neighbours=neighbours), id="a") as a:
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 async with asyncio.timeout(1.0):

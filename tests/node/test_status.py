@@ -66,9 +66,9 @@ async def test_a_status_has_what_the_node_knows() -> None:
 
 
 async def test_the_whole_fabric_is_heard_at_any_node() -> None:
-    async with running(mqtt=LOOPBACK, id="house", federation=FEDERATED) as house:
+    async with running(FEDERATED, mqtt=LOOPBACK, id="house") as house:
         near = FederationConfig(neighbours=(broker_url_of(house),))
-        async with running(mqtt=LOOPBACK, id="barn", federation=near) as barn:
+        async with running(near, mqtt=LOOPBACK, id="barn") as barn:
             async with (
                 hedgerow.connect(url_of(house)) as bus,
                 hedgerow.connect(url_of(house), origin="press-4"),
@@ -91,10 +91,10 @@ async def test_the_whole_fabric_is_heard_at_any_node() -> None:
 
 async def test_a_mobile_broker_is_heard_at_its_fixed_one() -> None:
     fixed = MobilityConfig(role="fixed", domain="farm/sector")
-    async with running(mqtt=LOOPBACK, id="tower", mobility=fixed) as tower:
+    async with running(fixed, mqtt=LOOPBACK, id="tower") as tower:
         mobile = MobilityConfig(role="mobile", domain="farm/sector", fixed=(broker_url_of(tower),))
         async with (
-            running(mqtt=LOOPBACK, id="tractor", mobility=mobile),
+            running(mobile, mqtt=LOOPBACK, id="tractor"),
             hedgerow.connect(url_of(tower)) as bus,
         ):
             told = await hear(bus, "$hedgerow/status/+", {"tower", "tractor"})
@@ -124,9 +124,7 @@ async def test_what_a_pipeline_says_cannot_make_a_status_large() -> None:
 
 async def test_a_neighbour_that_is_not_there_is_a_link_that_is_down() -> None:
     nowhere = BrokerUrl("127.0.0.1", free_port())
-    async with running(
-        mqtt=LOOPBACK, id="barn", federation=FederationConfig(neighbours=(nowhere,))
-    ) as server:
+    async with running(FederationConfig(neighbours=(nowhere,)), mqtt=LOOPBACK, id="barn") as server:
 
         def links() -> list[tuple[str, str]]:
             return [(each["to"], each["state"]) for each in status.describe(server)["links"]]
@@ -135,7 +133,7 @@ async def test_a_neighbour_that_is_not_there_is_a_link_that_is_down() -> None:
 
 
 async def test_long_filters_cannot_make_the_meshes_large() -> None:
-    async with running(mqtt=LOOPBACK, id="barn", federation=FEDERATED) as server:
+    async with running(FEDERATED, mqtt=LOOPBACK, id="barn") as server:
         port = Port(server.broker, "test", lambda _: None)
         for number in range(2_000):
             port.subscribe(f"{number}/{'long' * 12_000}" if number % 2 else f"{number}/{'é' * 200}", 0.0)
@@ -148,7 +146,7 @@ async def test_long_filters_cannot_make_the_meshes_large() -> None:
 async def test_many_links_cannot_make_a_status_large() -> None:
     nowhere = tuple(BrokerUrl("127.0.0.1", free_port()) for _ in range(3))
     federation = FederationConfig(neighbours=nowhere)
-    async with running(mqtt=LOOPBACK, id="barn", federation=federation) as server:
+    async with running(federation, mqtt=LOOPBACK, id="barn") as server:
         machine = part_of(server, FederationPart).machine
         await until(lambda: len(list(machine.not_reached)) == 3, "the failures")
         assert len(status.describe(server, max_links=2)["links"]) == 2

@@ -13,7 +13,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from hedgerow.federation.part import FederationPart
-from hedgerow.node.config import NODE, SIDECAR, NodeKind, load_config
+from hedgerow.kinds import NODE, SIDECAR
+from hedgerow.node.config_loading import NodeKind, load_config
 from hedgerow.node.handlers import Request, Response
 from hedgerow.node.metrics import metrics
 from hedgerow.node.server import Server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def settings(name: str, directory: Path, *dialled: Server) -> dict[str, Any]:
-    """Of a node that journals everything."""
+def node(name: str, directory: Path, *dialled: Server) -> AbstractAsyncContextManager[Server]:
+    """One that journals everything."""
     urls = tuple(url_at(port_of(server)) for server in dialled)
     journal = JournalConfig(topics=("#",), directory=directory / name)
-    return {"id": name, "federation": FederationConfig(neighbours=urls, enabled=True), "journal": journal}
+    return running(FederationConfig(neighbours=urls, enabled=True), journal, id=name)
 
 
 def scrape(*servers: Server) -> list[str]:
@@ -58,12 +58,12 @@ async def arrive(client: PersistentClient, topic: str, payloads: Iterable[bytes]
 async def lose_some(directory: Path) -> list[str]:
     """Twenty messages from `near` to `far`, ten that nobody is there for, and ten more. What was scraped."""
     topic, scrapes = "field/1", []
-    async with running(**settings("near", directory)) as near:
+    async with node("near", directory) as near:
         publisher = PersistentClient(port_of(near), "publisher")
         async with clients(publisher):
             await until(lambda: publisher.is_connected, "the publisher")
             for is_back in (False, True):
-                async with running(**settings("far", directory, near)) as far:
+                async with node("far", directory, near) as far:
                     await linked(near, far)
                     wanting = PersistentClient(port_of(far), "app", subscriptions=((topic, 1),))
                     async with clients(wanting):
@@ -106,12 +106,9 @@ async def come_by_two_ways(directory: Path) -> list[str]:
     """Twenty messages from `north` to `south`, by `east` and by `west`. What was scraped."""
     topic = "barn/1"
     async with AsyncExitStack() as stack:
-        south = await stack.enter_async_context(running(**settings("south", directory)))
-        middle = [
-            await stack.enter_async_context(running(**settings(name, directory, south)))
-            for name in ("east", "west")
-        ]
-        north = await stack.enter_async_context(running(**settings("north", directory, *middle)))
+        south = await stack.enter_async_context(node("south", directory))
+        middle = [await stack.enter_async_context(node(name, directory, south)) for name in ("east", "west")]
+        north = await stack.enter_async_context(node("north", directory, *middle))
         for server in (south, north):
             await until(partial(_is_between, server, "east", "west"), "the links")
         # Who has subscribers takes both ways towards the core of a topic; others take one.

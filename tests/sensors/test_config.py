@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.node.config import Config, add_arguments, from_arguments, load_config
+from hedgerow.kinds import NODE
+from hedgerow.node.config import Config
+from hedgerow.node.config_loading import add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
 from hedgerow.sensors.config import SensorSettings, read_sensor_topics, read_udp_addresses
 from hedgerow.sensors.packet import DEFAULT_TOPICS
@@ -18,23 +20,30 @@ HERE = Path()
 
 def by_flags(*words: str) -> Config:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return from_arguments(parser.parse_args(words))
+    add_arguments(parser, NODE)
+    return from_arguments(parser.parse_args(words), NODE)
 
 
 def in_a_file(folder: Path, text: str) -> Config:
     (folder / "node.toml").write_text(text)
-    return load_config(folder / "node.toml", {})
+    return load_config(folder / "node.toml", {}, NODE)
 
 
-EVERYTHING = SensorSettings({1: "farm/temperature", 20: "farm/soil"}, 120.0, False, 50.0, True)
+EVERYTHING = SensorSettings(
+    {1: "farm/temperature", 20: "farm/soil"},
+    120.0,
+    False,
+    50.0,
+    True,
+    (Address("*", 12345), Address("::1", 1)),
+)
 
 
 def test_off_unless_asked_for() -> None:
     config = by_flags()
-    assert config.udp == ()
-    assert config.sensors == SensorSettings(DEFAULT_TOPICS, 600.0, True, None, False)
-    assert config.sensors.topics == {1: "temperature", 2: "wind speed", 3: "humidity"}
+    assert config.of(SensorSettings).udp == ()
+    assert config.of(SensorSettings) == SensorSettings(DEFAULT_TOPICS, 600.0, True, None, False)
+    assert config.of(SensorSettings).topics == {1: "temperature", 2: "wind speed", 3: "humidity"}
 
 
 def test_everything_in_a_file(tmp_path: Path) -> None:
@@ -51,13 +60,12 @@ def test_everything_in_a_file(tmp_path: Path) -> None:
         anonymous = true
         """,
     )
-    assert config.udp == (Address("*", 12345), Address("::1", 1))
-    assert config.sensors == EVERYTHING
+    assert config.of(SensorSettings) == EVERYTHING
 
 
 def test_the_table_may_be_a_table_of_its_own(tmp_path: Path) -> None:
     config = in_a_file(tmp_path, 'udp = "localhost"\n[sensors.topics]\n01 = "farm/temperature"\n')
-    assert config.sensors.topics == {1: "farm/temperature"}
+    assert config.of(SensorSettings).topics == {1: "farm/temperature"}
 
 
 def test_everything_by_flags() -> None:
@@ -67,8 +75,7 @@ def test_everything_by_flags() -> None:
         *("--sensor-subscription-expiry", "2 min", "--no-sensor-last-value", "--sensor-rate", "50"),
         "--sensors-anonymous",
     )
-    assert config.udp == (Address("*", 12345), Address("::1", 1))
-    assert config.sensors == EVERYTHING
+    assert config.of(SensorSettings) == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,9 @@ def test_what_is_for_sensors_needs_an_address(tmp_path: Path) -> None:
         by_flags("--sensor-topic", "01=farm/temperature")
     with pytest.raises(ConfigError, match=r"node.toml:2: sensors.rate: needs udp too \(--udp HOST\)$"):
         in_a_file(tmp_path, "[sensors]\nrate = 5\n")
-    assert by_flags("--sensor-rate", "5", "--udp", "off").udp == ()  # said to be off, for now
+    assert (
+        by_flags("--sensor-rate", "5", "--udp", "off").of(SensorSettings).udp == ()
+    )  # said to be off, for now
 
 
 @pytest.mark.parametrize("words", [(), ("--no-anonymous", "--passwords", "passwords")])
@@ -155,10 +164,10 @@ def test_strangers_must_be_invited(
     Path("passwords").touch()
     with pytest.raises(ConfigError, match=r"^--udp: on .*:12345 anyone .* \(--sensors-anonymous\)$"):
         by_flags("--udp", host, *words)
-    assert by_flags("--udp", host, "--sensors-anonymous", *words).udp
+    assert by_flags("--udp", host, "--sensors-anonymous", *words).of(SensorSettings).udp
     if not words:
-        assert by_flags("--udp", host, "--anonymous").udp
+        assert by_flags("--udp", host, "--anonymous").of(SensorSettings).udp
 
 
 def test_udp_and_tcp_ports_are_different_things() -> None:
-    assert by_flags("--udp", "localhost:1883").udp == (Address("localhost", 1883),)
+    assert by_flags("--udp", "localhost:1883").of(SensorSettings).udp == (Address("localhost", 1883),)

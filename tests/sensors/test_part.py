@@ -75,8 +75,8 @@ def devices(count: int, broker: int, host: str = "127.0.0.1") -> Iterator[list[D
 
 
 def node(table: Sequence[PartEntry] = PARTS, **options: Any) -> AbstractAsyncContextManager[Server]:
-    given = {"topics": TOPICS} | options
-    return running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(**given), table=table)
+    given = {"topics": TOPICS, "udp": LOOPBACK} | options
+    return running(SensorSettings(**given), table=table)
 
 
 def stats_of(server: Server) -> SensorStats:
@@ -130,18 +130,18 @@ async def test_a_retained_message_is_the_last_value_of_its_topic() -> None:
 
 
 async def test_a_restarted_node_knows_the_retained_messages(tmp_path: Path) -> None:
-    given = {"mqtt": LOOPBACK, "udp": LOOPBACK, "sensors": SensorSettings(TOPICS), "data": tmp_path}
-    async with running(**given) as server, connected(port_of(server), "client") as client:
+    sensors = SensorSettings(TOPICS, udp=LOOPBACK)
+    async with running(sensors, data=tmp_path) as server, connected(port_of(server), "client") as client:
         client.send(Publish("farm/wind", b"3 m/s", retain=True, qos=1, packet_id=1))
         await client.receive()
-    async with running(**given) as server:
+    async with running(sensors, data=tmp_path) as server:
         with devices(1, port_of(server, "udp")) as (laptop,):
             laptop.subscribe("02")
             assert (await laptop.receive())[5:] == b"1023 m/s"
 
 
 async def test_localhost_serves_both_families() -> None:
-    async with running(udp=(Address("localhost", 0),), sensors=SensorSettings(TOPICS)) as server:
+    async with running(SensorSettings(TOPICS, udp=(Address("localhost", 0),)), mqtt=()) as server:
         port = port_of(server, "udp")
         if len(server.urls) == 1:
             pytest.skip("this machine has no IPv6")
@@ -158,7 +158,7 @@ async def test_a_port_in_use_names_the_address_and_the_key() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        server = make_server(Config(**NOWHERE | {"udp": (Address("127.0.0.1", port),)}))
+        server = make_server(Config(**NOWHERE).with_rooms(SensorSettings(udp=(Address("127.0.0.1", port),))))
         with pytest.raises(ConfigError, match=rf"^udp: cannot listen on 127\.0\.0\.1:{port}: .*in use"):
             await server.start()
 
@@ -275,7 +275,7 @@ async def test_subscriptions_end_by_the_clock() -> None:
 async def test_access_rules_for_clients_without_a_name_hold_for_sensors(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic write farm/temperature\ntopic read farm/wind\n")
-    async with running(mqtt=LOOPBACK, udp=LOOPBACK, sensors=SensorSettings(TOPICS), acl=acl) as server:
+    async with running(SensorSettings(TOPICS, udp=LOOPBACK), acl=acl) as server:
         with devices(1, port_of(server, "udp")) as (device,):
             device.subscribe("01")
             device.publish("02", "x")

@@ -107,8 +107,9 @@ class Shown:
 
 
 @asynccontextmanager
-async def showing(**settings: Any) -> AsyncIterator[Shown]:
-    server = make_server(Config(**(NOWHERE | {"mqtt": LOOPBACK, "http": LOOPBACK} | settings)))
+async def showing(*rooms: object, **settings: Any) -> AsyncIterator[Shown]:
+    config = Config(**(NOWHERE | {"mqtt": LOOPBACK, "http": LOOPBACK} | settings))
+    server = make_server(config.with_rooms(*rooms))
     await server.start()
     try:
         yield Shown(server, part_of(server, Dashboard))

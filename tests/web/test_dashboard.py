@@ -53,9 +53,9 @@ async def until_page(browser: Browser, path: str, *words: str) -> str:
 @asynccontextmanager
 async def two_nodes() -> AsyncIterator[tuple[Server, Shown]]:
     """Federated; the second has the dashboard."""
-    async with running(id="barn", federation=FederationConfig(enabled=True)) as barn:
+    async with running(FederationConfig(enabled=True), id="barn") as barn:
         links = FederationConfig(neighbours=(BrokerUrl("127.0.0.1", port_of(barn)),))
-        async with showing(id="house", federation=links) as shown:
+        async with showing(links, id="house") as shown:
             yield barn, shown
 
 
@@ -219,7 +219,7 @@ topic read farm/#
 
 async def test_a_user_sees_its_own_topics_alone_on_every_page(tmp_path: Path) -> None:
     users = with_users(tmp_path, "anna", "boss", acl=ACL, administrators=("boss",))
-    async with showing(**users, federation=FederationConfig(enabled=True)) as shown:
+    async with showing(FederationConfig(enabled=True), **users) as shown:
         client = Port(shown.server.broker, "test", lambda _: None)
         for topic_filter in ("farm/filter", "secret/filter"):
             client.subscribe(topic_filter, shown.server.clock())
@@ -275,7 +275,7 @@ async def test_clients_of_others_are_for_administrators(tmp_path: Path) -> None:
 async def test_what_strangers_call_things_is_shown_as_text() -> None:
     evil = '<script>alert("1")</script>'
     async with (
-        showing(federation=FederationConfig(enabled=True)) as shown,
+        showing(FederationConfig(enabled=True)) as shown,
         connected(port_of(shown.server), f"client {evil}") as client,
     ):
         await subscribe(client, f"filter/{evil}")

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 
 from hedgerow import cli
-from hedgerow.node.config_keys import ALL_KEYS
+from hedgerow.kinds import NODE
 from reference_pages.configuration import KINDS
 from reference_pages.source import code, docstring, head, table
 
@@ -56,7 +56,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 def _groups(name: str, parser: argparse.ArgumentParser) -> Groups:
     """Rows by the title of their group; "" for what has none."""
-    keys = {key.name for key in ALL_KEYS} if name in KINDS else set()
+    keys = {key.name for key in NODE.known_keys} if name in KINDS else set()
     return _groups_of(parser, keys)
 
 

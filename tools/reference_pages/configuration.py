@@ -14,11 +14,14 @@ from typing import Any
 
 from hedgerow.broker.limits import KIB, MIB, Limits
 from hedgerow.errors import ConfigError
-from hedgerow.federation.io import config_keys as federation_keys
-from hedgerow.node import config
-from hedgerow.node.config_keys import ALL_KEYS, LISTENERS
+from hedgerow.federation import config as federation
+from hedgerow.journal import config as journal
+from hedgerow.kinds import CHAPTERS, DASHBOARD, NODE, SIDECAR
+from hedgerow.node.config import Tls
+from hedgerow.node.config_keys import FIELDS as NODE_FIELDS
+from hedgerow.node.config_keys import LISTENERS
 from hedgerow.node.values import DURATION_UNITS, GIB, Address, Key, read_boolean
-from hedgerow.sensors.config import read_sensor_topics
+from hedgerow.sensors import config as sensors
 from reference_pages.source import code, head, said_of, table
 
 _TEXTS = tomllib.loads(Path(__file__).with_name("configuration_notes.toml").read_text())
@@ -26,26 +29,24 @@ SECTION_TEXTS: dict[str, str] = _TEXTS["sections"]
 DEFAULTS: dict[str, str] = _TEXTS["defaults"]
 NOTES: dict[str, str] = _TEXTS["notes"]
 
-# Where the value of a key is in `Config`, if not under the last part of its name.
+# Where the value of a key is in the settings, if not under the last part of its name.
 FIELDS = {
-    **config.FIELDS,
-    **{f"federation.{name}": field for name, field in federation_keys.FIELDS.items()},
-    "journal.max_age": "max_age_s",
-    "sensors.subscription_expiry": "subscription_expiry_s",
+    **NODE_FIELDS,
+    **{
+        f"{table}.{name}": field
+        for table, room in (("federation", federation), ("journal", journal), ("sensors", sensors))
+        for name, field in room.FIELDS.items()
+    },
 }
 # By command: those that take keys as flags.
-KINDS = {
-    kind.command.removeprefix("hedgerow "): kind
-    for kind in vars(config).values()
-    if isinstance(kind, config.NodeKind)
-}
+KINDS = {kind.command.removeprefix("hedgerow "): kind for kind in (NODE, SIDECAR, DASHBOARD)}
 # Nothing sensible, and numbers beyond everything: who reads them says what it would take.
 PROBES: tuple[object, ...] = ("\x7f", -(10**30), 0, 10**30, 999_999_999)
 SIZES = {"GiB": GIB, "MiB": MIB, "KiB": KIB}
 
 
 def page() -> str:
-    names = {key.name for key in ALL_KEYS}
+    names = {key.name for key in NODE.known_keys}
     if unknown := (NOTES.keys() | DEFAULTS.keys()) - names:
         raise ConfigError(f"notes on keys that are not there: {', '.join(sorted(unknown))}")
     lines = head(
@@ -64,7 +65,7 @@ def page() -> str:
 
 def _sections() -> dict[str, list[Key]]:
     sections: dict[str, list[Key]] = {}
-    for key in ALL_KEYS:
+    for key in NODE.known_keys:
         section, dot, _ = key.name.partition(".")
         sections.setdefault(section if dot else "", []).append(key)
     return sections
@@ -95,7 +96,7 @@ def _text(key: Key) -> str:
 def _value(key: Key, kind: str) -> str:
     if key.read is read_boolean:
         return "`true` or `false`"
-    if key.read is read_sensor_topics:
+    if key.read is sensors.read_sensor_topics:
         return f"a table; as a flag {code(key.metavar)}"
     value = kind or (code(key.metavar) if key.metavar else "")
     return f"{value}, or a list" if key.repeated else value
@@ -149,7 +150,7 @@ def _durations() -> dict[str, float]:
 def _default(key: Key, kind: str) -> str:
     if key.name in DEFAULTS:
         return DEFAULTS[key.name]
-    if key.name not in (*LISTENERS, "udp"):
+    if key.name not in LISTENERS:
         return _show(_find_default(key), kind)
     shown = {
         name: _show(getattr(each.defaults, key.name) or "off", kind)
@@ -177,18 +178,13 @@ def _show(value: object, kind: str) -> str:
 
 
 def _find_default(key: Key) -> object:
-    """Where `Config` has it: beside the others, in its section, or in the settings within that."""
-    section, dot, name = key.name.partition(".")
-    name = FIELDS.get(key.name, name if dot else section)
-    places: list[Any] = [config.NODE.defaults]
-    if dot:
-        part = getattr(config.NODE.defaults, section, None)
-        parts = [getattr(part, field.name) for field in fields(part)] if is_dataclass(part) else []
-        places = [part, *parts, config.NODE.defaults]
-    if section == "tls":  # of which there is none by default
-        default = next(field.default for field in fields(config.Tls) if field.name == name)
+    """Where it is: in what the node has by itself, in what its room has, or in the settings within those."""
+    if key.name.startswith("tls."):  # of which there is none by default
+        default = Tls.__dataclass_fields__[key.name.removeprefix("tls.")].default
         return None if default is MISSING else default
-    for place in places:
+    name = FIELDS.get(key.name, key.name.rpartition(".")[2])
+    outer: Any = next((each.settings() for each in CHAPTERS if key in each.keys), NODE.defaults)
+    for place in (outer, *(getattr(outer, field.name) for field in fields(outer))):
         if is_dataclass(place) and name in {field.name for field in fields(place)}:
             return getattr(place, name)
     raise LookupError(f"nobody knows the default of {key.name}")

@@ -86,7 +86,7 @@ def _federation() -> list[str]:
             "one before.",
         ),
         *kinds(federation_wire.MeshKind),
-        *limits(federation_limits, "MAX_"),
+        *limits(federation_limits, "MAX_", fields_of=federation_limits.MeshBounds),
     ]
 
 

@@ -98,14 +98,21 @@ def kinds(enum: type[IntEnum] | type[IntFlag], extra: dict[Any, str] | None = No
     return table(("number", "name", ""), rows)
 
 
-def limits(module: ModuleType, *prefixes: str) -> list[str]:
-    """A table of the module's numbers whose names begin so."""
+def limits(module: ModuleType, *prefixes: str, fields_of: type | None = None) -> list[str]:
+    """A table of the module's numbers whose names begin so, and of what the fields of a class are unless
+    they are set."""
     said = said_of(module)
     rows = [
         (code(name), plain_number(value), said.get(name, ""))
         for name, value in vars(module).items()
         if name.startswith(prefixes) and isinstance(value, int | float) and name in _own_names(module)
     ]
+    if fields_of is not None:
+        texts = said_of(fields_of)
+        rows += [
+            (code(f"{fields_of.__name__}.{name}"), plain_number(value), texts.get(name, ""))
+            for name, value in fields_of()._asdict().items()
+        ]
     return table(("limit", "value", ""), rows)
 
 

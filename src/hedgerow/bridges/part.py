@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
+from hedgerow.bridges.config import BridgesConfig
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.dialling import Dialler, Place
@@ -41,7 +42,7 @@ class BridgesPart(Part):
     def __init__(self, node: NodeContext) -> None:
         """Raises ConfigError for a file of the configuration that is wrong."""
         super().__init__(node)
-        self._sections = _read_files(node.config.bridges)
+        self._sections = _read_files(node.config.of(BridgesConfig).bridges)
         self._dialler = Dialler(node)
         self.make_home: Callable[[str], Section] | None = None
         """To be set before `start`, when the node's id is known, which it is given."""

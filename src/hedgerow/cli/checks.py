@@ -26,6 +26,9 @@ from typing import Any, NamedTuple, Protocol
 
 from hedgerow.broker.limits import MIB
 from hedgerow.errors import ConfigError, reason_of
+from hedgerow.federation.config import FederationConfig
+from hedgerow.journal.config import JournalConfig
+from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, SCOPES, ipv6_group
 from hedgerow.multicast.io.interfaces import Interface, find
 from hedgerow.multicast.io.sockets import open_receivers, open_sender
@@ -34,6 +37,7 @@ from hedgerow.node.config import Config
 from hedgerow.node.config_keys import LISTENERS
 from hedgerow.node.open_sockets import places
 from hedgerow.node.values import Address
+from hedgerow.sensors.config import SensorSettings
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 STATES = (OK, WARNING, PROBLEM)
@@ -110,7 +114,7 @@ def check_ports(
 ) -> list[Finding]:
     """That every listener can have its address."""
     wanted = [(name, address, socket.SOCK_STREAM) for name in LISTENERS for address in getattr(config, name)]
-    wanted += [("udp", address, socket.SOCK_DGRAM) for address in config.udp]
+    wanted += [("udp", address, socket.SOCK_DGRAM) for address in config.of(SensorSettings).udp]
     if not wanted:
         return [Finding(OK, "no listener is asked for")]
     return [_check_port(*each, bind, find_holder) for each in wanted]
@@ -191,7 +195,8 @@ def check_multicast(config: Config, hear: Hear = heard_on) -> list[Finding]:
 
 
 def _check_multicast(ip: int, config: Config, hear: Hear) -> Finding:
-    options = config.multicast.options
+    multicast = config.of(Multicast)
+    options = multicast.options
     ready: list[Interface] = []
     lacking: dict[str, str] = {}
     for _, name in socket.if_nameindex():
@@ -206,7 +211,7 @@ def _check_multicast(ip: int, config: Config, hear: Hear) -> Finding:
     reasons = [lacking[name] for name in wanted if name in lacking]
     if not reasons:
         return Finding(OK, seen)
-    is_needed = bool(config.multicast.topics) and not heard and options.ip in (None, ip)
+    is_needed = bool(multicast.topics) and not heard and options.ip in (None, ip)
     advice = "if a firewall is in the way, allow UDP to 239.255.0.0/16 and ff00::/8"
     return Finding(PROBLEM if is_needed else WARNING, f"{seen}; {'; '.join(reasons)}", advice)
 
@@ -235,7 +240,7 @@ def check_mdns(
     config: Config, attempt: Callable[[], None] = try_mdns, find_holder: FindHolder = holder_of
 ) -> list[Finding]:
     """That multicast DNS can be spoken, on loopback."""
-    is_needed = config.mdns or config.federation.discover
+    is_needed = config.mdns or config.of(FederationConfig).discover
     try:
         attempt()
     except Exception as error:  # the library raises whatever the system gave it
@@ -321,12 +326,13 @@ def check_open_files(
 def check_permissions(config: Config, may_use: Callable[[Path, int], bool] = os.access) -> list[Finding]:
     """That a node can keep what it must, and that nobody reads what is secret."""
     found = [_check_writable(directory, may_use) for directory in _directories(config)]
+    federation = config.of(FederationConfig)
     files = {
         "passwords": config.passwords,
         "TLS key": None if config.tls is None else config.tls.key,
-        "multicast key": config.multicast.options.key_file,
-        "federation key": config.federation.key_file,
-        "federation's TLS key": config.federation.keyfile,
+        "multicast key": config.of(Multicast).options.key_file,
+        "federation key": federation.key_file,
+        "federation's TLS key": federation.keyfile,
     }
     found += [_check_secret(what, file, may_use) for what, file in files.items() if file is not None]
     return found or [Finding(OK, "nothing is kept on disk: no data directory, no password file")]
@@ -334,8 +340,9 @@ def check_permissions(config: Config, may_use: Callable[[Path, int], bool] = os.
 
 def _directories(config: Config) -> list[Path]:
     """Where a node keeps what it keeps."""
-    journal = config.journal.directory if config.journal.topics else None
-    return list(dict.fromkeys(each for each in (config.data, journal) if each is not None))
+    journal = config.of(JournalConfig)
+    directories = (config.data, journal.directory if journal.topics else None)
+    return list(dict.fromkeys(each for each in directories if each is not None))
 
 
 def _check_writable(directory: Path, may_use: Callable[[Path, int], bool]) -> Finding:

@@ -19,7 +19,10 @@ from pathlib import Path
 from hedgerow.cli import up
 from hedgerow.cli.parsing import UsageError
 from hedgerow.errors import ConfigError
-from hedgerow.node import config
+from hedgerow.federation.config import FederationConfig
+from hedgerow.kinds import DASHBOARD
+from hedgerow.node import config_loading
+from hedgerow.node.config import Config
 
 EXAMPLES = """\
 examples:
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s URL… [--http HOST:PORT] [OPTIONS]"
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    config.add_arguments(parser, config.DASHBOARD)
+    config_loading.add_arguments(parser, DASHBOARD)
     up.add_shared_arguments(parser)
 
 
@@ -45,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     return up.run_node(arguments, read_configuration, up.listening_lines)
 
 
-def read_configuration(arguments: argparse.Namespace, machine_id: Path = MACHINE_ID) -> config.Config:
+def read_configuration(arguments: argparse.Namespace, machine_id: Path = MACHINE_ID) -> Config:
     """With the URLs as neighbours, and with a name. Raises ConfigError."""
     given = vars(arguments)
     for word in arguments.words:
@@ -54,23 +57,23 @@ def read_configuration(arguments: argparse.Namespace, machine_id: Path = MACHINE
     urls = [*arguments.words, *given.get(NEIGHBOURS, ())]
     if urls:
         given[NEIGHBOURS] = urls
-    configuration = config.from_arguments(arguments, config.DASHBOARD)
-    if not configuration.federation.is_enabled:
+    configuration = config_loading.from_arguments(arguments, DASHBOARD)
+    federation = configuration.of(FederationConfig)
+    if not federation.is_enabled:
         raise ConfigError("which fabric? Give the URL of a node of it, such as mqtt://localhost")
     if not configuration.http and not configuration.https:
         raise ConfigError("--http off: a dashboard is seen at an address")
     # Nothing waits for a dashboard that is closed, nor is it as good as a subscriber while it is.
-    federation = replace(configuration.federation, keep_s=0.0)
     name = configuration.id or own_id(configuration, machine_id)
-    return replace(configuration, id=name, federation=federation)
+    return replace(configuration, id=name).with_rooms(replace(federation, keep_s=0.0))
 
 
-def own_id(configuration: config.Config, machine_id: Path) -> str:
+def own_id(configuration: Config, machine_id: Path) -> str:
     """The same at each start: neighbours keep a place for a day for each name that they have seen.
 
     And unlike that of any other dashboard: two of one name would take the link from each other for ever."""
     listeners = (*configuration.http, *configuration.https)
-    where = (*listeners, *configuration.federation.neighbours)
+    where = (*listeners, *configuration.of(FederationConfig).neighbours)
     text = " ".join([socket.gethostname(), _read_machine_id(machine_id), *map(str, where)])
     if any(address.port == 0 for address in listeners):  # Nothing tells two such ones on this machine apart.
         text = secrets.token_hex()

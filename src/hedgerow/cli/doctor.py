@@ -26,7 +26,9 @@ from hedgerow.cli import checks
 from hedgerow.cli.checks import OK, PROBLEM, STATES, WARNING, Finding
 from hedgerow.errors import ConfigError, HedgerowError, counted, printable, reason_of
 from hedgerow.extras import install_command
-from hedgerow.node.config import NODE, Config, kind_of, load_config
+from hedgerow.kinds import NODE, kind_of
+from hedgerow.node.config import Config
+from hedgerow.node.config_loading import load_config
 from hedgerow.node.version import VERSION
 
 PATIENCE_S = 3.0
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read_config(file: Path | None) -> tuple[Config, list[Finding]]:
     """A file that cannot be used is a finding; the rest is then checked for a node without one."""
     if file is None:
-        return load_config(None, {}), []
+        return load_config(None, {}, NODE), []
     kind = NODE
     try:
         kind = kind_of(file)

@@ -15,7 +15,8 @@ from functools import partial
 from hedgerow.cli import up
 from hedgerow.cli.parsing import UsageError
 from hedgerow.federation.config import FederationConfig
-from hedgerow.node import config
+from hedgerow.kinds import SIDECAR
+from hedgerow.node import config_loading
 from hedgerow.node.server import Server
 
 EXAMPLES = """\
@@ -29,18 +30,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s --broker URL [OPTIONS]"
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    config.add_arguments(parser, config.SIDECAR)
+    config_loading.add_arguments(parser, SIDECAR)
     up.add_shared_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.words:
         raise UsageError(f'what is "{arguments.words[0]}"? There are options alone')
-    return up.run_node(arguments, partial(config.from_arguments, kind=config.SIDECAR), describe)
+    return up.run_node(arguments, partial(config_loading.from_arguments, kind=SIDECAR), describe)
 
 
 def describe(node: Server) -> list[str]:
-    federation = node.config.federation
+    federation = node.config.of(FederationConfig)
     first = f"federating {federation.home} as {node.node_id} {_with_whom(federation)}"
     return [first, *up.listening_lines(node)]
 

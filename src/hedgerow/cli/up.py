@@ -20,18 +20,24 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from urllib.parse import urlsplit
 
 from hedgerow.cli.notify import ServiceManager
 from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.errors import ConfigError
-from hedgerow.node import config, logs
+from hedgerow.federation.config import FederationConfig
+from hedgerow.kinds import NODE
+from hedgerow.mobility.config import MobilityConfig
+from hedgerow.node import config_loading, logs
 from hedgerow.node.broker_urls import is_unspecified
+from hedgerow.node.config import Config
 from hedgerow.node.open_sockets import HTTP_SCHEMES
 from hedgerow.node.server import Server
 from hedgerow.parts import make_server
 from hedgerow.rates import is_loopback
+from hedgerow.web.config import serves_dashboard
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [OPTIONS]"
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    config.add_arguments(parser)
+    config_loading.add_arguments(parser, NODE)
     add_shared_arguments(parser)
 
 
@@ -72,12 +78,12 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     refuse_words(arguments)
-    return run_node(arguments, config.from_arguments, listening_lines)
+    return run_node(arguments, partial(config_loading.from_arguments, kind=NODE), listening_lines)
 
 
 def run_node(
     arguments: argparse.Namespace,
-    read: Callable[[argparse.Namespace], config.Config],
+    read: Callable[[argparse.Namespace], Config],
     describe: Callable[[Server], list[str]],
 ) -> int:
     """Run what was asked for until it is told to stop; `describe` says what is printed when it serves."""
@@ -94,7 +100,7 @@ def run_node(
 def listening_lines(node: Server) -> list[str]:
     lines = [f"listening {url}" for url in node.urls]
     lines += [f"relaying {address}" for part in node.parts for address in part.relaying]
-    if node.config.serves_dashboard and (url := local_dashboard_url(node.urls)) is not None:
+    if serves_dashboard(node.config) and (url := local_dashboard_url(node.urls)) is not None:
         lines.append(f"dashboard {url}")
     return lines
 
@@ -128,9 +134,7 @@ def loop_factory(name: str) -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-async def serve(
-    configuration: config.Config, describe: Callable[[Server], list[str]] = listening_lines
-) -> None:
+async def serve(configuration: Config, describe: Callable[[Server], list[str]] = listening_lines) -> None:
     node = make_server(configuration)
     stop, signals = asyncio.Event(), StopSignals()
     hopeless: list[ConfigError] = []
@@ -166,10 +170,10 @@ async def serve(
         raise hopeless[0]
 
 
-def warn_of_passing_name(configuration: config.Config) -> None:
+def warn_of_passing_name(configuration: Config) -> None:
     """Neighbours, and mobile and fixed brokers, keep what waits for a node under its name."""
-    federation = configuration.federation
-    is_known = federation.is_enabled or federation.home or configuration.mobility.role is not None
+    federation, mobility = configuration.of(FederationConfig), configuration.of(MobilityConfig)
+    is_known = federation.takes_part or mobility.role is not None
     if is_known and configuration.id is None and configuration.data is None:
         logger.warning(
             "this node has another name after each start, and gets nothing that waited for it; "

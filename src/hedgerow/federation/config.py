@@ -1,7 +1,8 @@
-"""Whom a node federates with, and how: what is left of a configuration once it has been read.
+"""The `[federation]` table of a configuration: whom a node federates with, and how.
 
-A `FederationConfig` that `keys.make_federation` made can be used as it is: its URLs are of MQTT, its files
-can be read, its numbers are those that the federator and the overlay take.
+A `FederationConfig` that `make_federation` made can be used as it is: its URLs are of MQTT, its files can be
+read, its numbers are those that the federator and the overlay take. Readers as in `values`. `SIDECAR_KEYS`
+are for `hedgerow federate` alone, which stands beside a broker that is not ours.
 """
 
 from __future__ import annotations
@@ -9,19 +10,37 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from hedgerow.broker.limits import MIB
-from hedgerow.errors import ConfigError
-from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
-from hedgerow.federation.overlay.limits import MAX_STATIC, OverlaySettings
+from hedgerow.broker.limits import KIB, MIB
+from hedgerow.errors import ConfigError, TopicError, reason_of
+from hedgerow.federation.interests.regular import LOCAL_PREFIXES, regular_filter
+from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S, MAX_LIFETIME_S
+from hedgerow.federation.overlay.limits import MAX_ACTIVE, MAX_CONTACTS, MAX_STATIC, OverlaySettings
+from hedgerow.federation.overlay.wire import MAX_ADDRESSES
 from hedgerow.node.broker_urls import (
     BrokerUrl,
     at_most,
+    is_unspecified,
     read_broker_url,
     read_urls_file,
     unique,
     warn_if_readable,
 )
+from hedgerow.node.config import Chapter, Config, Given, check_not_itself
+from hedgerow.node.values import (
+    TIB,
+    Key,
+    duration_within,
+    read_boolean,
+    read_count,
+    read_file_path,
+    read_text,
+    size_within,
+)
+
+MIN_KEY_BYTES, MAX_KEY_BYTES = 16, 64
+MAX_KEEP_S = 365 * 86_400  # For ever is too long: a neighbour that is never to come back fills its queue.
 
 DEFAULTS = OverlaySettings()
 
@@ -66,6 +85,11 @@ class FederationConfig:
         return bool(self.neighbours or self.join or self.discover or self.neighbours_file is not None)
 
     @property
+    def takes_part(self) -> bool:
+        """With neighbours of its own, or for the broker that it stands beside."""
+        return self.is_enabled or self.home is not None
+
+    @property
     def overlay_settings(self) -> OverlaySettings:
         target = min(DEFAULTS.active_target, self.active_at_most)
         return OverlaySettings(active_target=target, active_at_most=self.active_at_most)
@@ -104,3 +128,254 @@ def check_not_home(urls: Iterable[BrokerUrl], home: BrokerUrl) -> None:
     for url in urls:
         if url.is_same_place(home):
             raise ConfigError(f"{url} is the broker that this federator stands beside, and no neighbour")
+
+
+# From what was given to the settings
+
+FIELDS = {
+    "broker": "home",
+    "keep": "keep_s",
+    "announce_interval": "announce_interval_s",
+    "remote_username": "username",
+    "remote_password": "password",
+}
+
+
+def make_federation(given: Given) -> FederationConfig:
+    table = given.table("federation")
+    values = {FIELDS.get(name, name): value for name, value in table.items()}
+    if (found := values.pop("key_file", None)) is not None:
+        values |= found._asdict()
+    federation = FederationConfig(**values)
+    for name, needed in (("keyfile", "certfile"), ("remote_password", "remote_username")):
+        if name in table and needed not in table:
+            raise ConfigError(f"{given.where(f'federation.{name}')}: needs federation.{needed} too")
+    for name in ("neighbours_file", "neighbours", "join"):
+        try:
+            if name in table:
+                _check_links(federation, name)
+        except ConfigError as error:
+            raise ConfigError(f"{given.where(f'federation.{name}')}: {error}") from None
+    if not (federation.is_enabled or federation.home or federation.enabled is False):
+        raise ConfigError(
+            f"{given.where(f'federation.{next(iter(table))}')}: there is nobody to federate with: set "
+            "federation.neighbours (--neighbour URL), federation.join (--join URL) or federation.discover = "
+            "true (--discover), or federation.enabled = true (--federation) for a node that others link to"
+        )
+    return federation
+
+
+def _check_links(federation: FederationConfig, name: str) -> None:
+    if name == "join":
+        at_most(MAX_CONTACTS, "members to join", federation.join)
+        if federation.home is not None:
+            check_not_home(federation.join, federation.home)
+    else:
+        federation.read_neighbours()
+
+
+def check_federation(config: Config, given: Given) -> None:
+    federation = config.of(FederationConfig)
+    check_not_itself(federation.neighbours, "federation.neighbours", config, given)
+    check_not_itself(federation.join, "federation.join", config, given)
+
+
+def check_beside(config: Config, given: Given) -> None:
+    """Of what is to stand beside a broker."""
+    if config.of(FederationConfig).home is None:
+        raise ConfigError("federation.broker: which broker is it to stand beside? (--broker URL)")
+
+
+# Readers
+
+
+def read_neighbour_urls(value: object, base: Path) -> tuple[BrokerUrl, ...]:
+    values = value if isinstance(value, list) else [value]
+    return unique(read_broker_url(each, base) for each in values)
+
+
+def read_advertised_urls(value: object, base: Path) -> tuple[BrokerUrl, ...]:
+    urls = read_neighbour_urls(value, base)
+    for url in urls:
+        if url.username is not None or url.password is not None:
+            raise ConfigError(f"{url}: everyone is told it: no user and no password")
+        if is_unspecified(url.host):
+            raise ConfigError(f"{url}: others cannot connect to {url.host}; name an address of this machine")
+    return at_most(MAX_ADDRESSES, "URLs", urls)
+
+
+class KeyFile(NamedTuple):
+    key: bytes
+    key_file: Path
+
+
+def read_key_file(value: object, base: Path) -> KeyFile:
+    path = read_file_path(value, base)
+    try:
+        content = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"{path}: {reason_of(error)}") from None
+    key = content
+    try:
+        decoded = bytes.fromhex(content.decode("ascii"))
+        key = decoded if len(decoded) >= MIN_KEY_BYTES else content
+    except ValueError:
+        pass  # It is the key itself.
+    if not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
+        raise ConfigError(
+            f"{path}: a key has {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes, as text or in hex, not {len(key)}; "
+            f"openssl rand -hex 32 > {path} makes one"
+        )
+    return KeyFile(key, path)
+
+
+def read_assumed_filters(value: object, base: Path) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    filters: dict[str, None] = {}
+    for text in (read_text(each, base) for each in values):
+        try:
+            topic_filter = regular_filter(text)
+        except TopicError as error:
+            raise ConfigError(str(error)) from None
+        if topic_filter is None:
+            raise ConfigError(f'"{text}": topics that begin with {" or ".join(LOCAL_PREFIXES)} stay here')
+        filters[topic_filter] = None
+    return tuple(filters)
+
+
+def read_keep(value: object, base: Path) -> float:
+    return duration_within(value, 0, MAX_KEEP_S)
+
+
+def read_announce_interval(value: object, base: Path) -> float:
+    return duration_within(value, 0.1, MAX_LIFETIME_S)
+
+
+def read_queue_bytes(value: object, base: Path) -> int:
+    return size_within(value, KIB, TIB)
+
+
+def _urls_key(name: str, flag: str, help_text: str) -> Key:
+    return Key(f"federation.{name}", flag, "URL", read_neighbour_urls, help_text, repeated=True)
+
+
+FEDERATION_KEYS = (
+    _urls_key("neighbours", "--neighbour", "always link to the node at this broker; may be repeated"),
+    Key(
+        "federation.neighbours_file",
+        "--neighbours",
+        "FILE",
+        read_file_path,
+        "the same, a URL a line; read again on SIGHUP",
+    ),
+    _urls_key(
+        "join", "--join", "become a member through this one, and let the overlay choose; may be repeated"
+    ),
+    Key(
+        "federation.discover",
+        "--discover",
+        "",
+        read_boolean,
+        "join the nodes that multicast DNS finds on this network, and be found",
+    ),
+    Key(
+        "federation.enabled",
+        "--federation",
+        "",
+        read_boolean,
+        "let others link to this node, also if it links to nobody itself",
+    ),
+    Key(
+        "federation.redundancy",
+        "--redundancy",
+        "R",
+        read_count(1, MAX_ACTIVE),
+        "ways from each member of a mesh to its core (2)",
+    ),
+    Key(
+        "federation.active_at_most",
+        "--active-neighbours",
+        "N",
+        read_count(1, MAX_ACTIVE),
+        f"neighbours that the overlay may choose ({DEFAULTS.active_at_most})",
+    ),
+    Key(
+        "federation.advertise",
+        "--advertise",
+        "URL",
+        read_advertised_urls,
+        "where other nodes reach this one; may be repeated (where it listens)",
+        repeated=True,
+    ),
+    Key(
+        "federation.key_file",
+        "--federation-key",
+        "FILE",
+        read_key_file,
+        "the key that all members share; without one anyone may become a member",
+    ),
+    Key(
+        "federation.remote_username",
+        "--federation-username",
+        "NAME",
+        read_text,
+        "the user at neighbours whose URL has none",
+    ),
+    Key(
+        "federation.remote_password",
+        "--federation-password",
+        "TEXT",
+        read_text,
+        "that user's password; better in the file, since others can see flags",
+    ),
+    Key(
+        "federation.cafile",
+        "--federation-cafile",
+        "FILE",
+        read_file_path,
+        "authorities of mqtts:// neighbours, PEM (the system's)",
+    ),
+    Key(
+        "federation.certfile",
+        "--federation-certfile",
+        "FILE",
+        read_file_path,
+        "the certificate to show to mqtts:// neighbours, PEM",
+    ),
+    Key("federation.keyfile", "--federation-keyfile", "FILE", read_file_path, "its private key, PEM"),
+    Key(
+        "federation.keep",
+        "--federation-keep",
+        "DURATION",
+        read_keep,
+        "how long what waits for a neighbour that is gone is kept (1 d)",
+    ),
+    Key(
+        "federation.queue_bytes",
+        "--federation-queue",
+        "SIZE",
+        read_queue_bytes,
+        "how much may wait for one neighbour (64 MiB)",
+    ),
+    Key(
+        "federation.announce_interval",
+        "--announce-interval",
+        "DURATION",
+        read_announce_interval,
+        "between two announcements of a core (5 s)",
+    ),
+)
+
+SIDECAR_KEYS = (
+    Key("federation.broker", "--broker", "URL", read_broker_url, "the broker to stand beside"),
+    Key(
+        "federation.assume",
+        "--assume",
+        "FILTER",
+        read_assumed_filters,
+        "take it that clients of the broker have this subscription; may be repeated",
+        repeated=True,
+    ),
+)
+
+CHAPTER = Chapter(FederationConfig, (*FEDERATION_KEYS, *SIDECAR_KEYS), make_federation, check_federation)

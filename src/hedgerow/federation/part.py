@@ -50,7 +50,7 @@ class FederationPart(Part):
     def __init__(self, node: NodeContext) -> None:
         """Raises ConfigError."""
         super().__init__(node)
-        self._config: FederationConfig = node.config.federation
+        self._config = node.config.of(FederationConfig)
         self._statics = self._config.read_neighbours()
         tls = (self._config.cafile, self._config.certfile, self._config.keyfile)
         self._make_tls = make_tls_context(*tls, "the federation")

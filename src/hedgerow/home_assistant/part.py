@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hedgerow.broker.port import Port
+from hedgerow.home_assistant.config import HomeAssistantConfig
 from hedgerow.message import Message, Properties
 from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.node.version import VERSION
@@ -32,6 +33,7 @@ from hedgerow.node.version import VERSION
 # Not below `hedgerow/`, which each broker keeps for itself: Home Assistant's is most often a Mosquitto that a
 # federator stands beside.
 HEALTH_TOPIC = "hedgerow-health/"
+DASHBOARD = "/"  # its path, where there is one
 TELL_S = 10.0
 LOOK_S = 1.0
 EXPIRE_AFTER_S = 35  # three times told in vain, and a little
@@ -75,8 +77,9 @@ class HomeAssistantPart(Part):
 
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
-        assert node.config.home_assistant is not None
-        self._prefix: str = node.config.home_assistant
+        prefix = node.config.of(HomeAssistantConfig).prefix
+        assert prefix is not None
+        self._prefix: str = prefix
         self._look_at = NEVER
         self._counts = (0, 0)
         self._rates = (0.0, 0.0)
@@ -182,7 +185,7 @@ class HomeAssistantPart(Part):
             "model": "Hedgerow node",
             "sw_version": version,
         }
-        if node.config.dashboard and (url := remote_dashboard_url(node.urls)) is not None:
+        if DASHBOARD in node.routes and (url := remote_dashboard_url(node.urls)) is not None:
             device["configuration_url"] = url
         known = self.figures()
         return {

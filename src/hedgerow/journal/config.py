@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hedgerow.broker.limits import MIB
 from hedgerow.errors import ConfigError, TopicError
+from hedgerow.node.config import Chapter, Given
 from hedgerow.node.values import (
     A_DURATION,
     DURATION_UNITS,
@@ -42,22 +41,23 @@ class JournalConfig:
         return self.max_bytes is None and self.max_age_s is None and not self.drop_committed
 
 
-def make_journal(section: dict[str, Any], data: Path | None, where: Callable[[str], str]) -> JournalConfig:
-    """From the keys of the table, as they were read. `where` says where a key stood. Raises ConfigError."""
-    if section and "topics" not in section:
-        first = where(f"journal.{next(iter(section))}")
+FIELDS = {"max_age": "max_age_s"}
+
+
+def make_journal(given: Given) -> JournalConfig:
+    table = given.table("journal")
+    if "topics" not in table:
+        first = given.where(f"journal.{next(iter(table))}")
         raise ConfigError(f"{first}: needs journal.topics too (--journal FILTER)")
-    if section and "directory" not in section:
+    if "directory" not in table:
+        data: Path | None = given.values.get("data")
         if data is None:
             raise ConfigError(
-                f"{where('journal.topics')}: where is the journal to be? Set journal.directory "
+                f"{given.where('journal.topics')}: where is the journal to be? Set journal.directory "
                 "(--journal-dir DIR), or data (--data DIR), and it is DIR/journal"
             )
-        section = {**section, "directory": data / "journal"}
-    if "max_age" in section:
-        section = {**section, "max_age_s": section["max_age"]}
-        del section["max_age"]
-    return JournalConfig(**section)
+        table["directory"] = data / "journal"
+    return JournalConfig(**{FIELDS.get(name, name): value for name, value in table.items()})
 
 
 def read_filters(value: object, base: Path) -> tuple[str, ...]:
@@ -123,3 +123,5 @@ JOURNAL_KEYS = (
         "remove what every reader of the journal has taken",
     ),
 )
+
+CHAPTER = Chapter(JournalConfig, JOURNAL_KEYS, make_journal)

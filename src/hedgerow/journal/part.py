@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.journal.config import JournalConfig
 from hedgerow.journal.io.node_journal import NodeJournal
 from hedgerow.journal.observer import JournalObserver
 from hedgerow.node.part import Part
@@ -21,7 +22,7 @@ class JournalPart(Part):
 
     async def start(self) -> None:
         """Raises StoreError."""
-        config = self.node.config.journal
+        config = self.node.config.of(JournalConfig)
         self.log = self.journal = await NodeJournal.open(config, self.node.node_id)
         self.node.broker.observe(JournalObserver(self.journal, config.topics))
         logger.info("recording %s in the journal in %s", ", ".join(config.topics), config.directory)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.mobility.config import warn_of_readable_secrets
+from hedgerow.mobility.config import MobilityConfig, warn_of_readable_secrets
 from hedgerow.mobility.fixed import FixedNode
 from hedgerow.mobility.io.relay import Relay
 from hedgerow.mobility.link import FixedLink
@@ -33,7 +33,7 @@ class MobilityPart(Part):
     def __init__(self, node: NodeContext) -> None:
         """Binds the relay. Raises ConfigError."""
         super().__init__(node)
-        self._config = config = node.config.mobility
+        self._config = config = node.config.of(MobilityConfig)
         self._fixed = {str(url): url for url in config.read_fixed()}
         self._make_tls = make_tls_context(config.cafile, config.certfile, config.keyfile, "mobility")
         self._links: dict[str, FixedLink] = {}  # by URL, the last that was opened

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
 from hedgerow.multicast.gateway import check_filter
 from hedgerow.multicast.io.options import LARGEST_PAYLOAD, MulticastOptions
+from hedgerow.node.config import Chapter, Given
 from hedgerow.node.values import Key, read_file_path, read_text, size_within
 
 
@@ -24,10 +24,12 @@ class Multicast:
     options: MulticastOptions = field(default_factory=MulticastOptions)
 
 
-def make_multicast(section: dict[str, Any]) -> Multicast:
-    """From the keys of the table, as they were read."""
-    options = {name: value for name, value in section.items() if name != "topics"}
-    return Multicast(section.get("topics", ()), MulticastOptions(**options))
+def make_multicast(given: Given) -> Multicast:
+    table = given.table("multicast")
+    if "topics" not in table:
+        first = given.where(f"multicast.{next(iter(table))}")
+        raise ConfigError(f"{first}: needs multicast.topics too (--multicast FILTER)")
+    return Multicast(table.pop("topics"), MulticastOptions(**table))
 
 
 def read_topic_filters(value: object, base: Path) -> tuple[str, ...]:
@@ -116,3 +118,5 @@ MULTICAST_KEYS = (
         "the largest payload that goes by multicast (256 KiB)",
     ),
 )
+
+CHAPTER = Chapter(Multicast, MULTICAST_KEYS, make_multicast)

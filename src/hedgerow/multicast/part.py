@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.message import Message
+from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.gateway import Gateway
 from hedgerow.multicast.io.endpoint import MulticastEndpoint
 from hedgerow.node.part import NodeContext, Part
@@ -29,7 +30,7 @@ class MulticastPart(Part):
 
     def __init__(self, node: NodeContext) -> None:
         super().__init__(node)
-        self.endpoint = MulticastEndpoint(node.config.multicast.options, hears_itself=False)
+        self.endpoint = MulticastEndpoint(node.config.of(Multicast).options, hears_itself=False)
         self.endpoint.clock = node.clock
         self._is_open = False
 
@@ -41,7 +42,7 @@ class MulticastPart(Part):
         """Raises ConfigError saying what this machine or its network lacks."""
         node, endpoint = self.node, self.endpoint
         await endpoint.start()
-        self.gateway = Gateway(node.broker, endpoint.member, node.config.multicast.topics, node.clock())
+        self.gateway = Gateway(node.broker, endpoint.member, node.config.of(Multicast).topics, node.clock())
         endpoint.on_messages = self._receive_messages
         endpoint.on_held = self._receive_held
         self._is_open = True

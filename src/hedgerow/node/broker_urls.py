@@ -10,13 +10,13 @@ from pathlib import Path
 
 from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError
-from hedgerow.federation.overlay.wire import MAX_ADDRESS_BYTES
 from hedgerow.node.authority import authority
 from hedgerow.node.values import read_text, read_utf8
 
 logger = logging.getLogger(__name__)
 
 LINK_SCHEMES = ("mqtt", "mqtts")
+MAX_URL_BYTES = 255  # What other nodes are told has to fit into their packets.
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,8 +55,7 @@ def read_broker_url(value: object, base: Path) -> BrokerUrl:
     url = BrokerUrl(
         address.host, address.port, address.scheme.tls, address.username or None, address.password
     )
-    # What other nodes are told has to fit into their packets.
-    if not str(url).isprintable() or " " in url.host or len(str(url).encode()) > MAX_ADDRESS_BYTES:
+    if not str(url).isprintable() or " " in url.host or len(str(url).encode()) > MAX_URL_BYTES:
         raise ConfigError(f'"{url.host}" is no name of a host')
     return url
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hedgerow.broker.broker import Broker
     from hedgerow.errors import ConfigError
-    from hedgerow.node.config import Config
+    from hedgerow.node.config import Chapter, Config
     from hedgerow.node.eventlog import EventLog
     from hedgerow.node.handlers import Handler
     from hedgerow.node.lateness import Lateness
@@ -216,6 +216,8 @@ class PartEntry(NamedTuple):
     made_by: str
     """`MODULE:CLASS`, imported only when it is asked for."""
     is_wanted: Callable[[Config], bool]
+    chapter: Chapter[object] | None = None
+    """Its room's share of the configuration."""
 
     def load(self) -> type[Part]:
         module, _, name = self.made_by.partition(":")

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
+from hedgerow.node.config import Chapter, Config, Given, check_same_ports
 from hedgerow.node.values import (
     Address,
     Key,
@@ -34,12 +34,34 @@ class SensorSettings:
     """Packets a second from one address; 0: no limit. None: the default, which spares loopback."""
     anonymous: bool = False
     """Beyond this machine, too, sensors may do without a name, which they cannot have."""
+    udp: tuple[Address, ...] = ()
+    """Where they are served."""
 
 
-def make_sensor_settings(section: dict[str, Any]) -> SensorSettings:
-    """From the keys of the table, as they were read."""
-    fields = {"subscription_expiry": "subscription_expiry_s"}
-    return SensorSettings(**{fields.get(name, name): value for name, value in section.items()})
+FIELDS = {"subscription_expiry": "subscription_expiry_s"}
+
+
+def make_sensor_settings(given: Given) -> SensorSettings:
+    table = given.table("sensors")
+    if "udp" not in given.values:
+        first = given.where(f"sensors.{next(iter(table))}")
+        raise ConfigError(f"{first}: needs udp too (--udp HOST)")
+    settings = {FIELDS.get(name, name): value for name, value in table.items()}
+    return SensorSettings(udp=given.values["udp"], **settings)
+
+
+def check_sensors(config: Config, given: Given) -> None:
+    sensors = config.of(SensorSettings)
+    check_same_ports((("udp", address) for address in sensors.udp), given)
+    # A password does not help here: the sensors' protocol has no place for a name.
+    is_meant = given.values.get("access.anonymous", False) or sensors.anonymous
+    for address in sensors.udp:
+        if not (address.is_loopback or is_meant):
+            raise ConfigError(
+                f"{given.where('udp')}: on {address} anyone who reaches this machine could publish and "
+                "subscribe to the sensors' topics: their protocol has no names. Say that this is meant: "
+                "sensors.anonymous = true (--sensors-anonymous)"
+            )
 
 
 def read_udp_addresses(value: object, base: Path) -> tuple[Address, ...]:
@@ -107,6 +129,14 @@ def _read_topic_table(pairs: Iterable[tuple[str, object]]) -> dict[int, str]:
 
 SENSOR_KEYS = (
     Key(
+        "udp",
+        "--udp",
+        "HOST[:PORT]",
+        read_udp_addresses,
+        f"serve UDP sensors here, port {DEFAULT_PORT} unless given; may be repeated (default: off)",
+        repeated=True,
+    ),
+    Key(
         "sensors.topics",
         "--sensor-topic",
         "NUMBER=TOPIC",
@@ -143,3 +173,5 @@ SENSOR_KEYS = (
         "serve sensors beyond this machine; their protocol has no names",
     ),
 )
+
+CHAPTER = Chapter(SensorSettings, SENSOR_KEYS, make_sensor_settings, check_sensors)

@@ -19,6 +19,7 @@ from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.authority import authority
 from hedgerow.node.listener import bind
 from hedgerow.node.part import NEVER, NodeContext, Part
+from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import Destination, Exchange
 from hedgerow.sensors.packet import MAX_DATAGRAM_BYTES
 
@@ -39,7 +40,7 @@ class SensorsPart(Part):
         super().__init__(node)
         self._sockets: list[socket.socket] = []
         try:
-            for address in node.config.udp:
+            for address in node.config.of(SensorSettings).udp:
                 self._sockets += bind(address, "udp", self.open_socket)
         except BaseException:
             self._close_sockets()
@@ -67,7 +68,7 @@ class SensorsPart(Part):
         return [f"udp://{authority(*each.getsockname()[:2])}" for each in self._sockets]
 
     async def start(self) -> None:
-        node, options = self.node, self.node.config.sensors
+        node, options = self.node, self.node.config.of(SensorSettings)
         self._loop = asyncio.get_running_loop()
         self.exchange = Exchange(
             options.topics,

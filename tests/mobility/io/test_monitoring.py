@@ -23,7 +23,7 @@ def shown(server: Server, what: str) -> object:
 
 
 async def test_topics_are_ranked_and_shown_until_they_are_silent() -> None:
-    async with running(mobility=QUICK) as server, connected(port_of(server), "c") as client:
+    async with running(QUICK) as server, connected(port_of(server), "c") as client:
         client.send(Subscribe(1, [Subscription("#", 0)]))
         await client.receive()
         client.send(*(Publish("busy", b"", 0, False) for _ in range(3)), Publish("quiet", b"", 0, False))
@@ -49,6 +49,6 @@ async def test_nothing_is_counted_unless_asked() -> None:
 @pytest.mark.parametrize("role", ["fixed", None])
 async def test_it_stops_with_its_node(role: str | None) -> None:
     mobility = MobilityConfig(role=role, domain="farm", monitors=True)
-    async with running(mobility=mobility) as server:
+    async with running(mobility) as server:
         await until(lambda: shown(server, "scores") is not None, "the first state")
     assert not part_of(server, Monitoring).has_work

@@ -1,1 +1,1 @@
-"""Federation on real sockets: what people configure, how nodes find each other, and their links."""
+"""Federation on real sockets: how nodes find each other, and a sidecar's bridge to its broker."""

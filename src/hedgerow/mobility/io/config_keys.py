@@ -1,21 +1,16 @@
-"""The `[mobility]` table of a configuration: how each key is read, and what must hold between them.
-
-Readers as in `values`. Which keys a node may have depends on its role: `_needed` says so.
-"""
+"""The `[mobility]` table of a configuration: its keys, and how each is read. Readers as in `values`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.hot.window import MAX_PERIODS
-from hedgerow.mobility.config import MobilityConfig, read_fixed_url
 from hedgerow.mobility.settings import MobileSettings
 from hedgerow.mqtt.extension import parse_address
-from hedgerow.node.broker_urls import BrokerUrl, is_unspecified, unique
+from hedgerow.node.authority import authority
+from hedgerow.node.broker_urls import BrokerUrl, is_unspecified, read_broker_url, unique
 from hedgerow.node.values import (
     Address,
     Key,
@@ -37,86 +32,21 @@ MAX_DOMAIN_BYTES = 1_024  # Each publication between the brokers has it in its t
 MAX_CAPACITY = 1_000_000
 MAX_HOT_S = 86_400
 
-_SETTINGS = {each.name for each in fields(MobileSettings)} - {"fixed"}
 
-# Keys that only some nodes have, with what they need.
-_MOBILE = 'mobility.role = "mobile" (--role mobile)'
-_EITHER = "mobility.role (--role mobile or --role fixed)"
-_OF_BOTH = frozenset({"domain", "takeover_after_s"})
-_OF_FIXED = frozenset({"allow"})
-_OF_MONITORS = frozenset({"x_s", "y_s", "share", "capacity"})
-_OF_ANY = frozenset({"role", "monitors"})
-
-
-def make_mobility(section: dict[str, Any], where: Callable[[str], str]) -> MobilityConfig:
-    """From the keys of the table, as they were read. `where` says where a key stood. Raises ConfigError."""
-    role = section.get("role")
-    for name in section:
-        if (needed := _needed(name, role, section.get("monitors", False))) is not None:
-            raise ConfigError(f"{where(f'mobility.{name}')}: {needed}")
-    settings = {name: value for name, value in section.items() if name in _SETTINGS}
-    rest = {name: value for name, value in section.items() if name not in _SETTINGS}
-    mobility = MobilityConfig(**rest, settings=MobileSettings((), **settings))
-    _check_role(mobility, where)
-    if "keyfile" in section and "certfile" not in section:
-        raise ConfigError(f"{where('mobility.keyfile')}: needs mobility.certfile too")
-    _check_window(mobility.settings, section, where)
-    if (
-        mobility.relay is not None
-        and is_unspecified(mobility.relay.host)
-        and not settings.get("fixed_address")
-    ):
-        raise ConfigError(
-            f"{where('mobility.relay')}: at which address do clients reach {mobility.relay}? Name it instead,"
-            " or set mobility.fixed_address (--fixed-clients-at HOST:PORT)"
-        )
+def read_fixed_url(value: object, base: Path) -> BrokerUrl:
+    url = read_broker_url(value, base)
     try:
-        mobility.read_fixed()
-    except ConfigError as error:
-        name = "fixed_file" if "fixed" not in section else "fixed"
-        raise ConfigError(f"{where(f'mobility.{name}')}: {error}") from None
-    return mobility
+        parse_address(place_of(url))  # Clients are told it.
+    except ValueError:
+        raise ConfigError(f"{url}: clients cannot be sent to {url.host}") from None
+    if is_unspecified(url.host):
+        raise ConfigError(f"{url}: nobody can connect to {url.host}")
+    return url
 
 
-def _needed(name: str, role: str | None, monitors: bool) -> str | None:
-    """Why a node of this role does not have this key."""
-    if name in _OF_ANY or (role == "mobile" and name not in _OF_FIXED):
-        return None
-    if name in _OF_BOTH:
-        return None if role is not None else f"needs {_EITHER}"
-    if name in _OF_FIXED:
-        return None if role == "fixed" else 'needs mobility.role = "fixed" (--role fixed)'
-    if name in _OF_MONITORS:
-        return None if monitors else f"needs {_MOBILE}, or mobility.monitors = true (--hot-topics)"
-    if name in ("fixed", "fixed_file") and role == "fixed":
-        return "a fixed broker names none: mobile brokers come to it"
-    return f"needs {_MOBILE}"
-
-
-def _check_role(mobility: MobilityConfig, where: Callable[[str], str]) -> None:
-    if mobility.role is None:
-        return
-    if mobility.is_mobile and not mobility.fixed and mobility.fixed_file is None:
-        raise ConfigError(
-            f"{where('mobility.role')}: which broker is to support it? Set mobility.fixed (--fixed URL)"
-        )
-    if not mobility.domain:
-        raise ConfigError(
-            f"{where('mobility.role')}: mobile and fixed brokers write to each other under topics of their"
-            " own: set mobility.domain (--domain TOPIC), the same for all of them"
-        )
-
-
-def _check_window(settings: MobileSettings, section: dict[str, Any], where: Callable[[str], str]) -> None:
-    if settings.y_s > MAX_PERIODS * settings.x_s:
-        name = "y_s" if "y_s" in section else "x_s"
-        raise ConfigError(
-            f"{where(f'mobility.{name}')}: a window of {settings.y_s:g} s is more than {MAX_PERIODS:,} times"
-            f" the {settings.x_s:g} s between two calculations"
-        )
-
-
-# Readers
+def place_of(url: BrokerUrl) -> str:
+    """HOST:PORT."""
+    return authority(url.host, url.port)
 
 
 def read_fixed_urls(value: object, base: Path) -> tuple[BrokerUrl, ...]:

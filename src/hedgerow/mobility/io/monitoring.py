@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.hot.hot_topics import HotTopics
 from hedgerow.hot.observer import HotObserver
+from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mobility.hot_state import HotState
 from hedgerow.mobility.status import describe_hot
 from hedgerow.node.part import NEVER, NodeContext, Part
@@ -24,7 +25,7 @@ class Monitoring(Part):
         self._is_armed = False
 
     async def start(self) -> None:
-        settings, broker = self.node.config.mobility.settings, self.node.broker
+        settings, broker = self.node.config.of(MobilityConfig).settings, self.node.broker
         self.monitor = HotTopics(settings.x_s, settings.y_s, settings.share, settings.capacity)
         self.state = HotState(broker, self.monitor, self.node.clock())
         broker.observe(HotObserver(self.monitor))

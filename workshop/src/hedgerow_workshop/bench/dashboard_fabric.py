@@ -47,9 +47,8 @@ def config_of(number: int, ports: list[int]) -> Config:
         ws=(),
         http=(),
         id=node_id(number),
-        federation=federation,
         sys_interval_s=0.0,
-    )
+    ).with_rooms(federation)
 
 
 async def run(count: int) -> None:

@@ -1,0 +1,31 @@
+"""Which bridges a node creates at its start: the `bridges` of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hedgerow.node.config import Chapter
+from hedgerow.node.values import Key, read_file_paths
+
+
+@dataclass(slots=True, frozen=True)
+class BridgesConfig:
+    bridges: tuple[Path, ...] = ()
+    """Files of sections, as `io.files` reads them."""
+
+
+CHAPTER = Chapter(
+    BridgesConfig,
+    (
+        Key(
+            "bridges",
+            "--bridge",
+            "FILE",
+            read_file_paths,
+            "create the bridges whose sections this file has; may be repeated",
+            repeated=True,
+        ),
+    ),
+    lambda given: BridgesConfig(given.values["bridges"]),
+)
