@@ -81,7 +81,7 @@ def test_a_question_for_every_last_value_is_answered_no_faster_than_allowed() ->
         target.run(0.05)
         answered += sum(map(len, target.said()))
     # All of them, to their groups and to the control group, each time: that would be 480 MB.
-    assert 0 < answered < 2 * limits.ANSWERS_PER_S * frame.DATAGRAM_BYTES
+    assert 0 < answered < 2 * limits.ANSWERS_PER_S * limits.DATAGRAM_BYTES
 
 
 def test_questions_are_searched_for_no_more_often_than_allowed() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import DATAGRAM_BYTES, FrameKind
-from hedgerow.multicast.limits import GONE_AFTER_S, IDLE_TOPIC_S, INTERVAL_S, MAX_PUBLISHERS
+from hedgerow.multicast.frame import FrameKind
+from hedgerow.multicast.limits import DATAGRAM_BYTES, GONE_AFTER_S, IDLE_TOPIC_S, INTERVAL_S, MAX_PUBLISHERS
 from hedgerow.multicast.peers import MAX_FILTERS
 from tests.multicast.frames import write
 from tests.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan, filtered

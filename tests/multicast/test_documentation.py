@@ -10,9 +10,9 @@ import pytest
 from hedgerow.message import Message, MessageId
 from hedgerow.multicast import frame, groups, limits
 from hedgerow.multicast.frame import HEADER_BYTES, SEAL, TAG_BYTES, Flags, FrameKind
-from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, SCOPES
+from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC
 from hedgerow.multicast.keys import REPLAY_WINDOW, Keyring
-from hedgerow.multicast.limits import MIB, MulticastLimits
+from hedgerow.multicast.limits import MIB, SCOPES, MulticastLimits
 from tests.multicast.frames import read
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "multicast.md").read_text()
@@ -107,7 +107,7 @@ def test_the_limits_are_those() -> None:
 
 
 def test_the_window_and_the_bounds_of_a_frame_are_those() -> None:
-    sizes = [frame.datagram_bytes(1_500), frame.datagram_bytes(0), frame.MAX_DATAGRAM_BYTES]
+    sizes = [limits.datagram_bytes(1_500), limits.datagram_bytes(0), limits.MAX_DATAGRAM_BYTES]
     assert sizes == [1_352, 1_132, 16_384]
     assert all(f"{size:,}" in section("The frame") for size in sizes)
     assert f"window of {REPLAY_WINDOW:,} below" in PAGE.replace("\n  ", " ")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.multicast import groups
-from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, IPV4_GROUPS, SCOPES
+from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, IPV4_GROUPS
+from hedgerow.multicast.limits import SCOPES
 from tests.multicast.frames import names
 
 RESERVED = {CONTROL_GROUP_IPV4, "239.255.0.0", "239.255.255.255"}

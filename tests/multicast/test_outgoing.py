@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.multicast.frame import DATAGRAM_BYTES, FrameKind
-from hedgerow.multicast.limits import HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, MulticastLimits
+from hedgerow.multicast.frame import FrameKind
+from hedgerow.multicast.limits import DATAGRAM_BYTES, HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, MulticastLimits
 from hedgerow.multicast.outgoing import Pace
 from tests.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan
 

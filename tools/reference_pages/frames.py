@@ -9,6 +9,7 @@ from hedgerow.bridges import stamp_codec
 from hedgerow.federation.mesh import limits as federation_limits
 from hedgerow.federation.mesh import wire as federation_wire
 from hedgerow.federation.neighbours import PROOF_PROPERTY
+from hedgerow.federation.overlay import limits as overlay_limits
 from hedgerow.federation.overlay import wire as overlay_wire
 from hedgerow.federation.tunnel import frames as tunnel_frames
 from hedgerow.journal.io import frame as journal_frame
@@ -58,8 +59,8 @@ def _multicast() -> list[str]:
         *_heading("Flags of multicast frames", level=3),
         *kinds(multicast_frame.Flags),
         *_heading("Limits of multicast", level=3),
-        *limits(multicast_frame, "MAX_", "TAG_", "DATAGRAM_"),
-        *limits(multicast_limits, "MAX_"),
+        *limits(multicast_frame, "MAX_", "TAG_"),
+        *limits(multicast_limits, "MAX_", "DATAGRAM_"),
     ]
 
 
@@ -100,6 +101,7 @@ def _overlay() -> list[str]:
         *drawing(overlay_wire, "version 1"),
         *kinds(overlay_wire.OverlayKind, allowed),
         *limits(overlay_wire, "MAX_", "PROOF_"),
+        *limits(overlay_limits, "MAX_"),
     ]
 
 

@@ -29,9 +29,10 @@ from hedgerow.errors import ConfigError, reason_of
 from hedgerow.federation.config import FederationConfig
 from hedgerow.journal.config import JournalConfig
 from hedgerow.multicast.config import Multicast
-from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, SCOPES, ipv6_group
+from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, ipv6_group
 from hedgerow.multicast.io.interfaces import Interface, find
 from hedgerow.multicast.io.sockets import open_receivers, open_sender
+from hedgerow.multicast.limits import SCOPES
 from hedgerow.node.authority import authority
 from hedgerow.node.config import Config
 from hedgerow.node.config_keys import LISTENERS

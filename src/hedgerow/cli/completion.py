@@ -40,7 +40,7 @@ KINDS = {"FILE": FILE, "PATH": FILE, "DIR": DIRECTORY}
 # its table of those that there are.
 VALUES_OF: dict[str, tuple[str, str]] = {
     "--log-level": ("hedgerow.node.logs", "LEVELS"),
-    "--multicast-scope": ("hedgerow.multicast.groups", "SCOPES"),
+    "--multicast-scope": ("hedgerow.multicast.limits", "SCOPES"),
     "--topology": ("hedgerow.agent.shapes", "TOPOLOGIES"),
 }
 WORDS_OF: dict[str, tuple[str, str]] = {"bridge": ("hedgerow.cli.bridge", "COMMANDS")}

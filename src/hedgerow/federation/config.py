@@ -16,8 +16,13 @@ from hedgerow.broker.limits import KIB, MIB
 from hedgerow.errors import ConfigError, TopicError, reason_of
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES, regular_filter
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S, MAX_LIFETIME_S
-from hedgerow.federation.overlay.limits import MAX_ACTIVE, MAX_CONTACTS, MAX_STATIC, OverlaySettings
-from hedgerow.federation.overlay.wire import MAX_ADDRESSES
+from hedgerow.federation.overlay.limits import (
+    MAX_ACTIVE,
+    MAX_ADDRESSES,
+    MAX_CONTACTS,
+    MAX_STATIC,
+    OverlaySettings,
+)
 from hedgerow.node.broker_urls import (
     BrokerUrl,
     at_most,

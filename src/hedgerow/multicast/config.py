@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.multicast.gateway import check_filter
 from hedgerow.multicast.io.options import LARGEST_PAYLOAD, MulticastOptions
 from hedgerow.node.config import Chapter, Given
 from hedgerow.node.values import Key, read_file_path, read_text, size_within
@@ -33,6 +32,8 @@ def make_multicast(given: Given) -> Multicast:
 
 
 def read_topic_filters(value: object, base: Path) -> tuple[str, ...]:
+    from hedgerow.multicast.gateway import check_filter  # of a node that takes part
+
     try:
         return tuple(dict.fromkeys(map(check_filter, _texts(value, base))))
     except TopicError as error:

@@ -36,19 +36,6 @@ MAX_NAMES = 512  # of one TOPICS, INTEREST or HELLO: a datagram of 64 KiB could 
 MAX_SEQUENCE = (1 << 62) - 1
 MAX_MICROSECONDS = 1 << 52  # The year 2112: beyond, a float no longer tells two microseconds apart.
 
-# The headers of IPv6 and UDP, and the topic that a copy carries in addition.
-_SPARE_BYTES = 48 + 100
-MAX_DATAGRAM_BYTES = 16 * 1024  # On a loopback interface, which would take 64 KiB, more gains nothing.
-
-
-def datagram_bytes(mtu: int) -> int:
-    """The largest frame on a link that takes packets of `mtu` bytes: a datagram in pieces is lost with any
-    one of them. IPv6 links take at least 1,280 (RFC 8200 §5)."""
-    return min(max(mtu, 1_280) - _SPARE_BYTES, MAX_DATAGRAM_BYTES)
-
-
-DATAGRAM_BYTES = datagram_bytes(1_500)
-
 
 class FrameError(ValueError):
     """A datagram that is not a frame, or a wrong one."""

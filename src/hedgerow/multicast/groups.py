@@ -19,9 +19,6 @@ from functools import lru_cache
 CONTROL_TOPIC = "$hedgerow/multicast"
 CONTROL_GROUP_IPV4 = "239.255.72.82"
 
-# RFC 4291 §2.7 and RFC 7346: how far an IPv6 group reaches.
-SCOPES = {"interface": 1, "link": 2, "site": 5}
-
 # Administratively scoped, as "private" as addresses get among groups (RFC 2365 §6.1: the local scope).
 IPV4_GROUPS = ipaddress.IPv4Network("239.255.0.0/16")
 _RESERVED_IPV4_GROUPS = {CONTROL_GROUP_IPV4, str(IPV4_GROUPS[0]), str(IPV4_GROUPS[-1])}

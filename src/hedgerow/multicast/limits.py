@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hedgerow.multicast.frame import DATAGRAM_BYTES
-
 MIB = 1024 * 1024
 MAX_OUTGOING = 16_384  # topics that a member publishes to: a gateway's are its clients' choice
+
+# RFC 4291 §2.7 and RFC 7346: how far an IPv6 group reaches.
+SCOPES = {"interface": 1, "link": 2, "site": 5}
+
+# The headers of IPv6 and UDP, and the topic that a copy carries in addition.
+_SPARE_BYTES = 48 + 100
+MAX_DATAGRAM_BYTES = 16 * 1024  # On a loopback interface, which would take 64 KiB, more gains nothing.
+
+
+def datagram_bytes(mtu: int) -> int:
+    """The largest frame on a link that takes packets of `mtu` bytes: a datagram in pieces is lost with any
+    one of them. IPv6 links take at least 1,280 (RFC 8200 §5)."""
+    return min(max(mtu, 1_280) - _SPARE_BYTES, MAX_DATAGRAM_BYTES)
+
+
+DATAGRAM_BYTES = datagram_bytes(1_500)
 
 
 @dataclass(slots=True, frozen=True)

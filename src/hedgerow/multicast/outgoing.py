@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from hedgerow.multicast.frame import DATAGRAM_BYTES
 from hedgerow.multicast.groups import topic_crc
-from hedgerow.multicast.limits import HISTORY_AT_LEAST_S
+from hedgerow.multicast.limits import DATAGRAM_BYTES, HISTORY_AT_LEAST_S
 from hedgerow.multicast.peers import PeerAddress
 
 

@@ -17,12 +17,12 @@ from hedgerow.multicast.groups import (
     CONTROL_GROUP_IPV4,
     CONTROL_TOPIC,
     IPV4_GROUPS,
-    SCOPES,
     choose_ipv4_group,
     ipv6_group,
     mdns_label,
     winning_ipv4_group,
 )
+from hedgerow.multicast.limits import SCOPES
 
 # RFC 6762 §6: an answer takes up to 120 ms. The second question is for when the first was lost.
 DECIDE_S = 0.3

@@ -27,13 +27,13 @@ from hedgerow.node.clock import SteadyClock
 from hedgerow.node.committer import Committer
 from hedgerow.node.config import Config, load_access
 from hedgerow.node.eventlog import EventLog
-from hedgerow.node.handlers import Handler
 from hedgerow.node.lateness import Lateness
 from hedgerow.node.open_sockets import OpenSockets
 from hedgerow.node.part import NEVER, AnyPart, Part, PartEntry
 from hedgerow.node.version import VERSION
 
 if TYPE_CHECKING:
+    from hedgerow.node.handlers import Handler
     from hedgerow.node.passwords import Passwords
 
 logger = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.federation.overlay import wire
+from hedgerow.federation.overlay.limits import MAX_ADDRESSES
 from hedgerow.federation.overlay.wire import (
     PEERS_ALLOWED,
     OverlayKind,
@@ -20,7 +21,7 @@ from hedgerow.federation.overlay.wire import (
 
 KEY = bytes(range(32))
 texts = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
-peers = st.builds(Peer, texts, st.lists(texts, max_size=wire.MAX_ADDRESSES).map(tuple))
+peers = st.builds(Peer, texts, st.lists(texts, max_size=MAX_ADDRESSES).map(tuple))
 
 
 @st.composite

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hedgerow.errors import ConfigError
 from hedgerow.federation.config import FederationConfig
-from hedgerow.federation.overlay.wire import MAX_ADDRESSES
+from hedgerow.federation.overlay.limits import MAX_ADDRESSES
 from hedgerow.node.addresses import own_addresses, reached_addresses
 from hedgerow.node.authority import authority
 from hedgerow.node.broker_urls import BrokerUrl, read_broker_url

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_ACTIVE = 16
+MAX_ADDRESSES = 4  # of one member
 MAX_WALK = 32
 
 

@@ -19,11 +19,12 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
+from hedgerow.federation.overlay.limits import MAX_ADDRESSES
+
 VERSION = 1
 PROOF_BYTES = 16
 MAX_ID_BYTES = 128
 MAX_ADDRESS_BYTES = 255
-MAX_ADDRESSES = 4
 MAX_PEERS = 16
 MAX_NUMBER = 2**32 - 1
 MAX_PACKET_BYTES = 20_000

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.message import Message
-from hedgerow.multicast.frame import MAX_DATAGRAM_BYTES, datagram_bytes
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.io import mdns, sockets
 from hedgerow.multicast.io.group_sockets import Receivers, Senders, SocketStats
@@ -34,7 +33,7 @@ from hedgerow.multicast.io.options import MulticastOptions, name_of
 from hedgerow.multicast.io.peer_names import PeerNames
 from hedgerow.multicast.io.watch import InterfaceWatch
 from hedgerow.multicast.keys import Keyring
-from hedgerow.multicast.limits import MulticastLimits
+from hedgerow.multicast.limits import MAX_DATAGRAM_BYTES, MulticastLimits, datagram_bytes
 from hedgerow.multicast.member import Member
 from hedgerow.multicast.peers import PeerAddress
 from hedgerow.multicast.topic_groups import ComputedGroups, NamedGroups, TopicGroups

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hedgerow.errors import ConfigError
-from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, SCOPES, ipv6_group
+from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, CONTROL_TOPIC, ipv6_group
 from hedgerow.multicast.io.options import MulticastOptions, address_hint
+from hedgerow.multicast.limits import SCOPES
 
 # <linux/if.h>, <linux/sockios.h>
 _IFF_UP, _IFF_LOOPBACK, _IFF_MULTICAST = 0x1, 0x8, 0x1000

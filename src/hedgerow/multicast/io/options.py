@@ -16,9 +16,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote
 
 from hedgerow.errors import ConfigError
-from hedgerow.multicast.groups import SCOPES
 from hedgerow.multicast.io import DEFAULT_PORT
-from hedgerow.multicast.limits import MulticastLimits
+from hedgerow.multicast.limits import SCOPES, MulticastLimits
 from hedgerow.node.authority import authority
 
 MAX_PAYLOAD = MulticastLimits().payload_bytes
