@@ -240,17 +240,13 @@ def outcome(sender_name: str, audience: str, packets: list[bytes], *, short: boo
         if sender.connection.is_connected:
             sender.send_bytes(chunk)
     broker, store = node.broker, node.store
-    stats = asdict(broker.stats)
-    del stats[
-        "publish_bytes_received"
-    ]  # The readable path counts topic and payload, the other whole packets.
     found: dict[str, object] = {
         "readers": {name: reader.take() for name, reader in readers.items()},
         "answers": sender.take(),
         "is connected": sender.connection.is_connected,
         "inbound": sender.connection.inbound,
         "ledger": session.ledger,
-        "stats": stats,
+        "stats": asdict(broker.stats),
         "port": [(each.topic, each.payload, each.qos, each.retain, each.id) for each in heard],
         "observer": seen.publications,
         "control": (neighbourhood.heard, support.heard),

@@ -160,11 +160,7 @@ def outcome(
         "own": payloads(answers),
         "closed": publisher.closed,
         "inbound": publisher.connection.inbound,
-        "stats": {
-            name: value
-            for name, value in asdict(broker.stats).items()
-            if name not in ("bytes_received", "publish_bytes_received")
-        },
+        "stats": {name: value for name, value in asdict(broker.stats).items() if name != "bytes_received"},
         "recent": [(each.id, each.payload) for _, each in broker.recent.matching("#", world.now)],
         "stored messages": len(world.store.messages),
         "stored": [

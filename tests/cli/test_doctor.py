@@ -20,8 +20,10 @@ from hedgerow.cli import checks, doctor
 from hedgerow.cli.checks import OK, PROBLEM, WARNING, Finding
 from hedgerow.cli.doctor import CHECKS, Check, run_checks, to_json, to_lines
 from hedgerow.extras import install_command
+from hedgerow.federation.config import FederationConfig
 from hedgerow.journal.config import JournalConfig
 from hedgerow.kinds import NODE
+from hedgerow.mobility.config import MobilityConfig
 from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.io.sockets import open_sender
 from hedgerow.node.config import Config, Tls
@@ -357,6 +359,20 @@ def test_files_that_are_secret(tmp_path: Path) -> None:
     assert checks.check_permissions(Config(passwords=passwords))[0].state == OK
     passwords.unlink()
     assert checks.check_permissions(Config(passwords=passwords))[0].state == PROBLEM
+
+
+def test_secrets_of_every_room(tmp_path: Path) -> None:
+    key, listed = tmp_path / "key.pem", tmp_path / "fixed"
+    key.touch(0o600)
+    listed.write_text("mqtt://anna:secret@fixed.example\n")
+    listed.chmod(0o644)
+    mobility = MobilityConfig("mobile", fixed_file=listed, keyfile=key)
+    found = checks.check_permissions(Config().with_rooms(mobility, FederationConfig(keyfile=key)))
+    assert {finding.seen.partition(":")[0]: finding.state for finding in found} == {
+        "federation's TLS key": OK,
+        "mobile broker's TLS key": OK,
+        "fixed brokers' passwords": WARNING,
+    }
 
 
 def test_a_data_directory(tmp_path: Path) -> None:

@@ -40,15 +40,6 @@ def place_of(folder: str) -> Path:
     return next((place / folder for place in PLACES if (place / folder).is_dir()), SOURCE / folder)
 
 
-def mentioned() -> set[str]:
-    """Every word in backticks, and the words of the tree."""
-    text = PAGE.read_text()
-    quoted = re.findall(r"`([^`\n]+)`", text)
-    words = {word for each in quoted for word in re.split(r"[\s,()]+", each)}
-    words |= set(re.findall(r"[\w.]+", text[: text.index("Imports point one way")]))
-    return {Path(word).stem for word in words if word} | words
-
-
 @pytest.mark.parametrize("folder", tables())
 def test_files_of_a_table_are_there(folder: str) -> None:
     there = place_of(folder)
@@ -62,9 +53,14 @@ def test_files_of_a_table_are_there(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", tables())
 def test_a_table_has_every_module_of_its_folder(folder: str) -> None:
-    named = {Path(name).name for name in tables()[folder]}
-    modules = {path.stem for path in place_of(folder).glob("*.py")} - {"__init__"}
-    assert sorted(modules - named - mentioned()) == []
+    there = place_of(folder)
+    modules = {
+        path.relative_to(there).with_suffix("").as_posix()
+        for pattern in ("*.py", "io/*.py")
+        for path in there.glob(pattern)
+        if path.stem != "__init__"
+    }
+    assert sorted(modules - set(tables()[folder])) == []
 
 
 def test_paths_in_backticks_are_there() -> None:
@@ -92,3 +88,15 @@ def test_every_part_is_in_the_tree() -> None:
     # The lab's experiments are listed where it is written about, and `io/` is told of once for all rooms.
     named = {path for path in packages if path.parent != WORKSHOP / "lab" and path.name != "io"}
     assert sorted(path.name for path in named if f"{path.name}/" not in tree) == []
+
+
+def test_methods_that_it_follows_are_there() -> None:
+    """`Class.method`: there is such a class, and somewhere such a name in one."""
+    named = set(re.findall(r"`([A-Z]\w+)\.(\w+)`", PAGE.read_text()))
+    text = "\n".join(path.read_text() for source in (SOURCE, WORKSHOP) for path in source.rglob("*.py"))
+    classes = set(re.findall(r"^class (\w+)", text, re.MULTILINE))
+    members = set(re.findall(r"^    (?:async )?def (\w+)", text, re.MULTILINE))
+    members |= set(re.findall(r"^    (\w+)(?:: | = )", text, re.MULTILINE)) | set(
+        re.findall(r"self\.(\w+)", text)
+    )
+    assert sorted(f"{c}.{m}" for c, m in named if c not in classes or m not in members) == []

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hedgerow.errors import ConfigError
-from hedgerow.federation.config import FederationConfig, warn_of_readable_secrets
+from hedgerow.federation.config import FederationConfig, secret_files
 from hedgerow.federation.overlay.limits import MAX_STATIC, OverlaySettings
 from hedgerow.federation.overlay.wire import MAX_ADDRESS_BYTES
 from hedgerow.kinds import NODE, SIDECAR
-from hedgerow.node.broker_urls import MAX_URL_BYTES, BrokerUrl, read_urls_file
+from hedgerow.node.broker_urls import MAX_URL_BYTES, BrokerUrl, read_urls_file, warn_if_readable
 from hedgerow.node.config import Config
 from hedgerow.node.config_loading import NodeKind, add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
@@ -295,16 +295,16 @@ def test_secrets_that_others_can_read_are_named(folder: Path, caplog: pytest.Log
     for name in ("key", "neighbours"):
         (folder / name).chmod(0o600)
     with caplog.at_level(logging.WARNING):
-        warn_of_readable_secrets(by_flags(*flags).of(FederationConfig))
+        warn_if_readable(secret_files(by_flags(*flags)).values())
         assert caplog.text == ""
         (folder / "key").chmod(0o640)
         (folder / "neighbours").chmod(0o644)
-        warn_of_readable_secrets(by_flags(*flags).of(FederationConfig))
+        warn_if_readable(secret_files(by_flags(*flags)).values())
         assert re.findall(r"chmod 600 (\S+)", caplog.text) == ["key", "neighbours"]
         caplog.clear()
         (folder / "neighbours").write_text("mqtt://house")  # without a password it is no secret
         (folder / "key").chmod(0o600)
-        warn_of_readable_secrets(by_flags(*flags).of(FederationConfig))
+        warn_if_readable(secret_files(by_flags(*flags)).values())
         assert caplog.text == ""
 
 

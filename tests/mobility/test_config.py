@@ -10,10 +10,10 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow.kinds import NODE, SIDECAR
-from hedgerow.mobility.config import MAX_FIXED, MobilityConfig, warn_of_readable_secrets
+from hedgerow.mobility.config import MAX_FIXED, MobilityConfig, secret_files
 from hedgerow.mobility.io.config_keys import MAX_DOMAIN_BYTES
 from hedgerow.mobility.settings import MobileSettings
-from hedgerow.node.broker_urls import BrokerUrl
+from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.config import Config
 from hedgerow.node.config_loading import NodeKind, add_arguments, from_arguments, load_config
 from hedgerow.node.values import Address
@@ -264,10 +264,10 @@ def test_the_file_of_fixed_brokers_is_read_again(folder: Path) -> None:
 def test_secrets_that_others_can_read_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "fixed").chmod(0o600)
     with caplog.at_level(logging.WARNING):
-        warn_of_readable_secrets(EVERYTHING)
+        warn_if_readable(secret_files(Config().with_rooms(EVERYTHING)).values())
         assert not caplog.text
         (folder / "fixed").chmod(0o644)
-        warn_of_readable_secrets(EVERYTHING)
+        warn_if_readable(secret_files(Config().with_rooms(EVERYTHING)).values())
     assert "fixed: others on this machine may read its secrets" in caplog.text
 
 

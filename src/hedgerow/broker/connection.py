@@ -39,6 +39,7 @@ from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
     MQTT_5,
     MQTT_EXTENDED,
+    PUBLISH,
     Connack,
     Disconnect,
     Packet,
@@ -267,6 +268,8 @@ class Connection(Channel):
                         continue
             stats.packets_received += 1
             broker.work += PACKET_WORK + (stop - body) // BYTES_PER_WORK
+            if first >> 4 == PUBLISH:
+                stats.publish_bytes_received += stop - position
             self._handle(first, data[body:stop])
             position = stop
             if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:

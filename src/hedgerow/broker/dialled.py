@@ -299,7 +299,6 @@ def _handle_connack(connection: DialledConnection, packet: Packet) -> None:
 def _handle_publish(connection: DialledConnection, packet: Packet) -> None:
     assert isinstance(packet, Publish)
     broker = connection.broker
-    broker.stats.publish_bytes_received += len(packet.payload) + len(packet.topic)
     if not packet.topic or "topic_alias" in packet.properties:
         raise ProtocolError(
             Reason.TOPIC_ALIAS_INVALID, "a topic alias, of which we allow none", "MQTT-3.1.2-27"

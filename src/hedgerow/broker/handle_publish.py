@@ -40,7 +40,6 @@ from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HE
 def handle_publish(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Publish)
     broker = connection.broker
-    broker.stats.publish_bytes_received += len(packet.payload) + len(packet.topic)
     _resolve_alias(connection, packet)
     properties = packet.properties
     if "subscription_identifier" in properties:

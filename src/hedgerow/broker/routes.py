@@ -243,10 +243,6 @@ class SubscriptionTable:
         self.observers.append(observer)
         self.forget_all_routes()
 
-    def remove_observer(self, observer: Observer) -> None:
-        self.observers.remove(observer)
-        self.forget_all_routes()
-
     def _interest_of(self, session: Session) -> Interest:
         return self.local if session.role.is_interest_here else self.beyond
 

@@ -28,6 +28,7 @@ from hedgerow.broker.limits import MIB
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.federation.config import FederationConfig
 from hedgerow.journal.config import JournalConfig
+from hedgerow.kinds import CHAPTERS
 from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, ipv6_group
 from hedgerow.multicast.io.interfaces import Interface, find
@@ -327,14 +328,9 @@ def check_open_files(
 def check_permissions(config: Config, may_use: Callable[[Path, int], bool] = os.access) -> list[Finding]:
     """That a node can keep what it must, and that nobody reads what is secret."""
     found = [_check_writable(directory, may_use) for directory in _directories(config)]
-    federation = config.of(FederationConfig)
-    files = {
-        "passwords": config.passwords,
-        "TLS key": None if config.tls is None else config.tls.key,
-        "multicast key": config.of(Multicast).options.key_file,
-        "federation key": federation.key_file,
-        "federation's TLS key": federation.keyfile,
-    }
+    files = {"passwords": config.passwords, "TLS key": None if config.tls is None else config.tls.key}
+    for chapter in CHAPTERS:
+        files |= chapter.secrets(config)
     found += [_check_secret(what, file, may_use) for what, file in files.items() if file is not None]
     return found or [Finding(OK, "nothing is kept on disk: no data directory, no password file")]
 

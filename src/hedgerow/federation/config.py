@@ -30,7 +30,6 @@ from hedgerow.node.broker_urls import (
     read_broker_url,
     read_urls_file,
     unique,
-    warn_if_readable,
 )
 from hedgerow.node.config import Chapter, Config, Given, check_not_itself
 from hedgerow.node.values import (
@@ -120,13 +119,15 @@ class FederationConfig:
         return replace(url, username=self.username, password=self.password)
 
 
-def warn_of_readable_secrets(federation: FederationConfig) -> None:
-    """To be called when the log is set up."""
+def secret_files(config: Config) -> dict[str, Path | None]:
+    federation = config.of(FederationConfig)
     listed = federation.neighbours_file
-    secrets = [federation.key_file, federation.keyfile]
-    if listed is not None and any(each.password is not None for each in read_urls_file(listed)):
-        secrets.append(listed)
-    warn_if_readable(secrets)
+    has_password = listed is not None and any(each.password is not None for each in read_urls_file(listed))
+    return {
+        "federation key": federation.key_file,
+        "federation's TLS key": federation.keyfile,
+        "neighbours' passwords": listed if has_password else None,
+    }
 
 
 def check_not_home(urls: Iterable[BrokerUrl], home: BrokerUrl) -> None:
@@ -383,4 +384,6 @@ SIDECAR_KEYS = (
     ),
 )
 
-CHAPTER = Chapter(FederationConfig, (*FEDERATION_KEYS, *SIDECAR_KEYS), make_federation, check_federation)
+CHAPTER = Chapter(
+    FederationConfig, (*FEDERATION_KEYS, *SIDECAR_KEYS), make_federation, check_federation, secret_files
+)

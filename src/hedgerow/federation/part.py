@@ -15,7 +15,7 @@ from hedgerow.bridges.part import BridgesPart
 from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.errors import ConfigError
 from hedgerow.federation import federation as machine
-from hedgerow.federation.config import FederationConfig, warn_of_readable_secrets
+from hedgerow.federation.config import FederationConfig, secret_files
 from hedgerow.federation.home import Home
 from hedgerow.federation.interests.interests import Interests
 from hedgerow.federation.io.discovery import NodeDiscovery, own_urls
@@ -26,7 +26,7 @@ from hedgerow.federation.neighbour_session import Keeping
 from hedgerow.federation.overlay.limits import DIAL_S
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.state import describe_filters, ledgers_of
-from hedgerow.node.broker_urls import BrokerUrl
+from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.dialling import DIAL_TIMEOUT_S, Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
 from hedgerow.node.part import NodeContext, Part
@@ -75,7 +75,7 @@ class FederationPart(Part):
             keeping=Keeping(config.keep_s, config.queue_bytes),
             announce_interval_s=config.announce_interval_s,
         )
-        warn_of_readable_secrets(config)
+        warn_if_readable(secret_files(node.config).values())
         for url in self._statics:
             self.machine.overlay.add_static(Peer("", (str(url),)), now)
         for url in config.join:

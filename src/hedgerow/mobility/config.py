@@ -22,7 +22,6 @@ from hedgerow.node.broker_urls import (
     is_unspecified,
     read_urls_file,
     unique,
-    warn_if_readable,
 )
 from hedgerow.node.config import Chapter, Config, Given, check_not_itself
 from hedgerow.node.values import Address
@@ -89,15 +88,16 @@ class MobilityConfig:
         )
 
 
-def warn_of_readable_secrets(mobility: MobilityConfig) -> None:
-    """To be called when the log is set up."""
+def secret_files(config: Config) -> dict[str, Path | None]:
+    mobility = config.of(MobilityConfig)
     listed = mobility.fixed_file
-    secrets = [mobility.keyfile]
-    if listed is not None and any(
+    has_password = listed is not None and any(
         each.password is not None for each in read_urls_file(listed, read_fixed_url)
-    ):
-        secrets.append(listed)
-    warn_if_readable(secrets)
+    )
+    return {
+        "mobile broker's TLS key": mobility.keyfile,
+        "fixed brokers' passwords": listed if has_password else None,
+    }
 
 
 # From what was given to the settings
@@ -195,4 +195,4 @@ def _check_window(settings: MobileSettings, table: dict[str, Any], where: Callab
         )
 
 
-CHAPTER = Chapter(MobilityConfig, MOBILITY_KEYS, make_mobility, check_mobility)
+CHAPTER = Chapter(MobilityConfig, MOBILITY_KEYS, make_mobility, check_mobility, secret_files)

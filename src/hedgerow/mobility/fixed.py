@@ -1,7 +1,7 @@
 """A fixed broker: it matches what mobile brokers have delegated, and serves their clients that come here.
 
-Mobile brokers connect as sessions of this broker (`Mobility`), and what they write on their links is for the
-`FixedSide` alone. What clients of this broker publish comes to it by a port, which is subscribed to what
+Mobile brokers connect as sessions of this broker (`MobileSupport`), and what they write on their links is for
+the `FixedSide` alone. What clients of this broker publish comes to it by a port, which is subscribed to what
 mobile brokers have registered and nothing else; what mobile brokers publish goes out by the same port.
 
 A *guest* is a client of a mobile broker that was sent here. Its session is this broker's, its subscriptions
@@ -106,7 +106,7 @@ class FixedNode:
     def reserves(self, topic: str) -> bool:
         return is_coordination(topic, self.domain, (self.broker.node_id, *self.machine.mobiles))
 
-    # Links of mobile brokers (`Mobility`)
+    # Links of mobile brokers (`MobileSupport`)
 
     def refusal(self, broker_id: str, username: str | None) -> str | None:
         topic = f"{self.domain}/{broker_id}/delegate"
@@ -180,7 +180,7 @@ class FixedNode:
             if message.qos:
                 self.broker.durability.store_seen((message,))
 
-    # Guests (`Mobility`)
+    # Guests (`ClientMobility`)
 
     def expects(self, client_id: str) -> bool:
         return self.machine.callback_of(client_id) is not None

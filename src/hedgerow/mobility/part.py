@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hedgerow.mobility.config import MobilityConfig, warn_of_readable_secrets
+from hedgerow.mobility.config import MobilityConfig, secret_files
 from hedgerow.mobility.fixed import FixedNode
 from hedgerow.mobility.io.relay import Relay
 from hedgerow.mobility.link import FixedLink
@@ -15,7 +15,7 @@ from hedgerow.mobility.links import UNLISTED
 from hedgerow.mobility.mobile import MobileNode
 from hedgerow.mobility.status import describe_hot
 from hedgerow.node.authority import authority
-from hedgerow.node.broker_urls import BrokerUrl, is_unspecified
+from hedgerow.node.broker_urls import BrokerUrl, is_unspecified, warn_if_readable
 from hedgerow.node.dialling import Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
 from hedgerow.node.part import NodeContext, Part
@@ -64,7 +64,7 @@ class MobilityPart(Part):
         else:
             takeover_after_s = config.settings.takeover_after_s
             self.machine = FixedNode(broker, config.domain, config.allow, takeover_after_s)
-        warn_of_readable_secrets(config)
+        warn_if_readable(secret_files(self.node.config).values())
         if self.relay is not None:
             self.relay.start()
 

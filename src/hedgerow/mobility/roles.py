@@ -1,7 +1,7 @@
 """The roles that mobility brings: clients that may move, mobile brokers, and sessions of this node's own.
 
 A mobile broker connects to a fixed one under the client id `hedgerow-mobile-NODE`. On that connection every
-publication is from one of the two to the other: it goes to `Mobility.receive`, and to no subscriber. The
+publication is from one of the two to the other: it goes to `MobileSupport.receive`, and to no subscriber. The
 clients that a mobile broker sends here are guests: their sessions come from there, their subscriptions are
 kept there, and what this broker has for them is told by the broker that matched it (`publishing.deliver_to`).
 """

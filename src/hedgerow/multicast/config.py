@@ -120,4 +120,9 @@ MULTICAST_KEYS = (
     ),
 )
 
-CHAPTER = Chapter(Multicast, MULTICAST_KEYS, make_multicast)
+CHAPTER = Chapter(
+    Multicast,
+    MULTICAST_KEYS,
+    make_multicast,
+    secrets=lambda config: {"multicast key": config.of(Multicast).options.key_file},
+)

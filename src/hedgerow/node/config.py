@@ -94,6 +94,10 @@ def _nothing(config: Config, given: Given) -> None:
     pass
 
 
+def _no_files(config: Config) -> Mapping[str, Path | None]:
+    return {}
+
+
 @dataclass(slots=True, frozen=True)
 class Chapter(Generic[Settings_co]):
     """What a room adds to the configuration."""
@@ -105,6 +109,8 @@ class Chapter(Generic[Settings_co]):
     """Settings from what was given; asked for only if one of the keys was. Raises ConfigError."""
     check: Callable[[Config, Given], None] = _nothing
     """Whether they hold together with everything else; asked of every node. Raises ConfigError."""
+    secrets: Callable[[Config], Mapping[str, Path | None]] = _no_files
+    """Files that no other user should read, by what people call them."""
 
 
 # What chapters and the node itself check

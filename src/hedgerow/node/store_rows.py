@@ -74,14 +74,15 @@ KEPT = """
 SCHEMA = TABLES + SEEN + KEPT
 MESSAGE_TIMES = "ALTER TABLE messages ADD COLUMN published_at REAL NOT NULL DEFAULT 0"
 
-# Up to format 5 a session's role was some bits of its protocol version, and the beginning of its client id.
+# Up to format 5 a session's role was some bits of its protocol version, and the beginning of its client id
+# (by GLOB: LIKE takes HEDGEROW- for the same).
 OLD_ROLE = """
     CASE
-        WHEN protocol_version & 64 AND client_id LIKE 'hedgerow-kept-%' THEN 'kept'
-        WHEN protocol_version & 64 AND client_id LIKE 'hedgerow-fixed-%' THEN 'fixed broker'
+        WHEN protocol_version & 64 AND client_id GLOB 'hedgerow-kept-*' THEN 'kept'
+        WHEN protocol_version & 64 AND client_id GLOB 'hedgerow-fixed-*' THEN 'fixed broker'
         WHEN protocol_version & 64 THEN 'bridge'
-        WHEN client_id LIKE 'hedgerow-federation-%' THEN 'neighbour'
-        WHEN client_id LIKE 'hedgerow-mobile-%' THEN 'mobile broker'
+        WHEN client_id GLOB 'hedgerow-federation-*' THEN 'neighbour'
+        WHEN client_id GLOB 'hedgerow-mobile-*' THEN 'mobile broker'
         WHEN protocol_version & 32 THEN 'far bridge'
         WHEN protocol_version & 128 THEN 'identified'
         ELSE 'client'

@@ -125,10 +125,6 @@ class Writer:
         with self._changed:  # The writer's thread moves a group from the one to the other.
             return self._held_bytes + self._group.bytes
 
-    @property
-    def forgotten_ids(self) -> int:
-        return self._ids.forgotten
-
     @contextmanager
     def together(self) -> Iterator[None]:
         """What is appended meanwhile is written in one commit, as far as there is room."""
