@@ -255,6 +255,49 @@ def test_an_older_format_is_taken_up_with_all_that_it_holds(older: Path) -> None
         assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
 
 
+# A role was some bits of the protocol version and, by case, the beginning of the client id.
+OLD_ROLES = {
+    (5, "barn"): "client",
+    (5, "hedgerow-federation-barn"): "neighbour",
+    (5, "HEDGEROW-FEDERATION-barn"): "client",
+    (5, "hedgerow-mobile-van"): "mobile broker",
+    (5, "Hedgerow-Mobile-van"): "client",
+    (4 | 64, "north"): "bridge",
+    (4 | 64, "hedgerow-kept-van"): "kept",
+    (4 | 64, "hedgerow-kept-north"): "bridge",  # of the section below
+    (4 | 64, "hedgerow-fixed-van"): "fixed broker",
+    (5 | 32, "south.north"): "far bridge",
+    (5 | 128, "sensor"): "identified",
+}
+
+
+def test_sessions_of_format_5_keep_their_roles(tmp_path: Path) -> None:
+    sessions = {
+        key: SessionRecord(key, client_id, None, MQTT_5, 60.0, None)
+        for key, (_, client_id) in enumerate(OLD_ROLES, 1)
+    }
+    with closing(Store.open(tmp_path)) as store:
+        store.write(Changes(sessions=dict(sessions)))
+        store.commit()
+    section = "connection north\nlocal_clientid hedgerow-kept-north\ntopic # out 1"
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE kept")
+        connection.execute("ALTER TABLE sessions DROP COLUMN role")
+        connection.execute("CREATE TABLE bridges (name TEXT PRIMARY KEY, section TEXT NOT NULL) STRICT")
+        connection.execute("INSERT INTO bridges VALUES ('north', ?)", (section,))
+        for version, client_id in OLD_ROLES:
+            connection.execute(
+                "UPDATE sessions SET protocol_version = ? WHERE client_id = ?", (version, client_id)
+            )
+        connection.execute("PRAGMA user_version = 5")
+    with closing(Store.open(tmp_path)) as store:
+        loaded = store.load()
+    assert {session.client_id: session.role for session in loaded.sessions} == {
+        client_id: role for (_, client_id), role in OLD_ROLES.items()
+    }
+    assert loaded.kept == {("bridges", "north"): section}
+
+
 def test_what_belongs_to_nothing_in_an_older_format_is_removed(older: Path) -> None:
     with closing(sqlite3.connect(older / FILE_NAME, isolation_level=None)) as connection:
         connection.execute("DELETE FROM deliveries WHERE message_key <= 3")

@@ -75,9 +75,14 @@ SCHEMA = TABLES + SEEN + KEPT
 MESSAGE_TIMES = "ALTER TABLE messages ADD COLUMN published_at REAL NOT NULL DEFAULT 0"
 
 # Up to format 5 a session's role was some bits of its protocol version, and the beginning of its client id
-# (by GLOB: LIKE takes HEDGEROW- for the same).
-OLD_ROLE = """
+# (by GLOB: LIKE takes HEDGEROW- for the same). A bridge of a section may have any client id.
+IS_OF_SECTION = """
+    EXISTS (SELECT 1 FROM bridges WHERE
+        instr(char(10) || section || char(10), char(10) || 'local_clientid ' || client_id || char(10)))
+"""
+OLD_ROLE = f"""
     CASE
+        WHEN protocol_version & 64 AND {IS_OF_SECTION} THEN 'bridge'
         WHEN protocol_version & 64 AND client_id GLOB 'hedgerow-kept-*' THEN 'kept'
         WHEN protocol_version & 64 AND client_id GLOB 'hedgerow-fixed-*' THEN 'fixed broker'
         WHEN protocol_version & 64 THEN 'bridge'
@@ -92,6 +97,7 @@ OLD_SESSIONS = f"""
     SELECT key, client_id, username, protocol_version & 31, session_expiry_s, expires_at, will_topic,
         will_payload, will_qos, will_retain, will_properties, {OLD_ROLE} FROM sessions ORDER BY key
 """  # noqa: S608 (of constants)
+OLDEST_SESSIONS = OLD_SESSIONS.replace(IS_OF_SECTION, "0")  # Format 2 had no table of bridges.
 
 FORMAT = 6
 UPGRADES: dict[int, tuple[str, ...]] = {
@@ -306,7 +312,8 @@ def read(connection: sqlite3.Connection, found_format: int) -> tuple[Snapshot, C
     Messages that no delivery refers to are ordinary: those of a session that was removed whole.
     """
     snapshot, loose = Snapshot(), Changes()
-    sessions = "SELECT * FROM sessions ORDER BY key" if found_format > 5 else OLD_SESSIONS
+    newest = "SELECT * FROM sessions ORDER BY key"
+    sessions = newest if found_format > 5 else OLD_SESSIONS if found_format > 2 else OLDEST_SESSIONS
     snapshot.sessions = [_session(*row) for row in connection.execute(sessions)]
     session_keys = {session.key for session in snapshot.sessions}
     for session_key, *columns in connection.execute("SELECT * FROM subscriptions"):
