@@ -17,7 +17,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import urlencode
 
-from hedgerow.web.markup import Part, hidden, text
+from hedgerow.web.markup import Html, hidden, text
 from hedgerow.web.pages import PAGES, Page
 from hedgerow.web.view import LIVE, LOG_OUT, View
 
@@ -39,7 +39,7 @@ ICON = (
 )
 
 
-def document(page: Page, view: View, live: Part) -> str:
+def document(page: Page, view: View, live: Html) -> str:
     """The whole page, `<!doctype html>` and all, with `live` in the element that is kept up to date."""
     return "\n".join(
         [

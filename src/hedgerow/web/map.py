@@ -17,7 +17,7 @@ from html import escape
 from hedgerow.web.charts import milliseconds, number
 from hedgerow.web.fabric import FabricNode, LinkStatus, MeshPlace
 from hedgerow.web.map_layout import HEIGHT, MANY, WIDTH, Point, place
-from hedgerow.web.markup import MAX_TITLE, Part, href, ident, short, visible
+from hedgerow.web.markup import MAX_TITLE, Html, href, ident, short, visible
 
 RADIUS = 17
 MAX_NAME = 16
@@ -92,7 +92,7 @@ def draw(
     *,
     chosen: str = "",
     mesh: Mapping[str, MeshPlace] | None = None,
-) -> Part:
+) -> Html:
     """The map. `chosen` is a node's id or an edge's key; with a mesh, what is not of it steps back."""
     places = places_of(nodes, edges)
     known = {node.node_id for node in nodes}
@@ -120,7 +120,7 @@ def draw(
     if mesh is None:
         pieces += [_hit(edge, places, len(drawn) > MANY_EDGES) for edge in drawn]
     pieces.append("</g></svg>")
-    return Part("".join(pieces))
+    return Html("".join(pieces))
 
 
 def places_of(nodes: Sequence[FabricNode], edges: Sequence[Edge]) -> dict[str, Point]:

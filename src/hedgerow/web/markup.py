@@ -1,4 +1,4 @@
-"""HTML that pages are put together from. Every text that comes in is escaped here; `Part` marks what already
+"""HTML that pages are put together from. Every text that comes in is escaped here; `Html` marks what already
 is HTML.
 
 `text` is the one way from a stranger's words to the page: characters that cannot be seen (controls, marks
@@ -18,7 +18,7 @@ from html import escape
 from typing import NewType
 from urllib.parse import quote, urlencode, urlsplit
 
-Part = NewType("Part", str)
+Html = NewType("Html", str)
 """HTML, with nothing in it that was not escaped."""
 
 MAX_TEXT = 80  # characters of a name in a table
@@ -33,8 +33,8 @@ _decoder = getincrementaldecoder("utf-8")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
-def join(parts: Iterable[str], between: str = "") -> Part:
-    return Part(between.join(parts))
+def join(parts: Iterable[str], between: str = "") -> Html:
+    return Html(between.join(parts))
 
 
 def visible(words: str) -> str:
@@ -51,27 +51,27 @@ def _visible_character(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def text(words: str, most: int = MAX_TEXT) -> Part:
+def text(words: str, most: int = MAX_TEXT) -> Html:
     """Words of a stranger, as HTML: visible, escaped, and cut with a title where they are long."""
     if len(words) <= MAX_TEXT and len(words) <= most:
         return _short_text(words)
     if len(words) <= most:
-        return Part(escape(visible(words)))
-    return Part(f'<span title="{attribute(words)}">{escape(visible(words[: most - 1]))}…</span>')
+        return Html(escape(visible(words)))
+    return Html(f'<span title="{attribute(words)}">{escape(visible(words[: most - 1]))}…</span>')
 
 
 @lru_cache(maxsize=4096)  # the same names are shown each second
-def _short_text(words: str) -> Part:
-    return Part(escape(visible(words)))
+def _short_text(words: str) -> Html:
+    return Html(escape(visible(words)))
 
 
-def short(words: str, most: int) -> Part:
+def short(words: str, most: int) -> Html:
     """The same where no element can stand: in an attribute, in an SVG's text."""
     cut = words if len(words) <= most else words[: most - 1] + "…"
-    return Part(escape(visible(cut)))
+    return Html(escape(visible(cut)))
 
 
-def attribute(words: str) -> Part:
+def attribute(words: str) -> Html:
     return short(words, MAX_TITLE)
 
 
@@ -94,7 +94,7 @@ def _mark(kind: str, names: tuple[str, ...]) -> str:
     return f"{kind}--{mark}"
 
 
-def href(path: str, **query: str) -> Part:
+def href(path: str, **query: str) -> Html:
     """The value of an href to a page of ours."""
     asked = tuple([(key, value) for key, value in query.items() if value])
     return (
@@ -104,21 +104,21 @@ def href(path: str, **query: str) -> Part:
     )
 
 
-def _href(path: str, asked: tuple[tuple[str, str], ...]) -> Part:
-    return Part(escape(f"{path}?{urlencode(asked, errors='replace')}" if asked else path))
+def _href(path: str, asked: tuple[tuple[str, str], ...]) -> Html:
+    return Html(escape(f"{path}?{urlencode(asked, errors='replace')}" if asked else path))
 
 
 _short_href = lru_cache(maxsize=8192)(_href)
 
 
-def link(label: Part, path: str, **query: str) -> Part:
+def link(label: Html, path: str, **query: str) -> Html:
     """To a page of ours. The label alone where the address would be too long."""
     if any(len(value) > MAX_TITLE for value in query.values()):
         return label
-    return Part(f'<a href="{href(path, **query)}">{label}</a>')
+    return Html(f'<a href="{href(path, **query)}">{label}</a>')
 
 
-def outside_link(url: str) -> Part:
+def outside_link(url: str) -> Html:
     """A URL that a stranger gave: a link only if it leads to a web page."""
     try:
         parts = urlsplit(url)
@@ -128,34 +128,34 @@ def outside_link(url: str) -> Part:
     if not is_web or not url.isprintable():
         return text(url)
     address = quote(url, safe="/:?&=%#[]@+,;~", errors="replace")
-    return Part(f'<a href="{escape(address)}" rel="noreferrer noopener">{text(url)}</a>')
+    return Html(f'<a href="{escape(address)}" rel="noreferrer noopener">{text(url)}</a>')
 
 
-def paragraph(words: str, kind: str = "") -> Part:
-    return Part(f"<p{_class(kind)}>{escape(words)}</p>")
+def paragraph(words: str, kind: str = "") -> Html:
+    return Html(f"<p{_class(kind)}>{escape(words)}</p>")
 
 
-def empty(words: str, hint: str = "") -> Part:
+def empty(words: str, hint: str = "") -> Html:
     """What stands where nothing is to be seen: that it is so, and what to do."""
     more = f"<br>{escape(hint)}" if hint else ""
-    return Part(f'<p class="empty">{escape(words)}{more}</p>')
+    return Html(f'<p class="empty">{escape(words)}{more}</p>')
 
 
-def badge(words: str, kind: str) -> Part:
+def badge(words: str, kind: str) -> Html:
     """A word with a colour; the word alone tells the same."""
-    return Part(f'<span class="badge {escape(kind)}">{short(words, 30)}</span>')
+    return Html(f'<span class="badge {escape(kind)}">{short(words, 30)}</span>')
 
 
-def code(words: str, most: int = MAX_TEXT) -> Part:
-    return Part(f"<code>{text(words, most)}</code>")
+def code(words: str, most: int = MAX_TEXT) -> Html:
+    return Html(f"<code>{text(words, most)}</code>")
 
 
-def heading(words: str, anchor: str = "") -> Part:
+def heading(words: str, anchor: str = "") -> Html:
     place = f' id="{escape(anchor)}"' if anchor else ""
-    return Part(f"<h2{place}>{escape(words)}</h2>")
+    return Html(f"<h2{place}>{escape(words)}</h2>")
 
 
-def table(anchor: str, caption: str, head: Sequence[str], rows: Iterable[tuple[str, Sequence[Part]]]) -> Part:
+def table(anchor: str, caption: str, head: Sequence[str], rows: Iterable[tuple[str, Sequence[Html]]]) -> Html:
     """Rows are (id, cells). A column's head that ends in "#" is of numbers, which stand to the right."""
     numbers = {position for position, name in enumerate(head) if name.endswith("#")}
     kinds = [' class="number"' if position in numbers else "" for position in range(len(head))]
@@ -172,19 +172,19 @@ def table(anchor: str, caption: str, head: Sequence[str], rows: Iterable[tuple[s
         inner = "".join([f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, cells, strict=True)])
         pieces.append(f'<tr id="{row_id}">{inner}</tr>' if row_id else f"<tr>{inner}</tr>")
     pieces.append("</tbody></table></div>")
-    return Part("\n".join(pieces))
+    return Html("\n".join(pieces))
 
 
-def figures(anchor: str, pairs: Iterable[tuple[str, Part]]) -> Part:
+def figures(anchor: str, pairs: Iterable[tuple[str, Html]]) -> Html:
     """Names with their values, as a list of descriptions."""
     inner = "".join([f"<div><dt>{short(name, 40)}</dt><dd>{value}</dd></div>" for name, value in pairs])
-    return Part(f'<dl class="figures" id="{anchor}">{inner}</dl>')
+    return Html(f'<dl class="figures" id="{anchor}">{inner}</dl>')
 
 
-def payload(data: bytes) -> Part:
+def payload(data: bytes) -> Html:
     """A message's payload: JSON pretty, text as it is, anything else as hex with its size."""
     if not data:
-        return Part('<span class="soft">empty</span>')
+        return Html('<span class="soft">empty</span>')
     shown = data[:MAX_PAYLOAD_SHOWN]
     more = len(data) - len(shown)
     try:
@@ -197,7 +197,7 @@ def payload(data: bytes) -> Part:
         words = _pretty(words)
     lines = "\n".join([visible(line) for line in words.replace("\t", "    ").splitlines()])
     cut = f'\n<span class="soft">… {more:,} bytes more</span>' if more else ""
-    return Part(f"<pre>{escape(lines[: 2 * MAX_PAYLOAD_SHOWN])}{cut}</pre>")
+    return Html(f"<pre>{escape(lines[: 2 * MAX_PAYLOAD_SHOWN])}{cut}</pre>")
 
 
 def _pretty(words: str) -> str:
@@ -210,21 +210,21 @@ def _pretty(words: str) -> str:
         return words
 
 
-def _hex(data: bytes) -> Part:
+def _hex(data: bytes) -> Html:
     more = " …" if len(data) > MAX_HEX_SHOWN else ""
-    return Part(
+    return Html(
         f'<pre class="hex"><span class="soft">{len(data):,} bytes</span>\n'
         f"{data[:MAX_HEX_SHOWN].hex(' ')}{more}</pre>"
     )
 
 
-def field_value(words: str) -> Part:
+def field_value(words: str) -> Html:
     """The value of a form's field, whole: it is sent back as it is. No page can hold half of a surrogate."""
-    return Part(escape(words.encode(errors="replace").decode()))
+    return Html(escape(words.encode(errors="replace").decode()))
 
 
-def hidden(name: str, value: str) -> Part:
-    return Part(f'<input type="hidden" name="{name}" value="{field_value(value)}">')
+def hidden(name: str, value: str) -> Html:
+    return Html(f'<input type="hidden" name="{name}" value="{field_value(value)}">')
 
 
 def _class(kind: str) -> str:

@@ -1,6 +1,6 @@
 """One HTML page that needs nothing else: its style and its pictures are inside, for light and dark screens.
 
-Every text that comes in is escaped here; `Part` marks what already is HTML. Tables scroll by themselves where
+Every text that comes in is escaped here; `Html` marks what already is HTML. Tables scroll by themselves where
 the screen is narrow, and can be reached with the keyboard.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NewType
 
-Part = NewType("Part", str)
+Html = NewType("Html", str)
 """HTML, with nothing in it that was not escaped."""
 
 MAX_LINES = 500  # of a table: a page that a browser cannot open helps nobody
@@ -42,7 +42,7 @@ svg .frame { stroke: var(--line); fill: none } svg .mark { stroke: var(--soft); 
 """
 
 
-def page(title: str, parts: Iterable[Part]) -> str:
+def page(title: str, parts: Iterable[Html]) -> str:
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -55,28 +55,28 @@ def page(title: str, parts: Iterable[Part]) -> str:
     )
 
 
-def heading(text: str, level: int = 2, anchor: str = "") -> Part:
+def heading(text: str, level: int = 2, anchor: str = "") -> Html:
     place = f' id="{escape(anchor)}"' if anchor else ""
-    return Part(f"<h{level}{place}>{escape(text)}</h{level}>")
+    return Html(f"<h{level}{place}>{escape(text)}</h{level}>")
 
 
-def paragraph(text: str, *, is_soft: bool = False) -> Part:
+def paragraph(text: str, *, is_soft: bool = False) -> Html:
     kind = ' class="soft"' if is_soft else ""
-    return Part(f"<p{kind}>{escape(text)}</p>")
+    return Html(f"<p{kind}>{escape(text)}</p>")
 
 
-def items(texts: Iterable[str]) -> Part:
+def items(texts: Iterable[str]) -> Html:
     lines = [f"<li>{escape(text)}</li>" for text in texts]
-    return Part("\n".join(["<ul>", *lines, "</ul>"]) if lines else "")
+    return Html("\n".join(["<ul>", *lines, "</ul>"]) if lines else "")
 
 
-def contents(sections: Iterable[tuple[str, str]]) -> Part:
+def contents(sections: Iterable[tuple[str, str]]) -> Html:
     """Links to the sections, each given by its anchor and its title."""
     lines = [f'<li><a href="#{escape(anchor)}">{escape(title)}</a></li>' for anchor, title in sections]
-    return Part("\n".join(['<nav aria-label="Contents">\n<ul>', *lines, "</ul>\n</nav>"]))
+    return Html("\n".join(['<nav aria-label="Contents">\n<ul>', *lines, "</ul>\n</nav>"]))
 
 
-def table(lines: Sequence[Sequence[str]], caption: str) -> Part:
+def table(lines: Sequence[Sequence[str]], caption: str) -> Html:
     """The first line is the head. The first cell of a line names it."""
     head, *body = lines
     columns = list(zip(*body, strict=True)) or [()] * len(head)
@@ -94,15 +94,15 @@ def table(lines: Sequence[Sequence[str]], caption: str) -> Part:
     parts.append("</tbody>\n</table>\n</div>")
     if len(body) > MAX_LINES:
         parts.append(paragraph(f"… and {len(body) - MAX_LINES:,} more lines", is_soft=True))
-    return Part("\n".join(parts))
+    return Html("\n".join(parts))
 
 
-def figure(picture: Part, caption: str) -> Part:
-    return Part(f"<figure>\n{picture}\n<figcaption>{escape(caption)}</figcaption>\n</figure>")
+def figure(picture: Html, caption: str) -> Html:
+    return Html(f"<figure>\n{picture}\n<figcaption>{escape(caption)}</figcaption>\n</figure>")
 
 
-def folded(summary: str, parts: Iterable[Part]) -> Part:
-    return Part("\n".join([f"<details>\n<summary>{escape(summary)}</summary>", *parts, "</details>"]))
+def folded(summary: str, parts: Iterable[Html]) -> Html:
+    return Html("\n".join([f"<details>\n<summary>{escape(summary)}</summary>", *parts, "</details>"]))
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:

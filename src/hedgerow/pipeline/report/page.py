@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 
 from hedgerow.pipeline.gaps import GAPS, read_gaps
 from hedgerow.pipeline.report import html
-from hedgerow.pipeline.report.html import Part
+from hedgerow.pipeline.report.html import Html
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,14 +22,14 @@ MAX_ROWS = 200  # that are shown of a table
 
 class PageSection(NamedTuple):
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[Html]
 
 
 class TableSection(NamedTuple):
     """How a table is shown."""
 
     title: str
-    describe: Callable[[DataFrame], Iterable[Part]]
+    describe: Callable[[DataFrame], Iterable[Html]]
 
 
 def number(value: float | None) -> str:
@@ -55,7 +55,7 @@ def table_sections(
         yield PageSection("What could not be read", [html.table(lines, "Gaps in journals, by position")])
 
 
-def _described(rows: DataFrame, describe: Callable[[DataFrame], Iterable[Part]]) -> list[Part]:
+def _described(rows: DataFrame, describe: Callable[[DataFrame], Iterable[Html]]) -> list[Html]:
     """A table that has not the columns that are looked for, of another version say, is shown as it is."""
     try:
         return list(describe(rows))
@@ -67,7 +67,7 @@ def lines_of(rows: DataFrame) -> list[list[str]]:
     return [list(rows.columns), *([cell(value) for value in row] for row in rows.limit(MAX_ROWS).collect())]
 
 
-def _bronze(rows: DataFrame) -> Iterator[Part]:
+def _bronze(rows: DataFrame) -> Iterator[Html]:
     hours = rows.groupBy("date", "hour").agg(
         sql.count("*").alias("messages"),
         sql.countDistinct("journal").alias("journals"),
@@ -80,7 +80,7 @@ def _bronze(rows: DataFrame) -> Iterator[Part]:
     yield html.table(lines_of(brokers.orderBy(sql.desc("messages"), "broker")), "Messages by broker")
 
 
-def _readings(rows: DataFrame) -> Iterator[Part]:
+def _readings(rows: DataFrame) -> Iterator[Html]:
     sensors = rows.groupBy("sensor", "field", "unit").agg(
         sql.count("*").alias("readings"), sql.min("value").alias("least"), sql.avg("value").alias("mean"),
         sql.max("value").alias("most"), sql.min("at").alias("first"), sql.max("at").alias("last"),
@@ -88,14 +88,14 @@ def _readings(rows: DataFrame) -> Iterator[Part]:
     yield html.table(lines_of(sensors.orderBy("sensor", "field")), "Readings by sensor and field")
 
 
-def _quarantine(rows: DataFrame) -> Iterator[Part]:
+def _quarantine(rows: DataFrame) -> Iterator[Html]:
     reasons = rows.groupBy("rule", "reason").agg(
         sql.count("*").alias("messages"), sql.min("topic").alias("a topic")
     )
     yield html.table(lines_of(reasons.orderBy(sql.desc("messages"), "reason")), "Quarantined, by reason")
 
 
-def _hot(rows: DataFrame) -> Iterator[Part]:
+def _hot(rows: DataFrame) -> Iterator[Html]:
     topics = rows.groupBy("broker", "topic").agg(
         sql.count("*").alias("windows"), sql.sum("events").alias("events"), sql.max("events").alias("most")
     )
@@ -103,7 +103,7 @@ def _hot(rows: DataFrame) -> Iterator[Part]:
     yield html.table(lines_of(busiest), "Topics by events, summed over windows (broker –: all brokers)")
 
 
-def _anomalies(rows: DataFrame) -> Iterator[Part]:
+def _anomalies(rows: DataFrame) -> Iterator[Html]:
     sensors = rows.groupBy("sensor", "field", "reason").agg(
         sql.count("*").alias("readings"), sql.max(sql.abs("score")).alias("highest score")
     )
@@ -112,7 +112,7 @@ def _anomalies(rows: DataFrame) -> Iterator[Part]:
     yield html.table(lines_of(strange), f"Anomalies, at most {MAX_ROWS}, by score")
 
 
-def _plain(rows: DataFrame) -> Iterator[Part]:
+def _plain(rows: DataFrame) -> Iterator[Html]:
     yield html.table(lines_of(rows), f"At most {MAX_ROWS} rows")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hedgerow.web.markup import Part
+from hedgerow.web.markup import Html
 from hedgerow.web.pages import (
     clients,
     events,
@@ -30,9 +30,9 @@ from hedgerow.web.view import View
 class Page:
     path: str
     title: str
-    render: Callable[[View], Part]
+    render: Callable[[View], Html]
     """The live part, which is asked for each second."""
-    controls: Callable[[View], Part]
+    controls: Callable[[View], Html]
     """What stands around it and is not: search forms, buttons."""
     is_polled: bool = True
     is_searched: bool = True

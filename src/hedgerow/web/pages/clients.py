@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hedgerow.web import charts
-from hedgerow.web.markup import Part, badge, empty, heading, ident, join, paragraph, table, text, visible
+from hedgerow.web.markup import Html, badge, empty, heading, ident, join, paragraph, table, text, visible
 from hedgerow.web.pages.common import action, count, left_out, search_form, search_of
 from hedgerow.web.view import DISCONNECT_CLIENT, MAX_ROWS, ClientRow, View
 
@@ -13,16 +13,16 @@ PATH = "/clients"
 TITLE = "Clients"
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     return search_form(view, PATH, "Search clients, users, addresses, filters")
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     own = "" if view.viewer.sees_clients else paragraph("Clients of others are for administrators.", "soft")
     return join([own, _clients(view), _subscriptions(view)], "\n")
 
 
-def _clients(view: View) -> Part:
+def _clients(view: View) -> Html:
     search = search_of(view)
     found, total = view.local.clients(search, MAX_ROWS)
     is_all = view.viewer.sees_clients
@@ -45,7 +45,7 @@ def _clients(view: View) -> Part:
     )
 
 
-def _cells(view: View, row: ClientRow, may_act: bool) -> list[Part]:
+def _cells(view: View, row: ClientRow, may_act: bool) -> list[Html]:
     way = (
         f"{row.protocol} · {row.transport}"
         if row.protocol and row.transport
@@ -54,34 +54,34 @@ def _cells(view: View, row: ClientRow, may_act: bool) -> list[Part]:
     cells = [
         text(row.client_id, 48),
         badge("connected", "good") if row.connected else badge("away", "dull"),
-        text(row.user, 40) if row.user else Part("–"),
-        text(row.address, 60) if row.address else Part("–"),
-        text(way, 40) if way else Part("–"),
+        text(row.user, 40) if row.user else Html("–"),
+        text(row.address, 60) if row.address else Html("–"),
+        text(way, 40) if way else Html("–"),
         count(row.subscriptions),
         count(row.queued),
-        charts.duration(max(0.0, view.now - row.since)) if row.since is not None else Part("–"),
+        charts.duration(max(0.0, view.now - row.since)) if row.since is not None else Html("–"),
     ]
     if may_act:
         form = action(view, DISCONNECT_CLIENT, "Disconnect", PATH, {"client_id": row.client_id}, "danger")
-        cells.append(form if row.connected else Part(""))
+        cells.append(form if row.connected else Html(""))
     return cells
 
 
-def _subscriptions(view: View) -> Part:
+def _subscriptions(view: View) -> Html:
     search = search_of(view)
     found, total = view.local.subscriptions(search, MAX_ROWS)
     title = heading("Subscriptions", "subscriptions-heading")
     if not found:
         none = "Nobody subscribes to anything." if view.viewer.sees_clients else "None of them subscribes."
         return join([title, empty("No subscription has these words." if search else none)])
-    rows: list[tuple[str, Sequence[Part]]] = [
+    rows: list[tuple[str, Sequence[Html]]] = [
         (
             ident("subscription", row.client_id, row.shared, row.filter),
             [
                 text(row.filter),
                 text(row.client_id, 48),
-                Part(str(row.qos)),
-                text(row.shared, 40) if row.shared else Part("–"),
+                Html(str(row.qos)),
+                text(row.shared, 40) if row.shared else Html("–"),
             ],
         )
         for row in found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hedgerow.web import charts
 from hedgerow.web.fabric import FabricNode
-from hedgerow.web.markup import Part, badge, empty, ident, join, link, table, text
+from hedgerow.web.markup import Html, badge, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, nodes_of, search_form, search_of
 from hedgerow.web.view import MAX_ROWS, View
 
@@ -27,11 +27,11 @@ Told = tuple[float, int, str, str, str]
 """When, the event's number, node, kind, text: newest is the greatest."""
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     return search_form(view, PATH, "Search events")
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     rows = events_of(view, nodes_of(view), search_of(view))
     if not rows:
         what = "No event has these words." if search_of(view) else "Nothing happened in the last hour."
@@ -59,7 +59,7 @@ def events_of(view: View, nodes: Sequence[FabricNode], search: str = "") -> list
     return found
 
 
-def event_cells(event: Told) -> tuple[str, Sequence[Part]]:
+def event_cells(event: Told) -> tuple[str, Sequence[Html]]:
     """A row of a table of events."""
     at, number, name, kind, words = event
     return ident("event", name, str(number), str(int(at))), [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hedgerow.web import charts
-from hedgerow.web.markup import Part, badge, empty, ident, join, link, table, text
+from hedgerow.web.markup import Html, badge, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, no_nodes, nodes_of, search_form, search_of
 from hedgerow.web.view import MAX_ROWS, View
 
@@ -15,11 +15,11 @@ TITLE = "Hot topics"
 BAR = 100
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     return search_form(view, PATH, "Search topics")
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     nodes = nodes_of(view)
     if not nodes:
         return no_nodes(view)
@@ -38,7 +38,7 @@ def render(view: View) -> Part:
     if not found:
         return empty("No topic has these words." if words else "No topic is busy, or none that you may read.")
     top = max(-found[0][0], 1e-9)
-    rows: list[tuple[str, Sequence[Part]]] = [
+    rows: list[tuple[str, Sequence[Html]]] = [
         (
             ident("hot", name, topic),
             [
@@ -46,7 +46,7 @@ def render(view: View) -> Part:
                 _bar(-score, top),
                 link(text(name, 40), "/", node=name),
                 badge("itself", "good") if served == "here" else link(text(served, 40), "/", node=served),
-                link(Part("messages"), "/messages", filter=topic),
+                link(Html("messages"), "/messages", filter=topic),
             ],
         )
         for score, topic, name, served in found[:MAX_ROWS]
@@ -55,9 +55,9 @@ def render(view: View) -> Part:
     return join([table("hot", "Hot topics, busiest first", head, rows), left_out(len(rows), len(found))])
 
 
-def _bar(score: float, top: float) -> Part:
+def _bar(score: float, top: float) -> Html:
     width = max(0, min(BAR, round(BAR * score / top)))
-    return Part(
+    return Html(
         f'<span class="score">{charts.number(score)}'
         f'<svg class="bar" viewBox="0 0 {BAR} 8" aria-hidden="true">'
         f'<rect class="whole" width="{BAR}" height="8" rx="4"/>'

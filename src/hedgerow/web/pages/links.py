@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hedgerow.web import charts
 from hedgerow.web.map import Edge, edges_of, ledger_line, state_of
-from hedgerow.web.markup import Part, badge, code, empty, heading, hidden, ident, join, link, table, text
+from hedgerow.web.markup import Html, badge, code, empty, heading, hidden, ident, join, link, table, text
 from hedgerow.web.pages.common import (
     STATE_BADGES,
     action,
@@ -25,11 +25,11 @@ TITLE = "Links"
 _SECTION = "connection north\naddress north.example:1883\ntopic farm/# both 1"
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     return join([search_form(view, PATH, "Search links"), _new_bridge(view)])
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     nodes = nodes_of(view)
     if not nodes:
         return no_nodes(view)
@@ -56,10 +56,10 @@ def render(view: View) -> Part:
     return join(parts, "\n")
 
 
-def ledger_table(anchor: str, edges: Sequence[Edge]) -> Part:
+def ledger_table(anchor: str, edges: Sequence[Edge]) -> Html:
     """A row for each end of each link: what this end has sent and got."""
     ends = [(edge, name, end) for edge in edges for name, end in edge.ends]
-    rows: list[tuple[str, Sequence[Part]]] = []
+    rows: list[tuple[str, Sequence[Html]]] = []
     for position, (edge, name, end) in enumerate(ends[:MAX_ROWS]):
         kind = STATE_BADGES.get(state_of(end.state) if edge.state != "silent" else "silent", "fair")
         rows.append(
@@ -93,10 +93,10 @@ def _may_command(view: View) -> bool:
     return bool(view.viewer.token) and view.viewer.is_administrator
 
 
-def _deletions(view: View, bridges: Sequence[Edge]) -> Part:
+def _deletions(view: View, bridges: Sequence[Edge]) -> Html:
     """Only this node's own bridges can be taken away here."""
     if not _may_command(view):
-        return Part("")
+        return Html("")
     names = sorted(
         {end.name for edge in bridges for name, end in edge.ends if name == view.node_id and end.name}
     )
@@ -104,12 +104,12 @@ def _deletions(view: View, bridges: Sequence[Edge]) -> Part:
         f"<li>{code(name, 40)}{action(view, DELETE_BRIDGE, 'Delete', PATH, {'name': name}, 'danger')}</li>"
         for name in names[:MAX_ROWS]
     ]
-    return join(['<ul class="actions" id="bridge-actions">', *forms, "</ul>"]) if forms else Part("")
+    return join(['<ul class="actions" id="bridge-actions">', *forms, "</ul>"]) if forms else Html("")
 
 
-def _new_bridge(view: View) -> Part:
+def _new_bridge(view: View) -> Html:
     if not _may_command(view):
-        return Part("")
+        return Html("")
     form = (
         f'<form method="post" action="{NEW_BRIDGE}" class="stacked">'
         f"{hidden('token', view.viewer.token)}{hidden('back', PATH)}"

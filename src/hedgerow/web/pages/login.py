@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.web.markup import Part, hidden
+from hedgerow.web.markup import Html, hidden
 from hedgerow.web.pages.common import no_controls
 from hedgerow.web.view import LOG_IN, View
 
@@ -12,8 +12,8 @@ TITLE = "Log in"
 controls = no_controls
 
 
-def render(view: View) -> Part:
-    return Part(
+def render(view: View) -> Html:
+    return Html(
         f'<form class="card stacked login" method="post" action="{LOG_IN}">'
         f"{hidden('back', view.query.get('back', '/'))}{hidden('token', view.viewer.token)}"
         '<label for="user">User</label>'

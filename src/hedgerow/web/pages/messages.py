@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from hedgerow.topics import is_wildcard
 from hedgerow.web import charts
 from hedgerow.web.markup import (
-    Part,
+    Html,
     badge,
     empty,
     field_value,
@@ -31,7 +31,7 @@ def filter_of(query: Mapping[str, str]) -> str:
     return query.get("filter", "")
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     asked = filter_of(view.query)
     form = (
         f'<form id="watch" class="search" action="{PATH}" method="get">'
@@ -44,17 +44,17 @@ def controls(view: View) -> Part:
     if asked:
         label, query = ("Go on", {}) if view.is_paused else ("Pause", {PAUSE: "1"})
         form += f'<a class="button" href="{href(PATH, filter=asked, **query)}">{label}</a>'
-    return Part(form + "</form>" + _publish_form(view, asked))
+    return Html(form + "</form>" + _publish_form(view, asked))
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     watch = view.watch
     if watch is None:
         return empty(
             "Nothing is watched.", "Give a topic filter: + stands for one level, # at the end for all below."
         )
     if watch.problem:
-        return Part(f'<p class="problem" id="watch-problem">{text(watch.problem, 300)}</p>')
+        return Html(f'<p class="problem" id="watch-problem">{text(watch.problem, 300)}</p>')
     if not watch.messages:
         hint = "New ones appear by themselves."
         if view.has_users:
@@ -63,7 +63,7 @@ def render(view: View) -> Part:
     left = (
         paragraph(f"… at least {watch.left_out:,} more left out: they come faster than can be read.", "soft")
         if watch.left_out
-        else Part("")
+        else Html("")
     )
     rows = [_message(row) for row in watch.messages]
     state = badge("paused", "fair") if view.is_paused else badge("live", "good")
@@ -78,21 +78,21 @@ def render(view: View) -> Part:
     )
 
 
-def _message(row: MessageRow) -> Part:
+def _message(row: MessageRow) -> Html:
     retain = badge("retained", "dull") if row.retain else ""
     message_id = f'<span class="soft">{text(row.message_id, 60)}</span>' if row.message_id else ""
-    return Part(
+    return Html(
         f'<li id="message-{row.number}"><header>{charts.clock(row.at)}<b>{text(row.topic, 120)}</b>'
         f'<span class="soft">QoS {row.qos}</span>{retain}{message_id}</header>{payload(row.payload)}</li>'
     )
 
 
-def _publish_form(view: View, asked: str) -> Part:
+def _publish_form(view: View, asked: str) -> Html:
     if not view.viewer.token:
-        return Part("")
+        return Html("")
     back = f"{PATH}?{urlencode({'filter': asked}, errors='replace')}" if asked else PATH
     topic = "" if is_wildcard(asked) else asked
-    return Part(
+    return Html(
         f'<details><summary>Publish</summary><form class="stacked" method="post" action="{PUBLISH}">'
         f"{hidden('token', view.viewer.token)}{hidden('back', back)}"
         '<label for="publish-topic">Topic</label>'

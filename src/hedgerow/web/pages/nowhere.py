@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hedgerow.web.markup import Part, code, link
+from hedgerow.web.markup import Html, code, link
 from hedgerow.web.pages.common import no_controls
 from hedgerow.web.view import View
 
@@ -11,6 +11,6 @@ TITLE = "There is no such page"
 controls = no_controls
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     where = code(view.query.get("path", ""))
-    return Part(f'<p class="empty">Nothing is at {where}.<br>{link(Part("To the map"), "/")}</p>')
+    return Html(f'<p class="empty">Nothing is at {where}.<br>{link(Html("To the map"), "/")}</p>')

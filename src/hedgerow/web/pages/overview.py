@@ -8,7 +8,7 @@ from hedgerow.web import charts
 from hedgerow.web.fabric import FabricNode
 from hedgerow.web.map import KIND_MARKS, Edge, draw, edges_of
 from hedgerow.web.markup import (
-    Part,
+    Html,
     badge,
     code,
     empty,
@@ -43,7 +43,7 @@ KINDS = {
 controls = no_controls
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     nodes = nodes_of(view)
     if not nodes:
         return no_nodes(view)
@@ -65,7 +65,7 @@ def render(view: View) -> Part:
     )
 
 
-def _summary(nodes: Sequence[FabricNode], edges: Sequence[Edge], now: float) -> Part:
+def _summary(nodes: Sequence[FabricNode], edges: Sequence[Edge], now: float) -> Html:
     heard = [node for node in nodes if not node.is_silent(now)]
     rates = [node.rates for node in heard if node.rates is not None]
     delays = [node.delay_s for node in heard]
@@ -95,16 +95,16 @@ def _summary(nodes: Sequence[FabricNode], edges: Sequence[Edge], now: float) -> 
         f"<dd>{value}<small>{note}</small></dd></div>"
         for name, value, note, is_alert in tiles
     )
-    return Part(f'<dl class="tiles" id="tiles">{inner}</dl>')
+    return Html(f'<dl class="tiles" id="tiles">{inner}</dl>')
 
 
-def _legend(nodes: Sequence[FabricNode]) -> Part:
+def _legend(nodes: Sequence[FabricNode]) -> Html:
     """Of links all that there may be, of nodes the marks that are on the map."""
     kinds = {node.status.kind for node in nodes}
     marks = [
         f"<span><b>{KIND_MARKS[kind]}</b> {words}</span>" for kind, words in KINDS.items() if kind in kinds
     ]
-    return Part(
+    return Html(
         '<p class="legend" id="legend"><span class="key up">up</span><span class="key bridge">bridge</span>'
         '<span class="key waiting">connecting</span><span class="key down">down</span>'
         f'<span class="key silent">silent</span>{"".join(marks)}<span class="hint">'
@@ -115,7 +115,7 @@ def _legend(nodes: Sequence[FabricNode]) -> Part:
 
 def _closely(
     view: View, nodes: Sequence[FabricNode], edges: Sequence[Edge], asked_node: str, asked_link: str
-) -> Part:
+) -> Html:
     if asked_node:
         for node in nodes:
             if node.node_id == asked_node:
@@ -125,7 +125,7 @@ def _closely(
         )
     for edge in edges:
         if asked_link and edge.key == asked_link:
-            close = link(Part("Close"), PATH)
+            close = link(Html("Close"), PATH)
             return join(
                 [
                     '<section class="card" id="closely"><header><h2>Link</h2>',
@@ -135,16 +135,16 @@ def _closely(
                     "</section>",
                 ]
             )
-    return Part("")
+    return Html("")
 
 
-def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Part:
+def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Html:
     status = node.status
-    facts: list[tuple[str, Part]] = [
+    facts: list[tuple[str, Html]] = [
         ("Kind", text(status.kind)),
         ("Software", text(status.software)),
         ("Running for", charts.duration(status.uptime_s)),
-        ("Heard", Part(f"{charts.duration(max(0.0, now - node.heard_at))} ago")),
+        ("Heard", Html(f"{charts.duration(max(0.0, now - node.heard_at))} ago")),
         ("Delay", charts.delay(node.delay_s)),
         ("Statuses missing", count(node.missing)),
     ]
@@ -160,7 +160,7 @@ def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Part:
     return join(
         [
             f'<section class="card" id="closely"><header><h2>{text(node.node_id)}</h2>{_state(node, now)}'
-            f"{link(Part('Close'), PATH)}</header>",
+            f"{link(Html('Close'), PATH)}</header>",
             _problem(node),
             f'<ul class="urls" id="urls">{urls}</ul>' if urls else "",
             figures("node-figures", facts),
@@ -171,7 +171,7 @@ def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Part:
     )
 
 
-def _pulse(node: FabricNode) -> Part:
+def _pulse(node: FabricNode) -> Html:
     history = list(node.history)
     received = charts.sparkline("pulse-in", "messages in", [each.received for each in history])
     sent = charts.sparkline("pulse-out", "messages out", [each.sent for each in history])
@@ -180,28 +180,28 @@ def _pulse(node: FabricNode) -> Part:
     now_in, now_out, now_dropped = (
         (charts.rate(rates.received), charts.rate(rates.sent), charts.rate(rates.dropped))
         if rates
-        else (Part("–"),) * 3
+        else (Html("–"),) * 3
     )
     data = f"{charts.size(rates.bytes_received)}/s in, {charts.size(rates.bytes_sent)}/s out" if rates else ""
-    return Part(
+    return Html(
         f'<div class="pulse" id="pulse"><span>In {now_in}</span>{received}<span>Out {now_out}</span>{sent}'
         f'<span>Dropped {now_dropped}</span>{dropped}<span class="soft">{data}</span></div>'
     )
 
 
-def _problem(node: FabricNode) -> Part:
+def _problem(node: FabricNode) -> Html:
     return (
-        Part(f'<p class="problem">{text(node.status.problem, 300)}</p>') if node.status.problem else Part("")
+        Html(f'<p class="problem">{text(node.status.problem, 300)}</p>') if node.status.problem else Html("")
     )
 
 
-def _state(node: FabricNode, now: float) -> Part:
+def _state(node: FabricNode, now: float) -> Html:
     if node.is_silent(now):
         return badge("silent", "dull")
     return badge("problem", "bad") if node.status.problem else badge("heard", "good")
 
 
-def _node_table(nodes: Sequence[FabricNode], now: float) -> Part:
+def _node_table(nodes: Sequence[FabricNode], now: float) -> Html:
     rows = [(ident("row", node.node_id), _node_cells(node, now)) for node in nodes]
     head = [
         "Node",
@@ -218,7 +218,7 @@ def _node_table(nodes: Sequence[FabricNode], now: float) -> Part:
     return table("nodes", "Nodes", head, rows)
 
 
-def _node_cells(node: FabricNode, now: float) -> list[Part]:
+def _node_cells(node: FabricNode, now: float) -> list[Html]:
     status, rates = node.status, node.rates
     points = [each.received + each.sent for each in node.history]
     return [
@@ -227,15 +227,15 @@ def _node_cells(node: FabricNode, now: float) -> list[Part]:
         text(status.kind, 20),
         charts.duration(status.uptime_s),
         count(status.counts.get("clients", 0)),
-        charts.rate(rates.received) if rates else Part("–"),
-        charts.rate(rates.sent) if rates else Part("–"),
+        charts.rate(rates.received) if rates else Html("–"),
+        charts.rate(rates.sent) if rates else Html("–"),
         charts.sparkline(ident("spark", node.node_id), "messages in and out", points),
         charts.delay(node.delay_s),
         count(node.lost),
     ]
 
 
-def _works(nodes: Sequence[FabricNode]) -> Part:
+def _works(nodes: Sequence[FabricNode]) -> Html:
     """Journals and pipelines, of the nodes that have them."""
     cards = []
     for node in nodes:
@@ -252,13 +252,13 @@ def _works(nodes: Sequence[FabricNode]) -> Part:
                 _work(anchor, f"Pipeline {job[:40]}", name, figures(ident("progress", name, job), facts))
             )
     if not cards:
-        return Part("")
+        return Html("")
     return join(
         [heading("Journal and pipeline", "works"), '<div class="cards" id="cards">', *cards, "</div>"]
     )
 
 
-def _facts(told: Mapping[str, str]) -> list[tuple[str, Part]]:
+def _facts(told: Mapping[str, str]) -> list[tuple[str, Html]]:
     """As words: a journal tells messages/recorded, a pipeline rows_per_s."""
     names = (key.replace("/", " ").replace("_per_", "/").replace("_", " ") for key in told)
     return [
@@ -267,22 +267,22 @@ def _facts(told: Mapping[str, str]) -> list[tuple[str, Part]]:
     ]
 
 
-def _work(anchor: str, what: str, name: str, inner: Part) -> Part:
-    return Part(
+def _work(anchor: str, what: str, name: str, inner: Html) -> Html:
+    return Html(
         f'<section class="card" id="{anchor}"><header><h3>{short(what, 60)}</h3>{code(name, 40)}'
         f"</header>{inner}</section>"
     )
 
 
-def _newest_events(view: View, nodes: Sequence[FabricNode]) -> Part:
+def _newest_events(view: View, nodes: Sequence[FabricNode]) -> Html:
     rows = events_of(view, nodes)[:NEWEST_EVENTS]
     if not rows:
-        return Part("")
+        return Html("")
     return join(
         [
             table("newest", "Newest events (UTC)", HEAD, map(event_cells, rows)),
             '<p class="soft" id="all-events">',
-            link(Part("All events of the last hour"), "/events"),
+            link(Html("All events of the last hour"), "/events"),
             "</p>",
         ]
     )

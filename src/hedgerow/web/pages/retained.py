@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hedgerow.web import charts
-from hedgerow.web.markup import Part, empty, ident, join, payload, table, text, visible
+from hedgerow.web.markup import Html, empty, ident, join, payload, table, text, visible
 from hedgerow.web.pages.common import action, left_out, search_form
 from hedgerow.web.view import CLEAR_RETAINED, MAX_ROWS, MAX_SEARCH, RetainedRow, View
 
@@ -19,11 +19,11 @@ def filter_of(view: View) -> str:
     return view.query.get("filter", "")[:MAX_SEARCH] or EVERYTHING
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     return search_form(view, PATH, "Topic filter", name="filter", value=filter_of(view))
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     asked = filter_of(view)
     found, total = view.local.retained(asked, MAX_ROWS)
     if not found:
@@ -32,7 +32,7 @@ def render(view: View) -> Part:
             hint += " You see only what your user may read."
         return empty(f"Nothing is retained that {visible(asked)} matches.", hint)
     may_act = bool(view.viewer.token)
-    rows: list[tuple[str, Sequence[Part]]] = [
+    rows: list[tuple[str, Sequence[Html]]] = [
         (ident("retained", row.topic), _cells(view, row, may_act)) for row in found
     ]
     head = ["Topic", "Value", "QoS#", "Age"]
@@ -49,15 +49,15 @@ def render(view: View) -> Part:
     )
 
 
-def _cells(view: View, row: RetainedRow, may_act: bool) -> list[Part]:
+def _cells(view: View, row: RetainedRow, may_act: bool) -> list[Html]:
     cells = [
         text(row.topic),
         payload(row.payload),
-        Part(str(row.qos)),
-        charts.duration(row.age_s) if row.age_s is not None else Part("–"),
+        Html(str(row.qos)),
+        charts.duration(row.age_s) if row.age_s is not None else Html("–"),
     ]
     if may_act:
         may_clear = view.viewer.is_administrator or view.viewer.may_write(row.topic)
         form = action(view, CLEAR_RETAINED, "Clear", PATH, {"topic": row.topic}, "danger")
-        cells.append(form if may_clear else Part(""))
+        cells.append(form if may_clear else Html(""))
     return cells

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hedgerow.web.fabric import FabricNode, MeshPlace
 from hedgerow.web.map import draw, edges_of, part_in
-from hedgerow.web.markup import Part, badge, code, empty, ident, join, link, table, text
+from hedgerow.web.markup import Html, badge, code, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, no_nodes, nodes_of, search_form, search_of
 from hedgerow.web.view import MAX_ROWS, View
 
@@ -21,11 +21,11 @@ PARTS = {
 MAX_NAMES = 8  # of nodes, in one cell
 
 
-def controls(view: View) -> Part:
+def controls(view: View) -> Html:
     return search_form(view, PATH, "Search filters")
 
 
-def render(view: View) -> Part:
+def render(view: View) -> Html:
     nodes = nodes_of(view)
     if not nodes:
         return no_nodes(view)
@@ -33,7 +33,7 @@ def render(view: View) -> Part:
     return join([_one_topic(view, nodes, seen), _all_topics(view, nodes, seen)], "\n")
 
 
-def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part:
+def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Html:
     words = search_of(view).casefold()
     may_read = view.viewer.may_read
     found = [
@@ -42,7 +42,7 @@ def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part
         if (not words or words in topic_filter.casefold()) and may_read(topic_filter)
     ]
     found.sort()
-    rows: list[tuple[str, Sequence[Part]]] = []
+    rows: list[tuple[str, Sequence[Html]]] = []
     for topic_filter in found[:MAX_ROWS]:
         told = view.fabric.meshes[topic_filter]
         meshes = (
@@ -74,7 +74,7 @@ def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part
     )
 
 
-def _cells(topic_filter: str, meshes: Mapping[str, MeshPlace], words: str) -> list[Part]:
+def _cells(topic_filter: str, meshes: Mapping[str, MeshPlace], words: str) -> list[Html]:
     cores, local, members, furthest = set(), [], 0, 0
     for name, mesh in meshes.items():  # 200 rows of some 50 nodes: one pass
         cores.add(mesh.core)
@@ -87,30 +87,30 @@ def _cells(topic_filter: str, meshes: Mapping[str, MeshPlace], words: str) -> li
         link(text(topic_filter), PATH, topic=topic_filter, search=words),
         _names(sorted(cores)),
         _names(sorted(local)),
-        Part(str(members)),
-        Part(str(furthest)),
+        Html(str(members)),
+        Html(str(furthest)),
     ]
 
 
-def _names(names: Sequence[str]) -> Part:
+def _names(names: Sequence[str]) -> Html:
     if not names:
-        return Part("–")
+        return Html("–")
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return Part(", ".join([text(name, 24) for name in names[:MAX_NAMES]]) + more)
+    return Html(", ".join([text(name, 24) for name in names[:MAX_NAMES]]) + more)
 
 
-def _one_topic(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part:
+def _one_topic(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Html:
     topic_filter = view.query.get("topic", "")
     if not topic_filter:
-        return Part("")
+        return Html("")
     told = view.fabric.meshes.get(topic_filter, {}) if view.viewer.may_read(topic_filter) else {}
     meshes = {name: told[name] for name in sorted(told) if name in seen}
     top = join(
         [
             '<section class="card" id="mesh"><header>',
             f"<h2>{code(topic_filter, 120)}</h2>",
-            link(Part("Messages"), "/messages", filter=topic_filter),
-            link(Part("Close"), PATH, search=search_of(view)),
+            link(Html("Messages"), "/messages", filter=topic_filter),
+            link(Html("Close"), PATH, search=search_of(view)),
             "</header>",
         ]
     )
@@ -137,7 +137,7 @@ def _one_topic(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Part:
     )
 
 
-def _mesh_table(meshes: Mapping[str, MeshPlace]) -> Part:
+def _mesh_table(meshes: Mapping[str, MeshPlace]) -> Html:
     cores = {mesh.core for mesh in meshes.values()}
     rows = [
         (
@@ -145,7 +145,7 @@ def _mesh_table(meshes: Mapping[str, MeshPlace]) -> Part:
             [
                 link(text(name, 40), "/", node=name),
                 _role(name, mesh, cores),
-                Part(str(mesh.distance)),
+                Html(str(mesh.distance)),
                 _names(mesh.parents),
                 _names(mesh.children),
                 text(mesh.core, 40),
@@ -153,8 +153,8 @@ def _mesh_table(meshes: Mapping[str, MeshPlace]) -> Part:
         )
         for name, mesh in list(meshes.items())[:MAX_ROWS]
     ]
-    return table("mesh-table", "The mesh", ["Node", "Part", "Distance#", "Parents", "Children", "Core"], rows)
+    return table("mesh-table", "The mesh", ["Node", "Html", "Distance#", "Parents", "Children", "Core"], rows)
 
 
-def _role(name: str, mesh: MeshPlace, cores: set[str]) -> Part:
+def _role(name: str, mesh: MeshPlace, cores: set[str]) -> Html:
     return badge("core", "fair") if name in cores else badge(*PARTS[part_in(mesh)])

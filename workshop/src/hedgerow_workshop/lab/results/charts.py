@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from hedgerow.pipeline.report.html import COLOURS, Part
+from hedgerow.pipeline.report.html import COLOURS, Html
 from hedgerow_workshop.lab.harness.figures import Curve
 
 WIDTH, HEIGHT = 760, 360
@@ -34,7 +34,7 @@ def line_chart(
     marks: Mapping[str, float] | None = None,
     *,
     log_x: bool = False,
-) -> Part:
+) -> Html:
     """`labels` are those of the axes; `marks` are named places on the horizontal one. At most `MAX_CURVES`
     curves are drawn."""
     shown = [Curve(curve.label, list(_drawable(curve.points, log_x))) for curve in curves[:MAX_CURVES]]
@@ -67,10 +67,10 @@ def _drawable(points: Sequence[tuple[float, float]], log_x: bool) -> Iterator[tu
             yield x, y
 
 
-def _svg(title: str, height: float, parts: Sequence[str]) -> Part:
+def _svg(title: str, height: float, parts: Sequence[str]) -> Html:
     text = escape(title)
     head = f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{text}">\n<title>{text}</title>'
-    return Part("\n".join([head, _text(LEFT, 18, title), *parts, "</svg>"]))
+    return Html("\n".join([head, _text(LEFT, 18, title), *parts, "</svg>"]))
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from hedgerow.pipeline.report import html
-from hedgerow.pipeline.report.html import Part
+from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import PageSection
 from hedgerow_workshop.lab import scale
 from hedgerow_workshop.lab.harness.figures import Curve
@@ -56,7 +56,7 @@ def _section(
     title: str,
     texts: Sequence[str],
     judge: Callable[[Sequence[Row]], Lines] = row_cells,
-    parts: Iterable[Part] = (),
+    parts: Iterable[Html] = (),
 ) -> PageSection:
     found = [html.paragraph(text) for text in texts]
     if experiment.rows:
@@ -77,7 +77,7 @@ def describe_spohn(experiment: Experiment) -> PageSection:
     )
 
 
-def _spohn_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
+def _spohn_parts(runs: Sequence[ReportRun]) -> Iterator[Html]:
     lines = spohn_lines(runs)
     if len(lines) > 1:
         yield html.table(lines, "Delays beside the published ones: mean ± deviation, ms")
@@ -119,7 +119,7 @@ def describe_schmitt(experiment: Experiment) -> PageSection:
     )
 
 
-def _schmitt_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
+def _schmitt_parts(runs: Sequence[ReportRun]) -> Iterator[Html]:
     lines = schmitt_lines(runs)
     if len(lines) > 1:
         yield html.table(lines, "Percent lost at the measured broker, beside the published share")
@@ -157,7 +157,7 @@ def describe_morales(experiment: Experiment) -> PageSection:
     )
 
 
-def _morales_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
+def _morales_parts(runs: Sequence[ReportRun]) -> Iterator[Html]:
     labels = "mean delay, ms"
     figure9 = list(_morales_curves(runs, _share))
     if figure9:
@@ -219,7 +219,7 @@ def describe_storm(experiment: Experiment) -> PageSection:
     )
 
 
-def _storm_parts(runs: Sequence[ReportRun]) -> Iterator[Part]:
+def _storm_parts(runs: Sequence[ReportRun]) -> Iterator[Html]:
     lines = [["run", "kind", "expected", "lost", "doubled", "with DUP", "median, ms", "99 %", "slowest"]]
     for run in runs:
         for part in run.groups:
@@ -238,7 +238,7 @@ def describe_scale(experiment: Experiment) -> PageSection:
     return _section(experiment, scale.TITLE, [scale.INTRODUCTION], parts=_scale_parts(rows_of(experiment)))
 
 
-def _scale_parts(rows: Sequence[Row]) -> Iterator[Part]:
+def _scale_parts(rows: Sequence[Row]) -> Iterator[Html]:
     curves: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         found = re.fullmatch(rf"convergence/([a-z_-]+)/(\d+)/r{scale.REDUNDANCY}", row.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hedgerow.pipeline.report import html
-from hedgerow.pipeline.report.html import Part
+from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import NONE, PageSection, cell, number
 from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
@@ -25,7 +25,7 @@ def describe_plainly(experiment: Experiment) -> PageSection:
     return PageSection(experiment.name, [own_rows(experiment)] if experiment.rows else [])
 
 
-def own_rows(experiment: Experiment) -> Part:
+def own_rows(experiment: Experiment) -> Html:
     """The rows that the experiment itself gave: ours beside what was published."""
     lines = [["row", "unit", "ours", "published"]]
     for row in experiment.rows:
@@ -68,7 +68,7 @@ def figure_cells(figures: Figures) -> list[str]:
     ]  # fmt: skip
 
 
-def _distributions(runs: Sequence[ReportRun]) -> Iterator[Part]:
+def _distributions(runs: Sequence[ReportRun]) -> Iterator[Html]:
     """All runs, a few to a chart."""
     measured = [run for run in runs if run.percentiles]
     for at in range(0, len(measured), MAX_CURVES):
@@ -82,7 +82,7 @@ def _distributions(runs: Sequence[ReportRun]) -> Iterator[Part]:
         yield html.figure(chart, f"How the delays are distributed: {names}")
 
 
-def _run_parts(run: ReportRun) -> Iterator[Part]:
+def _run_parts(run: ReportRun) -> Iterator[Html]:
     if run.settings:
         yield html.paragraph(", ".join(f"{name}: {value or NONE}" for name, value in run.settings.items()))
     if run.groups:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hedgerow.pipeline.report import html
-from hedgerow.pipeline.report.html import Part
+from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import TableSection, cell, lines_of
 from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.results.charts import MAX_CURVES, line_chart
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_CHARTS = 30
 
 
-def describe(rows: DataFrame) -> Iterator[Part]:
+def describe(rows: DataFrame) -> Iterator[Html]:
     aggregated = job.aggregate(rows).persist()
     try:
         parameters = job.parameters_of(rows)
@@ -34,7 +34,7 @@ def describe(rows: DataFrame) -> Iterator[Part]:
         yield html.table(lines, "Runs that failed")
 
 
-def _charts(aggregated: DataFrame, parameters: Sequence[str]) -> Iterator[Part]:
+def _charts(aggregated: DataFrame, parameters: Sequence[str]) -> Iterator[Html]:
     """Each result over the first parameter that has several numbers, a curve for what the others are."""
     rows = [row.asDict() for row in aggregated.where("result is not null").collect()]
     numeric = [
