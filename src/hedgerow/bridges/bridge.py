@@ -237,7 +237,7 @@ class Bridge:
         if foreign is not None and [each for each in answered if each.topic_filter == CONTROL_FILTER]:
             foreign.stamps.receive_subscribed(self.broker.now)
             foreign.serve()
-        if connection.is_subscribed and self.state is not BridgePhase.UP:
+        if connection.is_subscribed and not self.is_up:
             self._come_up(connection)
         if refused:
             self.reason = f"the far broker does not let us subscribe: {', '.join(refused)[:200]}"
@@ -273,7 +273,7 @@ class Bridge:
         now = self.broker.now
         if connection.foreign is not None:
             connection.foreign.disconnected(keeps_session=not self.section.cleansession)
-        was_up = self.state is BridgePhase.UP
+        was_up = self.is_up
         if was_up:
             kind = BridgeClosed if self._is_closing else BridgeDown
             self.events.append(kind(self.section.name, str(self.address), reason, self.section.follows))
@@ -345,7 +345,7 @@ class Bridge:
         if self.state is BridgePhase.IDLE and self._is_needed:
             self._dialling.dial(self._dialling.position, now)
         elif (
-            self.state is BridgePhase.UP
+            self.is_up
             and self.connection is not None
             and now >= self._active_at + self.section.idle_timeout_s
         ):
@@ -405,7 +405,7 @@ class Bridge:
     def status(self) -> dict[str, object]:
         outbox = self.session.outbox
         connection = self.connection
-        is_up = self.state is BridgePhase.UP and connection is not None
+        is_up = self.is_up and connection is not None
         return {
             "connection": self.section.name,
             "state": self.state.value,

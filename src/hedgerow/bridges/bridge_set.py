@@ -134,9 +134,9 @@ class BridgeSet:
 
     def follow(self, section: Section, now: float) -> FollowingBridge:
         """As `create`, of one that follows."""
-        self.create(section, now)
         from hedgerow.bridges.following import FollowingBridge
 
+        self.create(section, now)
         bridge = self._bridges[section.name]
         assert isinstance(bridge, FollowingBridge)
         return bridge

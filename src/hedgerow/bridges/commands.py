@@ -92,10 +92,8 @@ class Commands:
 
     def restore(self, now: float) -> None:
         for name, text in self._broker.kept_by(KEPT).items():
-            from hedgerow.bridges.section import read_section
-
             try:
-                self._create(read_section(text), now)
+                self._create(_read_section(text), now)
             except ConfigError as error:
                 self._unrestored.add(name)
                 self._report(NotRestored(name, str(error)))
@@ -139,9 +137,7 @@ class Commands:
         self._broker.durability.when_committed(lambda: self._answer(outcome, topics, properties))
 
     def _run_new(self, payload: bytes, outcome: Commanded) -> None:
-        from hedgerow.bridges.section import read_section
-
-        section = read_section(payload)
+        section = _read_section(payload)
         outcome.name = section.name
         outcome.reason = self._create(section, self._broker.now)
         self._unrestored.discard(section.name)
@@ -195,6 +191,12 @@ def _response_topics(message: Message) -> list[str]:
         # Answers are the node's own publications, which may go where a client's may not.
         raise ConfigError(f"the response topic {quote(topic)} begins with $")
     return [topic]
+
+
+def _read_section(payload: bytes | str) -> Section:
+    from hedgerow.bridges.section import read_section
+
+    return read_section(payload)
 
 
 def _read_name(payload: bytes) -> str:

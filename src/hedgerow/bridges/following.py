@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hedgerow.bridges.admission import Admission
-from hedgerow.bridges.bridge import Bridge, BridgePhase
+from hedgerow.bridges.bridge import Bridge
 from hedgerow.bridges.bridge_session import add_subscription, unsubscribe
 from hedgerow.bridges.far_connection import FarConnection
 from hedgerow.bridges.far_filters import MAX_FAR_FILTERS, Deliver, FarFilters, is_reserved
@@ -96,7 +96,7 @@ class FollowingBridge(Bridge):
             send_recent(broker, self.session, subscription, was_admitted, with_past_values=False, since=since)
         add_subscription(broker, self.session, subscription, since)
         self._listening.set(topic_filter, topic_filter, qos)
-        if known is None and self.state is BridgePhase.UP and connection is not None:
+        if known is None and self.is_up and connection is not None:
             queue_retained(broker, connection, subscription, None)
             pump(broker, connection)
         elif known is None:
@@ -129,7 +129,7 @@ class FollowingBridge(Bridge):
     def publish_there(self, message: Message) -> bool:
         """A message of the node's own, at QoS 0. False: the bridge is not up, or too much waits there."""
         connection = self.connection
-        if connection is None or self.state is not BridgePhase.UP:
+        if connection is None or not self.is_up:
             return False
         packet = Publish(message.topic, message.payload, 0, message.retain)
         data = encode(packet, connection.protocol_version)

@@ -22,7 +22,7 @@ def bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     ledger = LedgerMetrics("bridge", "bridge", "the far broker", "the bridge")
     for bridge in bridges:
         name, outbox = bridge.section.name, bridge.session.outbox
-        up.add_metric([name], bridge.state.value == "up")
+        up.add_metric([name], bridge.is_up)
         queued.add_metric([name], len(outbox or ()))
         queued_bytes.add_metric([name], outbox.bytes if outbox is not None else 0)
         for direction, counts in bridge.ledgers().items():

@@ -122,7 +122,7 @@ class BridgesPart(Part):
 
     def health(self) -> Mapping[str, int]:
         kept = self.bridges.kept
-        return {"bridges": len(kept), "bridges_up": sum(bridge.state.value == "up" for bridge in kept)}
+        return {"bridges": len(kept), "bridges_up": sum(bridge.is_up for bridge in kept)}
 
     def metrics(self) -> Iterable[Metric]:
         from hedgerow.bridges.metrics import bridge_metrics

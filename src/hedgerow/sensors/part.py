@@ -17,7 +17,7 @@ from hedgerow.message import Message
 from hedgerow.node import udp
 from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.authority import authority
-from hedgerow.node.listener import bind
+from hedgerow.node.listener import bind, encoded_host
 from hedgerow.node.part import NEVER, NodeContext, Part
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import Destination, Exchange
@@ -56,7 +56,8 @@ class SensorsPart(Part):
             if family == socket.AF_INET6:
                 opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # By name, since a link-local address carries its interface: fe80::1%eth0.
-            _, _, _, _, resolved = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
+            found = socket.getaddrinfo(encoded_host(host), port, family, socket.SOCK_DGRAM)
+            _, _, _, _, resolved = found[0]
             opened.bind(resolved)
         except BaseException:
             opened.close()
