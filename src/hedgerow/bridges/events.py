@@ -77,6 +77,19 @@ class BridgeNotUp:
 
 
 @dataclass(slots=True)
+class TlsFilesRefused:
+    """For administrators alone, and so not `is_of_nodes`: it tells which files there are."""
+
+    level: ClassVar[int] = logging.WARNING
+    lines_a_minute: ClassVar[int] = 20
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"bridge {self.name}: the TLS files cannot be used: {self.reason}"
+
+
+@dataclass(slots=True)
 class QueueTaken:
     """What waited for one broker goes another way too."""
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.commands import Commands
 from hedgerow.bridges.config import BridgesConfig
+from hedgerow.bridges.events import TlsFilesRefused
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.dialling import Dialler, Place
 from hedgerow.node.far_link import FarLink
-from hedgerow.node.link_errors import explain
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.node.status_format import describe_link
+from hedgerow.node.tls_files import client_context, load_certificate
 from hedgerow.rates import is_loopback
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hedgerow.bridges.section import FarAddress, Section
     from hedgerow.broker.dialled import DialledConnection
 
+TLS_FILES_REFUSED = "the TLS files of the bridge cannot be used; the node's log tells why"
 TLS_VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -109,11 +111,21 @@ class BridgesPart(Part):
         def failed(reason: str) -> None:
             bridge.handle_dial_failed(address, reason, self.node.clock())
 
-        make_tls = partial(_tls_context, section) if section.is_tls else None
+        make_tls = partial(self._make_tls, section) if section.is_tls else None
         place = Place(
             str(address), address.host, address.port, open_connection, make_tls, section.bridge_bind_address
         )
         self._dialler.dial(bridge, [place], failed)
+
+    def _make_tls(self, section: Section) -> ssl.SSLContext:
+        """Raises ConfigError."""
+        try:
+            return _tls_context(section)
+        except ConfigError as error:
+            # A command may name any file, and a state is public: why it fails, which would tell which files
+            # there are, only the administrator may know.
+            self.node.event_log.write(TlsFilesRefused(section.name, str(error)), self.node.clock())
+            raise ConfigError(TLS_FILES_REFUSED) from None
 
     # What it shows
 
@@ -146,12 +158,10 @@ def _describe(bridge: Bridge) -> dict[str, Any]:
 
 
 def _tls_context(section: Section) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=section.bridge_cafile, capath=section.bridge_capath)
-        if section.bridge_certfile is not None:
-            context.load_cert_chain(section.bridge_certfile, section.bridge_keyfile)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the TLS files of the bridge cannot be used: {explain(error)}") from None
+    """Raises ConfigError that names the file."""
+    context = client_context(section.bridge_cafile, section.bridge_capath)
+    if section.bridge_certfile is not None:
+        load_certificate(context, section.bridge_certfile, section.bridge_keyfile)
     if section.bridge_insecure:
         context.check_hostname = False
     if section.bridge_tls_version is not None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hedgerow.client.transport import StateChange
-from hedgerow.errors import ConfigError, reason_of
+from hedgerow.errors import ConfigError
 from hedgerow.mqtt.client.events import ConnectOptions
+from hedgerow.node.tls_files import client_context, load_certificate
 
 # What is in flight at a server that is left gets this long to be finished; then it is sent to the next.
 LEAVE_TIMEOUT_S = 5.0
@@ -34,28 +35,21 @@ class TlsOptions:
         if self.context is not None:
             return self.context
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"CA file {self.ca_file}: {_explain_file(error)}") from error
+            context = client_context(self.ca_file)
+        except ConfigError as error:
+            raise ConfigError(f"CA file {error}") from None
         if self.insecure:
             context.check_hostname = False
             if self.ca_file is None:
                 context.verify_mode = ssl.CERT_NONE
         if self.cert_file is not None:
             try:
-                context.load_cert_chain(self.cert_file, self.key_file)
-            except (OSError, ssl.SSLError) as error:
-                names = " and ".join(filter(None, (self.cert_file, self.key_file)))
-                raise ConfigError(f"client certificate {names}: {_explain_file(error)}") from error
+                load_certificate(context, self.cert_file, self.key_file)
+            except ConfigError as error:
+                raise ConfigError(f"client certificate {error}") from None
         elif self.key_file is not None:
             raise ConfigError(f"client key {self.key_file} is of no use without its certificate")
         return context
-
-
-def _explain_file(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "not a PEM file that fits"
-    return reason_of(error)
 
 
 @dataclass(slots=True)

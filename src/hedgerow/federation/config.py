@@ -32,6 +32,7 @@ from hedgerow.node.broker_urls import (
     unique,
 )
 from hedgerow.node.config import Chapter, Config, Given, check_not_itself
+from hedgerow.node.files import read_regular
 from hedgerow.node.values import (
     TIB,
     Key,
@@ -44,6 +45,7 @@ from hedgerow.node.values import (
 )
 
 MIN_KEY_BYTES, MAX_KEY_BYTES = 16, 64
+MAX_KEY_FILE_BYTES = 4_096  # in hex, and with white space around it
 MAX_KEEP_S = 365 * 86_400  # For ever is too long: a neighbour that is never to come back fills its queue.
 
 DEFAULTS = OverlaySettings()
@@ -218,7 +220,7 @@ class KeyFile(NamedTuple):
 def read_key_file(value: object, base: Path) -> KeyFile:
     path = read_file_path(value, base)
     try:
-        content = path.read_bytes().strip()
+        content = read_regular(path, MAX_KEY_FILE_BYTES).strip()
     except OSError as error:
         raise ConfigError(f"{path}: {reason_of(error)}") from None
     key = content

@@ -18,6 +18,7 @@ from hedgerow.errors import ConfigError, ConnectError
 from hedgerow.node.far_link import FarLink
 from hedgerow.node.link_errors import explain
 from hedgerow.node.lookups import Lookups
+from hedgerow.node.tls_files import client_context, load_certificate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,11 +146,11 @@ def tls_context(
 ) -> ssl.SSLContext:
     """For links to others, with the system's authorities unless given. Raises ConfigError."""
     try:
-        context = ssl.create_default_context(cafile=cafile)
+        context = client_context(cafile)
         if certfile is not None:
-            context.load_cert_chain(certfile, keyfile)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the TLS files of {whose} cannot be used: {explain(error)}") from None
+            load_certificate(context, certfile, keyfile)
+    except ConfigError as error:
+        raise ConfigError(f"the TLS files of {whose} cannot be used: {error}") from None
     return context
 
 

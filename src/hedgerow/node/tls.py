@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 
-from hedgerow.errors import ConfigError, reason_of
+from hedgerow.errors import ConfigError
 from hedgerow.node.config import Tls
+from hedgerow.node.tls_files import load_certificate, load_client_authorities
 
 
 def server_context(tls: Tls, application_protocol: str) -> ssl.SSLContext:
@@ -18,34 +19,14 @@ def server_context(tls: Tls, application_protocol: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([application_protocol])
     try:
-        # An encrypted key would stop the start with a question on the terminal.
-        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        files = f"tls.certificate, tls.key: {tls.certificate}, {tls.key}"
-        raise ConfigError(f"{files}: {_why(error)}") from None
+        load_certificate(context, tls.certificate, tls.key)
+    except ConfigError as error:
+        raise ConfigError(f"tls.certificate, tls.key: {error}") from None
     if tls.client_ca is not None:
         try:
-            context.load_verify_locations(tls.client_ca)
-        except (ssl.SSLError, OSError, ValueError) as error:
-            raise ConfigError(f"tls.client_ca: {tls.client_ca}: {_why(error)}") from None
+            load_client_authorities(context, tls.client_ca)
+        except ConfigError as error:
+            raise ConfigError(f"tls.client_ca: {error}") from None
         required = tls.require_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return context
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted; write it without a passphrase")
-
-
-_REASONS = {
-    "KEY_VALUES_MISMATCH": "the key does not belong to the certificate",
-    "NO_START_LINE": "not a PEM file",
-    "PEM_LIB": "not PEM files, or not a certificate and its key",
-    "NO_CERTIFICATE_OR_CRL_FOUND": "there is no certificate in the file",
-}
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return _REASONS.get(error.reason, error.reason.replace("_", " ").lower())
-    return reason_of(error)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hedgerow.broker.limits import KIB, MIB, Limits
 from hedgerow.errors import ConfigError
 from hedgerow.node.authority import authority
+from hedgerow.node.files import read_regular
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -167,6 +168,8 @@ def read_file_path(value: object, base: Path) -> Path:
         raise ConfigError(f"{path}: {error.strerror}") from None
     if stat.S_ISDIR(mode):
         raise ConfigError(f"{path} is a directory, not a file")
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path} is not a regular file")
     if not os.access(path, os.R_OK):
         raise ConfigError(f"{path} cannot be read by this user")
     return path
@@ -296,10 +299,14 @@ def show(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def read_utf8(path: Path) -> str:
-    """The text of a file. Raises ConfigError with the file's name, and the line that is not UTF-8."""
+def read_utf8(path: Path, *, may_wait: bool = False) -> str:
+    """The text of a regular file. Raises ConfigError with the file's name, and the line that is not UTF-8.
+
+    `may_wait`: nothing is served yet, so it may be a pipe as well."""
     try:
-        return path.read_text("utf-8-sig")
+        content = path.read_bytes() if may_wait else read_regular(path)
+        # As universal newlines would have it.
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
