@@ -64,16 +64,27 @@ class Allowance:
 
 
 def is_loopback(address: str) -> bool:
-    """An address as the system writes it; a socket for both families writes ::ffff:127.0.0.1."""
-    return address.removeprefix("::ffff:").startswith("127.") or address == "::1"
+    """An address as the system writes it; a socket for both families writes ::ffff:127.0.0.1. A name is none,
+    though it may begin as one: 127.0.0.1.evil.example."""
+    try:
+        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False
 
 
 def site_of(address: str) -> str:
-    """What counts as one: an IPv4 address, or the IPv6 network that one customer has."""
+    """What counts as one: an IPv4 address, however it is written, or the IPv6 network that one customer has.
+
+    Anything else, such as the path of a socket, is its own site."""
     return address if ":" not in address else _ipv6_site(address)
 
 
 @lru_cache(MAX_ADDRESSES)  # reading an IPv6 address takes as long as receiving a datagram
 def _ipv6_site(address: str) -> str:
-    packed = ipaddress.IPv6Address(address.partition("%")[0]).packed
-    return packed[: IPV6_SITE_BITS // 8].hex()
+    try:
+        read = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if read.ipv4_mapped is not None:
+        return str(read.ipv4_mapped)
+    return read.packed[: IPV6_SITE_BITS // 8].hex()

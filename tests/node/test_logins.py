@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 from hedgerow.node import logins
-from hedgerow.node.logins import LoginQueue
+from hedgerow.node.logins import Attempt, LoginQueue
 from tests.waiting import until
 
 
@@ -31,38 +29,39 @@ class Recorder:
     def __init__(self) -> None:
         self.finished: list[tuple[str, bool]] = []
 
-    def finish(self, login: Any, accepted: bool) -> None:
-        self.finished.append((login.username, accepted))
+    def login(self, address: str, username: str, password: bytes = b"right", link: bool = True) -> Attempt:
+        def finish(accepted: bool) -> None:
+            self.finished.append((username, accepted))
 
+        def refuse(wait_s: float) -> None:
+            raise AssertionError(f"{username} is refused for {wait_s} s")
 
-def login(address: str, username: str, password: bytes = b"right", link: object = True) -> Any:
-    connection = SimpleNamespace(address=address, link=link)
-    return SimpleNamespace(connection=connection, username=username, password=password)
+        return Attempt(address, username, password, finish, refuse, lambda: link)
 
 
 async def test_a_flood_from_one_address_delays_no_other() -> None:
     recorder, passwords = Recorder(), SlowPasswords()
-    waiting = LoginQueue(passwords, recorder.finish)
+    waiting = LoginQueue(passwords, lambda: 0.0)
     try:
-        for n in range(50):
-            waiting.add(login("192.0.2.66", f"flood-{n}", b"wrong"))
-        waiting.add(login("192.0.2.1", "ada"))
+        for n in range(15):
+            waiting.add(recorder.login("192.0.2.66", f"flood-{n}", b"wrong"))
+        waiting.add(recorder.login("192.0.2.1", "ada"))
         passwords.may_answer.set()
-        await until(lambda: len(recorder.finished) == 51, "every login to finish")
+        await until(lambda: len(recorder.finished) == 16, "every login to finish")
     finally:
         waiting.close()
     assert passwords.asked.index("ada") <= logins.WORKERS + 1
     assert ("ada", True) in recorder.finished
-    assert ("flood-49", False) in recorder.finished
+    assert ("flood-14", False) in recorder.finished
 
 
 async def test_who_has_hung_up_costs_no_check() -> None:
     recorder, passwords = Recorder(), SlowPasswords()
     passwords.may_answer.set()
-    waiting = LoginQueue(passwords, recorder.finish)
+    waiting = LoginQueue(passwords, lambda: 0.0)
     try:
-        waiting.add(login("192.0.2.1", "gone", link=None))
-        waiting.add(login("192.0.2.1", "here"))
+        waiting.add(recorder.login("192.0.2.1", "gone", link=False))
+        waiting.add(recorder.login("192.0.2.1", "here"))
         await until(lambda: bool(recorder.finished), "the login to finish")
     finally:
         waiting.close()
@@ -71,9 +70,9 @@ async def test_who_has_hung_up_costs_no_check() -> None:
 
 async def test_a_reload_during_a_check_has_it_repeated() -> None:
     recorder, old, new = Recorder(), SlowPasswords(), SlowPasswords()
-    waiting = LoginQueue(old, recorder.finish)
+    waiting = LoginQueue(old, lambda: 0.0)
     try:
-        waiting.add(login("192.0.2.1", "ada"))
+        waiting.add(recorder.login("192.0.2.1", "ada"))
         await until(lambda: bool(old.asked), "the check to begin")
         waiting.passwords = new
         old.may_answer.set()
@@ -88,9 +87,9 @@ async def test_a_reload_during_a_check_has_it_repeated() -> None:
 
 async def test_closing_leaves_no_thread() -> None:
     recorder, passwords = Recorder(), SlowPasswords()
-    waiting = LoginQueue(passwords, recorder.finish)
+    waiting = LoginQueue(passwords, lambda: 0.0)
     for n in range(10):
-        waiting.add(login("192.0.2.1", str(n)))
+        waiting.add(recorder.login("192.0.2.1", str(n)))
     waiting.close()
     passwords.may_answer.set()
     await asyncio.sleep(0)

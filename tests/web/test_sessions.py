@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from hedgerow.node.addresses import is_own_name
+from hedgerow.node.back_off import PAIR
 from hedgerow.node.handlers import Request
+from hedgerow.node.logins import TooManyError
 from hedgerow.node.passwords import Passwords, delete_user, set_password
 from hedgerow.web import sessions
 from hedgerow.web.sessions import objection, read_cookie
@@ -73,12 +75,12 @@ async def test_a_wrong_log_in_gives_nothing(tmp_path: Path, user: str, password:
 async def test_after_five_wrong_passwords_the_right_one_has_to_wait(tmp_path: Path) -> None:
     async with showing(**with_users(tmp_path, "anna")) as shown:
         browser = shown.browser()
-        for _ in range(sessions.MAX_FAILURES):
+        for _ in range(PAIR.free):
             assert (await browser.log_in("anna", "wrong")).status == HTTPStatus.FORBIDDEN
         answer = await browser.log_in("anna")
         assert answer.status == HTTPStatus.TOO_MANY_REQUESTS
-        assert 0 < int(answer.headers["retry-after"]) <= sessions.FAILURE_S
-        shown.server.clock = lambda clock=shown.server.clock: clock() + sessions.FAILURE_S  # type: ignore[assignment]
+        assert 0 < int(answer.headers["retry-after"]) <= PAIR.most_s
+        shown.server.clock = lambda clock=shown.server.clock: clock() + PAIR.most_s  # type: ignore[assignment]
         assert (await browser.log_in("anna")).status == HTTPStatus.SEE_OTHER
 
 
@@ -86,12 +88,12 @@ async def test_who_hangs_up_does_not_get_around_the_limit(tmp_path: Path) -> Non
     async with showing(**with_users(tmp_path, "anna")) as shown:
         known = shown.dashboard.sessions
         request = Request("POST", "/login", address="192.0.2.1")
-        for _ in range(sessions.MAX_FAILURES):
+        for _ in range(PAIR.free):
             trying = asyncio.create_task(known.log_in(request, "anna", "wrong"))
             await asyncio.sleep(0)  # until it waits for the password to be looked at
             trying.cancel()
             await until(lambda: not known.verifying, "it to be found wrong all the same")
-        with pytest.raises(sessions.TooManyError):
+        with pytest.raises(TooManyError):
             await known.log_in(request, "anna", PASSWORD)
         # Others are not concerned.
         assert await known.log_in(Request("POST", "/login", address="192.0.2.2"), "anna", PASSWORD)
@@ -112,7 +114,7 @@ async def test_one_address_has_one_password_verified_at_a_time(tmp_path: Path) -
         tasks = [asyncio.create_task(known.log_in(request, "anna", PASSWORD)) for _ in range(count + 1)]
         *cookies, last = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(each) for each in cookies] == [str] * count
-        assert isinstance(last, sessions.TooManyError)
+        assert isinstance(last, TooManyError)
 
 
 async def test_a_log_in_form_of_another_browser_is_refused(tmp_path: Path) -> None:
@@ -197,20 +199,6 @@ async def test_the_session_that_was_idle_longest_makes_room(tmp_path: Path) -> N
         third = await shown.browser_of("anna")
         assert [(await each.get("/")).status for each in (first, second, third)] == [200, 303, 200]
         assert len(shown.dashboard.sessions) == 2
-
-
-async def test_addresses_with_failures_are_bounded(tmp_path: Path) -> None:
-    """The one that failed longest ago is forgotten, and may try again."""
-    async with showing(**with_users(tmp_path, "anna")) as shown:
-        known = shown.dashboard.sessions
-        known.max_failed_addresses = 3
-        requests = [Request("POST", "/login", address=f"192.0.2.{number}") for number in range(4)]
-        for request in [requests[0]] * sessions.MAX_FAILURES + requests[1:3]:
-            assert await known.log_in(request, "anna", "wrong") is None
-        with pytest.raises(sessions.TooManyError):
-            await known.log_in(requests[0], "anna", PASSWORD)
-        assert await known.log_in(requests[3], "anna", "wrong") is None
-        assert await known.log_in(requests[0], "anna", PASSWORD)
 
 
 async def test_a_live_part_of_a_session_that_has_ended_leads_to_the_log_in(tmp_path: Path) -> None:

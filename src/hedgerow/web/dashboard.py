@@ -22,6 +22,7 @@ from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node import status
 from hedgerow.node.handlers import ELSEWHERE, Response, refusal
+from hedgerow.node.logins import TooManyError
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import assets, frame
@@ -38,7 +39,6 @@ from hedgerow.web.sessions import (
     SESSION_S,
     LogIn,
     Sessions,
-    TooManyError,
     is_same,
     objection,
     read_cookie,

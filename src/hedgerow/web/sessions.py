@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 
 from hedgerow.node.addresses import is_own_name
 from hedgerow.node.authority import host_and_port
+from hedgerow.node.logins import Logins, TooManyError
 from hedgerow.rates import site_of
 
 if TYPE_CHECKING:
@@ -41,11 +42,7 @@ SESSION_S = 12 * 3_600.0
 LOG_IN_FORM_S = 3_600  # how long a log-in form may stand open
 MAX_SESSIONS = 1_000  # A user with a script could make any number; who was idle longest goes.
 MAX_NOTICES = 10  # of one session, until a page shows them
-MAX_FAILURES = 5  # wrong passwords from one address within FAILURE_S
-FAILURE_S = 60.0
-MAX_FAILED_ADDRESSES = 4_096  # remembered: an attacker may have very many
 MAX_VERIFYING = 64  # at a time: each costs a tenth of a second of a core
-WORKERS = 2
 MAX_NAME, MAX_PASSWORD = 1_024, 4_096  # characters; nobody types more
 
 _TOKEN = re.compile(r"[0-9a-f]{64}")
@@ -68,26 +65,15 @@ class LogIn:
         return text
 
 
-class TooManyError(Exception):
-    """Nobody may try a password now; `wait_s` says for how long."""
-
-    def __init__(self, wait_s: float) -> None:
-        super().__init__(f"try again in {wait_s:.0f} s")
-        self.wait_s = wait_s
-
-
 class Sessions:
     """The log-ins of one node. It asks the node for its passwords at each use: they may be reloaded."""
 
     def __init__(self, node: NodeContext) -> None:
         self.max_sessions = MAX_SESSIONS
-        self.max_failed_addresses = MAX_FAILED_ADDRESSES
         self._node = node
         self._log_ins: dict[str, LogIn] = {}  # by cookie; who was idle longest is first
-        self._failures: dict[str, deque[float]] = {}  # by site: when; the oldest site first
         self._verifying: dict[str, asyncio.Task[str | None]] = {}  # by site
         self._waiting = 0  # for one of these
-        self._turns = asyncio.Semaphore(WORKERS)
         self._key = secrets.token_bytes(32)
 
     def __len__(self) -> int:
@@ -131,12 +117,11 @@ class Sessions:
         """The cookie of a new session; None when the password is wrong. Raises TooManyError."""
         site = site_of(request.address)
         await self._wait_for_turn(site)
-        wait_s = self._wait_s(site, self._node.clock())
-        if wait_s > 0 or self.verifying >= MAX_VERIFYING:
-            raise TooManyError(max(wait_s, 1.0))
+        if self.verifying >= MAX_VERIFYING:
+            raise TooManyError(1.0)
         # A task of its own: who hangs up must not get around the count of failures, nor leave a thread busy
         # that nobody counts.
-        task = asyncio.get_running_loop().create_task(self._verify(site, user, password))
+        task = asyncio.get_running_loop().create_task(self._verify(request.address, user, password))
         self._verifying[site] = task
         task.add_done_callback(lambda _: self._verifying.pop(site, None))
         entry = await asyncio.shield(task)
@@ -159,31 +144,15 @@ class Sessions:
             finally:
                 self._waiting -= 1
 
-    async def _verify(self, site: str, user: str, password: str) -> str | None:
+    async def _verify(self, address: str, user: str, password: str) -> str | None:
         """The user's entry if this is the password."""
-        async with self._turns:
-            passwords = self._node.passwords
-            entry: str | None = None
-            if passwords is not None and 0 < len(user) <= MAX_NAME and len(password) <= MAX_PASSWORD:
-                loop, data = asyncio.get_running_loop(), password.encode(errors="surrogatepass")
-                if await loop.run_in_executor(None, passwords.verify, user, data):
-                    entry = passwords.entry_of(user)
-        if entry is None:
-            self._note_failure(site, self._node.clock())
-        return entry
-
-    def _note_failure(self, site: str, now: float) -> None:
-        times = self._failures.pop(site, None) or deque(maxlen=MAX_FAILURES)
-        times.append(now)
-        if len(self._failures) >= self.max_failed_addresses:
-            del self._failures[next(iter(self._failures))]
-        self._failures[site] = times
-
-    def _wait_s(self, site: str, now: float) -> float:
-        times = self._failures.get(site)
-        if times is None or len(times) < MAX_FAILURES:
-            return 0.0
-        return times[0] + FAILURE_S - now
+        logins = self._node.find(Logins)
+        if logins is None or not 0 < len(user) <= MAX_NAME or len(password) > MAX_PASSWORD:
+            return None
+        if not await logins.verify(address, user, password.encode(errors="surrogatepass")):
+            return None
+        passwords = self._node.passwords
+        return None if passwords is None else passwords.entry_of(user)
 
     # The log-in form's token
 

@@ -1,0 +1,122 @@
+"""Who has to wait before the next password is looked at, because the last ones were wrong.
+
+Wrong passwords count three times, each in its own table: for the user at that site (`rates.site_of`), for the
+site, and for the user. The first few of each cost nothing. Then every further one doubles the wait, up to a
+bound, and time forgives them one by one.
+
+The wait of a user at a site may become long. It is the only one that refuses anybody, and a stranger at
+another site has no part in it: nobody can lock a user out from elsewhere. The waits of a site (which tries
+many users) and of a user (whom many sites try) stay short, and whoever logged in from that site before does
+not have them.
+
+Users that do not exist are counted as those that do: a wait says nothing about the password file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from hedgerow.rates import is_loopback
+
+# Each of these tables grows by names and addresses that an attacker chooses.
+MAX_FAILING = 4_096  # entries of a table; the one that has failed longest ago goes
+MAX_KNOWN = 10_000  # users at sites from which they have logged in
+
+
+class Patience(NamedTuple):
+    free: int
+    """Wrong passwords that cost nothing."""
+    first_s: float
+    most_s: float
+    forgive_s: float
+    """One is forgiven after each such time without another."""
+
+
+PAIR = Patience(free=5, first_s=1.0, most_s=60.0, forgive_s=60.0)
+SITE = Patience(free=20, first_s=0.25, most_s=4.0, forgive_s=10.0)
+USER = Patience(free=20, first_s=0.25, most_s=4.0, forgive_s=60.0)
+
+
+class WrongPasswords:
+    """The wrong passwords of many keys, by one rule."""
+
+    def __init__(self, rule: Patience) -> None:
+        self.rule = rule
+        self._failures: dict[Hashable, tuple[float, float]] = {}  # (how many, when the last one was)
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def count(self, key: Hashable, now: float) -> float:
+        count, at = self._failures.get(key, (0.0, now))
+        return max(0.0, count - (now - at) // self.rule.forgive_s)
+
+    def note(self, key: Hashable, now: float) -> None:
+        count = self.count(key, now) + 1
+        self._failures.pop(key, None)
+        if len(self._failures) >= MAX_FAILING:
+            del self._failures[next(iter(self._failures))]
+        self._failures[key] = (count, now)
+
+    def forget(self, key: Hashable) -> None:
+        self._failures.pop(key, None)
+
+    def delay_s(self, key: Hashable, now: float) -> float:
+        """How long to wait after a wrong one."""
+        rule = self.rule
+        beyond = int(self.count(key, now)) - rule.free
+        return min(rule.first_s * 2.0 ** min(beyond, 30), rule.most_s) if beyond >= 0 else 0.0
+
+    def wait_s(self, key: Hashable, now: float) -> float:
+        """How much of that is left."""
+        _, at = self._failures.get(key, (0.0, now))
+        return max(0.0, at + self.delay_s(key, now) - now)
+
+
+class BackOff:
+    def __init__(self) -> None:
+        self._pairs, self._sites, self._users = (
+            WrongPasswords(PAIR),
+            WrongPasswords(SITE),
+            WrongPasswords(USER),
+        )
+        self._known: dict[tuple[bytes, str], None] = {}  # the one that logged in longest ago is first
+
+    def __len__(self) -> int:
+        """The largest table."""
+        return max(len(self._pairs), len(self._sites), len(self._users), len(self._known))
+
+    def wait_s(self, user: str, site: str, now: float) -> float:
+        """For how long no password of this user from this site is to be looked at."""
+        name = _short(user)
+        wait_s = self._pairs.wait_s((name, site), now)
+        # A proxy on this machine speaks for many sites.
+        if (name, site) in self._known or is_loopback(site):
+            return wait_s
+        return max(wait_s, self._sites.wait_s(site, now))
+
+    def delay_s(self, user: str, site: str, now: float) -> float:
+        """How long each login of this user waits, however many wait: sites that try this user's name together
+        must not take one another's turn, nor that of the user."""
+        name = _short(user)
+        return 0.0 if (name, site) in self._known else self._users.delay_s(name, now)
+
+    def note(self, user: str, site: str, accepted: bool, now: float) -> None:
+        pair = name, _ = _short(user), site
+        if not accepted:
+            self._pairs.note(pair, now)
+            self._sites.note(site, now)
+            self._users.note(name, now)
+            return
+        self._pairs.forget(pair)
+        self._known.pop(pair, None)
+        if len(self._known) >= MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[pair] = None
+
+
+def _short(user: str) -> bytes:
+    """A name may have 65,535 bytes, and is remembered."""
+    return hashlib.blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()
