@@ -28,7 +28,7 @@ def check_not_both(config: Config, given: Given) -> None:
 
 
 def _is_for_sidecar(name: str) -> bool:
-    return name in ("id", "data", "http", "dashboard") or (
+    return name in ("id", "data", "http", "dashboard", "access.host_names") or (
         name.startswith(("log.", "limits.", "federation.")) and name != "federation.enabled"
     )
 
@@ -36,7 +36,7 @@ def _is_for_sidecar(name: str) -> bool:
 def _is_for_dashboard(name: str) -> bool:
     return name in ("id", "http", "https", "tls.certificate", "tls.key") or (
         name.startswith(("access.", "log.", "limits.", "federation."))
-        and name not in {"access.anonymous", "federation.enabled"} | OF_SIDECARS
+        and name not in {"access.anonymous", "access.origins", "federation.enabled"} | OF_SIDECARS
     )
 
 

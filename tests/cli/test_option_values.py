@@ -27,6 +27,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "ROLE": ("nonsense",),
     "SHAPE": ("nonsense", "tree x"),
     "URL": ("nonsense", "nonsense://h", "mqtt://h:x"),
+    "ORIGIN": ("nonsense", "app.example", "https://app.example/page", ""),
     "HOST:PORT": ("nonsense", "h:1:2", "h:65536"),
     "HOST[:PORT]": ("h:1:2", "h:65536"),
     "FILTER": ("a/#/b", ""),

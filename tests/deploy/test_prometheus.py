@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import yaml
+
 from hedgerow.node.config import Config
 from hedgerow.node.metrics import LEDGER_DROPS
 from tests.deploy.prometheus import FOLDER, named_in, read, rules
@@ -15,6 +17,15 @@ def test_nodes_are_scraped_where_they_serve_and_the_rules_are_found() -> None:
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "hedgerow"
     assert job["static_configs"][0]["targets"] == [str(address) for address in Config().http]
+
+
+def test_the_log_in_for_other_machines_has_only_to_be_uncommented() -> None:
+    text = (FOLDER / "prometheus.yml").read_text("utf-8")
+    uncommented = re.sub(r"^    # (scheme:|basic_auth:|  )", r"    \1", text, flags=re.MULTILINE)
+    (job,) = yaml.safe_load(uncommented)["scrape_configs"]
+    assert job["scheme"] == "https"
+    assert set(job["basic_auth"]) == {"username", "password_file"}
+    assert "targets" in job["static_configs"][0]
 
 
 def test_alerts_are_on_what_nodes_have(metrics: set[str]) -> None:

@@ -66,6 +66,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "$ hedgerow pipeline cluster --workers 2 --cores 1 --memory 1g",
     ): "two workers of 1 GB; tests/pipeline have a small one",
     ("docs/monitoring.md", "cp deploy/prometheus"): "writes in /etc; tests/deploy check these files",
+    ("docs/monitoring.md", "hedgerow passwd -c"): "asks for a password; tests/web log in to /metrics",
     ("docs/service.md", "python3 -m venv /opt/hedgerow"): "writes in /opt and /etc, as root, for systemd",
     ("docs/service.md", "/opt/hedgerow/bin/pip install"): "writes in /opt and /etc, as root, for systemd",
     (

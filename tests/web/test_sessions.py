@@ -6,13 +6,17 @@ import asyncio
 import socket
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from hedgerow.node.addresses import is_own_name
 from hedgerow.node.back_off import PAIR
+from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.logins import TooManyError
+from hedgerow.node.part import NodeContext
 from hedgerow.node.passwords import Passwords, delete_user, set_password
 from hedgerow.web import sessions
 from hedgerow.web.sessions import objection, read_cookie
@@ -208,6 +212,10 @@ async def test_a_live_part_of_a_session_that_has_ended_leads_to_the_log_in(tmp_p
         assert answer.text == ""
 
 
+def a_node() -> NodeContext:
+    return cast(NodeContext, SimpleNamespace(config=Config(), node_id="barn"))
+
+
 def from_site(method: str, **headers: str) -> Request:
     fields = {name.replace("_", "-"): text for name, text in headers.items()}
     return Request(method, "/", {"host": "127.0.0.1:8780"} | fields)
@@ -226,7 +234,7 @@ def from_site(method: str, **headers: str) -> Request:
     ],
 )
 def test_requests_of_other_sites_are_refused(request_: Request) -> None:
-    found = objection(request_, has_users=True)
+    found = objection(a_node(), request_)
     assert found is not None
     assert found[0] == HTTPStatus.FORBIDDEN
 
@@ -245,25 +253,25 @@ def test_requests_of_other_sites_are_refused(request_: Request) -> None:
     ],
 )
 def test_our_own_requests_are_not(request_: Request) -> None:
-    assert objection(request_, has_users=True) is None
+    assert objection(a_node(), request_) is None
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:8780", "192.0.2.7", "[::1]:8780", "localhost:8780", "LOCALHOST", "localhost."]
 )
-def test_without_users_addresses_and_localhost_are_answered(host: str) -> None:
-    assert objection(Request("GET", "/", {"host": host}), has_users=False) is None
+def test_addresses_and_localhost_are_answered(host: str) -> None:
+    assert objection(a_node(), Request("GET", "/", {"host": host})) is None
 
 
 @pytest.mark.parametrize(
     "host",
     ["evil.example:8780", "evil.example", "", "127.0.0.1.evil.example", "a@127.0.0.1", "x/127.0.0.1", "[::1"],
 )
-def test_without_users_a_name_that_anyone_can_give_is_not(host: str) -> None:
-    found = objection(Request("GET", "/", {"host": host}), has_users=False)
+def test_a_name_that_anyone_can_give_is_not(host: str) -> None:
+    found = objection(a_node(), Request("GET", "/", {"host": host}))
     assert found is not None
     assert found[0] == HTTPStatus.MISDIRECTED_REQUEST
-    assert "--passwords" in found[1]
+    assert "--allow-host" in found[1]
 
 
 def test_the_hosts_own_name_is_its_own() -> None:
@@ -280,8 +288,8 @@ async def test_the_host_is_looked_at_before_anything_else() -> None:
         assert (await shown.browser("localhost").get("/")).status == HTTPStatus.OK
 
 
-async def test_with_users_any_name_will_do(tmp_path: Path) -> None:
-    async with showing(**with_users(tmp_path, "anna")) as shown:
+async def test_users_log_in_by_a_name_that_is_configured(tmp_path: Path) -> None:
+    async with showing(**with_users(tmp_path, "anna"), host_names=frozenset({"barn.example"})) as shown:
         browser = shown.browser("barn.example")
         assert (await browser.log_in("anna")).status == HTTPStatus.SEE_OTHER
         assert (await browser.get("/")).status == HTTPStatus.OK

@@ -49,6 +49,8 @@ class Config:
     acl: Path | None = None
     anonymous: bool = True
     administrators: frozenset[str] = frozenset()
+    host_names: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
     log_format: str = "text"
     log_level: str = "info"
     sys_interval_s: float = 10.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from hedgerow.broker.limits import Limits
+from hedgerow.node.browsers import read_host_names, read_origins
 from hedgerow.node.values import (
     Key,
     read_addresses,
@@ -84,6 +85,22 @@ NODE_KEYS: tuple[Key, ...] = (
         "this user may command the node's bridges; may be repeated",
         repeated=True,
     ),
+    Key(
+        "access.host_names",
+        "--allow-host",
+        "NAME",
+        read_host_names,
+        "browsers may reach this node by this name too; may be repeated",
+        repeated=True,
+    ),
+    Key(
+        "access.origins",
+        "--allow-origin",
+        "ORIGIN",
+        read_origins,
+        "pages of this origin may connect by WebSocket; may be repeated",
+        repeated=True,
+    ),
     Key("log.format", "--log-format", "FORMAT", read_one_of("text", "json"), "text or json"),
     Key(
         "log.level",
@@ -110,6 +127,8 @@ FIELDS = {
     "access.passwords": "passwords",
     "access.acl": "acl",
     "access.administrators": "administrators",
+    "access.host_names": "host_names",
+    "access.origins": "origins",
     "log.format": "log_format",
     "log.level": "log_level",
     "sys.interval": "sys_interval_s",

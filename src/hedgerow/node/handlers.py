@@ -9,9 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from hedgerow.node.addresses import is_own_name
-from hedgerow.node.authority import host_and_port
+from hedgerow.node.browsers import BY_OWN_NAME, is_own_host
+
+if TYPE_CHECKING:
+    from hedgerow.node.part import NodeContext
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,10 @@ class Request:
     address: str = ""
     """The peer's."""
     is_tls: bool = False
+    has_certificate: bool = False
+    """The handshake verified one of the peer's."""
+    certificate_name: str | None = None
+    """Its common name."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,20 +78,19 @@ def respond(
         return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def for_programs(handler: Handler) -> Handler:
-    """What programs read without a log-in, by whatever name they know this machine.
+def for_programs(node: NodeContext, handler: Handler) -> Handler:
+    """What programs read, by whatever name they know this machine.
 
     It is not for pages of other sites: the names of neighbours and bridges, and what flows between them, are
     not for someone who made a browser ask by a name of his own that leads here (DNS rebinding). A browser
     says which languages its user reads, whatever a page wants; Prometheus, curl or a load balancer do not. So
-    a browser is answered by the names that the dashboard without users answers to, and others by any.
+    a browser is answered by the names that the dashboard answers to, and others by any.
     """
 
     def handle(request: Request) -> Response | Awaitable[Response]:
-        host, _ = host_and_port(request.headers.get("host", ""))
-        if "accept-language" in request.headers and not is_own_name(host):
-            text = "A browser is answered here by an IP address, localhost or this host's name alone.\n"
-            return Response(text.encode(), status=HTTPStatus.MISDIRECTED_REQUEST)
+        is_browser = "accept-language" in request.headers
+        if is_browser and not request.is_tls and not is_own_host(node, request.headers.get("host", "")):
+            return Response(f"{BY_OWN_NAME}\n".encode(), status=HTTPStatus.MISDIRECTED_REQUEST)
         return handler(request)
 
     return handle

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl
 import h11
 
 from hedgerow.node.handlers import ACTING, Handler, Request, Response, refusal, respond
+from hedgerow.node.link import certificate_name
 from hedgerow.rates import site_of
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class HttpLink(asyncio.Protocol):
             if isinstance(event, h11.Request):
                 self._head = event
                 if not self._takes_form(event):
-                    self._answer(_request(event, b"", self._address, self._is_tls))
+                    self._answer(self._request(event, b""))
                     return
                 if self._http.they_are_waiting_for_100_continue:
                     go_on = h11.InformationalResponse(status_code=100, headers=[])
@@ -99,10 +101,16 @@ class HttpLink(asyncio.Protocol):
                 if len(self._form) > MAX_FORM_BYTES:
                     raise FormError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
-                self._answer(_request(self._head, bytes(self._form), self._address, self._is_tls))
+                self._answer(self._request(self._head, bytes(self._form)))
                 return
             else:
                 return
+
+    def _request(self, head: h11.Request, body: bytes) -> Request:
+        has_certificate = self._is_tls and bool(self.transport.get_extra_info("peercert"))
+        name = certificate_name(self.transport) if has_certificate else None
+        request = _request(head, body, self._address, self._is_tls)
+        return replace(request, has_certificate=has_certificate, certificate_name=name)
 
     def _takes_form(self, head: h11.Request) -> bool:
         path, _, _ = head.target.decode("latin-1").partition("?")

@@ -77,10 +77,11 @@ class Listeners(Part):
             return {}
         from hedgerow.node.handlers import for_programs
         from hedgerow.node.http import health
+        from hedgerow.node.http_access import for_readers
         from hedgerow.node.metrics import metrics
 
-        told = {"/health": health(self.node), "/metrics": metrics(self.node)}
-        return {path: for_programs(handler) for path, handler in told.items()}
+        told = {"/health": health(self.node), "/metrics": for_readers(self.node, metrics(self.node))}
+        return {path: for_programs(self.node, handler) for path, handler in told.items()}
 
     @property
     def urls(self) -> list[str]:

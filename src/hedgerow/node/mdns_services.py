@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from hedgerow.errors import reason_of
 from hedgerow.node.addresses import IpAddress, reached_addresses
+from hedgerow.node.browsers import mdns_label
 from hedgerow.node.part import Part
 
 if TYPE_CHECKING:
@@ -118,15 +119,14 @@ def make_services(
     from zeroconf import ServiceInfo
 
     packed = [address.packed for address in addresses]
-    # The first label of a host's name holds 63 bytes, and no dot.
-    server = f"{node_id.replace('.', '-')[:63]}.local."
+    label = mdns_label(node_id)
     return [
         ServiceInfo(
             kind,
-            f"{node_id.replace('.', '-')[:63]}.{kind}",
+            f"{label}.{kind}",
             port,
             properties={"id": node_id} if properties is None else dict(properties),
-            server=server,
+            server=f"{label}.local.",
             addresses=packed,
         )
         for kind in kinds

@@ -9,6 +9,7 @@ of this program.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -27,6 +28,13 @@ from hedgerow.node.version import VERSION
 if TYPE_CHECKING:
     from hedgerow.broker.broker import Broker
     from hedgerow.node.part import NodeContext
+
+# Scrapes run on the loop that serves the clients, and the more bridges and neighbours there are, the longer
+# each takes. All of them together get this share of its time, and may be ahead of it by so much.
+RENDERING_SHARE = 0.1
+RENDERING_BURST_S = 0.1
+
+OPEN_METRICS = "application/openmetrics-text"
 
 # Counter of the broker's `Stats` → name and help.
 COUNTERS = {
@@ -207,15 +215,41 @@ class LedgerMetrics:
             self._dropped.add_metric([name, direction, reason], counts[reason])
 
 
-def metrics(node: NodeContext) -> Callable[[Request], Response]:
+def metrics(
+    node: NodeContext, clock: Callable[[], float] = time.perf_counter
+) -> Callable[[Request], Response]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(node))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
+    renderings = Renderings(registry, clock)
 
     def handle(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), content_type)
+        return renderings.response(OPEN_METRICS in request.headers.get("accept", ""))
 
     return handle
+
+
+class Renderings:
+    """The metrics as text, made anew for each scrape as long as scrapes do not take too much time.
+
+    Then they share the last text, until the node has had its time back.
+    """
+
+    def __init__(self, registry: Collector, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._last: dict[bool, Response] = {}  # by whether it is OpenMetrics
+        self._paid_at = clock()
+
+    def response(self, is_open: bool) -> Response:
+        now = self._clock()
+        is_affordable = self._paid_at - now <= RENDERING_BURST_S / RENDERING_SHARE
+        if is_affordable or is_open not in self._last:
+            # Of formats there are two: a peer that invents versions must not have us keep a text of each.
+            encode, content_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if is_open else "")
+            self._last[is_open] = Response(encode(self._registry), content_type)
+            took_s = self._clock() - now
+            self._paid_at = max(self._paid_at, now) + took_s / RENDERING_SHARE
+        return self._last[is_open]

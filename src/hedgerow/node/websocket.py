@@ -13,12 +13,10 @@ of the loop. Whatever the library raises over such bytes ends their connection, 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
@@ -27,6 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from hedgerow.broker.connection import MAX_CONNECT_BYTES, Connection
+from hedgerow.node.browsers import objection_to_page
 from hedgerow.node.events import TransportFailed
 from hedgerow.node.link import Entrance, Link
 
@@ -46,6 +45,7 @@ MAX_BYTES_BEFORE_CONNECT = MAX_CONNECT_BYTES + MAX_FRAME_EXTRA
 # the loop for 160 ms; this much of them does for 10 ms.
 TURN_BYTES = 16 * 1024
 
+MAX_ORIGIN_LENGTH = 80  # in the log
 MAX_REASON_LENGTH = 200  # in the log: a request may have 1 MiB of headers, which the reason quotes
 
 # Peers could fill the log through the library's own lines; what matters is logged by this module.
@@ -149,12 +149,11 @@ class WebSocketLink(Link):
             # The library quotes what it refuses, and cannot encode what it decoded of such a value.
             self._report("the opening handshake failed: a header that is not ASCII")
             return websocket.reject(HTTPStatus.BAD_REQUEST, "Headers must be ASCII.\n")
-        origins = request.headers.get_all("Origin")
-        if self.listener.loopback and not all(map(is_loopback_origin, origins)):
-            # A listener on loopback is open to this machine alone, but a browser on this machine
-            # runs pages of strangers, and the same-origin policy does not cover WebSocket.
-            self._report(f"a page of {', '.join(origins)!r} asked for a listener on loopback")
-            return websocket.reject(HTTPStatus.FORBIDDEN, "Pages of other hosts may not connect here.\n")
+        origins, hosts = request.headers.get_all("Origin"), request.headers.get_all("Host")
+        why = objection_to_page(self.node, origins, hosts, is_tls=self.listener.scheme == "wss")
+        if why is not None:
+            self._report(f"a page of {', '.join(origins)[:MAX_ORIGIN_LENGTH]!r} was refused: {why}")
+            return websocket.reject(HTTPStatus.FORBIDDEN, f"Pages of other sites may not connect: {why}.\n")
         response = websocket.accept(request)
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             self._report(f"the opening handshake failed: {websocket.handshake_exc}")
@@ -208,12 +207,3 @@ class WebSocketLink(Link):
     def _report(self, reason: str) -> None:
         failed = TransportFailed(self.address, self.listener.scheme, reason[:MAX_REASON_LENGTH])
         self.node.event_log.write(failed, self.node.clock())
-
-
-def is_loopback_origin(origin: str) -> bool:
-    """Was the page served from this machine? `null` (a local file, or a sandbox) is not known to be."""
-    try:
-        host = urlsplit(origin).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,11 +1,11 @@
 """The dashboard on a node's HTTP port.
 
-A request goes through the same steps, whatever it asks for: it is not of another site
-(`sessions.objection`), there is a log-in if the node has users, and what is shown is what that user may
-read. A page asks for its live part each second. While somebody does, the node is subscribed to the statuses
-of the whole fabric, through a port; `IDLE_S` after the last time it is not, so that nobody pays when nobody
-looks. A fabric that is looked at again begins with this node's own status, made on the spot, and is whole
-when the others have told theirs.
+A request goes through the same steps, whatever it asks for: it is not of another site (`sessions.objection`),
+there is a log-in if the node has users, a certificate where MQTT asks for one (`node.http_access`), and what
+is shown is what that user may read. A page asks for its live part each second. While somebody does, the node
+is subscribed to the statuses of the whole fabric, through a port; `IDLE_S` after the last time it is not, so
+that nobody pays when nobody looks. A fabric that is looked at again begins with this node's own status, made
+on the spot, and is whole when the others have told theirs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node import status
 from hedgerow.node.handlers import ELSEWHERE, Response, refusal
+from hedgerow.node.http_access import certified_user, may_be_nobody
 from hedgerow.node.logins import TooManyError
 from hedgerow.node.part import NodeContext, Part
+from hedgerow.rates import site_of
 from hedgerow.topics import STATUS_FILTER
 from hedgerow.web import assets, frame
 from hedgerow.web.actions import ACTIONS, Action, Asked
@@ -58,6 +60,11 @@ logger = logging.getLogger(__name__)
 CLIENT_ID = "dashboard"  # as whom an ACL's `%c` sees the users of the dashboard
 IDLE_S = 10.0
 MAX_BACK = 4_096  # characters of an address to return to
+CLOSED = (
+    "Clients of this node must prove who they are, so the dashboard shows nothing to you. To look at it, set "
+    "access.passwords (--passwords FILE) and log in, or serve it by https with tls.client_ca "
+    "(--client-ca FILE) and use a client certificate in your browser. /health is for everyone."
+)
 MAX_TROUBLES = 50  # events that are looked through for a reason
 HTML = "text/html; charset=utf-8"
 SECURITY = {
@@ -114,10 +121,13 @@ class Dashboard(Part):
             return refused
         is_part = request.query.get(LIVE) == "1"
         log_in = self.sessions.find(request)
-        if log_in is None and self.sessions.is_needed:
+        user = log_in.user if log_in is not None else certified_user(self.node.config, request)
+        if user is None and self.sessions.is_needed:
             return self._ask_to_log_in(request, is_part)
+        if user is None and not may_be_nobody(self.node.config, request):
+            return _plain(HTTPStatus.FORBIDDEN, CLOSED)
         self._look()
-        viewer = self._viewer(log_in)
+        viewer = self._viewer(log_in, user)
         local = LocalRows(self.node, viewer)
         notice = "" if is_part or log_in is None else log_in.take_notices()
         watch = self._watch(request, viewer, is_part) if page.path == messages.PATH else None
@@ -144,16 +154,16 @@ class Dashboard(Part):
         except TooManyPagesError:
             return _plain(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are asked for: try again later.")
 
-    def _viewer(self, log_in: LogIn | None) -> Viewer:
+    def _viewer(self, log_in: LogIn | None, user: str | None) -> Viewer:
+        """Without a log-in there is no token, and so nothing that a user could do: pages are to be read."""
         node = self.node
-        user = log_in.user if log_in is not None else None
-        is_administrator = user is not None and user in node.config.administrators
+        is_administrator = log_in is not None and user in node.config.administrators
 
         def may_read(topic: str) -> bool:
             return node.broker.access.may_read(user, CLIENT_ID, topic)
 
         def may_write(topic: str) -> bool:
-            return user is not None and node.broker.access.may_write(user, CLIENT_ID, topic)
+            return log_in is not None and node.broker.access.may_write(user, CLIENT_ID, topic)
 
         return Viewer(
             user,
@@ -161,16 +171,17 @@ class Dashboard(Part):
             token=log_in.token if log_in is not None else "",
             may_read=may_read,
             may_write=may_write,
-            sees_clients=is_administrator or not self.sessions.is_needed,
+            sees_clients=user in node.config.administrators or (user is None and not self.sessions.is_needed),
         )
 
     def _watch(self, request: Request, viewer: Viewer, is_part: bool) -> WatchView | None:
         topic_filter = messages.filter_of(request.query)
         if not topic_filter:
             return None
-        who = read_cookie(request, SESSION_COOKIE) if viewer.user is not None else request.address
+        # Strangers count by site: whoever has an IPv6 network could take every watch.
+        who = read_cookie(request, SESSION_COOKIE) if viewer.user is not None else None
         return self.watches.look(
-            who or request.address,
+            who or site_of(request.address),
             topic_filter,
             viewer.may_read,
             is_polled=is_part,
@@ -318,14 +329,14 @@ class Dashboard(Part):
             return _plain(HTTPStatus.FORBIDDEN, "This node has no users: nobody may change anything here.")
         if not is_same(log_in.token, request.form.get("token", "")):
             return _plain(HTTPStatus.FORBIDDEN, "The form's token is wrong: load the page again.")
-        asked = Asked(self.node, self._viewer(log_in), request.form, request.address)
+        asked = Asked(self.node, self._viewer(log_in, log_in.user), request.form, request.address)
         log_in.notices.append(await run_action(action, asked))
         return _go_to(self._back(request.form.get("back", "")))
 
     # What all have in common
 
     def _refusal(self, request: Request) -> Response | None:
-        found = objection(request, self.sessions.is_needed)
+        found = objection(self.node, request)
         return None if found is None else _plain(*found)
 
     def _back(self, address: str) -> str:

@@ -4,14 +4,14 @@ A log-in is known by a cookie of 32 random bytes, which scripts cannot read and 
 `SESSION_S` at most. It ends earlier when the user logs out, is gone from the password file, or has another
 password there. What is remembered of it is in memory alone, and bounded.
 
-Passwords are verified off the event loop, one at a time for each address and `MAX_VERIFYING` in all, whether
-or not the browser waits for the answer; after `MAX_FAILURES` wrong ones within a minute an address has to
-wait.
+Passwords are verified where those of MQTT are (`node.logins`), one at a time for each site and
+`MAX_VERIFYING` in all, whether or not the browser waits for the answer; after several wrong ones the next has
+to wait.
 
 Three things keep other sites out, each for another attack. A form holds its session's token, which no other
 site knows (that of the log-in form belongs to a cookie too, so that nobody can be logged in as someone else).
-Browsers say from which site a request comes, and those of others are refused. Where there are no users, and
-so no cookies, the dashboard answers only to names that an attacker's name server cannot give it.
+Browsers say from which site a request comes, and those of others are refused. And the dashboard answers only
+to names that an attacker's name server cannot give it (`node.browsers`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ import asyncio
 import hmac
 import re
 import secrets
-import socket
 from collections import deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hedgerow.node.addresses import is_own_name
 from hedgerow.node.authority import host_and_port
+from hedgerow.node.browsers import BY_OWN_NAME, is_own_host
 from hedgerow.node.logins import Logins, TooManyError
 from hedgerow.rates import site_of
 
@@ -203,16 +202,11 @@ def set_cookie(request: Request, name: str, value: str, max_age_s: float) -> dic
 # Requests of other sites
 
 
-def objection(request: Request, has_users: bool) -> tuple[HTTPStatus, str] | None:
+def objection(node: NodeContext, request: Request) -> tuple[HTTPStatus, str] | None:
     """Why a request is not answered, whatever it asks for."""
     headers = request.headers
-    host, _ = host_and_port(headers.get("host", ""))
-    if not has_users and not is_own_name(host):
-        return HTTPStatus.MISDIRECTED_REQUEST, (
-            f"This dashboard has no users, so it answers only to an IP address, localhost or "
-            f"{socket.gethostname()}. Another name could be one by which a page elsewhere reaches it. Set "
-            "access.passwords (--passwords FILE) to use any name."
-        )
+    if not request.is_tls and not is_own_host(node, headers.get("host", "")):
+        return HTTPStatus.MISDIRECTED_REQUEST, BY_OWN_NAME
     is_reading = request.method in ("GET", "HEAD")
     is_link = is_reading and headers.get("sec-fetch-dest") == "document"  # that somebody followed
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:

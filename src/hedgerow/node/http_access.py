@@ -1,0 +1,101 @@
+"""What HTTP shows without a log-in: nothing that MQTT would refuse to the same peer.
+
+A peer with nothing to prove who it is may read over HTTP if it could connect to MQTT so. One whose
+certificate the TLS handshake verified has the rights that it would have over `mqtts`. Programs that read
+metrics give a user and a password with each request.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from hedgerow.node.handlers import Handler, Request, Response
+from hedgerow.node.logins import Logins, TooManyError
+from hedgerow.rates import is_loopback
+
+if TYPE_CHECKING:
+    from hedgerow.node.config import Config
+    from hedgerow.node.part import NodeContext
+
+METRICS_FILTER = "$SYS/#"  # whoever may read this over MQTT may read metrics
+CLIENT_ID = "metrics"  # as whom an ACL's `%c` sees those who read them
+FORWARDED = ("forwarded", "x-forwarded-for")
+
+
+def takes_strangers(config: Config, address: str) -> bool:
+    """Could a client at this address connect over MQTT, and prove nothing?"""
+    if not config.anonymous:
+        return False
+    if config.tls is None or not config.tls.require_client_certificate:
+        return True
+    is_near = is_loopback(address)
+    return any(is_near or not each.is_loopback for each in (*config.mqtt, *config.ws))
+
+
+def certified_user(config: Config, request: Request) -> str | None:
+    """The user that a client certificate proves."""
+    is_identity = config.tls is not None and config.tls.use_identity_as_username
+    return request.certificate_name if is_identity and request.certificate_name else None
+
+
+def may_be_nobody(config: Config, request: Request) -> bool:
+    """May this request read what MQTT shows to clients without a name?"""
+    return takes_strangers(config, request.address) or (config.anonymous and request.has_certificate)
+
+
+def is_of_this_machine(request: Request) -> bool:
+    """Does a program of this machine ask, and for itself? A proxy says for whom it asks."""
+    return is_loopback(request.address) and not any(name in request.headers for name in FORWARDED)
+
+
+def for_readers(node: NodeContext, handler: Handler) -> Handler:
+    """For this machine's programs, for whoever may read `$SYS/#` without a name, and for users who may."""
+
+    def may_read(user: str | None) -> bool:
+        return node.broker.access.may_read(user, CLIENT_ID, METRICS_FILTER)
+
+    async def handle(request: Request) -> Response:
+        user, config = certified_user(node.config, request), node.config
+        is_let_in = is_of_this_machine(request) or (may_be_nobody(config, request) and may_read(None))
+        if not is_let_in and not (user is not None and may_read(user)):
+            try:
+                user = await _basic_user(node, request)
+            except TooManyError as error:
+                wait = {"Retry-After": str(max(1, round(error.wait_s)))}
+                return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong passwords: {error}.", wait)
+            if user is None:
+                ask = {"WWW-Authenticate": 'Basic realm="hedgerow", charset="UTF-8"'}
+                return _refuse(HTTPStatus.UNAUTHORIZED, _WHO, ask if config.passwords is not None else {})
+            if not may_read(user):
+                return _refuse(HTTPStatus.FORBIDDEN, f"This user may not read {METRICS_FILTER}.")
+        answer = handler(request)
+        return answer if isinstance(answer, Response) else await answer
+
+    return handle
+
+
+_WHO = (
+    f"Metrics are for users who may read {METRICS_FILTER}: give a user and a password of access.passwords, "
+    "or ask from this machine."
+)
+
+
+async def _basic_user(node: NodeContext, request: Request) -> str | None:
+    """The user whose password the Authorization header holds (RFC 7617). Raises TooManyError."""
+    kind, _, text = request.headers.get("authorization", "").partition(" ")
+    logins = node.find(Logins)
+    if logins is None or kind.lower() != "basic":
+        return None
+    try:
+        user, colon, password = b64decode(text.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    if not colon or not user or not await logins.verify(request.address, user, password.encode()):
+        return None
+    return user
+
+
+def _refuse(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(f"{text}\n".encode(), status=status, headers=headers or {})
