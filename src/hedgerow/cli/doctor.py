@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from hedgerow.cli import checks
 from hedgerow.cli.checks import OK, PROBLEM, STATES, WARNING, Finding
+from hedgerow.cli.open_listeners import open_listeners
 from hedgerow.errors import ConfigError, HedgerowError, counted, printable, reason_of
 from hedgerow.extras import install_command
 from hedgerow.kinds import NODE, kind_of
@@ -125,6 +126,11 @@ def check_mosquitto(config: Config, find: Callable[[str], str | None] = find_pro
     return [Finding(OK, program)]
 
 
+def check_strangers(config: Config) -> list[Finding]:
+    found = [Finding(WARNING, each.seen, each.advice) for each in open_listeners(config)]
+    return found or [Finding(OK, "nothing is open to other machines without a password")]
+
+
 class Check(NamedTuple):
     name: str
     run: Callable[[Config], list[Finding]]
@@ -134,6 +140,7 @@ class Check(NamedTuple):
 CHECKS: tuple[Check, ...] = (
     Check("program", check_python),
     Check("ports", checks.check_ports),
+    Check("strangers", check_strangers),
     Check("multicast", checks.check_multicast),
     Check("IPv6", checks.check_ipv6),
     Check("mDNS", checks.check_mdns),

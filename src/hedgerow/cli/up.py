@@ -24,6 +24,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from hedgerow.cli.notify import ServiceManager
+from hedgerow.cli.open_listeners import open_listeners
 from hedgerow.cli.parsing import UsageError
 from hedgerow.cli.stop_signals import StopSignals
 from hedgerow.errors import ConfigError
@@ -159,6 +160,7 @@ async def serve(configuration: Config, describe: Callable[[Server], list[str]] =
     kept = f"in {configuration.data}" if configuration.data else "in memory only"
     logger.info("node %s is up; what it keeps is kept %s", node.node_id, kept)
     warn_of_passing_name(configuration)
+    warn_of_open_listeners(configuration)
     manager = ServiceManager()
     manager.ready(f"node {node.node_id} is up")
     await stop.wait()
@@ -179,6 +181,11 @@ def warn_of_passing_name(configuration: Config) -> None:
             "this node has another name after each start, and gets nothing that waited for it; "
             "give it one (--id NAME), or let it keep one (--data DIR)"
         )
+
+
+def warn_of_open_listeners(configuration: Config) -> None:
+    for each in open_listeners(configuration):
+        logger.warning("%s; %s", each.seen, each.advice)
 
 
 def on_stop_signal(signals: StopSignals, stop: asyncio.Event) -> None:

@@ -23,7 +23,7 @@ from hedgerow.node.broker_urls import (
     read_urls_file,
     unique,
 )
-from hedgerow.node.config import Chapter, Config, Given, check_not_itself
+from hedgerow.node.config import Chapter, Config, Given, check_not_itself, check_open_listeners
 from hedgerow.node.values import Address
 
 MAX_FIXED = 16  # URLs: each is tried in turn
@@ -148,6 +148,9 @@ def check_mobility(config: Config, given: Given) -> None:
     check_not_itself(mobility.fixed, "mobility.fixed", config, given)
     if not mobility.is_mobile:
         return
+    if mobility.relay is not None:
+        # Whoever it passes on is a client of this machine to the fixed broker.
+        check_open_listeners([("mobility.relay", mobility.relay)], config, given)
     settings = mobility.settings
     if settings.moves_clients and not (settings.address or config.mqtt or config.mqtts):
         raise ConfigError(

@@ -130,6 +130,22 @@ def check_same_ports(addresses: Iterable[tuple[str, Address]], given: Given) -> 
             taken[host, address.port] = name
 
 
+def check_open_listeners(addresses: Iterable[tuple[str, Address]], config: Config, given: Given) -> None:
+    """Whoever wants strangers to be let in without a name has to say so. Each with its key."""
+    if config.passwords is not None or "access.anonymous" in given.values:
+        return
+    for name, address in addresses:
+        is_tls = name in ("mqtts", "wss")
+        if address.is_loopback or (is_tls and config.tls and config.tls.require_client_certificate):
+            continue
+        certificates = "tls.require_client_certificate = true (--require-client-certificate), or "
+        raise ConfigError(
+            f"{given.where(name)}: on {address} anyone who reaches this machine could connect without "
+            f"a name. Set access.passwords (--passwords FILE), or {certificates if is_tls else ''}"
+            "say that this is meant: access.anonymous = true (--anonymous)"
+        )
+
+
 def check_not_itself(urls: Iterable[BrokerUrl], key: str, config: Config, given: Given) -> None:
     """Nobody is a neighbour of itself. `key` is what the URLs were given for."""
     own = [

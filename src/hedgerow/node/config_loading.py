@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hedgerow.broker.limits import Limits
 from hedgerow.errors import ConfigError
-from hedgerow.node.config import Chapter, Config, Given, Tls, check_same_ports
+from hedgerow.node.config import Chapter, Config, Given, Tls, check_open_listeners, check_same_ports
 from hedgerow.node.config_files import Written, flatten, read_config_file
 from hedgerow.node.config_keys import FIELDS, LIMIT_KEYS, LISTENERS, NODE_KEYS
 from hedgerow.node.values import Address, Key, read_boolean
@@ -217,25 +217,13 @@ def _check_names(config: Config, given: Given) -> None:
     """Whoever wants strangers to be let in without a name has to say so, and somebody must get in."""
     if config.passwords is not None:
         return
+    check_open_listeners(_listeners(config, ("mqtt", "mqtts", "ws", "wss")), config, given)
     if "access.anonymous" not in given.values:
-        _check_open_listeners(config, given)
-    elif not config.anonymous and not (config.tls and config.tls.use_identity_as_username):
+        return
+    if not config.anonymous and not (config.tls and config.tls.use_identity_as_username):
         raise ConfigError(
             f"{given.where('access.anonymous')}: nobody could connect: clients must have a name, "
             "but there is neither access.passwords nor tls.use_identity_as_username"
-        )
-
-
-def _check_open_listeners(config: Config, given: Given) -> None:
-    for name, address in _listeners(config, ("mqtt", "mqtts", "ws", "wss")):
-        is_tls = name in ("mqtts", "wss")
-        if address.is_loopback or (is_tls and config.tls and config.tls.require_client_certificate):
-            continue
-        certificates = "tls.require_client_certificate = true (--require-client-certificate), or "
-        raise ConfigError(
-            f"{given.where(name)}: on {address} anyone who reaches this machine could connect without "
-            f"a name. Set access.passwords (--passwords FILE), or {certificates if is_tls else ''}"
-            "say that this is meant: access.anonymous = true (--anonymous)"
         )
 
 

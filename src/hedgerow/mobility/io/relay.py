@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hedgerow.node.authority import authority
@@ -106,6 +107,10 @@ class Relay:
 
     async def _dial(self, passage: Passage, host: str, port: int) -> None:
         async def open_to(found: str) -> None:
+            if not self._listener.loopback and _is_own_machine(found):
+                # A broker there may let everyone in, since only this machine reaches it. The configuration
+                # cannot tell where a name leads (`_check_relay`), which may change at any time.
+                raise ConnectionError(f"{host} is for clients of this machine alone, and the relay is not")
             try:
                 await asyncio.get_running_loop().create_connection(lambda: passage.far, found, port)
             except asyncio.CancelledError:
@@ -124,6 +129,14 @@ class Relay:
     def _fail(self, passage: Passage, reason: str) -> None:
         self.node.event_log.write(RelayFailed(passage.address, reason), self.node.clock())
         passage.abort()
+
+
+def _is_own_machine(address: str) -> bool:
+    """Linux takes the unspecified address for the loopback one."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address):
+        found = found.ipv4_mapped or found
+    return found.is_loopback or found.is_unspecified
 
 
 class Passage:
