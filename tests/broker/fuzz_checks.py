@@ -82,6 +82,7 @@ class Siege:
 
     def check(self, client: Client) -> None:
         connection = client.connection
+        assert not self.world.broker.stats.connections_failed
         assert len(connection.partial or b"") <= LIMITS.packet_bytes + MAX_CHUNK
         client.version = connection.protocol_version or MQTT_5
         client.take()  # which decodes

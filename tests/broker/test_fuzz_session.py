@@ -91,6 +91,9 @@ def chunks(draw: st.DrawFn) -> bytes:
             data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
     if kind == 2:
         return bytes(data[: draw(st.integers(0, len(data)))])
+    if kind == 3:  # as short as a packet can be, before others; tests/security has all of them
+        short = draw(st.binary(max_size=4))
+        return bytes((draw(st.integers(0, 255)), len(short))) + short + bytes(data)
     return bytes(data)
 
 

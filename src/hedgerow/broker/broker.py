@@ -179,8 +179,11 @@ class Broker(BrokerCore):
                 login.connect.client_id,
             )
             return
-        handle_connect.establish(connection, login.connect, login.username)
-        connection.go_on()
+        try:
+            handle_connect.establish(connection, login.connect, login.username)
+            connection.go_on()
+        except Exception as error:
+            connection.fail(error)
 
     def take_events(self) -> list[Event]:
         events, self.events = self.events, []
@@ -204,11 +207,14 @@ class Broker(BrokerCore):
         for _ in range(len(self._pumping)):
             connection = self._pumping.popleft()
             connection.pumping = False
-            pump(self, connection)
+            self._pump(connection)
         for _ in range(len(self._postponed)):
             postponed = self._postponed.popleft()
             assert isinstance(postponed, Connection)
-            postponed.go_on()
+            try:
+                postponed.go_on()
+            except Exception as error:
+                postponed.fail(error)
         while self._timers and self._timers[0][0] <= now:
             at, _, subject = heappop(self._timers)
             if subject.timer_at != at:
@@ -217,7 +223,10 @@ class Broker(BrokerCore):
             if isinstance(subject, Session):
                 session_end.check_time(self, subject)
             else:
-                subject.check_time()
+                try:
+                    subject.check_time()
+                except Exception as error:
+                    subject.fail(error)
         if self.purge_at <= now:
             self._purge(now)
         if self._sys.next_at <= now:
@@ -231,7 +240,16 @@ class Broker(BrokerCore):
         """The changes last taken are durable: what was held for them may leave."""
         self.now = now
         for connection in self.durability.committed():
+            self._pump(connection)
+        failures, self.durability.failures = self.durability.failures, []
+        if failures:
+            raise failures[0]
+
+    def _pump(self, connection: Channel) -> None:
+        try:
             pump(self, connection)
+        except Exception as error:
+            connection.fail(error)
 
     def set_access(self, access: Access) -> None:
         """New rules: forget every answer that was found under the old ones."""

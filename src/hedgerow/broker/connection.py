@@ -13,6 +13,7 @@ QoS 1 and 2 wait in the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -25,7 +26,7 @@ from hedgerow.broker.deliveries import (
     note_dropped,
     pump,
 )
-from hedgerow.broker.events import ClientDisconnected, ConnectionRefused, ProtocolBroken
+from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
 from hedgerow.broker.ids import encode_id
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
@@ -562,6 +563,24 @@ class Connection(Channel):
                 properties["server_reference"] = server_reference
             self.send_packet(Disconnect(reason_code, properties))
         self.end(f"{describe(reason_code)}: {reason}" if reason else describe(reason_code))
+
+    def fail(self, error: Exception) -> None:
+        """Our own code failed while it served this peer: the connection ends, will and all, and no other.
+
+        Left open it would be half dead: its input behind the failure lost, its will never published.
+        """
+        self._report_failure(error)
+        try:
+            self.disconnect(Reason.UNSPECIFIED_ERROR, "an error in this broker")
+        except Exception as again:
+            self._report_failure(again)
+            with suppress(Exception):
+                self.end("an error in this broker")  # if it did not come to that
+
+    def _report_failure(self, error: Exception) -> None:
+        self.broker.stats.connections_failed += 1
+        client_id = self.session.client_id if self.session is not None else ""
+        self.broker.events.append(ConnectionFailed(self.address, client_id, repr(error), error))
 
     def lost(self, now: float) -> None:
         """The transport is gone."""

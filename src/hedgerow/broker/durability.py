@@ -54,6 +54,7 @@ class Durability:
         self._stored_last: tuple[Message | None, int] = (None, 0)
         self._held: list[Held] = []  # in order
         self._committing: list[Held] | None = None
+        self.failures: list[Exception] = []  # of what was called when it was committed
 
     @property
     def is_behind(self) -> bool:
@@ -80,7 +81,10 @@ class Durability:
         answered: list[Channel] = []
         for held in committed:
             if not isinstance(held, tuple):
-                held()
+                try:
+                    held()
+                except Exception as error:  # What others wait for is behind it.
+                    self.failures.append(error)
                 continue
             connection, data, count = held
             if count:

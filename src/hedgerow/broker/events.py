@@ -75,6 +75,25 @@ class ProtocolBroken:
 
 
 @dataclass(slots=True)
+class ConnectionFailed:
+    """A mistake of ours came to light while this peer was served: its connection alone was closed.
+
+    Whoever finds bytes that do it could fill the disk with tracebacks, so each error has one line a minute.
+    """
+
+    level: ClassVar[int] = logging.ERROR
+    lines_a_minute: ClassVar[int] = 3
+    address: str
+    client_id: str
+    reason: str
+    error: Exception
+
+    def __str__(self) -> str:
+        who = f"client {_brief(self.client_id)} from" if self.client_id else "a connection from"
+        return f"{who} {self.address} closed after an error in Hedgerow: {_brief(self.reason)}"
+
+
+@dataclass(slots=True)
 class DeliveriesDropped:
     """A session's queue was full: told at its first dropped delivery since it last had room."""
 
@@ -105,6 +124,7 @@ Event = (
     | ClientDisconnected
     | ConnectionRefused
     | ProtocolBroken
+    | ConnectionFailed
     | DeliveriesDropped
     | PublicationRefused
 )

@@ -266,5 +266,9 @@ class Channel(ABC):
         """Close from our side, telling an MQTT 5 client why, and where to go (§3.14)."""
 
     @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Our own code failed while it served this peer."""
+
+    @abstractmethod
     def end(self, reason: str, with_will: bool = True) -> None:
         """The connection is over."""

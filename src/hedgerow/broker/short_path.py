@@ -165,6 +165,10 @@ def publish_at_least_once(connection: Connection, data: bytes, position: int, bo
     """PUBLISH at QoS 1 without DUP and RETAIN, and all that follow of the kind and to the same topic."""
     if len(data) == stop or data[stop] != PUBLISH_AT_LEAST_ONCE:
         return publish_acknowledged(connection, data, position, body, stop)
+    if stop - body < 5:
+        return (
+            0  # Its body may be as short as the chunk: 32 00 32 has no byte where a topic's length would be.
+        )
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     route = connection.route_for(data[body + 2 : topic_end]) if topic_end <= stop else None
     if route is None:

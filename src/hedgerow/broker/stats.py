@@ -23,5 +23,7 @@ class Stats:
     connections_opened: int = 0
     connections_refused: int = 0
     protocol_errors: int = 0
+    connections_failed: int = 0
+    """Connections ended by an error of this broker's own code."""
     sessions_expired: int = 0
     clients_maximum: int = 0

@@ -194,7 +194,10 @@ class Committer(Part):
         now = node.clock()
         self.stats.commits += 1
         self.stats.commit_s += now - self._taken_at
-        node.broker.changes_committed(now)
+        try:
+            node.broker.changes_committed(now)
+        except Exception as error:  # Without the next batch nothing would be acknowledged any more.
+            node.failures.note(type(self).__name__, error)
         node.flush()
         self._take()
 

@@ -60,7 +60,8 @@ class EventLog:
                 event = cast(Event, replace(cast(Any, event), reason=reason + NO_MORE))
         self._counts[key] += 1
         if self._counts[key] <= MAX_LINES:
-            self._logger.log(event.level, event)
+            # A failure of our own code brings its traceback.
+            self._logger.log(event.level, event, exc_info=getattr(event, "error", None))
         else:
             self._is_over = True
 

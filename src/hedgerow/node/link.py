@@ -66,7 +66,10 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         node = self.node
-        self.connection.receive_data(data, node.clock())
+        try:
+            self.connection.receive_data(data, node.clock())
+        except Exception as error:  # a mistake of ours, and a stranger chose the bytes
+            self.connection.fail(error)
         node.flush()
         if len(data) >= FULL_READ:
             self.rest()
@@ -109,7 +112,10 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         node = self.node
-        self.connection.set_congested(False, node.clock())
+        try:
+            self.connection.set_congested(False, node.clock())
+        except Exception as error:
+            self.connection.fail(error)
         node.flush()
 
     def close(self) -> None:

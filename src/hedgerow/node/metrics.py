@@ -27,7 +27,7 @@ from hedgerow.node.version import VERSION
 
 if TYPE_CHECKING:
     from hedgerow.broker.broker import Broker
-    from hedgerow.node.part import NodeContext
+    from hedgerow.node.part import NodeContext, Part
 
 # Scrapes run on the loop that serves the clients, and the more bridges and neighbours there are, the longer
 # each takes. All of them together get this share of its time, and may be ahead of it by so much.
@@ -55,6 +55,10 @@ COUNTERS = {
     "connections_opened": ("hedgerow_connections_opened", "Connections accepted."),
     "connections_refused": ("hedgerow_connections_refused", "Connections refused, whatever the reason."),
     "protocol_errors": ("hedgerow_protocol_errors", "Connections closed because the client broke a rule."),
+    "connections_failed": (
+        "hedgerow_connections_failed",
+        "Connections closed after an error in Hedgerow itself; the log has its traceback.",
+    ),
     "sessions_expired": ("hedgerow_sessions_expired", "Sessions that ended because their time was over."),
 }
 
@@ -142,8 +146,21 @@ class NodeCollector(Collector):
             node.lateness.maximum(node.clock()),
         )
         yield from _broker_metrics(node.broker)
-        for part in node.parts:
-            yield from part.metrics()
+        none: list[Metric] = []
+        of_parts = [metric for part in node.parts for metric in node.ask(part, _read_metrics, none)]
+        failures = CounterMetricFamily(
+            "hedgerow_part_failures",
+            "Failures of parts of the node, each by an error in Hedgerow itself; the log has its traceback.",
+            labels=["part"],
+        )
+        for name, count in node.failures.counts.items():
+            failures.add_metric([name], count)
+        yield failures
+        yield from of_parts
+
+
+def _read_metrics(part: Part) -> list[Metric]:
+    return list(part.metrics())
 
 
 def _broker_metrics(broker: Broker) -> Iterator[Metric]:

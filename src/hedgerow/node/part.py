@@ -12,7 +12,8 @@ part is a `Part` and overrides what it has. Its life:
 
 What is wrong with the configuration raises ConfigError in the first two, and the node does not start.
 
-A part that fails in `serve` or `handle_timer` is logged and left alone for a moment; the others go on.
+A part that fails in `serve` or `handle_timer` is logged and left alone, for longer each time; the others go
+on. What it shows is left out where it fails to (`NodeContext.ask`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hedgerow.errors import ConfigError
     from hedgerow.node.config import Chapter, Config
     from hedgerow.node.eventlog import EventLog
+    from hedgerow.node.failures import Failures
     from hedgerow.node.handlers import Handler
     from hedgerow.node.lateness import Lateness
     from hedgerow.node.open_sockets import OpenSockets
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 
 AnyPart = TypeVar("AnyPart", bound="Part")
+Answer = TypeVar("Answer")
 
 
 class NodeContext(Protocol):
@@ -51,6 +54,7 @@ class NodeContext(Protocol):
     event_log: EventLog
     lateness: Lateness
     sockets: OpenSockets
+    failures: Failures
     passwords: Passwords | None
     """Those in force; None where there are none."""
     routes: dict[str, Handler]
@@ -81,6 +85,10 @@ class NodeContext(Protocol):
 
     def find(self, kind: type[AnyPart]) -> AnyPart | None:
         """The node's part of this class, if it has one."""
+        ...
+
+    def ask(self, part: Part, read: Callable[[Part], Answer], otherwise: Answer) -> Answer:
+        """What a part shows of itself; `otherwise` where it fails to, which is counted and logged."""
         ...
 
     def flush(self) -> None:

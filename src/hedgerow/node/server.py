@@ -18,7 +18,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.events import ConnectionRefused
@@ -27,6 +27,7 @@ from hedgerow.node.clock import SteadyClock
 from hedgerow.node.committer import Committer
 from hedgerow.node.config import Config, load_access
 from hedgerow.node.eventlog import EventLog
+from hedgerow.node.failures import Failures
 from hedgerow.node.lateness import Lateness
 from hedgerow.node.open_sockets import OpenSockets
 from hedgerow.node.part import NEVER, AnyPart, Part, PartEntry
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer")
+
 SHUT_DOWN_S = 2.0
 STALL_S = 0.05  # a timer that comes later than this tells that the process did not run
 HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
 AGAIN_S = 0.001  # a part whose deadline has not moved must not take the loop for itself
-FAILED_S = 1.0  # for so long a part that failed is left alone
+BROKER_RESTS_S = 1.0  # A timer of the broker that fails each time must not take it either.
 
 
 class Server:
@@ -71,7 +74,8 @@ class Server:
         self._table = table
         # Only those that can have any are asked, at each flush, whether they have work.
         self._workers: list[Part] = []
-        self._failed: dict[Part, float] = {}  # and until when they are left alone
+        self.failures = Failures()
+        self._broker_rests_until = 0.0
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -94,10 +98,18 @@ class Server:
     def problem(self) -> str | None:
         if self.stopping:
             return "stopping"
-        return next((part.problem for part in self.parts if part.problem is not None), None)
+        problems = (self.ask(part, lambda part: part.problem, None) for part in self.parts)
+        return next((problem for problem in problems if problem is not None), None)
 
     def find(self, kind: type[AnyPart]) -> AnyPart | None:
         return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    def ask(self, part: Part, read: Callable[[Part], Answer], otherwise: Answer) -> Answer:
+        try:
+            return read(part)
+        except Exception as error:
+            self.failures.note(type(part).__name__, error)
+            return otherwise
 
     def give_up(self, error: ConfigError) -> None:
         self.on_hopeless(error)
@@ -164,13 +176,19 @@ class Server:
         leaves all of the old in force."""
         try:
             access = load_access(self.config)
-            put_in_force = [part.reload() for part in self.parts]
+            put_in_force = [(part, part.reload()) for part in self.parts]
         except ConfigError as error:
             logger.error("nothing reloaded: %s", error)
             return
+        except Exception as error:
+            self.failures.note("reloading", error, "nothing is reloaded")
+            return
         self.broker.set_access(access)
-        for put in put_in_force:
-            put()
+        for part, put in put_in_force:
+            try:
+                put()
+            except Exception as error:  # The others' are in force already.
+                self.failures.note(type(part).__name__, error, "restart the node to have its files in force")
         logger.info("passwords, access rules, keys, neighbours and fixed brokers reloaded")
 
     async def stop(self) -> None:
@@ -208,6 +226,19 @@ class Server:
         if self._flushing:  # a write called back; the loop below will come to it
             return
         self._flushing = True
+        try:
+            self._flush()
+        finally:
+            self._flushing = False
+        broker = self.broker
+        if broker.events:
+            now = self.clock()
+            for event in broker.take_events():
+                self.event_log.write(event, now)
+        if broker.deadline < self._timer_at:
+            self.wake_at(max(broker.deadline, self._broker_rests_until))
+
+    def _flush(self) -> None:
         broker = self.broker
         while self._serve_parts() or broker.dirty:
             for connection in broker.take_dirty():
@@ -218,20 +249,13 @@ class Server:
                     except Exception:  # a mistake of ours in one link must not silence the others
                         logger.exception("writing to %s failed", connection.address)
                         link.transport.abort()
-        self._flushing = False
-        if broker.events:
-            now = self.clock()
-            for event in broker.take_events():
-                self.event_log.write(event, now)
-        if broker.deadline < self._timer_at:
-            self.wake_at(broker.deadline)
 
     def _serve_parts(self) -> bool:
         """Had any of them something to do?"""
         has_served = False
         for part in self._workers:
             try:
-                if part.has_work and part not in self._failed:
+                if not self.failures.is_left_alone(part) and part.has_work:
                     has_served = True
                     part.serve()
                     if part.deadline < self._timer_at:
@@ -241,9 +265,7 @@ class Server:
         return has_served
 
     def _leave_alone(self, part: Part, error: Exception) -> None:
-        logger.error("%s failed; it goes on in %g s", type(part).__name__, FAILED_S, exc_info=error)
-        self._failed[part] = again_at = self.clock() + FAILED_S
-        self.wake_at(again_at)
+        self.wake_at(self.failures.leave_alone(part, type(part).__name__, error, self.clock()))
 
     def wake_at(self, at: float) -> None:
         if at >= self._timer_at:
@@ -263,14 +285,19 @@ class Server:
             # is heard before anyone's time is over.
             self.wake_at(now + HEARING_S)
             return
-        self._failed = {part: at for part, at in self._failed.items() if at > now}
-        self.broker.handle_timer(now)
+        self.failures.handle_timer(now)
+        try:
+            self.broker.handle_timer(now)
+        except Exception as error:
+            self.failures.note("the broker", error)
+            self._broker_rests_until = now + BROKER_RESTS_S
         self.event_log.handle_timer(now)
         self.sockets.handle_timer(now)
         for part in self.parts:
-            if part.is_running and part.deadline <= now and part not in self._failed:
+            if part.is_running and not self.failures.is_left_alone(part):
                 try:
-                    part.handle_timer(now)
+                    if part.deadline <= now:
+                        part.handle_timer(now)
                 except Exception as error:
                     self._leave_alone(part, error)
         self.flush()
@@ -280,8 +307,19 @@ class Server:
         if self.event_log.deadline is not None:
             self.wake_at(self.event_log.deadline)
         for part in self.parts:
-            if part.is_running and (deadline := self._failed.get(part, part.deadline)) < self._timer_at:
+            deadline = self._deadline_of(part) if part.is_running else NEVER
+            if deadline < self._timer_at:
                 self.wake_at(max(deadline, now + AGAIN_S))
+
+    def _deadline_of(self, part: Part) -> float:
+        again_at = self.failures.again_at(part)
+        if again_at is not None:
+            return again_at
+        try:
+            return part.deadline
+        except Exception as error:
+            self._leave_alone(part, error)
+            return NEVER
 
     def _refused(self, refused: ConnectionRefused) -> None:
         self.broker.stats.connections_refused += 1

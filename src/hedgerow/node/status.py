@@ -118,7 +118,7 @@ def describe(node: NodeContext, number: int = 0, *, max_links: int = MAX_LINKS) 
     links: list[Mapping[str, Any]] = []
     of_parts: dict[str, Any] = {}
     for part in node.parts:
-        told = dict(part.status())
+        told: dict[str, Any] = node.ask(part, _read_status, dict[str, Any]())
         links += told.pop("links", ())
         of_parts |= told
     return {
@@ -151,6 +151,10 @@ def describe(node: NodeContext, number: int = 0, *, max_links: int = MAX_LINKS) 
         "pipeline": _pipeline(node, now),
         **of_parts,
     }
+
+
+def _read_status(part: Part) -> dict[str, Any]:
+    return dict(part.status())
 
 
 def describe_beside(node: NodeContext, part: Part, beside: str) -> dict[str, Any]:

@@ -106,7 +106,10 @@ class WebSocketLink(Link):
             self.node.flush()
             return
         if payload:
-            self.connection.receive_data(payload, self.node.clock())
+            try:
+                self.connection.receive_data(payload, self.node.clock())
+            except Exception as error:  # as in `Link`
+                self.connection.fail(error)
         self._send_frames()
         self.node.flush()
         self._limit_stranger(len(data))

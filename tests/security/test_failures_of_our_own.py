@@ -1,0 +1,107 @@
+"""An error in our own code while one peer is served: that connection ends in order, and no other notices."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from hedgerow.broker.connection import Connection
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.packets import MQTT_5, Pingreq, Pingresp, Publish, Suback, Subscribe, Subscription, Will
+from tests.broker.harness import World
+from tests.node.peers import LOOPBACK, connected, port_of, running
+from tests.waiting import until
+
+POISON = "poison"
+
+
+@pytest.fixture
+def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake that one client's bytes bring to light."""
+    handle = Connection._handle
+
+    def fail(self: Connection, first: int, body: bytes) -> None:
+        if POISON.encode() in body:
+            raise IndexError("a mistake of ours")
+        handle(self, first, body)
+
+    monkeypatch.setattr(Connection, "_handle", fail)
+
+
+@pytest.mark.usefixtures("_failing")
+async def test_the_connection_is_closed_and_its_will_published(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as node:
+        port = port_of(node)
+        will = Will("will", b"gone")
+        async with connected(port, "other") as other:
+            other.send(Subscribe(1, [Subscription("will")]))
+            assert isinstance(await other.receive(), Suback)
+            for _ in range(3):
+                async with connected(port, "broken", will=will) as broken:
+                    poison = codec.encode(Publish(POISON, retain=True), MQTT_5)
+                    broken.send(codec.encode(Pingreq(), MQTT_5) * 100 + poison)
+                    while await broken.receive() is not None:
+                        pass
+                assert await other.receive() == Publish("will", b"gone")
+            other.send(Pingreq())
+            assert isinstance(await other.receive(), Pingresp)
+            assert node.broker.stats.connections_failed == 3
+            assert node.broker.client_count == 1
+    failures = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(failures) == 1, "each error has one line a minute"
+    assert failures[0].exc_info is not None
+    assert "a mistake of ours" in caplog.text
+
+
+def test_what_fails_in_its_time_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    other = world.connect("other", keep_alive=10)
+    other.subscribe("will")
+    broken = world.connect("broken", keep_alive=10, will=Will("will", b"gone"))
+    check_time = Connection.check_time
+
+    def fail(self: Connection) -> None:
+        if self is broken.connection:
+            raise ValueError("a mistake of ours")
+        check_time(self)
+
+    monkeypatch.setattr(Connection, "check_time", fail)
+    world.advance(14.0)
+    other.send(Pingreq())
+    other.take()
+    world.advance(2.0)
+    assert broken.closed
+    assert other.take_payloads() == [b"gone"]
+    assert world.broker.stats.connections_failed == 1
+
+
+def test_one_whose_end_fails_too_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    broken = world.connect("broken")
+
+    def fail(*arguments: Any) -> None:
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(Connection, "send_packet", fail)
+    broken.connection.fail(IndexError("the first mistake"))
+    world.settle()
+    assert broken.closed
+    assert world.broker.client_count == 0
+
+
+@pytest.mark.usefixtures("_failing")
+async def test_over_websocket_too() -> None:
+    from websockets.asyncio.client import connect
+
+    from hedgerow.mqtt.packets import Connect
+
+    async with running(ws=LOOPBACK) as node:
+        uri = f"ws://127.0.0.1:{port_of(node, 'ws')}/mqtt"
+        async with connect(uri, subprotocols=["mqtt"]) as client:  # type: ignore[list-item]
+            await client.send(codec.encode(Connect("broken"), MQTT_5))
+            await client.recv()
+            await client.send(codec.encode(Publish(POISON, retain=True), MQTT_5))
+            await until(lambda: node.broker.stats.connections_failed == 1, "the mistake")
+            await until(lambda: node.broker.client_count == 0, "the end")
