@@ -151,7 +151,7 @@ class World:
         self.settle()
 
     def open(
-        self, address: str = "192.0.2.1:40000", anonymous: bool = True, certificate_name: str | None = None
+        self, address: str = "192.0.2.1", anonymous: bool = True, certificate_name: str | None = None
     ) -> Client:
         connection = self.broker.open(self.now, address, anonymous, certificate_name)
         client = Client(self, connection)

@@ -155,8 +155,10 @@ def test_a_connection_over_the_limit_is_told_that_the_server_is_busy() -> None:
 
 def test_the_number_of_sessions_is_limited() -> None:
     world = World(Limits(sessions=2))
-    world.connect("a", kept=True).lose()
-    world.connect("b", kept=True).lose()
+    for client_id in "ab":
+        client = world.connect(client_id, kept=True)
+        client.subscribe("t")
+        client.lose()
     client = world.open()
     client.send(Connect("c"))
     assert client.take_one(Connack).reason_code == Reason.QUOTA_EXCEEDED

@@ -274,7 +274,7 @@ def test_commands_are_never_recorded() -> None:
     """The section of a bridge may hold a password."""
     world, journal = make_world("$SYS/#")
     world.broker.take_commands((NEW_BRIDGE, DELETE_BRIDGE))
-    administrator = world.open("127.0.0.1:1")
+    administrator = world.open("127.0.0.1")
     administrator.send(Connect("administrator", MQTT_5))
     administrator.take()
     administrator.publish("$SYS/broker/bridge/new", b"remote_password secret", 1)

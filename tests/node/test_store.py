@@ -233,6 +233,7 @@ def older(filled: Path) -> Path:
         connection.execute("DROP TABLE kept")
         connection.execute("DROP TABLE seen")
         connection.execute("ALTER TABLE sessions DROP COLUMN role")
+        connection.execute("ALTER TABLE sessions DROP COLUMN owner")
         connection.execute("ALTER TABLE messages DROP COLUMN published_at")
         connection.execute("PRAGMA user_version = 2")
     return filled
@@ -283,6 +284,7 @@ def test_sessions_of_format_5_keep_their_roles(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as connection:
         connection.execute("DROP TABLE kept")
         connection.execute("ALTER TABLE sessions DROP COLUMN role")
+        connection.execute("ALTER TABLE sessions DROP COLUMN owner")
         connection.execute("CREATE TABLE bridges (name TEXT PRIMARY KEY, section TEXT NOT NULL) STRICT")
         connection.execute("INSERT INTO bridges VALUES ('north', ?)", (section,))
         for version, client_id in OLD_ROLES:

@@ -20,7 +20,7 @@ from hedgerow.broker import handle_connect, handle_publish, handle_subscribe, se
 from hedgerow.broker.access import Access
 from hedgerow.broker.changes import Changes, Snapshot
 from hedgerow.broker.connection import Connection, Dialect, State
-from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.core import ROUND_WORK, TURN_WORK, BrokerCore
 from hedgerow.broker.deliveries import PURGE_S, drop_unreadable, pump
 from hedgerow.broker.events import Event
 from hedgerow.broker.limits import Limits
@@ -47,6 +47,9 @@ from hedgerow.mqtt.packets import (
     Pingresp,
 )
 from hedgerow.mqtt.reasons import Reason
+
+TIMER_WORK = 2
+MAX_PURGED = 1_000  # Retained messages in one turn: a client can have all of them expire at one moment.
 
 
 def _handle_pingreq(connection: Connection, packet: Packet) -> None:
@@ -191,34 +194,29 @@ class Broker(BrokerCore):
 
     def handle_timer(self, now: float) -> None:
         self.now = now
+        self.round_ends_at = self.work + ROUND_WORK
         try:
             self._handle_due(now)
         finally:
             self._set_deadline()
 
     def _set_deadline(self) -> None:
-        self.deadline = self.now if self._pumping or self._postponed else float("inf")
+        is_behind = self._pumping or self._postponed or self._endings
+        self.deadline = self.now if is_behind else float("inf")
         self.wake_at(self._sys.next_at)
         self.wake_at(self.purge_at)
         if self._timers:
             self.wake_at(self._timers[0][0])
 
     def _handle_due(self, now: float) -> None:
-        for _ in range(len(self._pumping)):
-            connection = self._pumping.popleft()
-            connection.pumping = False
-            self._pump(connection)
-        for _ in range(len(self._postponed)):
-            postponed = self._postponed.popleft()
-            assert isinstance(postponed, Connection)
-            try:
-                postponed.go_on()
-            except Exception as error:
-                postponed.fail(error)
-        while self._timers and self._timers[0][0] <= now:
+        self._serve_waiting()
+        ends_at = self.work + TURN_WORK
+        # A hundred thousand sessions may be over at one moment.
+        while self._timers and self._timers[0][0] <= now and self.work <= ends_at:
             at, _, subject = heappop(self._timers)
             if subject.timer_at != at:
                 continue
+            self.work += TIMER_WORK
             subject.timer_at = None
             if isinstance(subject, Session):
                 session_end.check_time(self, subject)
@@ -231,6 +229,31 @@ class Broker(BrokerCore):
             self._purge(now)
         if self._sys.next_at <= now:
             self._sys.publish(now)
+
+    def _serve_waiting(self) -> None:
+        """Go on with what was too much for a turn: each once, in the order in which they wait, for a turn."""
+        pumping, postponed, endings = len(self._pumping), len(self._postponed), len(self._endings)
+        ends_at = self.work + TURN_WORK // 2
+        for number in range(max(pumping, postponed, endings)):
+            if self.work > ends_at:
+                return  # The rest come first the next time.
+            self.work += 1
+            if number < pumping:
+                connection = self._pumping.popleft()
+                connection.pumping = False
+                self._pump(connection)
+            if number < postponed:
+                waiting = self._postponed.popleft()
+                assert isinstance(waiting, Connection)
+                try:
+                    waiting.go_on()
+                except Exception as error:
+                    waiting.fail(error)
+            if number < endings:
+                self.begin_turn()
+                take_apart = self._endings.popleft()
+                if not take_apart():
+                    self._endings.append(take_apart)
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""

@@ -29,6 +29,7 @@ class SessionRecord:
     expires_at: float | None  # None while connected
     will: Will | None = None  # to publish if the client does not come back in time
     role: str = "client"  # its name
+    owner: str | None = None  # whose quota it counts for
 
 
 @dataclass(slots=True)

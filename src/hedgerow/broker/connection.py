@@ -56,6 +56,14 @@ MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its c
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
 
+SMALL_CONNECT_BYTES = 16 * 1024
+MAX_UNKNOWN_BYTES = (
+    64 * 1024 * 1024
+)  # Of larger CONNECTs on their way, together: 10,000 of them would be 5 GiB.
+# Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
+MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
+MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
+
 
 class State(Enum):
     NEW = "new"
@@ -111,6 +119,7 @@ class Attachment(Protocol):
 
 class Connection(Channel):
     __slots__ = (
+        "alias_bytes",
         "aliases_in",
         "aliases_out",
         "aliases_out_maximum",
@@ -128,6 +137,8 @@ class Connection(Channel):
         "problem_information",
         "received_before",
         "repeated",
+        "reserved",
+        "seal",
         "short_path",
         "state",
         "topics",
@@ -158,6 +169,7 @@ class Connection(Channel):
         self.problem_information = True
         self.short_path: ShortPath = {}
         self.lives: dict[bytes, Life | OwnLife] = {}  # by beginning of an id: whose messages came this way
+        self.alias_bytes = 0  # of the topics in `aliases_in`
         self.aliases_in: dict[int, str] | None = None
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
@@ -165,6 +177,7 @@ class Connection(Channel):
         self.repeated: Repeated | None = None  # what a chunk may be the same as
         self.partial: bytearray | None = None  # the beginning of a packet
         self.wanted = 0  # how long `partial` must be before it is worth looking at
+        self.reserved = 0  # bytes of a large CONNECT that has yet to arrive
         self.unread_bytes = 0  # QoS 0 in `out`, while congested
         self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
@@ -256,6 +269,8 @@ class Connection(Channel):
                     )
             if stop > end:
                 self.wanted = stop - position
+                if not connected:
+                    self._reserve(self.wanted)
                 break
             if broker.work > broker.turn_ends_at:
                 broker.postpone(self)
@@ -280,6 +295,19 @@ class Connection(Channel):
                 max_bytes = broker.limits.packet_bytes
         return position
 
+    def _reserve(self, size: int) -> None:
+        """Room for a CONNECT that comes in pieces, before anybody has proved anything."""
+        self._release()
+        if size > SMALL_CONNECT_BYTES:
+            if self.broker.unknown_bytes + size > MAX_UNKNOWN_BYTES:
+                raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
+            self.broker.unknown_bytes += size
+            self.reserved = size
+
+    def _release(self) -> None:
+        self.broker.unknown_bytes -= self.reserved
+        self.reserved = 0
+
     def _handle(self, first: int, body: bytes) -> None:
         handler, legal_in = self.dialect.handlers.get(first >> 4, (None, None))
         if handler is None:
@@ -290,6 +318,7 @@ class Connection(Channel):
                 Reason.PROTOCOL_ERROR, f"a second {self.dialect.opening_name}", "MQTT-3.1.0-2"
             )
         if first >> 4 == CONNECT:
+            self._release()
             # A version that we do not know is told so in the words of 3.1.1, which all clients read.
             claimed = codec.peek_version(body)
             self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
@@ -460,7 +489,8 @@ class Connection(Channel):
         if alias is not None:
             properties["topic_alias"] = alias
             return ""
-        if len(self.aliases_out) < self.aliases_out_maximum and not self.congested:
+        has_room = len(self.aliases_out) < self.aliases_out_maximum and len(topic) <= MAX_ALIASED_TOPIC
+        if has_room and not self.congested:
             alias = self.aliases_out[topic] = len(self.aliases_out) + 1
             properties["topic_alias"] = alias
         return topic
@@ -595,6 +625,9 @@ class Connection(Channel):
             return
         self.report_end(reason)
         self.state = State.CLOSED
+        self._release()
+        self.aliases_in = None
+        self.aliases_out = None
         self.closing = True
         self.partial = None
         self.repeated = None

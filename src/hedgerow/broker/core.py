@@ -16,6 +16,7 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.durability import Durability
 from hedgerow.broker.events import Event
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.owners import Owners
 from hedgerow.broker.recent import Recent
 from hedgerow.broker.retained import Retained
 from hedgerow.broker.role import Role
@@ -30,6 +31,10 @@ from hedgerow.topics import split_shared
 # bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
 # of "+" in every combination, a packet full of properties.
 TURN_WORK = 10_000
+# What all of them together may cost before the shell looks at its sockets again: a hundred clients that each
+# use up a turn would be a second. Beyond it a turn is short: enough for a PINGREQ, or a few publications.
+ROUND_WORK = TURN_WORK
+SHORT_TURN_WORK = 500
 MAX_VOID_TIMERS = 1_024  # Beside those of the connections and sessions that there are.
 
 
@@ -74,6 +79,8 @@ class BrokerCore:
         self.client_count = 0  # connections of clients whose CONNECT was accepted
         self.link_count = 0  # and those to and from other brokers
         self.sessions: dict[str, Session] = {}
+        self.owners = Owners(self.limits)
+        self.unknown_bytes = 0  # that large CONNECTs which have yet to arrive may take
         self.retained = Retained(self.limits.retained_bytes)
         self.retained.tombstones.on_forget = partial(self.durability.store_retained, message=None)
         self.dirty: list[Channel] = []
@@ -81,11 +88,13 @@ class BrokerCore:
         self.logins: list[Any] = []  # that wait for a password to be verified (`handle_connect.Login`)
         self.work = 0
         self.turn_ends_at = 0  # when `work` is more than this
+        self.round_ends_at = ROUND_WORK  # the same for all
         self.encoded_properties: tuple[Message | None, float, bytes] = (None, 0, b"")
         self.deadline = now  # when `handle_timer` is next needed
         self.purge_at = now  # when expired retained messages are next looked for
         self._pumping: deque[Channel] = deque()
         self._postponed: deque[Channel] = deque()
+        self._endings: deque[Callable[[], bool]] = deque()  # see `end_later`
         # Timers are (at, tie-break, connection or session); what it was for is looked up when due. One
         # whose subject has another `timer_at` by then is void.
         self._timers: list[tuple[float, int, Channel | Session]] = []
@@ -97,7 +106,11 @@ class BrokerCore:
 
     def begin_turn(self) -> None:
         """A client's input is about to be handled."""
-        self.turn_ends_at = self.work + TURN_WORK
+        if self.work < self.round_ends_at:
+            self.turn_ends_at = self.work + TURN_WORK
+        else:
+            self.turn_ends_at = self.work + SHORT_TURN_WORK
+            self.wake_at(self.now)  # for the next round
 
     @property
     def turn_is_over(self) -> bool:
@@ -113,6 +126,11 @@ class BrokerCore:
         """The rest of what this client asked for has to wait until others have been heard."""
         connection.pause(Pause.POSTPONED)
         self._postponed.append(connection)
+        self.wake_at(self.now)
+
+    def end_later(self, take_apart: Callable[[], bool]) -> None:
+        """What is left of an ended session takes more than a turn. Called turn by turn, until it is True."""
+        self._endings.append(take_apart)
         self.wake_at(self.now)
 
     # Time

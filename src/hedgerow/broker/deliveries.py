@@ -115,8 +115,10 @@ def _drop(broker: BrokerCore, session: Session) -> None:
 def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
     if session.queue_limits is not None:
         return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
-    limits = broker.limits
-    return len(outbox.queue) < limits.queue_messages and outbox.bytes + delivery.size <= limits.queue_bytes
+    limits, wanted = broker.limits, outbox.bytes + delivery.size
+    if len(outbox.queue) >= limits.queue_messages or wanted > limits.queue_bytes:
+        return False
+    return wanted <= session.queue_share or broker.owners.may_queue(session, wanted, broker.now)
 
 
 def _has_expired(broker: BrokerCore, message: Message) -> bool:

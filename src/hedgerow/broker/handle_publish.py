@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hedgerow.broker.connection import Connection
+from hedgerow.broker.connection import MAX_ALIAS_BYTES, Connection
 from hedgerow.broker.deliveries import pump
 from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import has_age, is_again, is_known, is_outdated
@@ -71,6 +71,9 @@ def _resolve_alias(connection: Connection, packet: Publish) -> None:
         if connection.aliases_in is None:
             connection.aliases_in = {}
         if packet.topic:
+            connection.alias_bytes += len(packet.topic) - len(connection.aliases_in.get(alias, ""))
+            if connection.alias_bytes > MAX_ALIAS_BYTES:
+                raise ProtocolError(Reason.QUOTA_EXCEEDED, "topics with aliases are too long together")
             connection.aliases_in[alias] = packet.topic
         else:
             packet.topic = connection.aliases_in.get(alias, "")

@@ -27,6 +27,7 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import MAX_LEVELS, is_wildcard, split_shared, validate_filter
 
 LEVELS_PER_SUBSCRIPTION = 16
+FILTER_WORK = 5  # and one more for so many levels
 
 
 def handle_subscribe(connection: Connection, packet: Packet) -> None:
@@ -60,6 +61,7 @@ def _subscribe_all(
             )
             broker.postpone(connection)
             return
+        broker.work += FILTER_WORK + wanted.topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
         codes.append(_subscribe(connection, session, wanted, identifier))
     if connection.protocol_version == MQTT_3_1:
         # 3.1 has no failure code in SUBACK: it hears the QoS it asked for, and no messages.
@@ -119,13 +121,19 @@ def _has_room(broker: BrokerCore, session: Session, topic_filter: str) -> bool:
     held = session.subscriptions or ()
     # A deep filter counts for several: each level takes a node of the tree.
     weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
-    return topic_filter in held or len(held) * weight < broker.limits.subscriptions
+    if topic_filter in held:
+        return True
+    return len(held) * weight < broker.limits.subscriptions and broker.owners.may_subscribe(
+        session, topic_filter
+    )
 
 
 def _hold(broker: BrokerCore, session: Session, record: SubscriptionRecord) -> None:
     if session.subscriptions is None:
         session.subscriptions = {}
     wanted = record.subscription
+    if wanted.topic_filter not in session.subscriptions:
+        broker.owners.subscribed(session, wanted.topic_filter)
     session.subscriptions[wanted.topic_filter] = record
     # Behind a peer may be those who were subscribed all the time: it decides itself.
     since = ALWAYS if session.role.gives_ids else broker.now
@@ -141,6 +149,8 @@ def _hold_as_guest(broker: BrokerCore, session: Session, record: SubscriptionRec
     elif topic_filter in session.subscriptions:
         broker.subscriptions.remove(session, topic_filter)
         broker.durability.store_subscription(session, topic_filter, None)
+    if topic_filter not in session.subscriptions:
+        broker.owners.subscribed(session, topic_filter)
     session.subscriptions[topic_filter] = record
 
 
@@ -159,6 +169,7 @@ def unsubscribe_for(broker: BrokerCore, session: Session, topic_filter: str) -> 
     """False: it had no such subscription."""
     if session.subscriptions is None or session.subscriptions.pop(topic_filter, None) is None:
         return False
+    broker.owners.unsubscribed(session, topic_filter)
     broker.subscriptions.remove(session, topic_filter)
     broker.durability.store_subscription(session, topic_filter, None)
     return True
@@ -166,12 +177,20 @@ def unsubscribe_for(broker: BrokerCore, session: Session, topic_filter: str) -> 
 
 def handle_unsubscribe(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Unsubscribe)
-    broker = connection.broker
-    session = connection.connected_session()
-    codes: list[int] = []
     for topic_filter in packet.topic_filters:
         _validate(topic_filter)
-    for topic_filter in packet.topic_filters:
+    _unsubscribe_all(connection, connection.connected_session(), packet, [])
+
+
+def _unsubscribe_all(connection: Connection, session: Session, packet: Unsubscribe, codes: list[int]) -> None:
+    """Go on behind the filters that `codes` answers, for as long as the turn lasts."""
+    broker = connection.broker
+    for topic_filter in packet.topic_filters[len(codes) :]:
+        if broker.turn_is_over:
+            connection.unfinished = partial(_unsubscribe_all, connection, session, packet, codes)
+            broker.postpone(connection)
+            return
+        broker.work += FILTER_WORK
         # A guest may have subscribed where it was before.
         is_passed_on = session.role.unsubscribes(session, topic_filter)
         existed = unsubscribe_for(broker, session, topic_filter) or is_passed_on

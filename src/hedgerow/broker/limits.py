@@ -36,6 +36,8 @@ class Limits:
     """Deliveries that may wait for one session."""
     subscriptions: int = 10_000
     """Subscriptions of one session; fewer where they have more than 16 levels."""
+    subscription_bytes: int = 16 * MIB
+    """About the memory that the filters of one session take; those of one owner may take 16 times that."""
     retained_bytes: int = 256 * MIB
     """About the memory that all retained messages take together."""
     topic_alias_maximum: int = 64
@@ -45,7 +47,8 @@ class Limits:
     session_expiry_s: float = float("inf")
     """The longest time that a session is kept without its client."""
     sessions: int = 100_000
-    """Sessions kept, connected or not; a new one beyond that is refused with Quota exceeded."""
+    """Sessions kept, connected or not; a new one beyond that is refused with Quota exceeded. One owner (a
+    user, or an address for anonymous clients) may have a third as many as are free: at most a quarter."""
 
     @property
     def peer_receive_maximum(self) -> int:

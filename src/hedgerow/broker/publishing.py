@@ -311,7 +311,8 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
         return False
     limits = session.queue_limits
     most_bytes = broker.limits.queue_bytes if limits is None else limits.bytes
-    if outbox.bytes + batch.total_bytes + DELIVERY_BYTES * (len(outbox) + count) > most_bytes:
+    wanted = outbox.bytes + batch.total_bytes + DELIVERY_BYTES * (len(outbox) + count)
+    if wanted > most_bytes or not broker.owners.may_queue(session, wanted, broker.now):
         return False
     topic = _name_for(connection, form, batch)
     if topic is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hedgerow.broker import session_end
 from hedgerow.broker.changes import SessionRecord, Snapshot
 from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import UnknownRole
 from hedgerow.broker.session import Session
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
@@ -17,6 +18,7 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
         if session.subscriptions is None:
             session.subscriptions = {}
         session.subscriptions[record.subscription.topic_filter] = record
+        broker.owners.subscribed(session, record.subscription.topic_filter)
         if session.role.listens:
             broker.subscriptions.add(session, record.subscription, record.subscription_identifier)
     for key, packet_id in snapshot.received:
@@ -26,6 +28,8 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
         session.received.add(packet_id)
     for key, delivery in snapshot.deliveries:
         _restore_delivery(broker, sessions[key], delivery)
+    for session in sessions.values():
+        broker.owners.went(session)
     if snapshot.messages:
         broker.durability.next_message_key = max(snapshot.messages) + 1
     for message in snapshot.retained:
@@ -41,6 +45,10 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
 def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
     role = broker.roles.get(record.role) or UnknownRole(record.role)
     session = broker.create_session(record.client_id, record.username, role, record.key)
+    if record.owner is not None:
+        broker.owners.add(session, record.owner)
+    elif not (role.is_link or role.is_own):
+        broker.owners.add(session, owner_of(record.username, ""))  # of an older store
     session.protocol_version = record.protocol_version
     session.expiry_s = record.session_expiry_s
     session.durable = True

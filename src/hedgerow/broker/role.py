@@ -156,3 +156,22 @@ class UnknownRole(Role):
 
     def may_write(self, session: Session, topic: str) -> bool:
         return False
+
+
+class EndedRole(Role):
+    """Of a session that is over and being taken apart. It counts as what it was, and may do nothing."""
+
+    listens = False
+
+    def __init__(self, before: Role) -> None:
+        self.name = before.name
+        self.gives_ids = before.gives_ids
+        self.is_link = before.is_link
+        self.is_movable = before.is_movable
+        self.is_interest_here = before.is_interest_here
+
+    def may_read(self, session: Session, access: Access, topic: str) -> bool:
+        return False
+
+    def may_write(self, session: Session, topic: str) -> bool:
+        return False

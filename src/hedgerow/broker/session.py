@@ -55,10 +55,14 @@ class Publisher(Protocol):
         """By which way its publications come, and from whom, as observers are told."""
 
 
+FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
+
+
 class Session:
     __slots__ = (
         "client_id",
         "connection",
+        "deep_levels",
         "dropped",
         "durable",
         "expires_at",
@@ -68,11 +72,14 @@ class Session:
         "key",
         "ledger",
         "outbox",
+        "owner",
         "protocol_version",
         "purged_at",
         "queue_limits",
+        "queue_share",
         "received",
         "role",
+        "subscription_bytes",
         "subscriptions",
         "timer_at",
         "username",
@@ -96,6 +103,10 @@ class Session:
         self.will_at: float | None = None  # when a will that waits for its delay is published
         self.timer_at: float | None = None  # when the broker next looks at this session
         self.subscriptions: dict[str, SubscriptionRecord] | None = None
+        self.owner: str | None = None  # whose quota it counts for, with the next three: see `owners.py`
+        self.subscription_bytes = 0
+        self.deep_levels = 0
+        self.queue_share = FREE_QUEUE_BYTES  # that may wait for it before its owner's room is asked for
         self.outbox: Outbox | None = None
         self.received: set[int] | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
         self.purged_at = 0.0  # when a full queue was last searched for what has expired
@@ -134,6 +145,7 @@ class Session:
             self.expires_at,
             self.will,
             self.role.name,
+            self.owner,
         )
 
 

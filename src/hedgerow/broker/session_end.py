@@ -6,10 +6,19 @@ broker's, armed when the connection ends; what it was for is looked up when it i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.publishing import deliver_to_one, publish_message
+from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
+from hedgerow.mqtt.outbox import Delivery
+
+MAX_ENDED_AT_ONCE = 500  # Subscriptions and deliveries of one session: others may have 100,000.
+END_WORK = 4  # for each of them
 
 
 def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
@@ -42,6 +51,7 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     elif session.will is not None:
         session.will_at = broker.now + delay_s
     arm(broker, session)
+    broker.owners.went(session)
     broker.durability.store_session(session)
 
 
@@ -50,16 +60,43 @@ def discard(broker: BrokerCore, session: Session) -> None:
     session.role.discarded(session)
     _publish_will(broker, session)
     del broker.sessions[session.client_id]
-    for topic_filter in session.subscriptions or ():
-        broker.subscriptions.remove(session, topic_filter)
-    session.subscriptions = None
+    broker.owners.remove(session)
+    broker.durability.discard_session(session)  # Nothing of it is stored from here on.
+    filters, session.subscriptions = session.subscriptions or {}, None
     waiting, session.outbox = session.waiting(), None
+    if len(filters) + len(waiting) <= MAX_ENDED_AT_ONCE:
+        _take_apart(broker, session, filters, waiting)
+        return
+    session.role = EndedRole(session.role)  # It gets nothing any more, although it is in the table still.
+    broker.subscriptions.forget_all_routes()
+    broker.end_later(partial(_take_apart_in_turns, broker, session, iter(filters), iter(waiting)))
+
+
+def _take_apart(
+    broker: BrokerCore, session: Session, filters: Iterable[str], waiting: Iterable[Delivery]
+) -> None:
+    for topic_filter in filters:
+        broker.subscriptions.remove(session, topic_filter)
+        broker.work += END_WORK
     for delivery in waiting:
+        broker.work += END_WORK
         broker.durability.finish_delivery(session, delivery)
         if delivery.group is not None and delivery.qos == 1:
             # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
             deliver_to_one(broker, delivery.group, delivery.message, None)
-    broker.durability.discard_session(session)
+
+
+def _take_apart_in_turns(
+    broker: BrokerCore, session: Session, filters: Iterator[str], waiting: Iterator[Delivery]
+) -> bool:
+    """Is all of it done?"""
+    while not broker.turn_is_over:
+        some_filters = list(islice(filters, MAX_ENDED_AT_ONCE))
+        some_waiting = [] if some_filters else list(islice(waiting, MAX_ENDED_AT_ONCE))
+        if not some_filters and not some_waiting:
+            return True
+        _take_apart(broker, session, some_filters, some_waiting)
+    return False
 
 
 def expire(broker: BrokerCore, session: Session, after_s: float) -> None:

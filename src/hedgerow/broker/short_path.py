@@ -29,6 +29,7 @@ from hedgerow.mqtt.wire import PUBACK_HEAD
 PUBLISH_AT_MOST_ONCE = 0x30
 MAX_RUNS = 4_096  # Topics in a row before the turn is looked at.
 PUBLISH_AT_LEAST_ONCE = 0x32
+SENDS_PER_WORK = 4  # Recipients that a unit of work puts the same bytes before.
 NO_PACKET_ID = b"\0\0"
 
 
@@ -91,6 +92,7 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
         return 0
     count_received(connection, count, position - begin)
     if recipients:
+        broker.work += len(recipients) // SENDS_PER_WORK
         fan_out(broker, recipients, data[begin:position], count)
     return position
 
@@ -136,6 +138,7 @@ def _forward_run(
     first = broker.sequence - count + 1
     batch = _own_batch(connection, route, data[position:run_end], size, payload - position, first)
     translated = _translate(data, position, body, topic_end, payload, size, run_end) if other else b""
+    broker.work += (len(same) + len(other)) // SENDS_PER_WORK
     forward(broker, route, batch, same, other, translated)
     return run_end
 

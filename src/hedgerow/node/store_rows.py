@@ -32,7 +32,7 @@ TABLES = """
         key INTEGER PRIMARY KEY, client_id TEXT NOT NULL, username TEXT,
         protocol_version INTEGER NOT NULL, session_expiry_s REAL NOT NULL, expires_at REAL,
         will_topic TEXT, will_payload BLOB, will_qos INTEGER, will_retain INTEGER, will_properties BLOB,
-        role TEXT NOT NULL DEFAULT 'client'
+        role TEXT NOT NULL DEFAULT 'client', owner TEXT
     ) STRICT;
     CREATE TABLE subscriptions (
         session_key INTEGER NOT NULL, topic_filter TEXT NOT NULL, qos INTEGER NOT NULL,
@@ -99,7 +99,7 @@ OLD_SESSIONS = f"""
 """  # noqa: S608 (of constants)
 OLDEST_SESSIONS = OLD_SESSIONS.replace(IS_OF_SECTION, "0")  # Format 2 had no table of bridges.
 
-FORMAT = 6
+FORMAT = 7
 UPGRADES: dict[int, tuple[str, ...]] = {
     2: (BRIDGES,),
     3: (SEEN,),
@@ -111,6 +111,7 @@ UPGRADES: dict[int, tuple[str, ...]] = {
         "INSERT INTO kept SELECT 'bridges', name, section FROM bridges",
         "DROP TABLE bridges",
     ),
+    6: ("ALTER TABLE sessions ADD COLUMN owner TEXT",),
 }
 """By format: the statements that make the next one of it."""
 
@@ -124,7 +125,7 @@ _NEVER = float("inf")
 def put(connection: sqlite3.Connection, changes: Changes) -> None:
     if changes.sessions:
         connection.executemany(
-            "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (_session_row(session) for session in changes.sessions.values() if session is not None),
         )
     if changes.subscriptions:
@@ -274,6 +275,7 @@ def _session_row(session: SessionRecord) -> tuple[object, ...]:
             )
         ),
         session.role,
+        session.owner,
     )
 
 
@@ -368,11 +370,14 @@ def _session(
     will_retain: int,
     will_properties: bytes,
     role: str,
+    owner: str | None = None,
 ) -> SessionRecord:
     will = None
     if will_topic is not None:
         will = _will(will_topic, will_payload, will_qos, will_retain, will_properties)
-    return SessionRecord(key, client_id, username, protocol_version, session_expiry_s, expires_at, will, role)
+    return SessionRecord(
+        key, client_id, username, protocol_version, session_expiry_s, expires_at, will, role, owner
+    )
 
 
 def _will(topic: str, payload: bytes, qos: int, retain: int, encoded: bytes) -> Will:

@@ -1,0 +1,202 @@
+"""Whose the sessions are, and how much one owner may have.
+
+An owner is what a client has proved: a user, by password or certificate; else the site that it comes from, an
+IPv4 address or an IPv6 /64. Client identifiers prove nothing, since whoever connects makes them up. Nodes and
+parts of nodes, whose sessions the configuration makes, have no owner and no share.
+
+An owner may have a third as many sessions as are free. So one owner gets at most a quarter of all, two a
+fifth each, and however many there are, some are left for the next one. Bytes of subscriptions and of queues
+are bounded for each session and for each owner.
+"""
+
+from __future__ import annotations
+
+from hedgerow.broker.limits import Limits
+from hedgerow.broker.session import FREE_QUEUE_BYTES, Session
+from hedgerow.rates import site_of
+from hedgerow.topics import is_wildcard
+
+FREE_PER_OWN = 3
+MIN_SESSIONS = 16  # An owner may always have so many, for as long as there are any.
+OWNER_SUBSCRIPTIONS = 16  # An owner's filters may take as much as those of so many sessions.
+
+
+# Queues: an owner's may take as much as so many full ones. A session takes shares of that, so that the sum is
+# touched once for each share and not at each message; a first little one is for nothing.
+OWNER_QUEUES = 16
+MAX_SPARE_BYTES = 64 * 1024  # that a session takes beyond what it needs
+RECLAIM_S = 0.1  # Shares that are no longer needed are looked for this seldom.
+
+# What a subscription takes beside its filter, and each level of it in the tree. Counted by their number,
+# 2,000 filters of 65 KB took 125 MiB.
+SUBSCRIPTION_BYTES = 400
+LEVEL_BYTES = 120
+
+# Finding the filters for a name of few levels is little work, whatever they are: two ways at each level. With
+# "+" in every combination, 760 filters of 200 levels kept everybody waiting for 28 ms at each publication.
+SHALLOW_LEVELS = 12
+MAX_DEEP_LEVELS = 40_000  # of all deeper filters with wildcards together
+MAX_DEEP_LEVELS_OF_OWNER = 4_000
+
+
+def owner_of(username: str | None, address: str) -> str:
+    """The name of an owner. What follows the colon of the first cannot be taken for one of the second."""
+    if username is not None:
+        return f"user:{username}"
+    try:
+        return f"site:{site_of(address)}"
+    except ValueError:
+        return f"site:{address}"
+
+
+def filter_bytes(topic_filter: str) -> int:
+    """About the memory that a subscription takes."""
+    return len(topic_filter) + SUBSCRIPTION_BYTES + LEVEL_BYTES * (topic_filter.count("/") + 1)
+
+
+def deep_levels(topic_filter: str) -> int:
+    """What a filter adds to the work of finding the filters for a deep name."""
+    levels = topic_filter.count("/") + 1
+    return levels if levels > SHALLOW_LEVELS and is_wildcard(topic_filter) else 0
+
+
+class Owner:
+    __slots__ = (
+        "deep_levels",
+        "idle",
+        "queue_bytes",
+        "reclaim_at",
+        "sessions",
+        "sharing",
+        "subscription_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.queue_bytes = 0  # of the shares that its sessions have taken, beyond what is free
+        self.sharing: dict[Session, None] = {}  # those sessions
+        self.reclaim_at = 0.0
+        self.sessions = 0
+        self.subscription_bytes = 0
+        self.deep_levels = 0
+        self.idle: dict[Session, None] = {}  # those that went away with nothing in them, the oldest first
+
+
+class Owners:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._owners: dict[str, Owner] = {}
+        self._deep_levels = 0
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def get(self, name: str) -> Owner | None:
+        return self._owners.get(name)
+
+    def may_open(self, name: str, total: int) -> bool:
+        """May it have one more session, where there are so many?"""
+        owner = self._owners.get(name)
+        own = owner.sessions if owner is not None else 0
+        free = self._limits.sessions - total
+        return free > 0 and own < max(MIN_SESSIONS, free // FREE_PER_OWN)
+
+    def oldest_idle(self, name: str) -> Session | None:
+        """A session of this owner that nobody would miss: away, with no subscription, queue or will."""
+        owner = self._owners.get(name)
+        while owner is not None and owner.idle:
+            session = next(iter(owner.idle))
+            del owner.idle[session]
+            if is_idle(session):
+                return session
+        return None
+
+    def add(self, session: Session, name: str) -> None:
+        session.owner = name
+        self._owners.setdefault(name, Owner()).sessions += 1
+
+    def remove(self, session: Session) -> None:
+        """With all that it was subscribed to."""
+        if session.owner is None:
+            return
+        owner = self._owners[session.owner]
+        owner.subscription_bytes -= session.subscription_bytes
+        owner.deep_levels -= session.deep_levels
+        self._deep_levels -= session.deep_levels
+        owner.sessions -= 1
+        owner.idle.pop(session, None)
+        _set_share(owner, session, 0)
+        if not owner.sessions:
+            del self._owners[session.owner]
+        session.owner = None
+
+    def came(self, session: Session) -> None:
+        owner = self._owners.get(session.owner or "")
+        if owner is not None:
+            owner.idle.pop(session, None)
+
+    def went(self, session: Session) -> None:
+        owner = self._owners.get(session.owner or "")
+        if owner is not None and is_idle(session):
+            owner.idle[session] = None
+
+    def may_subscribe(self, session: Session, topic_filter: str) -> bool:
+        """May it have one more filter?"""
+        size = filter_bytes(topic_filter)
+        if session.subscription_bytes + size > self._limits.subscription_bytes:
+            return False
+        if session.owner is None:
+            return True
+        owner, deep = self._owners[session.owner], deep_levels(topic_filter)
+        if owner.subscription_bytes + size > OWNER_SUBSCRIPTIONS * self._limits.subscription_bytes:
+            return False
+        is_too_deep = owner.deep_levels + deep > MAX_DEEP_LEVELS_OF_OWNER
+        return not deep or not (is_too_deep or self._deep_levels + deep > MAX_DEEP_LEVELS)
+
+    def may_queue(self, session: Session, wanted: int, now: float) -> bool:
+        """May so many bytes wait for it? What one session may have is not asked here."""
+        if wanted <= session.queue_share or session.owner is None:
+            return True
+        owner = self._owners[session.owner]
+        share = max(wanted, min(2 * wanted, wanted + MAX_SPARE_BYTES, self._limits.queue_bytes))
+        room = OWNER_QUEUES * self._limits.queue_bytes - share
+        if owner.queue_bytes - session.queue_share > room and owner.reclaim_at <= now:
+            owner.reclaim_at = now + RECLAIM_S
+            for each in list(owner.sharing):
+                _set_share(owner, each, each.outbox.bytes if each.outbox is not None else 0)
+        if owner.queue_bytes - session.queue_share > room:
+            return False
+        _set_share(owner, session, share)
+        return True
+
+    def subscribed(self, session: Session, topic_filter: str) -> None:
+        """To a filter that is new to the session."""
+        self._count(session, topic_filter, 1)
+
+    def unsubscribed(self, session: Session, topic_filter: str) -> None:
+        self._count(session, topic_filter, -1)
+
+    def _count(self, session: Session, topic_filter: str, change: int) -> None:
+        size = change * filter_bytes(topic_filter)
+        session.subscription_bytes += size
+        owner = self._owners.get(session.owner or "")
+        if owner is not None:
+            deep = change * deep_levels(topic_filter)
+            session.deep_levels += deep
+            owner.subscription_bytes += size
+            owner.deep_levels += deep
+            self._deep_levels += deep
+
+
+def _set_share(owner: Owner, session: Session, size: int) -> None:
+    share = max(size, FREE_QUEUE_BYTES)
+    owner.queue_bytes += share - session.queue_share
+    session.queue_share = share
+    if share > FREE_QUEUE_BYTES:
+        owner.sharing[session] = None
+    else:
+        owner.sharing.pop(session, None)
+
+
+def is_idle(session: Session) -> bool:
+    is_empty = not session.subscriptions and not session.outbox and not session.received
+    return session.connection is None and is_empty and session.will is None

@@ -1,0 +1,277 @@
+"""What one owner may have: sessions, filters, aliases, and bytes before it has proved anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from hedgerow.broker.connection import (
+    MAX_ALIAS_BYTES,
+    MAX_ALIASED_TOPIC,
+    MAX_CONNECT_BYTES,
+    MAX_UNKNOWN_BYTES,
+)
+from hedgerow.broker.core import TURN_WORK
+from hedgerow.broker.limits import Limits
+from hedgerow.broker.owners import (
+    MIN_SESSIONS,
+    OWNER_QUEUES,
+    OWNER_SUBSCRIPTIONS,
+    RECLAIM_S,
+    filter_bytes,
+    owner_of,
+)
+from hedgerow.broker.session import FREE_QUEUE_BYTES
+from hedgerow.mqtt.packets import (
+    MQTT_5,
+    Connack,
+    Connect,
+    Disconnect,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
+from hedgerow.mqtt.reasons import Reason
+from tests.broker.harness import KEPT, Client, World
+
+QUOTA = Limits(sessions=400)
+SHARE = 100
+
+
+def come(world: World, client_id: str, user: str | None = None, address: str = "192.0.2.1") -> Client:
+    client = world.open(address, certificate_name=user)
+    client.send(Connect(client_id, MQTT_5, False, properties={"session_expiry_interval": KEPT}))
+    client.connack = client.take_first(Connack)
+    return client
+
+
+def fill(world: World, user: str | None = None, address: str = "192.0.2.1", topic_filter: str = "t") -> int:
+    """How many sessions one owner gets, with a subscription each, before it is refused."""
+    for number in range(1_000):
+        client = come(world, f"{user}-{address}-{number}", user, address)
+        if client.connack.reason_code:
+            assert client.connack.reason_code == Reason.QUOTA_EXCEEDED
+            return number
+        client.send(Subscribe(1, [Subscription(topic_filter)]))
+        client.lose()
+    raise AssertionError("it was never refused")
+
+
+def test_owners_are_users_and_else_sites() -> None:
+    assert owner_of("anna", "192.0.2.1") == "user:anna"
+    assert owner_of(None, "192.0.2.1") == "site:192.0.2.1"
+    assert owner_of(None, "2001:db8::1") == owner_of(None, "2001:db8::2:1")
+    assert owner_of(None, "2001:db8::1") != owner_of(None, "2001:db8:0:1::1")
+
+
+@pytest.mark.parametrize("user", ["anna", None])
+def test_one_owner_leaves_room_for_the_others_also_after_a_restart(user: str | None) -> None:
+    world = World(QUOTA, durable=True)
+    assert fill(world, user) == SHARE
+    assert come(world, "another user", "berta").connack.reason_code == 0
+    assert come(world, "another site", None, "192.0.2.2").connack.reason_code == 0
+    world.crash()
+    assert come(world, "once more", user).connack.reason_code == Reason.QUOTA_EXCEEDED
+    assert come(world, "another user", "berta").connack.reason_code == 0
+    assert come(world, f"{user}-192.0.2.1-0", user).connack.session_present
+
+
+def test_many_owners_together_leave_room_for_the_next() -> None:
+    world = World(QUOTA)
+    taken = [fill(world, f"user {number}") for number in range(8)]
+    assert sum(taken) < QUOTA.sessions - MIN_SESSIONS
+    assert come(world, "new", "new").connack.reason_code == 0
+
+
+def test_empty_sessions_make_way_for_new_ones_of_their_owner_the_oldest_first() -> None:
+    world = World(QUOTA, durable=True)
+    others = come(world, "of another", "berta")
+    others.lose()
+    for number in range(SHARE + 10):
+        client = come(world, f"c{number}", "anna")
+        assert client.connack.reason_code == 0
+        client.lose()
+    assert "c9" not in world.broker.sessions
+    assert "c10" in world.broker.sessions
+    world.crash()
+    assert come(world, "new", "anna").connack.reason_code == 0
+    assert "c10" not in world.broker.sessions
+    assert "of another" in world.broker.sessions
+    assert len(world.store.sessions) == len(world.broker.sessions)
+
+
+def test_a_session_with_something_in_it_is_not_given_up() -> None:
+    world = World(Limits(sessions=4))
+    subscribed = come(world, "subscribed")
+    subscribed.subscribe("t", 1)
+    subscribed.lose()
+    with_will = world.open("192.0.2.1")
+    will = Will("t", b"x", properties={"will_delay_interval": KEPT})
+    with_will.send(Connect("will", MQTT_5, False, properties={"session_expiry_interval": KEPT}, will=will))
+    with_will.lose()
+    connected = come(world, "connected")
+    come(world, "empty").lose()
+    assert come(world, "new").connack.reason_code == 0
+    assert set(world.broker.sessions) == {"subscribed", "will", "connected", "new"}
+    assert come(world, "newer").connack.reason_code == Reason.QUOTA_EXCEEDED
+    assert not connected.closed
+
+
+def test_what_is_counted_is_given_back() -> None:
+    world = World(durable=True)
+    client = world.connect("a", kept=True)
+    client.send(Subscribe(1, [Subscription(each) for each in ("t/+", "+/" * 20 + "x", "t/+")]))
+    owner = world.broker.owners.get(owner_of(None, "192.0.2.1"))
+    assert owner is not None
+    assert owner.subscription_bytes == filter_bytes("t/+") + filter_bytes("+/" * 20 + "x")
+    assert owner.deep_levels == 21
+    client.lose()
+    world.crash()
+    client = world.connect("a", kept=True)
+    owner = world.broker.owners.get(owner_of(None, "192.0.2.1"))
+    assert owner is not None
+    assert owner.deep_levels == 21
+    client.send(Unsubscribe(1, ["+/" * 20 + "x", "t/+", "never"]))
+    assert (owner.subscription_bytes, owner.deep_levels, owner.sessions) == (0, 0, 1)
+    client.send(Disconnect(properties={"session_expiry_interval": 0}))
+    assert len(world.broker.owners) == 0
+
+
+def granted(client: Client, filters: list[str]) -> int:
+    """How many of them, before the first that is refused."""
+    client.send(Subscribe(1, [Subscription(each) for each in filters]))
+    codes = client.take_first(Suback).reason_codes
+    assert set(codes) <= {0, Reason.QUOTA_EXCEEDED}
+    return codes.index(Reason.QUOTA_EXCEEDED) if Reason.QUOTA_EXCEEDED in codes else len(codes)
+
+
+def test_filters_are_measured_and_not_only_counted() -> None:
+    limits = Limits(subscription_bytes=1_000_000)
+    world = World(limits)
+    filters = [f"{number:04}" + "x" * 60_000 for number in range(50)]
+    assert granted(world.connect("a"), filters) == 1_000_000 // filter_bytes(filters[0])
+    for number in range(2 * OWNER_SUBSCRIPTIONS):
+        granted(world.connect(f"c{number}"), filters)
+    owner = world.broker.owners.get(owner_of(None, "192.0.2.1"))
+    assert owner is not None
+    assert owner.subscription_bytes <= OWNER_SUBSCRIPTIONS * limits.subscription_bytes
+
+
+def deep_filters(count: int, levels: int, first: int = 0) -> list[str]:
+    """Each another combination of "a" and "+", so that all follow the same name to its end."""
+    return [
+        "/".join(["+" if number >> bit & 1 else "a" for bit in range(14)] + ["+"] * (levels - 15) + ["x"])
+        for number in range(first, first + count)
+    ]
+
+
+def test_no_filters_make_the_way_of_one_publication_more_work_than_a_few_turns() -> None:
+    world = World()
+    for number in range(20):
+        client = world.open(f"192.0.2.{number}")
+        client.send(Connect(f"c{number}"))
+        client.take()
+        granted(client, deep_filters(760, 200, 760 * number))
+    publisher = world.connect("publisher")
+    before = world.broker.work
+    publisher.send_later(Publish("/".join(["a"] * 199 + ["y"])))
+    assert world.broker.work - before < 5 * TURN_WORK
+
+
+def test_ordinary_filters_are_not_deep_and_a_few_deep_ones_are_granted() -> None:
+    world = World()
+    assert granted(world.connect("b"), [f"house/+/room {number}/#" for number in range(5_000)]) == 5_000
+    client = world.connect("a")
+    assert granted(client, deep_filters(20, 200)) == 20
+    assert granted(client, deep_filters(1, 200, 20)) == 0
+    assert granted(client, ["a/" * 100 + str(number) for number in range(100)]) == 100, "no wildcards"
+
+
+def test_topics_with_aliases_are_bounded_in_bytes_both_ways() -> None:
+    world = World()
+    client = world.connect("a", properties={"topic_alias_maximum": 64})
+    client.subscribe("#")
+    other = world.connect("other")
+    other.publish("y" * (MAX_ALIASED_TOPIC + 1), b"")
+    assert not client.connection.aliases_out
+    for number in range(5):
+        client.publish(f"{number}" + "x" * 60_000, b"", properties={"topic_alias": 1})
+    assert not client.closed, "in the place of another"
+    client.take_bytes()
+    for number in range(1, 4):
+        client.publish(f"{number}" + "x" * (MAX_ALIAS_BYTES // 3), b"", properties={"topic_alias": number})
+    assert client.closed
+
+
+def test_connects_on_their_way_are_bounded_together() -> None:
+    """10,000 connections that begin a CONNECT of half a megabyte would take 5 GiB."""
+    world = World()
+    size = MAX_CONNECT_BYTES - 4
+    head = b"\x10" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14 & 0x7F])
+    opened = [world.open() for _ in range(MAX_UNKNOWN_BYTES // MAX_CONNECT_BYTES + 10)]
+    for client in opened:
+        client.send_bytes(head + b"\0\4MQTT\5")
+    assert sum(client.closed for client in opened) >= 10
+    assert world.broker.unknown_bytes <= MAX_UNKNOWN_BYTES
+    world.connect("small")
+    for client in opened:
+        if not client.closed:
+            client.lose()
+    assert world.broker.unknown_bytes == 0
+
+
+# Queues
+
+
+def wait_for(world: World, count: int, user: str) -> None:
+    """So many sessions of a user, for which messages wait while they are away."""
+    for number in range(count):
+        client = come(world, f"{user}-{number}", user)
+        client.send(Subscribe(1, [Subscription("t/#", 1)]))
+        client.lose()
+
+
+def waiting_for(world: World, user: str) -> int:
+    outboxes = [each.outbox for each in world.broker.sessions.values() if each.username == user]
+    return sum(outbox.bytes for outbox in outboxes if outbox is not None)
+
+
+def test_queues_of_one_owner_are_bounded_together_and_leave_others_theirs() -> None:
+    limits = Limits(queue_bytes=100_000, sessions=1_000)
+    world = World(limits=limits)
+    wait_for(world, 100, "hoarder")
+    wait_for(world, 3, "modest")
+    publisher = come(world, "publisher", "publisher")
+    for number in range(150):
+        publisher.send(Publish(f"t/{number}", b"x" * 1_000, qos=1, packet_id=number + 1))
+        world.advance(RECLAIM_S)
+    most = OWNER_QUEUES * limits.queue_bytes
+    assert most * 0.9 < waiting_for(world, "hoarder") <= most + 100 * FREE_QUEUE_BYTES
+    assert waiting_for(world, "modest") > 3 * 0.95 * limits.queue_bytes
+
+
+def test_what_no_longer_waits_makes_room_for_the_owners_other_queues() -> None:
+    world = World(limits=Limits(queue_bytes=100_000, sessions=1_000))
+    wait_for(world, OWNER_QUEUES, "ada")
+    publisher = come(world, "publisher", "publisher")
+
+    def publish(topic: str) -> None:
+        for number in range(150):
+            publisher.send(Publish(topic, b"x" * 1_000, qos=1, packet_id=number + 1))
+
+    publish("t/all")
+    late = come(world, "late", "ada")
+    late.send(Subscribe(1, [Subscription("late", 1)]))
+    late.lose()
+    publish("late")
+    outbox = world.broker.sessions["late"].outbox
+    assert outbox is not None
+    assert outbox.bytes < 50_000
+    read = world.broker.sessions["ada-0"]
+    assert read.outbox is not None
+    assert read.outbox.drop(lambda message: True)
+    world.advance(RECLAIM_S)
+    publish("late")
+    assert outbox.bytes > 95_000
