@@ -302,9 +302,11 @@ class Broker(BrokerCore):
     # Retained messages
 
     def _purge(self, now: float) -> None:
-        for topic in self.retained.expired(now):
-            self.retained.remove(topic)
+        retained = self.retained
+        for topic in retained.take_expired(now, MAX_PURGED):
+            retained.remove(topic)
             self.durability.store_retained(topic, None)
-        self.retained.tombstones.purge(now)
-        next_at = now if self.retained.expiring else self.retained.tombstones.ends_at
-        self.purge_at = max(now + PURGE_S, next_at)
+        retained.tombstones.purge(now, MAX_PURGED)
+        next_at = min(retained.expires_at, retained.tombstones.ends_at)
+        # What is over now, and is there still, is the next turn's.
+        self.purge_at = now if next_at <= now else max(now + PURGE_S, next_at)

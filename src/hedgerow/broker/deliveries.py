@@ -6,8 +6,9 @@ to leave. `pump` sends what may leave, a bounded piece at a time, so that a long
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 
+from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.events import DeliveriesDropped
 from hedgerow.broker.ledger import Outbound
@@ -18,6 +19,7 @@ from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
 from hedgerow.mqtt.packets import PUBLISH
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
+PUMPED_BYTES = 128  # What each message counts for beside its bytes, sent or not: many have one byte.
 DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
 PURGE_S = 10.0  # How long what has expired may still take up room.
 # So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
@@ -25,6 +27,7 @@ PURGE_S = 10.0  # How long what has expired may still take up room.
 WAITED_S = 2.0
 # Units of work: see `Broker.begin_turn`.
 BYTES_PER_WORK = 16  # encoded
+PUMPED_BYTES_PER_WORK = 32
 PUBLICATION_WORK = 2
 DELIVERY_WORK = 4
 
@@ -214,41 +217,60 @@ def pump(broker: BrokerCore, connection: Channel) -> None:
     session = connection.session
     if session is None or not connection.is_connected or connection.pumping:
         return
+    left = _pump(broker, connection, session, PUMP_BYTES)
+    if left == PUMP_BYTES:
+        return
+    broker.work += (PUMP_BYTES - left) // PUMPED_BYTES_PER_WORK
+    waits = connection.backlog or connection.resending or (session.outbox and session.outbox.queue)
+    if not connection.congested and left <= 0 and waits:
+        broker.pump_later(connection)
+
+
+def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int) -> int:
+    """What is left of the budget."""
     outbox = session.outbox
-    budget = PUMP_BYTES
     if connection.resending and outbox is not None:
         budget = _resend(broker, connection, session, outbox, budget)
         if connection.resending and budget > 0:
-            return
+            return budget
     while outbox is not None and outbox.queue and not connection.congested and budget > 0:
         if _has_expired(broker, outbox.queue[0].message):
             _expire(broker, session, outbox.drop_oldest())
+            budget -= PUMPED_BYTES
             continue
         delivery = outbox.take()
         if delivery is None:
-            return
+            return budget
         broker.durability.store_delivery(session, delivery)
         if session.role.gives_ids:
             _note_wait(broker, delivery)
-        budget -= transmit(broker, connection, session, delivery)
+        budget -= PUMPED_BYTES + transmit(broker, connection, session, delivery)
     backlog = connection.backlog
     while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
-        delivery = backlog.popleft()
-        message = delivery.message
-        if not broker.retained.holds(message):
-            continue  # The client has been sent the newer one, as any live message.
-        budget -= message.size
-        if delivery.qos:
-            broker.durability.store_separately()
-            enqueue(broker, session, delivery)
-            outbox = session.outbox
-        elif session.ledger is not None:
-            send_counted(session, message, True)
-        else:
-            connection.send_message(message, True, delivery.subscription_identifiers)
-    waits = backlog or connection.resending or (outbox and outbox.queue)
-    if not connection.congested and budget <= 0 and waits:
-        broker.pump_later(connection)
+        budget -= PUMPED_BYTES + _send_retained(broker, connection, session, backlog)
+        outbox = session.outbox
+    return budget
+
+
+def _send_retained(
+    broker: BrokerCore, connection: Channel, session: Session, backlog: OrderedDict[str, Backlog]
+) -> int:
+    """Look at one retained topic for the first subscription that waits, and send it; its bytes."""
+    topic_filter, waiting = next(iter(backlog.items()))
+    message = waiting.step(broker.retained, broker.now)
+    if waiting.is_done:
+        del backlog[topic_filter]
+    if message is None or not session.may_read(broker.access, message.topic):
+        return 0
+    qos = min(message.qos, waiting.qos)
+    if qos:
+        broker.durability.store_separately()
+        enqueue(broker, session, Delivery(message, qos, True, waiting.identifiers))
+    elif session.ledger is not None:
+        send_counted(session, message, True)
+    else:
+        connection.send_message(message, True, waiting.identifiers)
+    return message.size
 
 
 def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, budget: int) -> int:
@@ -261,7 +283,7 @@ def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: O
         if outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT:
             if session.role.gives_ids:
                 _note_wait(broker, delivery)
-            budget -= transmit(broker, connection, session, delivery, dup=True)
+            budget -= PUMPED_BYTES + transmit(broker, connection, session, delivery, dup=True)
     return budget
 
 
@@ -284,6 +306,3 @@ def drop_unreadable(broker: BrokerCore, session: Session) -> None:
             if session.ledger is not None:
                 session.ledger.refused += 1
             broker.durability.finish_delivery(session, delivery)
-    connection = session.connection
-    if connection is not None and connection.backlog:
-        connection.backlog = deque(each for each in connection.backlog if not is_unreadable(each.message))

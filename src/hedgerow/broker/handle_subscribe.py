@@ -170,6 +170,8 @@ def unsubscribe_for(broker: BrokerCore, session: Session, topic_filter: str) -> 
     if session.subscriptions is None or session.subscriptions.pop(topic_filter, None) is None:
         return False
     broker.owners.unsubscribed(session, topic_filter)
+    if session.connection is not None and session.connection.backlog:
+        session.connection.backlog.pop(topic_filter, None)  # MQTT-3.10.4-2
     broker.subscriptions.remove(session, topic_filter)
     broker.durability.store_subscription(session, topic_filter, None)
     return True

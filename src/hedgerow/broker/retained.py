@@ -20,17 +20,20 @@ back what was deleted meanwhile. What expires (Message Expiry Interval) was not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import islice
 
+from hedgerow.broker.topic_order import Cursor, TopicOrder
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.ids import HELD
-from hedgerow.topics import TopicTree, is_wildcard
 
-# What a message takes beside its bytes, and each level of its topic in the tree: without them, a flood of
-# messages of one byte would take a hundred times the memory that it is allowed.
+# What a message takes beside its bytes, and each level of its topic: without them, a flood of messages of one
+# byte would take a hundred times the memory that it is allowed.
 MESSAGE_BYTES = 400
 LEVEL_BYTES = 240
 TOMBSTONE_S = 7 * 86_400.0
 TOMBSTONE_SHARE = 8  # They may take one part in so many of what values may: some 30,000 by default.
+MAX_VOID_EXPIRIES = 1_024  # Beside those of the messages that there are.
 
 
 def cost(message: Message) -> int:
@@ -52,9 +55,10 @@ class TopicMessages:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
+        self.count = 0  # of all that were ever put here
+        self.order = TopicOrder()
         self._messages: dict[str, Message] = {}
-        # The tree is for wildcard subscriptions alone; its single key says that a name ends there.
-        self._tree: TopicTree[None, Message] = TopicTree()
+        self._numbers: dict[str, int] = {}  # by topic: what `count` came to when its message was put here
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -62,18 +66,21 @@ class TopicMessages:
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages.values())
 
-    @property
-    def visited(self) -> int:
-        """What lookups have cost: see `TopicTree`."""
-        return self._tree.visited
-
     def get(self, topic: str) -> Message | None:
         return self._messages.get(topic)
 
+    def get_older(self, topic: str, count: int) -> Message | None:
+        """The topic's message, if it was here when `count` was that."""
+        return self._messages[topic] if self._numbers.get(topic, count + 1) <= count else None
+
     def _put(self, message: Message) -> None:
         self.bytes = self._bytes_with(message)
-        self._messages[message.topic] = message
-        self._tree.set(message.topic, None, message)
+        topic = message.topic
+        if topic not in self._messages:
+            self.order.add(topic)
+        self.count += 1
+        self._numbers[topic] = self.count
+        self._messages[topic] = message
 
     def _bytes_with(self, message: Message) -> int:
         old = self._messages.get(message.topic)
@@ -84,14 +91,18 @@ class TopicMessages:
         if message is None:
             return False
         self.bytes -= cost(message)
-        self._tree.remove(topic, None)
+        del self._numbers[topic]
+        self.order.remove(topic)
         return True
 
     def _find(self, topic_filter: str) -> list[Message]:
-        if not is_wildcard(topic_filter):
-            message = self._messages.get(topic_filter)
-            return [] if message is None else [message]
-        return [message for _, message in self._tree.match_filter(topic_filter)]
+        cursor = Cursor(topic_filter)
+        found: list[Message] = []
+        while not cursor.is_done:
+            topic = cursor.step(self.order)
+            if topic is not None:
+                found.append(self._messages[topic])
+        return found
 
 
 class Tombstones(TopicMessages):
@@ -115,15 +126,17 @@ class Tombstones(TopicMessages):
             self._forget(next(iter(self._messages)))
         return deletion.topic in self._messages
 
-    def match(self, topic_filter: str, now: float) -> list[Message]:
-        return [each for each in self._find(topic_filter) if self._ends_at(each) > now]
+    def is_over(self, deletion: Message, now: float) -> bool:
+        return self._ends_at(deletion) <= now
 
-    def purge(self, now: float) -> None:
-        """Forget those whose time is over."""
+    def purge(self, now: float, most: int) -> None:
+        """Forget those whose time is over, but no more than so many; `ends_at` says when there are others."""
         if self.ends_at <= now:
-            for topic in [each.topic for each in self if self._ends_at(each) <= now]:
+            over = list(islice((each.topic for each in self if self._ends_at(each) <= now), most))
+            for topic in over:
                 self._forget(topic)
-            self.ends_at = min(map(self._ends_at, self), default=float("inf"))
+            if len(over) < most:
+                self.ends_at = min(map(self._ends_at, self), default=float("inf"))
 
     def _forget(self, topic: str) -> None:
         super().remove(topic)
@@ -137,7 +150,8 @@ class Tombstones(TopicMessages):
 class Retained(TopicMessages):
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
-        self.expiring: set[str] = set()  # topics whose message has a Message Expiry Interval
+        self._expiring = 0  # messages with a Message Expiry Interval
+        self._expiries: list[tuple[float, str]] = []  # a heap: when, and which topic; void if it differs
         self.tombstones = Tombstones(max_bytes // TOMBSTONE_SHARE)
 
     def newest(self, topic: str, now: float) -> Message | None:
@@ -147,11 +161,6 @@ class Retained(TopicMessages):
             return self.tombstones.get(topic)
         return message if message.expires_at is None or message.expires_at > now else None
 
-    def holds(self, message: Message) -> bool:
-        """Is it this very one that is kept?"""
-        kept = self if message.payload else self.tombstones
-        return kept.get(message.topic) is message
-
     def has_room_for(self, message: Message) -> bool:
         return not message.payload or self._bytes_with(message) <= self.max_bytes
 
@@ -159,17 +168,31 @@ class Retained(TopicMessages):
         """Keep it in place of the topic's last one, or its tombstone. False when there is no room for it."""
         if not self.has_room_for(message):
             return False
+        self._note_expiry(self._messages.get(message.topic), -1)
         self._put(message)
-        if message.expires_at is not None:
-            self.expiring.add(message.topic)
-        else:
-            self.expiring.discard(message.topic)
+        self._note_expiry(message, 1)
         self.tombstones.remove(message.topic)
         return True
 
     def remove(self, topic: str) -> bool:
-        self.expiring.discard(topic)
+        self._note_expiry(self._messages.get(topic), -1)
         return super().remove(topic)
+
+    def _note_expiry(self, message: Message | None, change: int) -> None:
+        if message is None or message.expires_at is None:
+            return
+        self._expiring += change
+        if change < 0:
+            return
+        if len(self._expiries) > 2 * self._expiring + MAX_VOID_EXPIRIES:
+            # One who publishes to a topic again and again leaves one each time.
+            self._expiries = [each for each in self._expiries if self._is_due(*each)]
+            heapify(self._expiries)
+        heappush(self._expiries, (message.expires_at, message.topic))
+
+    def _is_due(self, at: float, topic: str) -> bool:
+        message = self._messages.get(topic)
+        return message is not None and message.expires_at == at
 
     def match(self, topic_filter: str, now: float) -> list[Message]:
         """The retained messages that a new subscription gets, without those that have expired."""
@@ -179,6 +202,16 @@ class Retained(TopicMessages):
             if message.expires_at is None or message.expires_at > now
         ]
 
-    def expired(self, now: float) -> list[str]:
-        """The topics whose message has outlived its Message Expiry Interval."""
-        return [topic for topic in self.expiring if (self._messages[topic].expires_at or now) <= now]
+    @property
+    def expires_at(self) -> float:
+        """When the first of them has outlived its Message Expiry Interval, or earlier."""
+        return self._expiries[0][0] if self._expiries else float("inf")
+
+    def take_expired(self, now: float, most: int) -> list[str]:
+        """The topics whose message has outlived its interval, each once, and no more than so many."""
+        topics: dict[str, None] = {}
+        while self.expires_at <= now and len(topics) < most:
+            expiry = heappop(self._expiries)
+            if self._is_due(*expiry):
+                topics[expiry[1]] = None
+        return list(topics)

@@ -8,8 +8,9 @@ today. It gets deletions as they are published; at QoS 1 and 2 also those that w
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 
+from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import PURGE_S
 from hedgerow.broker.ids import age_key, has_age, remove_mark
@@ -17,13 +18,16 @@ from hedgerow.broker.retained import stamp
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Publisher, Session
 from hedgerow.message import Message
-from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
+from hedgerow.topics import is_wildcard
+
+RETAIN_WORK = 25  # To a new topic, with the way that is looked up for it: see `Broker.begin_turn`.
 
 
 def retain(broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None) -> None:
     """Keep a publication with RETAIN, or what it deletes, if it is the newest of its topic."""
     retained = broker.retained
+    broker.work += RETAIN_WORK
     kept = retained.newest(message.topic, broker.now)
     broker.identify(message)  # Which of two values of one moment is the newer goes by it, here as there.
     if message.published_at is None:
@@ -71,23 +75,17 @@ def _delete(broker: BrokerCore, deletion: Message, leaves_tombstone: bool) -> No
 def queue_retained(
     broker: BrokerCore, connection: Channel, subscription: Subscription, identifier: int | None
 ) -> None:
-    session = connection.session
-    retained, tombstones = broker.retained, broker.retained.tombstones
-    visited = retained.visited + tombstones.visited
-    messages = retained.match(subscription.topic_filter, broker.now)
-    if connection.compares_ages and subscription.retain_as_published:
-        messages += tombstones.match(subscription.topic_filter, broker.now)
-    broker.work += retained.visited + tombstones.visited - visited + len(messages)
-    if session is None or not messages:
+    """Have the retained messages of a subscription sent, as its client reads them (`deliveries.pump`)."""
+    retained, topic_filter = broker.retained, subscription.topic_filter
+    with_tombstones = connection.compares_ages and subscription.retain_as_published
+    if is_wildcard(topic_filter):
+        is_empty = not retained and not (with_tombstones and retained.tombstones)
+    else:
+        is_empty = retained.newest(topic_filter, broker.now) is None
+    if is_empty:
         return
     if connection.backlog is None:
-        connection.backlog = deque()
-    identifiers = () if identifier is None else (identifier,)
-    # Subscribing again and again must not pile up more than there is to send.
-    most = max(broker.limits.queue_messages, len(retained) + len(tombstones))
-    room = max(0, most - len(connection.backlog))
-    for message in messages[:room]:
-        if session.may_read(broker.access, message.topic):
-            qos = min(message.qos, subscription.qos)
-            connection.backlog.append(Delivery(message, qos, True, identifiers))
-    broker.stats.publish_dropped += max(0, len(messages) - room)
+        connection.backlog = OrderedDict()
+    # Subscribing again and again piles up nothing: what has begun begins anew, and is behind the others.
+    connection.backlog.pop(topic_filter, None)
+    connection.backlog[topic_filter] = Backlog(retained, subscription, identifier, with_tombstones)

@@ -9,7 +9,7 @@ identifiers) is made when it is first needed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +23,7 @@ from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Packet, Will
 
 if TYPE_CHECKING:
+    from hedgerow.broker.backlog import Backlog
     from hedgerow.broker.role import Role
 
 
@@ -187,7 +188,8 @@ class Channel(ABC):
         self.timer_at: float | None = None  # when the broker next looks at this connection
         self.out: list[bytes] = []
         self.congested = False  # its reader is slow
-        self.backlog: deque[Delivery] | None = None  # retained messages that a subscription is yet to get
+        # By filter: retained messages that a subscription is yet to get.
+        self.backlog: OrderedDict[str, Backlog] | None = None
         self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
         self.pumping = False  # the broker is to go on with the backlog or the queue
         self.held_acknowledgements = 0  # that wait for a commit
