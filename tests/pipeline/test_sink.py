@@ -187,7 +187,7 @@ def test_it_waits_for_a_broker_that_is_away_and_says_when_it_gives_up(hedgerow_n
 
 def test_what_the_broker_does_not_take_is_refused_by_its_row(hedgerow_node: StartNode) -> None:
     url = hedgerow_node("--limit", "packet_bytes=1000").urls["mqtt"]
-    rows = publications_of([("a", b"x", 1, False), ("a", bytes(2000), 1, False), ("a", b"y", 1, False)])
+    rows = publications_of([("a", b"x", 1, False), ("a", bytes(4000), 1, False), ("a", b"y", 1, False)])
     ids = identities("alarms.0", "run", 0, rows)
     with pytest.raises(HedgerowError, match="Row 1: .*invalid to skip"):
         publish(options_for(url), "alarms.0", rows, ids)

@@ -65,7 +65,7 @@ class FarConnection(ForeignLink):
             properties = {
                 # Said, though we take more: Mosquitto (2.0.11) has only 20 in flight to who says nothing.
                 "receive_maximum": limits.receive_maximum,
-                "maximum_packet_size": limits.packet_bytes,
+                "maximum_packet_size": limits.peer_packet_bytes,
                 "user_property": ((NODE_PROPERTY, node_id), (BRIDGE_PROPERTY, section.name)),
             }
             if not section.cleansession:

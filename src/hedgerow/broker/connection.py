@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hedgerow.broker import session_end
 from hedgerow.broker.core import BrokerCore
@@ -107,16 +107,6 @@ class Repeated(NamedTuple):
     """Whether a chunk was the same packet with another payload, and is published."""
 
 
-class Attachment(Protocol):
-    """What a role has going on with a connection."""
-
-    def input_handled(self) -> None:
-        """The packets of a chunk are handled."""
-
-    def check_time(self) -> None:
-        """The time that was set for the connection has come."""
-
-
 class Connection(Channel):
     __slots__ = (
         "alias_bytes",
@@ -124,13 +114,13 @@ class Connection(Channel):
         "aliases_out",
         "aliases_out_maximum",
         "anonymous",
-        "attachment",
         "broker",
         "closing",
         "dialect",
         "heard_at",
         "keep_alive_s",
         "lives",
+        "packet_bytes",
         "partial",
         "paused",
         "pauses",
@@ -176,6 +166,7 @@ class Connection(Channel):
         self.topics: dict[bytes, Route] | None = None  # topics that this client has shown it may publish
         self.repeated: Repeated | None = None  # what a chunk may be the same as
         self.partial: bytearray | None = None  # the beginning of a packet
+        self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.wanted = 0  # how long `partial` must be before it is worth looking at
         self.reserved = 0  # bytes of a large CONNECT that has yet to arrive
         self.unread_bytes = 0  # QoS 0 in `out`, while congested
@@ -185,7 +176,6 @@ class Connection(Channel):
         self.pauses = Pause(0)
         self.paused = False  # for the shell: whether there is any
         self.closing = False
-        self.attachment: Attachment | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -238,7 +228,7 @@ class Connection(Channel):
         """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
         broker = self.broker
         stats = broker.stats
-        max_bytes = broker.limits.packet_bytes
+        max_bytes = self.packet_bytes
         connected = self.state is State.CONNECTED
         if not connected:
             max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
@@ -292,7 +282,7 @@ class Connection(Channel):
                 break
             if not connected:
                 connected = True
-                max_bytes = broker.limits.packet_bytes
+                max_bytes = self.packet_bytes
         return position
 
     def _reserve(self, size: int) -> None:
@@ -362,16 +352,19 @@ class Connection(Channel):
 
     def send_at_most_once(self, data: bytes, count: int) -> bool:
         stats = self.broker.stats
+        send = self.send
         if self.congested:
             if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
                 stats.publish_dropped += count
                 note_dropped(self.broker, self.session, count)
                 return False
             self.unread_bytes += len(data)
+            if self.trial is not None:
+                send = self.trial.hold
         stats.publish_sent += count
         stats.packets_sent += count
         stats.publish_bytes_sent += len(data)
-        self.send(data)
+        send(data)
         return True
 
     def encode_publish(
@@ -497,7 +490,7 @@ class Connection(Channel):
 
     def take_output(self) -> bytes:
         if self.congested and not self.closing:
-            return b""
+            return self._take_trial()
         data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
         self.out.clear()
         self.unread_bytes = 0
@@ -505,8 +498,21 @@ class Connection(Channel):
         self.broker.stats.bytes_sent += len(data)
         return data
 
+    def _take_trial(self) -> bytes:
+        trial = self.trial
+        if trial is None or trial.is_transport_congested:
+            return b""
+        data = b"".join(trial.take_output(self.out))
+        self.broker.stats.bytes_sent += len(data)
+        return data
+
     def set_congested(self, congested: bool, now: float) -> None:
         self.broker.now = now
+        if self.trial is not None:
+            self.trial.is_transport_congested = congested
+            if self.trial.is_holding:
+                self.broker.dirty.append(self)
+                return
         self.congested = congested
         if congested or self.state is State.CLOSED:
             return
@@ -615,6 +621,7 @@ class Connection(Channel):
     def lost(self, now: float) -> None:
         """The transport is gone."""
         self.broker.now = now
+        self.far_reason = 0
         self.end("connection lost")
 
     def closed_by_client(self, with_will: bool) -> None:
@@ -633,11 +640,11 @@ class Connection(Channel):
         self.repeated = None
         self.unfinished = None
         self.backlog = None
-        self.resending = None
         self.timer_at = None
         self.topics = None
         self.broker.dirty.append(self)
         session_end.detach(self.broker, self, with_will)
+        self.resending = None
 
     def report_end(self, reason: str) -> None:
         if self.session is not None:

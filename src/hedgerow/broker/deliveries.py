@@ -10,8 +10,7 @@ from collections import OrderedDict
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.events import DeliveriesDropped
-from hedgerow.broker.ledger import Outbound
+from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties
@@ -83,7 +82,7 @@ def enqueue(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
     return True
 
 
-def send_counted(session: Session, message: Message, retain: bool) -> None:
+def send_counted(broker: BrokerCore, session: Session, message: Message, retain: bool) -> None:
     """QoS 0 for a link, whose ledger says what became of it."""
     ledger, connection = session.ledger, session.connection
     assert ledger is not None
@@ -93,18 +92,36 @@ def send_counted(session: Session, message: Message, retain: bool) -> None:
         return
     data = connection.encode_publish(message, 0, retain, ())
     if data is None:
-        _count_unsent(ledger, connection, message.topic)
+        _count_unsent(broker, session, connection, message.topic)
     elif connection.send_at_most_once(data, 1):
         ledger.relayed += 1
     else:
         ledger.overflowed += 1
 
 
-def _count_unsent(ledger: Outbound, connection: Channel, topic: str) -> None:
+def _count_unsent(broker: BrokerCore, session: Session, connection: Channel, topic: str) -> None:
+    """This link cannot carry it, and that is known before it is sent."""
+    ledger = session.ledger
     if connection.has_name_for(topic):
-        ledger.too_large += 1
+        reason = f"its packet is larger than {connection.maximum_packet_size} bytes, the far end's limit"
+        if ledger is not None:
+            ledger.too_large += 1
     else:
-        ledger.refused += 1
+        reason = "it has no valid name at the far end"
+        if ledger is not None:
+            ledger.refused += 1
+    note_set_aside(broker, session, topic, reason)
+
+
+def is_tracked(session: Session) -> bool:
+    """Is it told of each message that its peer does not take?"""
+    return session.role.is_link or session.role.gives_ids
+
+
+def note_set_aside(broker: BrokerCore, session: Session, topic: str, reason: str) -> None:
+    if is_tracked(session):
+        broker.stats.publish_set_aside += 1
+        broker.events.append(MessageSetAside(session.client_id, topic, reason))
 
 
 def _drop(broker: BrokerCore, session: Session) -> None:
@@ -195,8 +212,7 @@ def transmit(
     )
     if data is None:
         # MQTT-3.1.2-25: too large for this client counts as sent and complete.
-        if session.ledger is not None:
-            _count_unsent(session.ledger, connection, delivery.message.topic)
+        _count_unsent(broker, session, connection, delivery.message.topic)
         if session.outbox is not None:
             session.outbox.finish(delivery.packet_id)
         broker.durability.finish_delivery(session, delivery)
@@ -205,7 +221,9 @@ def transmit(
     stats.publish_sent += 1
     stats.packets_sent += 1
     stats.publish_bytes_sent += len(data)
-    if delivery.qos == 2:
+    # A newer value must not overtake one that waits for the store: a broker that compares their ages would
+    # drop the older one as outdated.
+    if delivery.qos == 2 or (delivery.retain and connection.held_packets and connection.compares_ages):
         broker.durability.send_exactly_once(connection, session, data)
     else:
         connection.send(data)
@@ -262,12 +280,14 @@ def _send_retained(
         del backlog[topic_filter]
     if message is None or not session.may_read(broker.access, message.topic):
         return 0
+    if session.refused_ids is not None and message.id in session.refused_ids:
+        return 0
     qos = min(message.qos, waiting.qos)
     if qos:
         broker.durability.store_separately()
         enqueue(broker, session, Delivery(message, qos, True, waiting.identifiers))
     elif session.ledger is not None:
-        send_counted(session, message, True)
+        send_counted(broker, session, message, True)
     else:
         connection.send_message(message, True, waiting.identifiers)
     return message.size
@@ -276,6 +296,8 @@ def _send_retained(
 def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, budget: int) -> int:
     """Send again what an earlier connection sent, within this one's window; what is left to spend."""
     resending = connection.resending
+    if connection.trial is not None:
+        return budget  # It sends them, one by one.
     while resending and not connection.congested and budget > 0:
         if len(outbox.in_flight) - len(resending) >= outbox.window:
             break  # MQTT-3.3.4-9

@@ -11,10 +11,11 @@ from __future__ import annotations
 from hedgerow.broker.connection import Connection, Dialect, State
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.handle_connect import attach, set_wire_form
-from hedgerow.broker.handle_publish import accept, handle_acknowledgement
+from hedgerow.broker.handle_publish import accept, handle_acknowledgement, has_too_many_pairs
 from hedgerow.broker.probe import Probe
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
+from hedgerow.broker.suspects import blame
 from hedgerow.errors import ProtocolError, TopicError, printable
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
@@ -44,6 +45,7 @@ from hedgerow.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
+from hedgerow.mqtt.properties import of_message
 from hedgerow.mqtt.reasons import Reason, describe
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBREC_HEAD
 from hedgerow.topics import validate_name
@@ -127,8 +129,21 @@ class DialledConnection(Connection):
         if is_short and self.state is State.NEW and body[1]:
             # A broker that knows no MQTT 5 refuses it in the words of 3.1.1 (3.1.1 §3.2).
             _handle_connack(self, codec.decode(first, body, MQTT_3_1_1))
-        else:
+            return
+        try:
             super()._handle(first, body)
+        except ProtocolError as error:
+            if first >> 4 != PUBLISH or error.reason_code != Reason.QUOTA_EXCEEDED:
+                raise
+            self._pass_over(first, body)
+
+    def _pass_over(self, first: int, body: bytes) -> None:
+        """A PUBLISH that is in order but beyond our limits: if we closed, it would come again for ever."""
+        qos, topic_end = first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
+        if self.inbound is not None:
+            self.inbound.published += 1
+            self.inbound.refused += 1
+        self.acknowledge(qos, int.from_bytes(body[topic_end : topic_end + 2], "big"))
 
     def bind(self, session: Session, packet: Connack, maximum_packet_size: int = 0) -> None:
         """The far broker took the CONNECT: from now on this connection is the session's."""
@@ -306,11 +321,11 @@ def _handle_publish(connection: DialledConnection, packet: Packet) -> None:
     if connection.handle_control(packet):
         connection.acknowledge(packet.qos, packet.packet_id)
         return
-    properties = packet.properties
-    properties.pop("subscription_identifier", None)
-    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
+    message = Message(packet.topic, packet.payload, packet.qos, packet.retain, of_message(packet.properties))
     if connection.carries_ids:
         identify_from(message, broker.now)
+    if has_too_many_pairs(message):
+        raise ProtocolError(Reason.QUOTA_EXCEEDED, "more user properties than we take", "§4.13.2")
     message.expire_from(broker.now)
     connection.receive_message(message, packet.topic.encode(), packet.packet_id)
 
@@ -337,6 +352,7 @@ def _handle_disconnect(connection: DialledConnection, packet: Packet) -> None:
     assert isinstance(packet, Disconnect)
     if connection.protocol_version < MQTT_5:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "DISCONNECT from a server", "§3.14")
+    connection.far_reason = blame(packet.reason_code)
     connection.end(f"the far broker disconnected: {_reason_of(packet)}")
 
 

@@ -92,6 +92,8 @@ class Durability:
                 connection.held_publications -= count * (data[0] in FINISHING)
                 if not connection.held_acknowledgements:
                     connection.resume(Pause.HELD)
+            else:
+                connection.held_packets -= 1
             if connection.is_connected:
                 connection.send(data)
                 if connection.backlog:
@@ -115,6 +117,7 @@ class Durability:
     def send_exactly_once(self, connection: Channel, session: Session, data: bytes) -> None:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""
         if session.durable:
+            connection.held_packets += 1
             self._held.append((connection, data, 0))
         else:
             connection.send(data)

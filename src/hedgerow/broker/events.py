@@ -107,6 +107,22 @@ class DeliveriesDropped:
 
 
 @dataclass(slots=True)
+class MessageSetAside:
+    """A link cannot carry a message, or its far end refuses it: what is behind it goes on."""
+
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    """The client identifier of the link's session: so many lines a minute are for each link."""
+    topic: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"message to {_brief(self.topic)!r} set aside for {_brief(self.address)}: {_brief(self.reason)}"
+        )
+
+
+@dataclass(slots=True)
 class PublicationRefused:
     level: ClassVar[int] = logging.WARNING
     address: str
@@ -126,5 +142,6 @@ Event = (
     | ProtocolBroken
     | ConnectionFailed
     | DeliveriesDropped
+    | MessageSetAside
     | PublicationRefused
 )

@@ -20,6 +20,7 @@ from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Pause, Session, WireForm
 from hedgerow.broker.session_end import discard
+from hedgerow.broker.suspects import begin_trial, blame
 from hedgerow.broker.watching import set_role
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Properties
@@ -213,6 +214,8 @@ def resume(connection: Connection) -> None:
             broker.durability.send_exactly_once(connection, session, release(delivery.packet_id))
         else:
             connection.resending.append(delivery)
+    if session.suspicion is not None:
+        begin_trial(broker, connection)
     pump(broker, connection)
 
 
@@ -316,6 +319,7 @@ def set_wire_form(broker: BrokerCore, session: Session, form: WireForm) -> None:
 def carry_ids(connection: Connection) -> None:
     """Messages have their ids on this connection from now on."""
     connection.carries_ids = True
+    connection.packet_bytes = connection.broker.limits.peer_packet_bytes
     connection.inbound = Inbound()
 
 
@@ -334,6 +338,7 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
         limit = connection.broker.limits.session_expiry_s
         if not keeps:
             session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
+    connection.far_reason = blame(packet.reason_code)
     # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
     connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hedgerow.broker.connection import MAX_ALIAS_BYTES, Connection
-from hedgerow.broker.deliveries import pump
+from hedgerow.broker.deliveries import note_set_aside, pump
 from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import has_age, is_again, is_known, is_outdated
 from hedgerow.broker.publishing import Outcome, find_full, merge, publish_message
@@ -33,7 +33,8 @@ from hedgerow.mqtt.packets import (
     Pubrec,
     Pubrel,
 )
-from hedgerow.mqtt.reasons import FAILURE, Reason
+from hedgerow.mqtt.properties import MAX_REPETITIONS
+from hedgerow.mqtt.reasons import FAILURE, Reason, describe
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, PUBREL_HEAD
 
 
@@ -50,6 +51,8 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     if connection.carries_ids:
         identify_from(message, broker.now)
+    if has_too_many_pairs(message):
+        raise ProtocolError(Reason.QUOTA_EXCEEDED, f"more than {MAX_REPETITIONS} user properties", "§4.13.2")
     message.expire_from(broker.now)
     is_again = packet.qos == 2 and packet.packet_id in (connection.connected_session().received or ())
     # What was taken once is not refused when it comes again: the client would use its identifier for
@@ -60,6 +63,11 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     route = broker.find_route(packet.topic)
     accept(connection, message, route, packet.packet_id)
+
+
+def has_too_many_pairs(message: Message) -> bool:
+    """More user properties of its own than could be carried to another broker, beside what that adds."""
+    return len(message.properties.get("user_property", ())) > MAX_REPETITIONS
 
 
 def _resolve_alias(connection: Connection, packet: Publish) -> None:
@@ -234,11 +242,13 @@ def _finish(connection: Connection, session: Session, delivery: Delivery | None,
     """A delivery is over: the window has room for another."""
     if delivery is None:
         return
-    if session.ledger is not None:
-        if reason_code >= FAILURE:
+    if reason_code >= FAILURE:
+        if session.ledger is not None:
             session.ledger.refused += 1
-        else:
-            session.ledger.relayed += 1
+        reason = f"the far end refuses it: {describe(reason_code)}"
+        note_set_aside(connection.broker, session, delivery.message.topic, reason)
+    elif session.ledger is not None:
+        session.ledger.relayed += 1
     connection.broker.durability.finish_delivery(session, delivery)
     if connection.resending or (session.outbox is not None and session.outbox.queue):
         pump(connection.broker, connection)

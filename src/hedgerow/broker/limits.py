@@ -12,6 +12,11 @@ MIB = 1024 * KIB
 # acknowledgements of the far broker, message by message.
 PEER_WINDOWS = 4
 MAX_WINDOW = 65_535
+MAX_PACKET_BYTES = 268_435_460  # §2.1.4: a remaining length of four bytes, and the header
+
+# What a node adds to a PUBLISH for another: id (with an origin of 256 characters), time and age. A peer may
+# send so much more than a client, or what a client was allowed to send could not be carried to it.
+PEER_ROOM_BYTES = 2 * KIB
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +58,10 @@ class Limits:
     @property
     def peer_receive_maximum(self) -> int:
         return min(PEER_WINDOWS * self.receive_maximum, MAX_WINDOW)
+
+    @property
+    def peer_packet_bytes(self) -> int:
+        return min(self.packet_bytes + PEER_ROOM_BYTES, MAX_PACKET_BYTES)
 
     @property
     def peer_in_flight(self) -> int:

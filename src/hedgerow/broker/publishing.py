@@ -121,7 +121,7 @@ def deliver(
         delivery.group = group
         enqueue(broker, session, delivery)
     elif session.ledger is not None:
-        send_counted(session, message, retain)
+        send_counted(broker, session, message, retain)
     elif session.connection is not None:
         session.connection.send_message(message, retain, recipient.identifiers)
 
@@ -189,7 +189,7 @@ def _publish_at_most_once(broker: BrokerCore, batch: Batch, route: Route) -> Non
         if sessions:
             fan_out(broker, sessions, encode_plain(route.topic, batch.payloads, after), batch.count)
     if route.peers:
-        send_to_peers(batch, route)
+        send_to_peers(broker, batch, route)
     if route.others or route.groups or route.ports:
         for message in batch.messages:
             deliver_individually(broker, message, route, batch.publisher)
@@ -213,7 +213,7 @@ def forward(
         fan_out(broker, other, translated, batch.count)
     if route.peers:
         broker.work += batch.count // 2
-        send_to_peers(batch, route)
+        send_to_peers(broker, batch, route)
     if route.others or route.groups or route.ports:
         # Without ids where nobody has a use for them: a link that has none on the wire tells of them too.
         needs_ids = bool(route.ports or route.peers)
@@ -256,7 +256,7 @@ def deliver_individually(
         _deliver_to_ports(broker, message, route, publisher)
 
 
-def send_to_peers(batch: Batch, route: Route) -> None:
+def send_to_peers(broker: BrokerCore, batch: Batch, route: Route) -> None:
     """With ids, to every peer of the route but the one that it came from. QoS 0."""
     count = batch.count
     packet_bytes = batch.largest + MAX_ID_BYTES
@@ -273,7 +273,7 @@ def send_to_peers(batch: Batch, route: Route) -> None:
         size = connection.maximum_packet_size
         if topic is None or (size and packet_bytes + len(topic) > size):
             # Some of the packets may be larger than the peer takes.
-            _send_one_by_one(batch, session, connection)
+            _send_one_by_one(broker, batch, session, connection)
             continue
         is_sent = connection.send_at_most_once(batch.encode_at_most_once(topic), count)
         assert batch.origin is not None
@@ -286,10 +286,10 @@ def send_to_peers(batch: Batch, route: Route) -> None:
                 ledger.overflowed += count
 
 
-def _send_one_by_one(batch: Batch, session: Session, connection: Channel) -> None:
+def _send_one_by_one(broker: BrokerCore, batch: Batch, session: Session, connection: Channel) -> None:
     for message in batch.messages:
         if session.ledger is not None:
-            send_counted(session, message, False)
+            send_counted(broker, session, message, False)
         else:
             connection.send_message(message, False, ())
 

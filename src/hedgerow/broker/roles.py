@@ -76,7 +76,9 @@ class IdentifiedRole(ClientRole):
         )
 
     def answer(self, packet: Connect, properties: Properties) -> None:
-        properties["receive_maximum"] = self.broker.limits.peer_receive_maximum
+        limits = self.broker.limits
+        properties["receive_maximum"] = limits.peer_receive_maximum
+        properties["maximum_packet_size"] = limits.peer_packet_bytes
         properties["user_property"] = own_name(self.broker)
 
 

@@ -18,7 +18,7 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Packet, Will
 
@@ -56,6 +56,17 @@ class Publisher(Protocol):
         """By which way its publications come, and from whom, as observers are told."""
 
 
+class Suspicion:
+    """That the far end closes because of a message in flight: see `suspects.py`."""
+
+    __slots__ = ("deaths", "first", "is_tried")
+
+    def __init__(self, first: Delivery, deaths: int, is_tried: bool) -> None:
+        self.first = first
+        self.deaths = deaths  # connections in a row that ended with it unacknowledged
+        self.is_tried = is_tried  # what was in flight is sent one by one
+
+
 FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
 
 
@@ -79,9 +90,11 @@ class Session:
         "queue_limits",
         "queue_share",
         "received",
+        "refused_ids",
         "role",
         "subscription_bytes",
         "subscriptions",
+        "suspicion",
         "timer_at",
         "username",
         "will",
@@ -116,6 +129,8 @@ class Session:
         self.is_away = False  # its client is served by another broker: see `BrokerCore.set_away`
         self.ledger: Outbound | None = None  # of a link to another broker
         self.queue_limits: QueueLimits | None = None  # where they are not the broker's
+        self.suspicion: Suspicion | None = None  # of a link
+        self.refused_ids: dict[MessageId, None] | None = None  # set aside since the far end dies of them
 
     @property
     def gives_ids(self) -> bool:
@@ -150,16 +165,53 @@ class Session:
         )
 
 
+class Attachment(Protocol):
+    """What a role, or `suspects.py`, has going on with a connection."""
+
+    def input_handled(self) -> None:
+        """The packets of a chunk are handled."""
+
+    def check_time(self) -> None:
+        """The time that was set for the connection has come."""
+
+
+class OneByOne(Attachment, Protocol):
+    """What was in flight is sent one by one: the `Trial` of `suspects.py`."""
+
+    delivery: Delivery | None
+    """The one that is tried."""
+    sent_at: float | None
+    """When its bytes left."""
+    is_alone: bool
+    """Nothing left together with it."""
+    is_transport_congested: bool
+    is_holding: bool
+    """What clients publish waits."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """The far end has yet to answer."""
+
+    def hold(self, data: bytes) -> None: ...
+
+    def take_output(self, out: list[bytes]) -> list[bytes]:
+        """What may leave of the output now."""
+
+
 class Channel(ABC):
     """The connection of a session, for those who deliver to it."""
 
     __slots__ = (
         "address",
+        "attachment",
         "backlog",
         "carries_ids",
         "certificate_name",
         "congested",
+        "exchange",
+        "far_reason",
         "held_acknowledgements",
+        "held_packets",
         "held_publications",
         "inbound",
         "link",
@@ -172,6 +224,7 @@ class Channel(ABC):
         "session",
         "timer_at",
         "transport",
+        "trial",
     )
 
     def __init__(self, now: float, address: str, transport: str) -> None:
@@ -180,6 +233,7 @@ class Channel(ABC):
         self.transport = transport
         self.certificate_name: str | None = None  # of a client that showed a certificate
         self.link: Any = None  # the shell's own
+        self.attachment: Attachment | None = None
         self.session: Session | None = None
         self.protocol_version = 0
         self.maximum_packet_size = 0  # the client's; 0: none
@@ -193,6 +247,9 @@ class Channel(ABC):
         self.resending: deque[Delivery] | None = None  # in flight before, and not yet sent again
         self.pumping = False  # the broker is to go on with the backlog or the queue
         self.held_acknowledgements = 0  # that wait for a commit
+        self.held_packets = 0  # QoS 2 PUBLISH and PUBREL that wait for a commit, and what is behind them
+        self.far_reason: int | None = None  # why the far end closed, if that may be what it was sent
+        self.trial: OneByOne | None = None  # of what the far end may refuse
         self.held_publications = 0  # those among them that finish a publication
 
     def connected_session(self) -> Session:
@@ -270,6 +327,10 @@ class Channel(ABC):
     @abstractmethod
     def check_time(self) -> None:
         """The time that was set for this connection has come."""
+
+    @abstractmethod
+    def check_keep_alive(self) -> None:
+        """Has it been silent for too long?"""
 
     @abstractmethod
     def forget_routes(self) -> None:

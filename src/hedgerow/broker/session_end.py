@@ -14,6 +14,7 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.publishing import deliver_to_one, publish_message
 from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.suspects import note_end
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 
@@ -29,6 +30,7 @@ def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
         return
     session.connection = None
     broker.count_connection(session, -1)
+    note_end(broker, session, connection)
     _connection_ended(broker, session, connection, with_will)
 
 

@@ -15,6 +15,8 @@ class Stats:
     publish_sent: int = 0
     publish_dropped: int = 0
     """Deliveries given up: a slow reader, a full queue, a packet larger than the client takes."""
+    publish_set_aside: int = 0
+    """Deliveries of links given up because the far end cannot take them, or refuses them."""
     publish_expired: int = 0
     publish_refused: int = 0
     """Publications that the ACL or a limit refused."""

@@ -81,7 +81,7 @@ class NeighbourConnection(DialledConnection):
     def connect_packet(self) -> Connect:
         broker = self.broker
         properties: Properties = {
-            "maximum_packet_size": broker.limits.packet_bytes,
+            "maximum_packet_size": broker.limits.peer_packet_bytes,
             "receive_maximum": broker.limits.peer_receive_maximum,
             "session_expiry_interval": int(self.federation.keeping.seconds),
             "user_property": with_proof(((NODE_PROPERTY, broker.node_id),), self.proof),

@@ -122,7 +122,7 @@ class FixedNode:
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
         self._users[mobile_id] = connection.connected_session().username
-        self.machine.link_up(mobile_id)
+        self.machine.link_up(mobile_id, connection.maximum_packet_size)
         if mobile_id not in self.machine.mobiles:
             connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
             return

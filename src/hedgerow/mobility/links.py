@@ -101,7 +101,7 @@ class FixedLinks:
         self.fixed_address = node.settings.fixed_address or link.url.rpartition("/")[2]
         self.is_fixed_tls = link.url.startswith("mqtts:")
         node.supporter = self.fixed_address
-        node.moved_to(link.far_node)
+        node.moved_to(link.far_node, link.maximum_packet_size)
         self.tell()
         heard, self._heard = self._heard, []
         for topic, payload in heard:

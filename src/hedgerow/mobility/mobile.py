@@ -238,11 +238,11 @@ class MobileNode:
 
     # Fixed brokers
 
-    def moved_to(self, fixed_id: str) -> None:
+    def moved_to(self, fixed_id: str, max_bytes: int) -> None:
         """There is a link to it, and it is the one that supports this broker."""
         now = self.broker.now
         self.machine.move_to(fixed_id, now)
-        self.machine.link_up(fixed_id)
+        self.machine.link_up(fixed_id, max_bytes)
         self._kept.write_again(now)
         self.sync_delegated()
 

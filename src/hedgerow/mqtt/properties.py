@@ -46,6 +46,9 @@ from hedgerow.topics import is_wildcard
 # User properties in one packet: one of the largest size could hold a million, and reading them would
 # keep every other client waiting for seconds.
 MAX_REPETITIONS = 1_000
+# Beside those, in a PUBLISH from another node: the id, the time, the age and whatever nodes may come to add.
+# What is taken from a client can so be carried between nodes.
+OWN_REPETITIONS = 16
 
 WILL = 0  # The Will Properties of CONNECT (§3.1.3.2) have rules of their own; 0 is no packet type.
 
@@ -130,6 +133,18 @@ _BY_NAME = {rule.name: rule for rule in TABLE}
 _COLLECTED = {"user_property", "subscription_identifier"}  # Their values are tuples.
 
 
+# A will has them too, though its connection is gone when it is published. PUBLISH alone has a Topic Alias and
+# Subscription Identifiers, which mean something on the connection that they came by, and on no other.
+OF_MESSAGE = frozenset(rule.name for rule in TABLE if rule.packets >= _MESSAGE)
+
+
+def of_message(properties: Properties) -> Properties:
+    """Those that belong to a message, and go with it from its publisher to each subscriber."""
+    if properties.keys() <= OF_MESSAGE:
+        return properties
+    return cast(Properties, {name: value for name, value in properties.items() if name in OF_MESSAGE})
+
+
 def decode(data: bytes, position: int, packet_type: int) -> tuple[Properties, int]:
     """The properties whose length stands at `position`, and the position after them."""
     reader = Reader(data, position)
@@ -149,7 +164,7 @@ def decode(data: bytes, position: int, packet_type: int) -> tuple[Properties, in
         if name in _COLLECTED:
             values = found.setdefault(name, [])
             values.append(value)
-            if len(values) > MAX_REPETITIONS:
+            if len(values) > MAX_REPETITIONS + OWN_REPETITIONS * (packet_type == PUBLISH):
                 raise ProtocolError(Reason.QUOTA_EXCEEDED, f"{name} is given too often", "§4.13.2")
         else:
             found[name] = value

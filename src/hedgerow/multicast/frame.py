@@ -168,8 +168,6 @@ def parse_age(body: bytes) -> tuple[float, bytes]:
 _FRAGMENT = Struct(">HH")  # index, count
 FRAGMENT_BYTES = _FRAGMENT.size
 _ID = Struct(">QQ")  # epoch, sequence
-# PUBLISH may carry them, but a message that brought them along would be misread by the next connection.
-_CONNECTION_PROPERTIES = {"topic_alias", "subscription_identifier"}
 
 
 def pack_fragment(index: int, count: int, piece: bytes) -> bytes:
@@ -231,7 +229,7 @@ def parse_content(topic: str, flags: int, message_id: MessageId, content: bytes)
         if flags & PROPERTIES:
             own, end = properties.decode(content, 0, packets.PUBLISH)
             content = content[end:]
-            if not own.keys().isdisjoint(_CONNECTION_PROPERTIES):
+            if properties.of_message(own) != own:
                 raise FrameError("a property that belongs to one MQTT connection")
     except FrameError:
         raise

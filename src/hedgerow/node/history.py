@@ -26,6 +26,7 @@ KINDS: dict[type, str] = {
     broker.ProtocolBroken: "refused",
     broker.PublicationRefused: "refused",
     broker.DeliveriesDropped: "dropped",
+    broker.MessageSetAside: "dropped",
 }
 OTHER = "other"
 

@@ -48,6 +48,10 @@ COUNTERS = {
         "hedgerow_messages_dropped",
         "Deliveries given up: a slow reader, a full queue, a packet larger than the client takes.",
     ),
+    "publish_set_aside": (
+        "hedgerow_messages_set_aside",
+        "Messages for links that the far end cannot take, or refuses; the log says which and why.",
+    ),
     "publish_expired": ("hedgerow_messages_expired", "Deliveries whose message expired while waiting."),
     "publish_refused": ("hedgerow_messages_refused", "Publications refused by an access rule or a limit."),
     "publish_bytes_received": ("hedgerow_messages_received_bytes", "Bytes of publications received."),

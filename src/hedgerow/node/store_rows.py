@@ -412,7 +412,7 @@ def _message(
         payload,
         flags & 3,
         bool(flags >> _RETAIN_BIT & 1),
-        properties.decode(encoded, 0, PUBLISH)[0] if encoded else {},
+        properties.of_message(properties.decode(encoded, 0, PUBLISH)[0]) if encoded else {},
         MessageId(origin, epoch, sequence) if origin else None,
         None if expires_at == _NEVER else expires_at,
         published_at or None,

@@ -244,7 +244,9 @@ def _read_event(reader: Reader) -> EventBody:
     if flags > 15 or first > 7 or first & 3 == 3 or any(level > 2 for level in levels):
         raise CodecError("an event out of bounds")
     _check_is_for_others(topic)
-    message = Message(topic, reader.rest(), first & 3, bool(first & 4), found, _parse_id(text))
+    # A topic alias of the sender's would be sent on to clients, who have to end a connection that has one.
+    properties = mqtt_properties.of_message(found)
+    message = Message(topic, reader.rest(), first & 3, bool(first & 4), properties, _parse_id(text))
     pairs = tuple(zip(callbacks, levels, strict=True))
     return EventBody(message, pairs, served, *(bool(flags & bit) for bit in (1, 2, 4, 8)))
 

@@ -32,7 +32,7 @@ class DelegationStats:
     duplicates: int = 0
     """Events that had been here."""
     overflowed: int = 0
-    """Events that the other side did not get, because too much waited for it."""
+    """Events that the other side did not get: too much waited for it, or it takes none so large."""
     unknown_callbacks: int = 0
 
 

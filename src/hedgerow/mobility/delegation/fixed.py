@@ -112,7 +112,8 @@ class FixedSide:
 
     # Mobile brokers come and go
 
-    def link_up(self, mobile_id: str) -> None:
+    def link_up(self, mobile_id: str, max_bytes: int = 0) -> None:
+        """`max_bytes`: the largest packet that it takes; 0: any."""
         mobile = self.mobiles.get(mobile_id)
         if mobile is not None and mobile.has_left:
             self._forget(mobile)
@@ -127,7 +128,7 @@ class FixedSide:
             mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream)
         mobile.gone_at = None
         mobile.is_lost = False
-        mobile.stream.link_up()
+        mobile.stream.link_up(max_bytes)
 
     def _objection(self, mobile_id: str) -> str | None:
         try:

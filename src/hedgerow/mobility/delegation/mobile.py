@@ -224,10 +224,11 @@ class MobileSide:
     def is_away(self, callback: str) -> bool:
         return callback in self.notifier.away
 
-    def link_up(self, fixed_id: str) -> None:
+    def link_up(self, fixed_id: str, max_bytes: int = 0) -> None:
+        """`max_bytes`: the largest packet that it takes; 0: any."""
         uplink = self.uplinks.get(fixed_id)
         if uplink is not None:
-            uplink.stream.link_up()
+            uplink.stream.link_up(max_bytes)
 
     def link_down(self, fixed_id: str, now: float) -> None:
         uplink = self.uplinks.get(fixed_id)

@@ -47,6 +47,9 @@ from hedgerow.mobility.delegation.publications import (
     StreamHeader,
 )
 
+AROUND_A_PAYLOAD = 1_024  # the header of a PUBLISH, and the topic
+AROUND_AN_EVENT = 2 * AROUND_A_PAYLOAD  # its own header, id and a few callbacks too
+
 
 @dataclass(slots=True)
 class Record:
@@ -72,6 +75,7 @@ class Record:
 class Counts(Protocol):
     ignored: int
     expired: int
+    overflowed: int
 
 
 class Stream:
@@ -109,12 +113,14 @@ class Stream:
         self._broker_id = broker_id
         self._counts = counts
         self._limits = limits or DelegationLimits()
+        self._max_bytes = 0
         self._out: list[Message] = []
         self._owes_acknowledgement = False
 
     def has_room(self, message: Message) -> bool:
         size = message.size + RECORD_BYTES
-        if message.size > self._limits.event_bytes:
+        is_too_large = self._max_bytes and message.size + AROUND_AN_EVENT > self._max_bytes
+        if message.size > self._limits.event_bytes or is_too_large:
             return False  # Refused by the other side, it would be the last that is read of the stream.
         waiting = len(self.records) + len(self.held)
         return waiting < self._limits.waiting and self.waiting_bytes + size <= MAX_WAITING_BYTES
@@ -130,8 +136,10 @@ class Stream:
         waiting = len(self.records) + len(self.held)
         return waiting > 2 * self._limits.waiting or self.waiting_bytes > 2 * MAX_WAITING_BYTES
 
-    def link_up(self) -> None:
-        """There is a new connection, and nothing was received on it yet."""
+    def link_up(self, max_bytes: int = 0) -> None:
+        """There is a new connection, and nothing was received on it yet. `max_bytes`: the largest packet that
+        the other side takes; 0: any."""
+        self._max_bytes = max_bytes
         self.link_down()
         self.link += 1
         self.is_up = True
@@ -263,7 +271,16 @@ class Stream:
                 self._counts.expired += 1
             else:
                 body = body._replace(message=_with_remaining_interval(body.message, now))
-        self._write(kind, self._header(record.number, record.acknowledged, record.settled), body)
+        header = self._header(record.number, record.acknowledged, record.settled)
+        payload = codec.encode(kind, header, body)
+        is_too_large = self._max_bytes and len(payload) > self._max_bytes - AROUND_A_PAYLOAD
+        if is_too_large and isinstance(body, EventBody):
+            # It was put when the limit was not known, or has callbacks without end. The other side would
+            # close, and be sent it again first thing on the next connection.
+            kind = PublicationKind.NOTHING
+            payload = codec.encode(kind, header, EmptyBody())
+            self._counts.overflowed += 1
+        self._write_payload(kind, payload)
         if record.acknowledged == self.received and record.settled == self._settled:
             self._owes_acknowledgement = False
 
@@ -271,8 +288,11 @@ class Stream:
         return StreamHeader(self.epoch, self.peer_epoch, self.peer_link, number, acknowledged, settled)
 
     def _write(self, kind: PublicationKind, header: StreamHeader, body: Body) -> None:
+        self._write_payload(kind, codec.encode(kind, header, body))
+
+    def _write_payload(self, kind: PublicationKind, payload: bytes) -> None:
         topic = codec.topic_of(self._domain, self._broker_id, kind)
-        self._out.append(Message(topic, codec.encode(kind, header, body), qos=1))
+        self._out.append(Message(topic, payload, qos=1))
 
 
 def _size(body: Body) -> int:

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 from hedgerow.errors import ProtocolError
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.message import Message, MessageId
 from hedgerow.mqtt import codec, extension
 from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, Receipt
-from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE, MESSAGE_PROPERTIES
+from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE
 from hedgerow.mqtt.client.sightings import Sightings, parse_id
 from hedgerow.mqtt.ids import ID_HEAD, MAX_PREFIXES, identify_from
 from hedgerow.mqtt.ids import parse_id as parse_fabric_id
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Pubcomp, Publish
+from hedgerow.mqtt.properties import of_message
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, Reader
 
@@ -88,7 +89,7 @@ class PublishDecoder:
             packet.payload,
             packet.qos,
             packet.retain,
-            _message_properties(properties),
+            of_message(properties),
             expires_at=None if expiry is None else now + expiry,
             packet_id=packet.packet_id,
             dup=packet.dup,
@@ -173,13 +174,6 @@ class IdentifyingDecoder(PublishDecoder):
         if "user_property" in message.properties:
             identify_from(message, now)
         return message
-
-
-def _message_properties(properties: Properties) -> Properties:
-    if properties.keys() <= MESSAGE_PROPERTIES:
-        return properties
-    kept = {name: value for name, value in properties.items() if name in MESSAGE_PROPERTIES}
-    return cast(Properties, kept)
 
 
 class Receiver:

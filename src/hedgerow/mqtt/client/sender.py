@@ -41,18 +41,6 @@ _ALIAS_PAYS_BEYOND_BYTES = 3
 _FIRST_BYTES = tuple(bytes((0x30 | flags,)) for flags in range(16))
 _SHORT_LENGTHS = tuple(bytes((size,)) for size in range(128))
 
-# What a message carries end to end (§3.3.2.3); the rest of a PUBLISH's properties are the connection's.
-MESSAGE_PROPERTIES = frozenset(
-    {
-        "payload_format_indicator",
-        "message_expiry_interval",
-        "content_type",
-        "response_topic",
-        "correlation_data",
-        "user_property",
-    }
-)
-
 
 class _Head(NamedTuple):
     """What a PUBLISH without properties has before and after its packet identifier."""
@@ -378,8 +366,8 @@ class Sender:
 
 
 def _check_properties(message: Message, now: float) -> Message:
-    if not message.properties.keys() <= MESSAGE_PROPERTIES:
-        strange = sorted(message.properties.keys() - MESSAGE_PROPERTIES)
+    if not message.properties.keys() <= properties.OF_MESSAGE:
+        strange = sorted(message.properties.keys() - properties.OF_MESSAGE)
         raise ValueError(f"not properties of a message: {', '.join(strange)}")
     properties.encode(message.properties, PUBLISH)  # raises for values that cannot be said
     expiry = message.properties.get("message_expiry_interval")

@@ -1,0 +1,409 @@
+"""Messages that a link cannot carry, or that its far end refuses: set aside, and the queue goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.events import MessageSetAside
+from hedgerow.broker.limits import Limits
+from hedgerow.errors import ProtocolError
+from hedgerow.mqtt.packets import Connack, Puback, Publish
+from hedgerow.mqtt.properties import MAX_REPETITIONS
+from hedgerow.mqtt.reasons import Reason
+from hedgerow.topics import MAX_LEVELS
+from tests.bridges.harness import Network, Node, balance
+from tests.broker.harness import World
+from tests.federation.fabric_of_nodes import Fabric
+from tests.security.picky_broker import PickyBroker
+
+PAIRS = tuple(("name", str(number)) for number in range(MAX_REPETITIONS))
+POISON = b"poison"
+
+
+def is_poison(packet: Publish) -> bool:
+    return packet.payload == POISON
+
+
+def set_aside(node: Any) -> list[MessageSetAside]:
+    return [event for event in node.broker.take_events() if isinstance(event, MessageSetAside)]
+
+
+def check_balance(node: Node) -> None:
+    bridge = node.find()
+    assert balance(bridge.ledger, len(bridge.session.outbox or ())) == 0
+
+
+# What is taken from clients can be carried between nodes
+
+
+def test_the_most_user_properties_of_a_client_pass_between_nodes() -> None:
+    fabric = Fabric()
+    fabric.line("a", "b", "c")
+    fabric.settle_links()
+    inbox = fabric["c"].subscribe("t/#")
+    publisher = fabric["a"].subscribe("other")
+    fabric.advance(1)
+    publisher.publish("t/many", b"many", properties={"user_property": PAIRS})
+    publisher.publish("t/after", b"after")
+    fabric.advance(2)
+    assert inbox.payloads == [b"many", b"after"]
+    assert inbox.messages[0].properties["user_property"] == PAIRS
+
+
+def test_the_most_user_properties_of_a_retained_message_pass_a_bridge() -> None:
+    network = Network()
+    north, south = network.add("north"), network.add("south")
+    north.bridge("# both 1")
+    south.listen()
+    north.publish("t", b"many", retain=True, properties={"user_property": PAIRS})
+    north.publish("u", b"after")
+    network.advance(2)
+    assert b"many" in south.take_heard()
+    assert north.is_up
+    check_balance(north)
+
+
+def test_one_more_is_refused_with_a_reason() -> None:
+    world = World()
+    client = world.connect("c")
+    client.publish("t", b"", 1, properties={"user_property": (*PAIRS, ("name", "more"))})
+    disconnect = client.take()[-1]
+    assert client.closed
+    assert disconnect.reason_code == Reason.QUOTA_EXCEEDED  # type: ignore[union-attr]
+    assert disconnect.properties["reason_string"] == "more than 1000 user properties"  # type: ignore[union-attr]
+
+
+def test_the_largest_packet_of_a_client_passes_between_nodes() -> None:
+    limits = Limits(packet_bytes=20_000)
+    fabric = Fabric()
+    fabric.line("a", "b", limits=limits)
+    fabric.settle_links()
+    inbox = fabric["b"].subscribe("t")
+    publisher = fabric["a"].subscribe("other")
+    fabric.advance(1)
+    head = 1 + 3 + 2 + 1 + 2 + 1
+    publisher.publish("t", b"x" * (20_000 - head))
+    fabric.advance(2)
+    assert [len(each) for each in inbox.payloads] == [20_000 - head]
+
+
+def test_more_properties_than_we_take_from_a_far_broker_do_not_end_the_link() -> None:
+    network = Network()
+    opened = network.script("south")
+    north = network.add("north")
+    north.listen()
+    north.bridge("# both 1")
+    opened[0].accept()
+    opened[0].send(
+        Publish("t", b"many", 1, packet_id=1, properties={"user_property": PAIRS * 2}),
+        Publish("t", b"after", 1, packet_id=2),
+    )
+    network.advance(1)
+    assert [each.packet_id for each in opened[0].take() if isinstance(each, Puback)] == [1, 2]
+    assert north.is_up
+    assert north.take_heard() == [b"after"]
+    assert north.find().inbound.refused == 1
+
+
+# What this end knows that the far one cannot take
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_topic_that_the_prefix_makes_too_long_is_set_aside(qos: int) -> None:
+    network = Network()
+    north, south = network.add("north"), network.add("south")
+    north.bridge('# out 2 "" a/prefix/')
+    south.listen()
+    north.publish("t" * 65_530, POISON, qos)
+    north.publish("t", b"after", qos)
+    assert south.take_heard() == [b"after"]
+    (event,) = set_aside(north)
+    assert "no valid name" in event.reason
+    assert north.find().ledger.refused == 1
+    assert north.broker.stats.publish_set_aside == 1
+    check_balance(north)
+
+
+def test_a_topic_that_the_prefix_makes_too_deep_is_set_aside() -> None:
+    network = Network()
+    north, south = network.add("north"), network.add("south")
+    north.bridge('# out 1 "" a/b/c/d/e/f/g/h/i/j/')
+    south.listen()
+    north.publish("/".join("t" * MAX_LEVELS), POISON)
+    north.publish("t", b"after")
+    assert south.take_heard() == [b"after"]
+    assert len(set_aside(north)) == 1
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_packet_larger_than_the_far_end_takes_is_set_aside(qos: int) -> None:
+    network = Network()
+    far = PickyBroker(network)
+    far.connack = Connack(properties={"maximum_packet_size": 500})
+    north = network.add("north")
+    north.bridge("# out 2")
+    north.publish("t", b"x" * 500, qos)
+    north.publish("t", b"after", max(qos, 1))
+    network.advance(5)
+    assert far.payloads == [b"after"]
+    (event,) = set_aside(north)
+    assert "500 bytes" in event.reason
+    assert north.find().ledger.too_large == 1
+    check_balance(north)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_acknowledgement_with_an_error_is_counted_and_logged(qos: int) -> None:
+    network = Network()
+    far = PickyBroker(network)
+    far.answers = lambda packet: Reason.PAYLOAD_FORMAT_INVALID if is_poison(packet) else 0
+    north = network.add("north")
+    north.bridge("# out 2")
+    north.publish("t", POISON, qos)
+    north.publish("t", b"after", qos)
+    network.advance(5)
+    assert far.payloads == [b"after"]
+    assert far.connections == 1
+    (event,) = set_aside(north)
+    assert "payload format invalid" in event.reason
+    assert north.find().ledger.refused == 1
+    check_balance(north)
+
+
+# What the far end closes on
+
+
+REFUSED = [
+    Reason.PAYLOAD_FORMAT_INVALID,
+    Reason.PACKET_TOO_LARGE,
+    Reason.PROTOCOL_ERROR,
+    Reason.TOPIC_NAME_INVALID,
+    Reason.QUOTA_EXCEEDED,
+]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_the_far_end_refuses_twice_is_set_aside(reason: int, qos: int) -> None:
+    network = Network()
+    far = PickyBroker(network)
+    far.refuses = lambda packet: reason if is_poison(packet) else None
+    north = network.add("north", durable=True)
+    north.bridge("# out 2")
+    for payload in (b"1", b"2", POISON, b"3", b"4"):
+        north.publish("t", payload, qos)
+    network.advance(30)
+    assert list(dict.fromkeys(far.payloads)) == [b"1", b"2", b"3", b"4"]
+    assert [packet.payload for packet in far.refused] == [POISON, POISON]
+    (event,) = set_aside(north)
+    assert event.topic == "t"
+    assert north.is_up
+    north.publish("t", b"5", qos)
+    assert far.payloads[-1] == b"5"
+    check_balance(north)
+    assert not north.store.deliveries
+
+
+def test_what_a_broker_of_3_1_1_closes_on_is_set_aside_after_five_tries() -> None:
+    network = Network()
+    far = PickyBroker(network)
+    far.refuses = lambda packet: 0 if is_poison(packet) else None
+    north = network.add("north")
+    north.bridge("# out 1", bridge_protocol_version="mqttv311")
+    for payload in (b"1", POISON, b"2"):
+        north.publish("t", payload)
+    network.advance(3_600)
+    assert list(dict.fromkeys(far.payloads)) == [b"1", b"2"]
+    assert len(far.refused) == 2 + 5
+    (event,) = set_aside(north)
+    assert "closed 5 times" in event.reason
+    assert north.is_up
+    check_balance(north)
+
+
+def test_live_traffic_waits_while_a_message_is_tried() -> None:
+    """Or it might be what the far end closes on."""
+    network = Network()
+    far = PickyBroker(network)
+    far.refuses = lambda packet: Reason.PAYLOAD_FORMAT_INVALID if is_poison(packet) else None
+    north = network.add("north")
+    north.bridge("# out 1")
+    north.publish("t", POISON)
+    for number in range(200):
+        north.publish("t", b"live", 0)
+        north.publish("u", b"%d" % number, 1)
+        network.advance(0.05)
+    network.advance(30)
+    assert sorted(set(map(int, far.payloads))) == list(range(200))
+    assert len(set_aside(north)) == 1
+    check_balance(north)
+
+
+def test_two_poisoned_messages_are_both_found() -> None:
+    network = Network()
+    far = PickyBroker(network)
+    far.refuses = lambda packet: Reason.PROTOCOL_ERROR if is_poison(packet) else None
+    north = network.add("north")
+    north.bridge("# out 1")
+    for payload in (POISON, b"1", POISON, b"2"):
+        north.publish("t", payload)
+    network.advance(60)
+    assert sorted(set(far.payloads)) == [b"1", b"2"]
+    assert len(set_aside(north)) == 2
+    assert north.is_up
+
+
+def test_a_retained_message_that_is_refused_is_not_told_again_on_each_connection() -> None:
+    network = Network()
+    far = PickyBroker(network)
+    far.keeps_sessions = False  # So that it is told all that is retained, on each connection.
+    far.refuses = lambda packet: Reason.PAYLOAD_FORMAT_INVALID if is_poison(packet) else None
+    north = network.add("north")
+    for topic, payload in (("a", b"1"), ("b", POISON), ("c", b"2")):
+        north.publish(topic, payload, retain=True)
+    north.bridge("# out 1")
+    network.advance(60)
+    assert set(far.payloads) == {b"1", b"2"}
+    assert len(set_aside(north)) == 1
+    assert north.is_up
+    refused = len(far.refused)
+    network.lose("north", "south")
+    network.advance(60)
+    assert north.is_up
+    assert len(far.refused) == refused
+    north.publish("b", b"better", retain=True)
+    network.advance(5)
+    assert far.payloads[-1] == b"better"
+    check_balance(north)
+
+
+def test_no_acknowledged_message_is_set_aside_for_one_at_qos_0() -> None:
+    """Whoever may publish at QoS 0 what the far end refuses must not have others' messages discarded."""
+    network = Network()
+    far = PickyBroker(network)
+    far.refuses = lambda packet: Reason.PAYLOAD_FORMAT_INVALID if is_poison(packet) else None
+    far.judges_qos_0 = True
+    north = network.add("north")
+    north.bridge("# out 1", restart_timeout="1 2")
+    sent = []
+    for number in range(400):
+        sent.append(b"%d" % number)
+        north.publish("t", sent[-1], 1)
+        if number % 7 == 0:
+            north.publish("u", POISON, 0)
+        network.advance(0.11)
+    network.advance(60)
+    assert set(far.payloads) == set(sent)
+    assert set_aside(north) == []
+
+
+# Ordinary failures discard nothing
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+def test_restarts_and_resets_lose_nothing(version: str) -> None:
+    network = Network()
+    north, south = network.add("north", durable=True), network.add("south", durable=True)
+    south.listen("t/#")
+    north.bridge("# out 2", bridge_protocol_version=version, restart_timeout="1 2")
+    sent = []
+    for number in range(120):
+        sent.append(b"%d" % number)
+        network.flows = bool(number % 3)  # What is in flight is lost with the connection.
+        north.publish(f"t/{number % 7}", sent[-1], 1 + number % 2)
+        if number % 4 == 0:
+            network.lose("north", "south")
+        if number % 10 == 5:
+            south.crash()
+        if number % 25 == 7:
+            north.crash()
+        network.flows = True
+        network.advance(0.3 + number % 5)
+    network.advance(120)
+    assert set(south.take_heard()) == set(sent)
+    assert set_aside(north) == []
+
+
+@pytest.mark.parametrize("reason", [0, Reason.SERVER_SHUTTING_DOWN, Reason.SERVER_BUSY, 0x98])
+def test_a_far_end_that_closes_on_everything_for_a_while_loses_nothing(reason: int) -> None:
+    """As one does that is being stopped, again and again."""
+    network = Network()
+    far = PickyBroker(network)
+    is_ill = True
+    far.refuses = lambda packet: reason if is_ill and far.connections % 4 else None
+    north = network.add("north")
+    north.bridge("# out 1")
+    for number in range(20):
+        north.publish("t", b"%d" % number)
+    network.advance(600)
+    is_ill = False
+    network.advance(600)
+    assert set(far.payloads) == {b"%d" % number for number in range(20)}
+    assert set_aside(north) == []
+
+
+def test_silent_cuts_are_no_verdict() -> None:
+    network = Network()
+    north, south = network.add("north"), network.add("south")
+    south.listen()
+    north.bridge("# out 1", restart_timeout="1 2")
+    for _ in range(12):
+        network.advance(4)
+        network.flows = False
+        north.publish("t", b"kept")
+        network.cut("north", "south")
+        network.flows = True
+        network.advance(30)
+        network.mend("north", "south")
+        network.advance(10)
+    assert len(south.take_heard()) == 12
+    assert set_aside(north) == []
+
+
+# Neighbours, whoever dialled
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make a node refuse what has `POISON` in it, wherever it comes from."""
+
+    def refuse(name: str) -> None:
+        handle = Connection._handle
+
+        def handle_or_refuse(self: Connection, first: int, body: bytes) -> None:
+            if self.broker.node_id == name and first >> 4 == 3 and POISON in body:
+                raise ProtocolError(Reason.PAYLOAD_FORMAT_INVALID, "we do not like it", "§4.13")
+            handle(self, first, body)
+
+        monkeypatch.setattr(Connection, "_handle", handle_or_refuse)
+
+    return refuse
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("a", "b"), ("b", "a")])
+def test_a_neighbour_is_not_lost_for_a_message(
+    sender: str, receiver: str, refusing: Callable[[str], None]
+) -> None:
+    fabric = Fabric()
+    fabric.add("a", "b")
+    fabric.add("b")  # It accepts, and never dials.
+    fabric.settle_links()
+    inbox = fabric[receiver].subscribe("t/#")
+    publisher = fabric[sender].subscribe("other")
+    fabric.advance(1)
+    refusing(receiver)
+    one: Any = {"user_property": (("a", "b"),)}
+    publisher.publish("t/1", b"1")
+    publisher.publish("t/2", POISON, properties=one)
+    publisher.publish("t/3", b"3")
+    fabric.advance(60)
+    assert inbox.payloads[-1] == b"3"
+    assert set(inbox.payloads) == {b"1", b"3"}
+    assert fabric[sender].linked == {receiver}
+    (event,) = set_aside(fabric[sender])
+    assert event.topic == "t/2"
+    assert fabric[sender].session_of(receiver).ledger.refused == 1
