@@ -47,11 +47,23 @@ class OpenNeighbourhood:
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
 
-    def refusal(self, node_id: str, proof: str) -> str | None:
+    def acceptor(self, node_id: str, connect: bytes) -> None:
         return None
 
-    def answer(self, node_id: str, proof: str) -> str:
-        return ""
+    def claim_refusal(self, node_id: str, username: str | None, address: str) -> str | None:
+        return None
+
+    def inherits(self, node_id: str) -> bool:
+        return False
+
+    def forgotten(self, node_id: str) -> None:
+        pass
+
+    def refusal(self, node_id: str, proven_name: str | None) -> str | None:
+        return None
+
+    def refuse(self, node_id: str, reason: str) -> None:
+        pass
 
     def accepted(self, connection: Channel) -> None:
         pass

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 class Inbox:
     """A client that acknowledges all that it gets, and keeps it."""
 
-    def __init__(self, host: Host, client_id: str, *, kept: bool = False, properties: Any = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        client_id: str,
+        *,
+        kept: bool = False,
+        properties: Any = None,
+        username: str | None = None,
+        address: str = "192.0.2.9:1",
+    ) -> None:
         self.host = host
         self.messages: list[Publish] = []
         self.answers: list[Packet] = []
@@ -41,7 +50,7 @@ class Inbox:
         self._reader = PacketReader()
         self._packet_ids = count(1)
         self._unreleased: set[int] = set()
-        self.connection = host.broker.open(host.now, "192.0.2.9:1", True)
+        self.connection = host.broker.open(host.now, address, True, username)
         self.connection.link = self
         properties = {"session_expiry_interval": KEPT if kept else 0} | (properties or {})
         self.send(Connect(client_id, MQTT_5, not kept, properties=properties))

@@ -132,12 +132,19 @@ class Fabric:
     def _join(self, node: Node, name: str, open_near: Callable[[float], Connection]) -> None:
         far = self.hosts[name]
         near_side = open_near(self.now)
-        far_side = far.broker.open(self.now, f"{node.name}:40000", True)
-        pipe = Pipe(self, near_side, far_side, (node.name, name))
+        far_side = far.broker.open(self.now, node.name, True, self._certificate_of(node))
+        pipe = self._lay_pipe(near_side, far_side, (node.name, name))
         pipe.is_cut = self.is_apart(node.name, name) or far.is_gone
         self.pipes.append(pipe)
         node.settle()
         far.settle()
+
+    def _certificate_of(self, node: Node) -> str | None:
+        """The user that its certificate proves it to be, where it dials; None: it has none."""
+        return node.username
+
+    def _lay_pipe(self, near: Connection, far: Connection, names: tuple[str, str]) -> Pipe:
+        return Pipe(self, near, far, names)
 
     def forget(self, pipe: Pipe) -> None:
         if pipe in self.pipes:

@@ -239,9 +239,11 @@ class Node(Host):
         is_found: bool = False,
         federation: dict[str, Any] | None = None,
         node_id: str | None = None,
+        username: str | None = None,
         **options: Any,
     ) -> None:
         self.node_id = node_id or name
+        self.username = username  # as whom it connects to others, by certificate
         self.neighbours = list(neighbours)
         self.join = list(join)
         self.is_found = is_found  # by others than those whom it dials

@@ -6,9 +6,9 @@ from struct import calcsize
 
 from hedgerow import message
 from hedgerow.bridges import stamp_codec
+from hedgerow.federation import key_proof, seal
 from hedgerow.federation.mesh import limits as federation_limits
 from hedgerow.federation.mesh import wire as federation_wire
-from hedgerow.federation.neighbours import PROOF_PROPERTY
 from hedgerow.federation.overlay import limits as overlay_limits
 from hedgerow.federation.overlay import wire as overlay_wire
 from hedgerow.federation.tunnel import frames as tunnel_frames
@@ -35,6 +35,7 @@ def page() -> str:
         _multicast,
         _sensors,
         _federation,
+        _links,
         _overlay,
         _tunnel,
         _delegation,
@@ -88,6 +89,21 @@ def _federation() -> list[str]:
         ),
         *kinds(federation_wire.MeshKind),
         *limits(federation_limits, "MAX_", fields_of=federation_limits.MeshBounds),
+    ]
+
+
+def _links() -> list[str]:
+    return [
+        *_heading(
+            "Links of a federation that has a key",
+            f"The authentication method is `{key_proof.METHOD}`. Authentication data, by packet:",
+        ),
+        *drawing(key_proof, "CONNECT"),
+        "What follows the last AUTH travels in records: two bytes of length, in network byte order, then "
+        "AES-256-GCM ciphertext with its tag. The nonce is the number of the record in its direction.",
+        "",
+        *limits(key_proof, "NONCE_", "PROOF_", "MAX_"),
+        *limits(seal, "LENGTH_", "TAG_", "MAX_"),
     ]
 
 
@@ -169,7 +185,6 @@ def _mqtt() -> list[str]:
         ids.HELD[0]: "PUBLISH of an empty retained message: a deletion of some time ago",
         ids.NODE_PROPERTY: "CONNECT and CONNACK: this is a node, or a client that gives ids, with this name",
         ids.BRIDGE_PROPERTY: "CONNECT: of a node, by its bridge of this name",
-        PROOF_PROPERTY: "CONNECT and CONNACK of neighbours: who says it has the federation's key",
     }
     return [
         *_heading("MQTT between nodes", "User properties of MQTT 5. Ordinary clients never see them."),

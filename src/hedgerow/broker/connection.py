@@ -27,6 +27,7 @@ from hedgerow.broker.deliveries import (
     pump,
 )
 from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
+from hedgerow.broker.exchange import ConnectionSeal
 from hedgerow.broker.ids import encode_id
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
@@ -36,12 +37,15 @@ from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
+    AUTH,
     CONNECT,
+    DISCONNECT,
     MQTT_3_1_1,
     MQTT_5,
     MQTT_EXTENDED,
     PUBLISH,
     Connack,
+    Connect,
     Disconnect,
     Packet,
     Pubcallback,
@@ -67,6 +71,7 @@ MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
 
 class State(Enum):
     NEW = "new"
+    EXCHANGE = "exchange"  # CONNECT named an authentication method; AUTH is next
     LOGIN = "login"  # the shell is checking the password; nothing more is read
     CONNECTED = "connected"
     CLOSED = "closed"
@@ -135,6 +140,7 @@ class Connection(Channel):
         "unfinished",
         "unread_answers",
         "unread_bytes",
+        "unsealed",
         "wanted",
     )
 
@@ -169,6 +175,8 @@ class Connection(Channel):
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.wanted = 0  # how long `partial` must be before it is worth looking at
         self.reserved = 0  # bytes of a large CONNECT that has yet to arrive
+        self.seal: ConnectionSeal | None = None  # what all bytes travel in, once an exchange is over
+        self.unsealed = 0  # bytes in `out` that go before
         self.unread_bytes = 0  # QoS 0 in `out`, while congested
         self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
@@ -187,6 +195,10 @@ class Connection(Channel):
         broker = self.broker
         broker.now = now
         broker.stats.bytes_received += len(data)
+        if self.seal is not None:
+            data = self._open_sealed(self.seal, data)
+            if not data:
+                return  # Whoever wrote that, the peer has yet to be heard.
         self.heard_at = now
         repeated = self.repeated
         if repeated is not None and repeated.publish_again(self, repeated, data):
@@ -203,6 +215,20 @@ class Connection(Channel):
             self.partial = bytearray(data)
             return
         self._receive(data)
+
+    def _open_sealed(self, seal: ConnectionSeal, chunk: bytes) -> bytes:
+        if self.state is State.CLOSED:
+            return b""
+        try:
+            return seal.open(chunk)
+        except ProtocolError as error:
+            self.refuse(error)
+            return b""
+
+    def seal_with(self, seal: ConnectionSeal | None) -> None:
+        """The exchange is over. Its last AUTH, which may still be in `out`, leaves as it is."""
+        self.seal = seal
+        self.unsealed = sum(map(len, self.out))
 
     def _receive(self, data: bytes) -> None:
         self.broker.begin_turn()
@@ -231,13 +257,7 @@ class Connection(Channel):
         max_bytes = self.packet_bytes
         connected = self.state is State.CONNECTED
         if not connected:
-            max_bytes = min(max_bytes, MAX_CONNECT_BYTES)
-            if data and data[0] >> 4 != self.dialect.opening_packet:
-                raise ProtocolError(
-                    Reason.PROTOCOL_ERROR,
-                    f"the first packet is not {self.dialect.opening_name}",
-                    "MQTT-3.1.0-1",
-                )
+            max_bytes = min(max_bytes, self._check_opening(data))
         position = 0
         end = len(data)
         self.wanted = 2
@@ -276,14 +296,34 @@ class Connection(Channel):
             broker.work += PACKET_WORK + (stop - body) // BYTES_PER_WORK
             if first >> 4 == PUBLISH:
                 stats.publish_bytes_received += stop - position
+            if first >> 4 == AUTH and self.exchange is not None and stop < end:
+                raise _hasty()
             self._handle(first, data[body:stop])
             position = stop
             if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
+                if self.state is State.EXCHANGE and stop < end:
+                    raise _hasty()
                 break
             if not connected:
                 connected = True
                 max_bytes = self.packet_bytes
         return position
+
+    def _check_opening(self, data: bytes) -> int:
+        """How large a packet may be that begins like this, before the CONNECT is accepted."""
+        dialect = self.dialect
+        packet_type = data[0] >> 4 if data else dialect.opening_packet
+        if self.exchange is not None and packet_type == AUTH:
+            return SMALL_CONNECT_BYTES
+        if self.state is State.EXCHANGE:
+            if packet_type == DISCONNECT:
+                return SMALL_CONNECT_BYTES
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "neither AUTH nor DISCONNECT", "MQTT-3.1.2-30")
+        if packet_type != dialect.opening_packet:
+            raise ProtocolError(
+                Reason.PROTOCOL_ERROR, f"the first packet is not {dialect.opening_name}", "MQTT-3.1.0-1"
+            )
+        return MAX_CONNECT_BYTES
 
     def _reserve(self, size: int) -> None:
         """Room for a CONNECT that comes in pieces, before anybody has proved anything."""
@@ -303,7 +343,7 @@ class Connection(Channel):
         if handler is None:
             reason_code = Reason.PROTOCOL_ERROR if first >> 4 else Reason.MALFORMED_PACKET
             raise ProtocolError(reason_code, f"packet type {first >> 4} is not sent this way", "§2.1.2")
-        if legal_in is not self.state:
+        if legal_in is not self.state and self.state is not State.EXCHANGE:
             raise ProtocolError(
                 Reason.PROTOCOL_ERROR, f"a second {self.dialect.opening_name}", "MQTT-3.1.0-2"
             )
@@ -314,7 +354,11 @@ class Connection(Channel):
             self.protocol_version = claimed if claimed in (0, 3, 5) else MQTT_3_1_1
             if claimed == MQTT_EXTENDED and not self.broker.client_role.is_extended:
                 raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
-        handler(self, codec.decode(first, body, self.protocol_version))
+        packet = codec.decode(first, body, self.protocol_version)
+        if isinstance(packet, Connect) and len(body) > SMALL_CONNECT_BYTES and packet.names_method:
+            # It would wait for its proof: 10,000 of them would be 5 GiB.
+            raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")
+        handler(self, packet)
 
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
@@ -495,14 +539,22 @@ class Connection(Channel):
         self.out.clear()
         self.unread_bytes = 0
         self.unread_answers = 0
+        if self.seal is not None:
+            data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)
         return data
+
+    def _close_sealed(self, seal: ConnectionSeal, data: bytes) -> bytes:
+        before, self.unsealed = data[: self.unsealed], max(0, self.unsealed - len(data))
+        return before + seal.close(data[len(before) :])
 
     def _take_trial(self) -> bytes:
         trial = self.trial
         if trial is None or trial.is_transport_congested:
             return b""
         data = b"".join(trial.take_output(self.out))
+        if self.seal is not None:
+            data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)
         return data
 
@@ -539,6 +591,8 @@ class Connection(Channel):
         """The time that was set for this connection has come."""
         if self.state is State.NEW:
             self.refuse_connect(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif self.state is State.EXCHANGE:
+            self.refuse_connect(Reason.NOT_AUTHORIZED, "no AUTH in time")
         elif self.state is State.LOGIN:
             self.refuse_connect(Reason.SERVER_BUSY, "the password was not checked in time")
         elif self.attachment is not None:
@@ -665,3 +719,9 @@ class Connection(Channel):
         if self.maximum_packet_size and len(text.encode()) + 20 > self.maximum_packet_size:
             return {}
         return {"reason_string": text}
+
+
+def _hasty() -> ProtocolError:
+    """Behind AUTH, or a CONNECT that names a method, nothing comes before the answer; what follows the last
+    AUTH is sealed, and this was read with it."""
+    return ProtocolError(Reason.PROTOCOL_ERROR, "more before the answer to AUTH or CONNECT", "MQTT-3.1.2-30")

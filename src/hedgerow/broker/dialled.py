@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from hedgerow.broker.connection import Connection, Dialect, State
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.handle_connect import attach, set_wire_form
+from hedgerow.broker.exchange import AuthenticationError
+from hedgerow.broker.handle_connect import attach, reason_of, set_wire_form
 from hedgerow.broker.handle_publish import accept, handle_acknowledgement, has_too_many_pairs
 from hedgerow.broker.probe import Probe
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
 from hedgerow.broker.suspects import blame
-from hedgerow.errors import ProtocolError, TopicError, printable
+from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.ids import identify_from, node_of
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
+    AUTH,
     CONNACK,
     DISCONNECT,
     MQTT_3_1_1,
@@ -54,7 +56,6 @@ from hedgerow.topics import validate_name
 MQTT_3_IN_FLIGHT = 20
 MAX_CACHED_NAMES = 16_384  # A publisher may use a new topic for every message.
 CONNACK_S = 5.0  # A link that was cut before its first answer has no probes yet.
-MAX_REASON = 200  # characters of what the far broker says
 
 
 class DialledConnection(Connection):
@@ -81,6 +82,7 @@ class DialledConnection(Connection):
     # What a subclass says
 
     def connect_packet(self) -> Connect:
+        """Sets `exchange` too, where it names an authentication method."""
         raise NotImplementedError
 
     def handle_accepted(self, packet: Connack) -> None:
@@ -89,6 +91,11 @@ class DialledConnection(Connection):
 
     def handle_refused(self, reason_code: int, reason: str) -> None:
         self.end(f"the far broker refused the connection: {reason}")
+
+    def handle_not_proven(self, reason: str) -> None:
+        """The far broker has not proved itself. Where it is an honest one, its log is to say so too."""
+        self.send_packet(Disconnect(Reason.IMPLEMENTATION_SPECIFIC_ERROR, self.problem(reason)))
+        self.end(reason)
 
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         raise NotImplementedError
@@ -306,9 +313,23 @@ def _handle_connack(connection: DialledConnection, packet: Packet) -> None:
     assert isinstance(packet, Connack)
     connection.far_node = node_of(packet.properties)
     if packet.reason_code:
-        connection.handle_refused(packet.reason_code, _reason_of(packet))
+        connection.handle_refused(packet.reason_code, reason_of(packet))
         return
     connection.handle_accepted(packet)
+
+
+def _handle_auth(connection: DialledConnection, packet: Packet) -> None:
+    exchange = connection.exchange
+    if exchange is None:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH, which was not asked for", "MQTT-4.12.0-6")
+    try:
+        answer = exchange.authenticator.step(exchange.read(packet))
+    except AuthenticationError as error:
+        connection.handle_not_proven(str(error))
+        return
+    connection.send_packet(exchange.write(answer))
+    if exchange.proven_name is not None:
+        connection.seal_with(exchange.authenticator.seal)
 
 
 def _handle_publish(connection: DialledConnection, packet: Packet) -> None:
@@ -353,13 +374,7 @@ def _handle_disconnect(connection: DialledConnection, packet: Packet) -> None:
     if connection.protocol_version < MQTT_5:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "DISCONNECT from a server", "§3.14")
     connection.far_reason = blame(packet.reason_code)
-    connection.end(f"the far broker disconnected: {_reason_of(packet)}")
-
-
-def _reason_of(packet: Connack | Disconnect) -> str:
-    """For the log and the link's state: a stranger's 64 KiB, with line ends, have no place there."""
-    reason = packet.properties.get("reason_string", "")[:MAX_REASON]
-    return printable(reason) or describe(packet.reason_code)
+    connection.end(f"the far broker disconnected: {reason_of(packet)}")
 
 
 FROM_SERVERS = Dialect(
@@ -367,6 +382,7 @@ FROM_SERVERS = Dialect(
     "CONNACK",
     {
         CONNACK: (_handle_connack, State.NEW),
+        AUTH: (_handle_auth, State.NEW),
         PUBLISH: (_handle_publish, State.CONNECTED),
         PUBACK: (handle_acknowledgement, State.CONNECTED),
         PUBREC: (handle_acknowledgement, State.CONNECTED),

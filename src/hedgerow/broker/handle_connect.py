@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
 from hedgerow.broker.connection import Connection, State
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
 from hedgerow.broker.events import ClientConnected
+from hedgerow.broker.exchange import Authentication, AuthenticationError
 from hedgerow.broker.handle_publish import release
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
@@ -22,7 +24,7 @@ from hedgerow.broker.session import Pause, Session, WireForm
 from hedgerow.broker.session_end import discard
 from hedgerow.broker.suspects import begin_trial, blame
 from hedgerow.broker.watching import set_role
-from hedgerow.errors import ProtocolError
+from hedgerow.errors import ProtocolError, printable
 from hedgerow.message import Properties
 from hedgerow.mqtt import extension
 from hedgerow.mqtt.codec import encode
@@ -39,7 +41,9 @@ from hedgerow.mqtt.packets import (
     Disconnect,
     Packet,
 )
-from hedgerow.mqtt.reasons import Reason
+from hedgerow.mqtt.reasons import Reason, describe
+
+MAX_REASON = 200  # characters of what a peer says
 
 
 @dataclass(slots=True)
@@ -59,7 +63,46 @@ def handle_connect(connection: Connection, packet: Packet) -> None:
     refusal = _refusal(connection, packet)
     if refusal is not None:
         connection.refuse_connect(*refusal, client_id=packet.client_id or None)
+    elif packet.names_method:
+        _begin_exchange(connection, packet)
+    else:
+        _log_in(connection, packet)
+
+
+def _begin_exchange(connection: Connection, packet: Connect) -> None:
+    """The peer proves itself before anything else is asked, by the method of its role."""
+    role = _role_of(connection.broker, packet, None)
+    authenticator = role.authenticator(packet)
+    if isinstance(authenticator, Refusal):
+        _refuse(connection, packet.client_id, authenticator)
         return
+    connection.state = State.EXCHANGE
+    connection.exchange = Authentication(authenticator, packet, partial(role.not_proven, packet))
+    _go_on_exchange(connection, connection.exchange, packet.properties.get("authentication_data", b""))
+
+
+def _go_on_exchange(connection: Connection, exchange: Authentication, data: bytes) -> None:
+    connect = exchange.connect
+    assert connect is not None
+    try:
+        answer = exchange.authenticator.step(data)
+    except AuthenticationError as error:
+        exchange.not_proven(str(error))
+        connection.refuse_connect(Reason.NOT_AUTHORIZED, str(error), connect.client_id)
+        return
+    if exchange.proven_name is None:
+        auth = exchange.write(answer)
+        if connection.has_room_for(encode(auth, connect.protocol_version)):
+            connection.send_packet(auth)
+        else:
+            connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the AUTH", connect.client_id)
+        return
+    connection.seal_with(exchange.authenticator.seal)
+    connection.exchange = Authentication(exchange.authenticator)  # `connect` need not be kept
+    _log_in(connection, connect)
+
+
+def _log_in(connection: Connection, packet: Connect) -> None:
     if connection.certificate_name is not None:
         establish(connection, packet, connection.certificate_name)
     elif packet.username is not None and connection.broker.verifies_passwords:
@@ -75,10 +118,7 @@ def handle_connect(connection: Connection, packet: Packet) -> None:
 
 
 def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
-    properties = packet.properties
     limits = connection.broker.limits
-    if "authentication_method" in properties:
-        return Reason.BAD_AUTHENTICATION_METHOD, "no authentication method is configured [MQTT-4.12.0-1]"
     if not packet.client_id:
         if packet.protocol_version == MQTT_3_1:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
@@ -109,6 +149,8 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         client_id = broker.assign_client_id()
         if packet.protocol_version == MQTT_5:
             answer["assigned_client_identifier"] = client_id  # MQTT-3.2.2-16
+    if connection.exchange is not None:
+        answer["authentication_method"] = connection.exchange.authenticator.method  # MQTT-4.12.0-5
     role.answer(packet, answer)
     if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
@@ -325,6 +367,9 @@ def carry_ids(connection: Connection) -> None:
 
 def handle_disconnect(connection: Connection, packet: Packet) -> None:
     assert isinstance(packet, Disconnect)
+    if connection.state is State.EXCHANGE:
+        _leave_exchange(connection, packet)
+        return
     session = connection.session
     keeps = session is not None and session.role.keeps(session)
     if session is not None and connection.protocol_version == MQTT_EXTENDED and not keeps:
@@ -344,6 +389,21 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
 
 
 def handle_auth(connection: Connection, packet: Packet) -> None:
-    # MQTT-4.12.0-7: only a client whose CONNECT named an authentication method may send it, and
-    # such a CONNECT is refused.
-    raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method", "MQTT-4.12.0-7")
+    exchange = connection.exchange
+    if exchange is None:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method", "MQTT-4.12.0-7")
+    _go_on_exchange(connection, exchange, exchange.read(packet))
+
+
+def _leave_exchange(connection: Connection, packet: Disconnect) -> None:
+    """The peer does not believe us, and says why."""
+    exchange = connection.exchange
+    assert exchange is not None
+    reason = f"it does not trust this node: {reason_of(packet)}"
+    exchange.not_proven(reason)
+    connection.end(reason)
+
+
+def reason_of(packet: Connack | Disconnect) -> str:
+    """For the log and the state of a link: a stranger's 64 KiB, with line ends, have no place there."""
+    return printable(packet.properties.get("reason_string", "")[:MAX_REASON]) or describe(packet.reason_code)

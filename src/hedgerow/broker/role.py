@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hedgerow.broker.exchange import Authenticator
 from hedgerow.message import Properties
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Subscription
+from hedgerow.mqtt.reasons import Reason
 
 if TYPE_CHECKING:
     from hedgerow.broker.access import Access
@@ -76,6 +78,15 @@ class Role:
     def claims(self, packet: Connect, username: str | None) -> bool:
         """Does this CONNECT ask for a session of this role?"""
         return bool(self.prefix) and packet.client_id.startswith(self.prefix)
+
+    def authenticator(self, packet: Connect) -> Authenticator | Refusal:
+        """By what a peer proves itself whose CONNECT names an authentication method; or why it cannot."""
+        return Refusal(
+            Reason.BAD_AUTHENTICATION_METHOD, "no authentication method is configured [MQTT-4.12.0-1]"
+        )
+
+    def not_proven(self, packet: Connect, reason: str) -> None:
+        """The peer has not proved itself, and is refused."""
 
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None

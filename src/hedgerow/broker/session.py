@@ -24,6 +24,7 @@ from hedgerow.mqtt.packets import Packet, Will
 
 if TYPE_CHECKING:
     from hedgerow.broker.backlog import Backlog
+    from hedgerow.broker.exchange import Authentication
     from hedgerow.broker.role import Role
 
 
@@ -237,6 +238,7 @@ class Channel(ABC):
         self.session: Session | None = None
         self.protocol_version = 0
         self.maximum_packet_size = 0  # the client's; 0: none
+        self.exchange: Authentication | None = None  # by which the peer proves itself, or did
         self.carries_ids = False  # messages have their ids on the wire, both ways
         self.inbound: Inbound | None = None  # of such a one
         self.timer_at: float | None = None  # when the broker next looks at this connection

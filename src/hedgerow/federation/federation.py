@@ -24,14 +24,14 @@ from hedgerow.broker.session import Channel, Session
 from hedgerow.federation.absences import Absences
 from hedgerow.federation.events import LinkNotOpen, RightMissing
 from hedgerow.federation.interests.events import InterestEvent
+from hedgerow.federation.key_proof import NONCE_BYTES, ProvingAcceptor, ProvingDialler
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.federation.neighbour_connection import NeighbourConnection
 from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
-from hedgerow.federation.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX, NeighbourRole
+from hedgerow.federation.neighbours import ALREADY_LINKED, KEY_HERE, NEIGHBOUR_PREFIX, NeighbourRole
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
 from hedgerow.federation.overlay.limits import OverlaySettings
-from hedgerow.federation.overlay.link_proofs import LinkProofs
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.state import StateTeller
@@ -49,6 +49,7 @@ MESH_TOPIC = CONTROL_PREFIX + "mesh"
 HEALTHY_S = 1.0  # without a word: twice what probes take
 MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
 MAX_TOLD = 256  # addresses of which the log says why there is no link
+MAX_FOREIGN = 256  # addresses of brokers that are not ours: whoever tells of members can invent them
 
 FederationEvent = OverlayEvent | LinkNotOpen | RightMissing | InterestEvent
 
@@ -83,7 +84,6 @@ class Federation:
         self.overlay = Overlay(
             me, now, epoch=epoch, begun_at=broker.begun_at, random=random, key=key, settings=settings
         )
-        self.proofs = LinkProofs(broker.node_id, key, self.overlay.take_sequence)
         self.federator = Federator(
             broker.node_id,
             now,
@@ -98,6 +98,8 @@ class Federation:
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
         self._absences = Absences(broker, self.federator)
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
+        self._foreign: dict[str, None] = {}  # addresses of brokers that know nothing of our key
+        self._again: list[Peer] = []  # to dial once more, now that this is known
         self._events: list[FederationEvent] = []
         self._tunnel_sets: set[TunnelSet] = set()
         self.ignored_frames: Counter[str] = Counter()  # of all tunnels that there ever were, by reason
@@ -124,7 +126,8 @@ class Federation:
 
     def take_dials(self) -> list[Peer]:
         """To whom a link is to be opened, at any of the addresses: `open`, or `dial_failed`."""
-        return self.overlay.take_connects()
+        again, self._again = self._again, []
+        return again + self.overlay.take_connects()
 
     def open(
         self,
@@ -145,6 +148,32 @@ class Federation:
             self._events.append(LinkNotOpen(where, reason))
         self.overlay.lost(peer, self.broker.now)
         self.has_work = True
+
+    @property
+    def has_key(self) -> bool:
+        return self._key is not None
+
+    def dialler(self, address: str) -> ProvingDialler | None:
+        """By what this node proves that it has the key; None: it has none, or a broker is there that is not
+        ours."""
+        if self._key is None or address in self._foreign:
+            return None
+        return ProvingDialler(self._key, self.broker.node_id, self._random_bytes(NONCE_BYTES))
+
+    def dial_foreign(self, peer: Peer, address: str) -> None:
+        """A broker that is not ours is there, which takes no CONNECT with a proof. Whoever pretends that can
+        do no more than carry a tunnel, in which there are proofs again."""
+        if len(self._foreign) >= MAX_FOREIGN:
+            del self._foreign[next(iter(self._foreign))]
+        self._foreign[address] = None
+        self._again.append(peer)
+        self.has_work = True
+
+    def forget_foreign(self, address: str) -> bool:
+        """A node of ours answers there. Was it taken for a broker that is not?"""
+        was_foreign = address in self._foreign
+        self._foreign.pop(address, None)
+        return was_foreign
 
     def dialled_again(self, peer: Peer, node_id: str, round_trip_s: float) -> None:
         """The node at this address is linked to us already."""
@@ -206,13 +235,18 @@ class Federation:
 
     # Links that neighbours open (`Neighbourhood`)
 
-    def refusal(self, node_id: str, proof: str) -> str | None:
+    def acceptor(self, node_id: str, connect: bytes) -> ProvingAcceptor | None:
+        if self._key is None:
+            return None
+        nonce = self._random_bytes(NONCE_BYTES)
+        return ProvingAcceptor(self._key, self.broker.node_id, nonce, connect, expected=node_id)
+
+    def refusal(self, node_id: str, proven_name: str | None) -> str | None:
         if node_id == self.broker.node_id:
             return "this node has that name itself"
-        unproven = self.proofs.refusal(node_id, proof)
-        if unproven is not None:
-            self.refuse(node_id, unproven)
-            return unproven
+        if self._key is not None and proven_name != node_id:
+            self.refuse(node_id, KEY_HERE)
+            return KEY_HERE
         link = self._links.get(node_id)
         if isinstance(link, NeighbourConnection):
             # It took that one, and did not know that it would dial the same node.
@@ -222,9 +256,6 @@ class Federation:
         if len(sessions) >= self._max_sessions and node_id not in dict(sessions):
             return f"{self._max_sessions} nodes are neighbours, or were and may come back"
         return None
-
-    def answer(self, node_id: str, proof: str) -> str:
-        return self.proofs.answer(node_id, proof)
 
     def accepted(self, connection: Channel) -> None:
         session = connection.connected_session()

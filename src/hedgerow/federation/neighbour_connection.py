@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 from hedgerow.broker.connection import State
 from hedgerow.broker.dialled import DialledConnection
+from hedgerow.broker.exchange import Authentication, ConnectionSeal
 from hedgerow.broker.handle_connect import carry_ids, resume
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.federation.foreign_neighbour import ForeignNeighbour
 from hedgerow.federation.neighbours import (
     ALREADY_LINKED,
     NEIGHBOUR_PREFIX,
-    proof_of,
-    with_proof,
 )
-from hedgerow.federation.overlay.link_proofs import NO_PROOF
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
 from hedgerow.message import Properties
+from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
+from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import CONTROL_PREFIX, is_local
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ KEEP_ALIVE_S = 1
 PROBE_INTERVAL_S = 0.5
 PROBE_MISSES = 3
 TUNNEL = "tunnel"  # the transport of a connection inside one
+FOREIGN = "a broker that is not ours, which is dialled without the key"
+NOT_FOREIGN = "a federated node answers where another broker was; it is dialled again with the key"
+NO_PROOF = "it does not prove that it has the federation key"
+THROUGH_TUNNEL = " (tunnel)"
 
 
 class NeighbourConnection(DialledConnection):
@@ -47,7 +51,6 @@ class NeighbourConnection(DialledConnection):
         "opened_at",
         "password",
         "peer",
-        "proof",
         "tunnel_id",
         "tunnels",
         "username",
@@ -69,7 +72,6 @@ class NeighbourConnection(DialledConnection):
         self.peer = peer  # as the overlay asked for it
         self.username = username
         self.password = password
-        self.proof = federation.proofs.make()
         self.opened_at = now
         self.foreign: ForeignNeighbour | None = None  # where a broker answered that is not ours
         self.tunnels = federation.make_tunnels(is_federator=False)
@@ -84,9 +86,13 @@ class NeighbourConnection(DialledConnection):
             "maximum_packet_size": broker.limits.peer_packet_bytes,
             "receive_maximum": broker.limits.peer_receive_maximum,
             "session_expiry_interval": int(self.federation.keeping.seconds),
-            "user_property": with_proof(((NODE_PROPERTY, broker.node_id),), self.proof),
+            "user_property": ((NODE_PROPERTY, broker.node_id),),
         }
-        return Connect(
+        prover = self.federation.dialler(self.address)
+        if prover is not None:
+            properties["authentication_method"] = prover.method
+            properties["authentication_data"] = prover.opening
+        packet = Connect(
             NEIGHBOUR_PREFIX + broker.node_id,
             MQTT_5,
             False,
@@ -97,6 +103,19 @@ class NeighbourConnection(DialledConnection):
             Will(FEDERATOR_TOPIC, self.tunnels.encode_will(self.tunnel_id)),
             properties,
         )
+        if prover is not None:
+            prover.connect = encode(packet, MQTT_5)
+            self.exchange = Authentication(prover)
+        return packet
+
+    def seal_with(self, seal: ConnectionSeal | None) -> None:
+        super().seal_with(seal)
+        self.opened_at = self.broker.now  # CONNACK is the answer to our AUTH.
+
+    @property
+    def place(self) -> str:
+        """The address that was dialled."""
+        return self.address.removesuffix(THROUGH_TUNNEL)
 
     @property
     def round_trip_s(self) -> float:
@@ -108,14 +127,22 @@ class NeighbourConnection(DialledConnection):
 
     # CONNACK
 
+    @property
+    def has_proof(self) -> bool:
+        """Is the far node the one that it says? Without a key all are believed."""
+        exchange = self.exchange
+        if not self.federation.has_key:
+            return True
+        return exchange is not None and exchange.proven_name == self.far_node
+
     def handle_accepted(self, packet: Connack) -> None:
-        if self.far_node is None:
+        if self.far_node is None and self.seal is None:
             self._carry(packet)
         elif self.far_node == self.broker.node_id:
             self.end("this node itself, or another of its name")
-        elif not self.federation.proofs.accepts(self.far_node, self.proof, proof_of(packet.properties)):
-            self.federation.refuse(self.far_node, NO_PROOF)
-            self.end(NO_PROOF)
+        elif self.far_node is None or not self.has_proof:
+            was_foreign = self.federation.forget_foreign(self.address)
+            self.handle_not_proven(NOT_FOREIGN if was_foreign else NO_PROOF)
         elif self.federation.yields_to_accepted(self.far_node):
             # Both dialled, and the other's link is the one to stay.
             self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)
@@ -141,7 +168,7 @@ class NeighbourConnection(DialledConnection):
 
     def open_inside(self) -> NeighbourConnection:
         """The tunnel is open: who answers in it is the neighbour."""
-        address = f"{self.address} (tunnel)"
+        address = self.address + THROUGH_TUNNEL
         return NeighbourConnection(self.federation, self.peer, address, self.broker.now, transport=TUNNEL)
 
     def take_packet_id(self) -> int:
@@ -149,11 +176,26 @@ class NeighbourConnection(DialledConnection):
         return self._packet_id
 
     def handle_refused(self, reason_code: int, reason: str) -> None:
-        if self.far_node is not None and self.federation.is_linked(self.far_node):
+        if self.far_node is not None and self.has_proof and self.federation.is_linked(self.far_node):
             self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)
             self.end(ALREADY_LINKED)
+        elif self.far_node is not None:
+            was_foreign = self.federation.forget_foreign(self.address)
+            self.end(f"refused: {NOT_FOREIGN if was_foreign else reason}")
+        elif reason_code == Reason.BAD_AUTHENTICATION_METHOD and self._may_be_foreign:
+            self.federation.dial_foreign(self.peer, self.address)
+            self.end(FOREIGN)
         else:
             self.end(f"refused: {reason}")
+
+    @property
+    def _may_be_foreign(self) -> bool:
+        return self.exchange is not None and self.seal is None and self.transport != TUNNEL
+
+    def handle_not_proven(self, reason: str) -> None:
+        name = self.exchange.authenticator.peer if self.exchange is not None else ""
+        self.federation.refuse(self.far_node or name or self.address, reason)
+        super().handle_not_proven(reason)
 
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         """At a neighbour nothing is subscribed to; what it gets is decided there."""
@@ -183,7 +225,7 @@ class NeighbourConnection(DialledConnection):
     def end(self, reason: str, with_will: bool = True) -> None:
         was_unanswered = self.state is State.NEW
         super().end(reason, with_will)
-        if was_unanswered and reason != ALREADY_LINKED:
+        if was_unanswered and reason not in (ALREADY_LINKED, FOREIGN):
             self.federation.dial_failed(self.peer, reason)
         if self.foreign is not None:
             self.foreign.lost(reason)

@@ -15,36 +15,35 @@ from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.roles import own_name
 from hedgerow.broker.session import Channel, Session
+from hedgerow.federation.key_proof import METHOD, ProvingAcceptor
 from hedgerow.message import Properties
+from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import RIGHT_TOPIC, node_of
 from hedgerow.mqtt.packets import Connect, Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import CONTROL_PREFIX, STATUS_PREFIX
 
 NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
-PROOF_PROPERTY = "hedgerow-proof"  # a user property of CONNECT and CONNACK: who says it has the key
 ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
 SIDECAR_SUFFIX = "-home"  # of the client id with which a sidecar connects to the broker that it stands beside
 NO_SIDECAR = "a federator beside a node, which federates itself"
-
-
-def proof_of(properties: Properties) -> str:
-    pairs = properties.get("user_property", ())
-    return next((value for name, value in pairs if name == PROOF_PROPERTY), "")
-
-
-def with_proof(pairs: tuple[tuple[str, str], ...], proof: str) -> tuple[tuple[str, str], ...]:
-    return (*pairs, (PROOF_PROPERTY, proof)) if proof else pairs
+NO_FEDERATION = "this node is in no federation; start it with --federation"
+_ONE_KEY = "has a federation key; give both the same one: --federation-key FILE"
+KEY_THERE = f"only the node that dials {_ONE_KEY}"
+KEY_HERE = f"only the node that was dialled {_ONE_KEY}"
 
 
 class Neighbourhood(Protocol):
     """What the role asks of the federation."""
 
-    def refusal(self, node_id: str, proof: str) -> str | None:
-        """Why this node, which says that proof, may not connect now; None: it may."""
+    def acceptor(self, node_id: str, connect: bytes) -> ProvingAcceptor | None:
+        """By what this node, which sent that CONNECT, proves that it has the key; None: there is none."""
 
-    def answer(self, node_id: str, proof: str) -> str:
-        """What it is told in return."""
+    def refusal(self, node_id: str, proven_name: str | None) -> str | None:
+        """Why this node, which proved to be that one, may not connect now; None: it may."""
+
+    def refuse(self, node_id: str, reason: str) -> None:
+        """It was refused, which people are to know."""
 
     def accepted(self, connection: Channel) -> None:
         """It is connected, and has been told so."""
@@ -73,36 +72,57 @@ class NeighbourRole(Role):
         self._broker = broker
         self._neighbourhood = neighbourhood
 
+    def authenticator(self, packet: Connect) -> ProvingAcceptor | Refusal:
+        node_id = _node_id(packet.client_id)
+        method, acceptor = packet.properties.get("authentication_method"), None
+        if self._neighbourhood is None:
+            reason = NO_FEDERATION
+        elif method != METHOD:
+            reason = f"{METHOD} is the one authentication method here"
+        else:
+            acceptor = self._neighbourhood.acceptor(node_id, encode(packet, packet.protocol_version))
+            reason = KEY_THERE
+        if acceptor is not None:
+            return acceptor
+        self.not_proven(packet, reason)
+        # Only a broker that is not ours refuses the method namelessly: it is dialled again without.
+        return Refusal(Reason.BAD_AUTHENTICATION_METHOD, reason, {"user_property": own_name(self._broker)})
+
+    def not_proven(self, packet: Connect, reason: str) -> None:
+        if self._neighbourhood is not None:
+            self._neighbourhood.refuse(_node_id(packet.client_id), reason)
+
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
     ) -> Refusal | None:
-        reason = self._refusal(packet, username)
+        exchange = connection.exchange
+        reason = self._refusal(packet, username, exchange.proven_name if exchange is not None else None)
         if reason is None:
             return None
         named: Properties = {"user_property": own_name(self._broker)}
         if reason == ALREADY_LINKED:
             return Refusal(Reason.USE_ANOTHER_SERVER, reason, named, is_expected=True)
-        # A sidecar is to know that it will be refused for ever.
-        return Refusal(Reason.NOT_AUTHORIZED, reason, named if reason == NO_SIDECAR else None)
+        # A sidecar is to know that it will be refused for ever, a node with a key that it is to prove that.
+        return Refusal(Reason.NOT_AUTHORIZED, reason, named if reason in (NO_SIDECAR, KEY_HERE) else None)
 
-    def _refusal(self, packet: Connect, username: str | None) -> str | None:
+    def _refusal(self, packet: Connect, username: str | None, proven_name: str | None) -> str | None:
         """A session of this name is that of a federated node, and of the one that it names."""
         node_id, said = _node_id(packet.client_id), node_of(packet.properties)
         if said is not None and node_id == said + SIDECAR_SUFFIX:
             return NO_SIDECAR
         if self._neighbourhood is None:
-            return "this node is in no federation; start it with --federation"
+            return NO_FEDERATION
         if not self._broker.identified_role.claims(packet, username):
             return f"no neighbour without the right to write {RIGHT_TOPIC}"
         if said != node_id or packet.clean_start:
             return "not as a federated node connects"
-        return self._neighbourhood.refusal(node_id, proof_of(packet.properties))
+        return self._neighbourhood.refusal(node_id, proven_name)
 
     def answer(self, packet: Connect, properties: Properties) -> None:
-        assert self._neighbourhood is not None
-        proof = self._neighbourhood.answer(_node_id(packet.client_id), proof_of(packet.properties))
-        properties["receive_maximum"] = self._broker.limits.peer_receive_maximum
-        properties["user_property"] = with_proof(own_name(self._broker), proof)
+        limits = self._broker.limits
+        properties["receive_maximum"] = limits.peer_receive_maximum
+        properties["maximum_packet_size"] = limits.peer_packet_bytes
+        properties["user_property"] = own_name(self._broker)
 
     def resumed(self, connection: Channel, packet: Connect) -> None:
         assert self._neighbourhood is not None

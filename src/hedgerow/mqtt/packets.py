@@ -65,6 +65,11 @@ class Connect:
     is_bridge: bool = False
     """Another broker connects; before MQTT 5, which has subscription options to the same effect."""
 
+    @property
+    def names_method(self) -> bool:
+        """Does it ask for enhanced authentication (§4.12)?"""
+        return "authentication_method" in self.properties
+
 
 @dataclass(slots=True)
 class Connack:

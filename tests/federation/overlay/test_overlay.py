@@ -210,7 +210,7 @@ def test_a_closed_overlay_refuses_and_names_who_has_not_the_key() -> None:
     network.run(5)
     assert network.neighbours("inside") == {"other"}
     assert inside.active != []
-    assert PeerRefused("outside", "it has not the key of this overlay") in inside.take_events()
+    assert PeerRefused("outside", "wrong federation key") in inside.take_events()
     assert inside.stats.forged >= 1
     assert outside.active == []
     assert "outside" not in {it.node_id for node in (inside, other) for it in node.passive}

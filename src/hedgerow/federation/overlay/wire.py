@@ -126,7 +126,7 @@ def decode(data: bytes, key: bytes | None, sender: str, receiver: str) -> tuple[
         # Before anything in it is looked at.
         data, proof = data[:-PROOF_BYTES], data[-PROOF_BYTES:]
         if not hmac.compare_digest(proof, _proof(key, data, sender, receiver)):
-            raise ProofError("it has not the key of this overlay")
+            raise ProofError("wrong federation key")
         if len(data) < _HEADER.size:
             raise PacketError("no room for a header")
     _, kind, value, number, sequence, count = _HEADER.unpack_from(data)
