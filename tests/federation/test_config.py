@@ -6,6 +6,7 @@ import argparse
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,16 +254,33 @@ def test_who_is_dialled_with_which_user() -> None:
     federation = FederationConfig(username="us", password="them")
     listed = (BrokerUrl("house", 1883, False, "fed", "secret"), BrokerUrl("barn", 1883))
     assert federation.url_to_dial("mqtt://house:1883", listed) == listed[0]
-    # The same host over TLS is another door.
-    assert federation.url_to_dial("mqtts://house:1883", listed) == BrokerUrl(
-        "house", 1883, True, "us", "them"
-    )
     assert federation.url_to_dial("mqtt://barn:1883", listed) == BrokerUrl("barn", 1883, False, "us", "them")
+    # The same host over TLS is another door.
+    assert federation.url_to_dial("mqtts://house:1883", listed) == BrokerUrl("house", 1883, True)
     # Other nodes tell addresses, and do not choose who we are.
     told = federation.url_to_dial("mqtt://root:toor@mill:1883", listed)
-    assert told == BrokerUrl("mill", 1883, False, "us", "them")
+    assert told == BrokerUrl("mill", 1883, False)
     for nonsense in ("", "house", "http://house", "mqtt://", "mqtt://a b", "mqtt://a:99999", "mqtt://a\nb"):
         assert federation.url_to_dial(nonsense, listed) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "given", "is_told"),
+    [
+        ("mqtt://mill:1883", {}, False),
+        ("mqtts://mill:8883", {}, False),  # Any authority of the system would do.
+        ("mqtts://mill:8883", {"cafile": Path("ca.pem")}, True),
+        ("mqtt://mill:1883", {"cafile": Path("ca.pem")}, False),
+        ("mqtt://mill:1883", {"key": bytes(32)}, True),
+        ("mqtt://mill:1883", {"key": bytes(32), "discover": True}, False),
+    ],
+)
+def test_the_password_goes_to_places_that_somebody_answers_for(
+    address: str, given: dict[str, Any], is_told: bool
+) -> None:
+    dialled = FederationConfig(username="us", password="them", **given).url_to_dial(address, ())
+    assert dialled is not None
+    assert (dialled.username, dialled.password) == (("us", "them") if is_told else (None, None))
 
 
 # Keys

@@ -15,6 +15,7 @@ from hedgerow.bridges.commands import DELETE_BRIDGE, NEW_BRIDGE
 from hedgerow.bridges.section import read_section
 from hedgerow.broker import systopics
 from hedgerow.federation import federation, presence, rights, state
+from hedgerow.federation.identities import NODE_RIGHT
 from hedgerow.federation.interests import interests, log_lines
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES
 from hedgerow.federation.mesh import announcements
@@ -77,6 +78,11 @@ BRIDGES = (
         "`1` while the bridge is up, else `0`; retained, at both ends",
     ),
     (RIGHT_TOPIC, "nobody", "who may write it by the ACL is a node whose ids are believed"),
+    (
+        f"{NODE_RIGHT}ID",
+        "nobody",
+        "a user that may write it by the ACL is the federated node of this id, percent-encoded",
+    ),
     ("hedgerow/answer/CLIENT", "the node", "the answer to a command of `hedgerow bridge`, by MQTT 5"),
 )
 AT_FOREIGN = (

@@ -273,8 +273,8 @@ def _take_session(
         # session ends with it (§3.1.2.5).
         session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
         session = broker.sessions.get(client_id)
-    if session is not None and role.is_of_node:
-        session.username = username  # It is the node's, whoever dialled last.
+    if session is not None and session.username != username and role.inherits(session, username):
+        session.username = username
     # A session that was made without a user is not handed to one who has a name.
     if session is not None and (packet.clean_start or session.username != username):
         discard(broker, session)

@@ -57,8 +57,6 @@ class Role:
     """Its session belongs to a part of this node: no client may take it."""
     description = ""
     """Of such a part, for people."""
-    is_of_node = False
-    """Its session belongs to another node, whichever user that logs in as."""
     listens = True
     """What it is subscribed to is delivered to it. Others only keep something for a part of this node."""
     keeps_will = True
@@ -93,6 +91,11 @@ class Role:
     ) -> Refusal | None:
         """Why this peer may not open the session, which `owner` is now if it exists; None: it may."""
         return None
+
+    def inherits(self, session: Session, username: str | None) -> bool:
+        """Is this user, which may open the session, the owner of what waits in it for another, or nobody?
+        Else it gets a new one."""
+        return False
 
     def answer(self, packet: Connect, properties: Properties) -> None:
         """Add to the properties of CONNACK."""

@@ -110,7 +110,7 @@ class FederationConfig:
 
     def url_to_dial(self, address: str, listed: Iterable[BrokerUrl]) -> BrokerUrl | None:
         """From an address of the overlay to how it is dialled: with the user that `listed` has for it, or the
-        one for all. None if it is no address: other nodes tell them."""
+        one for all if it may be told to this address. None if it is no address: other nodes tell them."""
         try:
             url = read_broker_url(address, Path())
         except ConfigError:
@@ -118,7 +118,15 @@ class FederationConfig:
         known = next((each for each in listed if str(each) == str(url)), None)
         if known is not None and known.username is not None:
             return known
+        if known is None and not self._is_vouched_for(url):
+            return replace(url, username=None, password=None)
         return replace(url, username=self.username, password=self.password)
+
+    def _is_vouched_for(self, url: BrokerUrl) -> bool:
+        """May a place that someone else named be told the password? If it has a certificate of our own
+        authorities, or if only members can have named it: anyone can answer multicast DNS, and without a key
+        anyone is a member."""
+        return (url.is_tls and self.cafile is not None) or (self.key is not None and not self.discover)
 
 
 def secret_files(config: Config) -> dict[str, Path | None]:

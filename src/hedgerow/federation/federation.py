@@ -20,9 +20,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.owners import owner_of
 from hedgerow.broker.session import Channel, Session
 from hedgerow.federation.absences import Absences
 from hedgerow.federation.events import LinkNotOpen, RightMissing
+from hedgerow.federation.identities import HEALTHY_S, Identities
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.key_proof import NONCE_BYTES, ProvingAcceptor, ProvingDialler
 from hedgerow.federation.mesh.federator import Federator
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
 
 OVERLAY_TOPIC = CONTROL_PREFIX + "overlay"
 MESH_TOPIC = CONTROL_PREFIX + "mesh"
-HEALTHY_S = 1.0  # without a word: twice what probes take
 MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
+MIN_PLACES = 16  # for neighbours that an owner may always have, while there are any
 MAX_TOLD = 256  # addresses of which the log says why there is no link
 MAX_FOREIGN = 256  # addresses of brokers that are not ours: whoever tells of members can invent them
 
@@ -92,6 +94,7 @@ class Federation:
             announce_interval_s=announce_interval_s,
             epoch=epoch,
         )
+        self.identities = Identities(broker, self.overlay.is_configured)
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Channel]] = []
@@ -146,7 +149,7 @@ class Federation:
                 self._told.clear()
             self._told[where] = reason
             self._events.append(LinkNotOpen(where, reason))
-        self.overlay.lost(peer, self.broker.now)
+        self.overlay.not_opened(peer, self.broker.now)
         self.has_work = True
 
     @property
@@ -182,6 +185,7 @@ class Federation:
 
     def linked(self, connection: NeighbourConnection) -> None:
         assert connection.far_node is not None
+        self.identities.answered(connection.far_node, connection.place)
         self._link(connection.far_node, connection, connection.peer.addresses, connection.round_trip_s)
 
     def measured(self, connection: NeighbourConnection, round_trip_s: float) -> None:
@@ -241,6 +245,34 @@ class Federation:
         nonce = self._random_bytes(NONCE_BYTES)
         return ProvingAcceptor(self._key, self.broker.node_id, nonce, connect, expected=node_id)
 
+    def claim_refusal(self, node_id: str, username: str | None, address: str) -> str | None:
+        link = self._links.get(node_id)
+        if isinstance(link, NeighbourConnection) and self._is_healthy(link):
+            return None  # `refusal` has the answer, which is no complaint.
+        return self.identities.refusal(node_id, username, address) or self._lack_of_places(
+            node_id, owner_of(username, address)
+        )
+
+    def _lack_of_places(self, node_id: str, owner: str) -> str | None:
+        """Ids can be invented: without a key, one owner gets no more places than it leaves free."""
+        sessions = dict(self.neighbour_sessions())
+        free = self._max_sessions - len(sessions)
+        if node_id in sessions or self._key is not None:
+            return None
+        own = sum(session.owner == owner for session in sessions.values())
+        if own >= max(free, MIN_PLACES):
+            return f"{own} of {self._max_sessions} neighbours are of this user or address"
+        return None
+
+    def inherits(self, node_id: str) -> bool:
+        return self.identities.inherits(node_id)
+
+    def forgotten(self, node_id: str) -> None:
+        self.identities.forget(node_id)
+
+    def _is_healthy(self, link: NeighbourConnection) -> bool:
+        return self.broker.now < link.heard_at + HEALTHY_S
+
     def refusal(self, node_id: str, proven_name: str | None) -> str | None:
         if node_id == self.broker.node_id:
             return "this node has that name itself"
@@ -250,8 +282,7 @@ class Federation:
         link = self._links.get(node_id)
         if isinstance(link, NeighbourConnection):
             # It took that one, and did not know that it would dial the same node.
-            is_healthy = self.broker.now < link.heard_at + HEALTHY_S
-            return ALREADY_LINKED if is_healthy else None
+            return ALREADY_LINKED if self._is_healthy(link) else None
         sessions = self.neighbour_sessions()
         if len(sessions) >= self._max_sessions and node_id not in dict(sessions):
             return f"{self._max_sessions} nodes are neighbours, or were and may come back"
@@ -338,6 +369,7 @@ class Federation:
             self.state.look(now)
             if isinstance(event, NeighbourGained):
                 self.federator.add_neighbour(event.node_id, now)
+                self.identities.said(event.node_id, self.overlay.addresses_of(event.node_id))
             elif isinstance(event, NeighbourLost):
                 self.federator.remove_neighbour(event.node_id, now)
 

@@ -15,10 +15,7 @@ from hedgerow.broker.exchange import Authentication, ConnectionSeal
 from hedgerow.broker.handle_connect import carry_ids, resume
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.federation.foreign_neighbour import ForeignNeighbour
-from hedgerow.federation.neighbours import (
-    ALREADY_LINKED,
-    NEIGHBOUR_PREFIX,
-)
+from hedgerow.federation.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.federation.tunnel.frames import FEDERATOR_TOPIC
 from hedgerow.message import Properties
@@ -148,6 +145,11 @@ class NeighbourConnection(DialledConnection):
             self.federation.dialled_again(self.peer, self.far_node, self.round_trip_s)
             self.leave(ALREADY_LINKED, is_for_good=False)
         else:
+            doubt = self.federation.identities.doubt(self.far_node, self.place)
+            if doubt is not None:
+                self.federation.refuse(self.far_node, doubt)
+                self.end(doubt)
+                return
             carry_ids(self)
             self.short_path = IDENTIFIED_SHORT_PATH
             session = self.federation.take_session(self.far_node)

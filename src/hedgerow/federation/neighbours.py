@@ -39,6 +39,15 @@ class Neighbourhood(Protocol):
     def acceptor(self, node_id: str, connect: bytes) -> ProvingAcceptor | None:
         """By what this node, which sent that CONNECT, proves that it has the key; None: there is none."""
 
+    def claim_refusal(self, node_id: str, username: str | None, address: str) -> str | None:
+        """Why whoever logged in as this user is not taken for this node; None: it is."""
+
+    def inherits(self, node_id: str) -> bool:
+        """Does that user get the session that the node has?"""
+
+    def forgotten(self, node_id: str) -> None:
+        """Its session has ended."""
+
     def refusal(self, node_id: str, proven_name: str | None) -> str | None:
         """Why this node, which proved to be that one, may not connect now; None: it may."""
 
@@ -63,7 +72,6 @@ class NeighbourRole(Role):
     gives_ids = True
     is_link = True
     is_interest_here = False  # What neighbours are to get is not wanted here.
-    is_of_node = True
     keeps_will = False  # It is for a broker that is not ours.
     transport = "neighbour"
     short_path = IDENTIFIED_SHORT_PATH
@@ -96,7 +104,9 @@ class NeighbourRole(Role):
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
     ) -> Refusal | None:
         exchange = connection.exchange
-        reason = self._refusal(packet, username, exchange.proven_name if exchange is not None else None)
+        reason = self._refusal(
+            connection, packet, username, exchange.proven_name if exchange is not None else None
+        )
         if reason is None:
             return None
         named: Properties = {"user_property": own_name(self._broker)}
@@ -105,7 +115,9 @@ class NeighbourRole(Role):
         # A sidecar is to know that it will be refused for ever, a node with a key that it is to prove that.
         return Refusal(Reason.NOT_AUTHORIZED, reason, named if reason in (NO_SIDECAR, KEY_HERE) else None)
 
-    def _refusal(self, packet: Connect, username: str | None, proven_name: str | None) -> str | None:
+    def _refusal(
+        self, connection: Channel, packet: Connect, username: str | None, proven_name: str | None
+    ) -> str | None:
         """A session of this name is that of a federated node, and of the one that it names."""
         node_id, said = _node_id(packet.client_id), node_of(packet.properties)
         if said is not None and node_id == said + SIDECAR_SUFFIX:
@@ -116,7 +128,11 @@ class NeighbourRole(Role):
             return f"no neighbour without the right to write {RIGHT_TOPIC}"
         if said != node_id or packet.clean_start:
             return "not as a federated node connects"
-        return self._neighbourhood.refusal(node_id, proven_name)
+        claimed = self._neighbourhood.claim_refusal(node_id, username, connection.address)
+        return claimed or self._neighbourhood.refusal(node_id, proven_name)
+
+    def inherits(self, session: Session, username: str | None) -> bool:
+        return self._neighbourhood is not None and self._neighbourhood.inherits(_node_id(session.client_id))
 
     def answer(self, packet: Connect, properties: Properties) -> None:
         limits = self._broker.limits
@@ -134,8 +150,9 @@ class NeighbourRole(Role):
 
     def may_write(self, session: Session, topic: str) -> bool:
         if topic.startswith("$"):
-            # Nodes alone tell of themselves; the rest is each broker's own.
-            return topic.startswith(STATUS_PREFIX)
+            # Nodes alone tell of themselves, this one too; the rest is each broker's own.
+            node_id = topic.removeprefix(STATUS_PREFIX).partition("/")[0]
+            return topic.startswith(STATUS_PREFIX) and node_id != self._broker.node_id
         broker = self._broker
         return not broker.is_reserved(topic) and broker.access.may_write(
             session.username, session.client_id, topic
@@ -151,6 +168,10 @@ class NeighbourRole(Role):
     def disconnected(self, connection: Channel) -> None:
         if self._neighbourhood is not None:
             self._neighbourhood.ended(connection)
+
+    def discarded(self, session: Session) -> None:
+        if self._neighbourhood is not None:
+            self._neighbourhood.forgotten(_node_id(session.client_id))
 
 
 def _node_id(client_id: str) -> str:

@@ -116,10 +116,10 @@ class FederationPart(Part):
 
     def _found(self, node_id: str, urls: list[str]) -> None:
         overlay, peer = self.machine.overlay, Peer(node_id, tuple(urls))
-        if len(overlay.neighbours()) >= overlay.settings.active_target:
-            overlay.remember([peer])  # Who joins everyone that it sees pushes others out.
-        else:
+        if len(overlay.neighbours()) < overlay.settings.active_target:
             overlay.join(peer, self.node.clock())
+        elif self._config.key is None:  # With one, the others would take it for a member's word.
+            overlay.remember([peer])  # Who joins everyone that it sees pushes others out.
         self.machine.has_work = True
         self.node.flush()
 

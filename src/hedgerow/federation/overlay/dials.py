@@ -59,6 +59,9 @@ class Statics:
     def __contains__(self, node_id: str) -> bool:
         return any(static.peer.node_id == node_id for static in self._statics)
 
+    def is_at(self, address: str) -> bool:
+        return any(address in static.peer.addresses for static in self._statics)
+
     @property
     def deadline(self) -> float:
         return min((static.again_at for static in self._statics), default=float("inf"))

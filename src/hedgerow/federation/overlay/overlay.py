@@ -103,6 +103,16 @@ class Overlay:
             name: it.round_trip_s for name, it in self.links.items() if it.state is OverlayLinkState.ACTIVE
         }
 
+    def addresses_of(self, node_id: str) -> tuple[str, ...]:
+        """Where the node at the other end of a link says that it is."""
+        link = self.links.get(node_id)
+        return link.peer.addresses if link is not None else ()
+
+    def is_configured(self, address: str) -> bool:
+        """Did people list it? Contacts that were found by themselves are known by their ids."""
+        listed = any(address in contact.addresses for contact in self._contacts if not contact.node_id)
+        return listed or self._statics.is_at(address)
+
     # What the shell calls
 
     def join(self, contact: Peer, now: float) -> None:
@@ -166,10 +176,7 @@ class Overlay:
 
     def lost(self, peer: Peer, now: float) -> None:
         """A link has closed, or could not be opened."""
-        dial = self._dials.take(peer)
-        if dial is not None:
-            self._remember_departed(dial.peer)
-            self._failed(dial.purpose, now)
+        self.not_opened(peer, now)
         link = self.links.pop(peer.node_id, None)
         if link is None:
             return
@@ -179,6 +186,13 @@ class Overlay:
         elif link.purpose is not None:
             self._failed(link.purpose, now)
         self._gone(peer.node_id, now)
+
+    def not_opened(self, peer: Peer, now: float) -> None:
+        """A link could not be opened. One that the node opened meanwhile stays."""
+        dial = self._dials.take(peer)
+        if dial is not None:
+            self._remember_departed(dial.peer)
+            self._failed(dial.purpose, now)
 
     def receive(self, node_id: str, payload: bytes, now: float) -> None:
         """A packet on the link to this node. Never raises."""
@@ -236,7 +250,7 @@ class Overlay:
 
     def handle_timer(self, now: float) -> None:
         for peer in self._dials.overdue(now):
-            self.lost(peer, now)
+            self.not_opened(peer, now)
         for link in list(self.links.values()):
             if link.state is not OverlayLinkState.ACTIVE and link.until <= now:
                 self.close(link, now)
