@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -85,6 +86,8 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 def pytest_configure() -> None:
+    # The key that nodes of one user share is made at first need: not in the home of whoever runs tests.
+    os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="hedgerow-tests-")
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     gc.disable()  # Ten thousand tests are about to be found, and none of what is made for that is garbage.
     if sys.platform == "linux":

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.events import BridgeEvent
+from hedgerow.bridges.fabric_key import Envelopes, FabricKey
 from hedgerow.bridges.section import FarAddress, Section, read_section
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
@@ -43,6 +44,19 @@ def make_section(*lines: str, name: str = BRIDGE, address: str = "south", **opti
 
 def _write(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
+
+
+SECRET = b"of one fabric" * 3
+TAIL_BYTES = 32  # of what carriers say: who, when, and the proof
+
+
+def sealed(topic: str, payload: bytes, now: float, life: int = 99) -> bytes:
+    """As another carrier of the same fabric says it."""
+    return Envelopes(FabricKey(SECRET), life).wrap(topic, payload, now)
+
+
+def opened(payload: bytes) -> bytes:
+    return payload[:-TAIL_BYTES]
 
 
 class Side(Protocol):
@@ -183,8 +197,9 @@ class Script:
 
 
 class Node(World):
-    def __init__(self, network: Network, name: str, **options: Any) -> None:
+    def __init__(self, network: Network, name: str, secret: bytes = SECRET, **options: Any) -> None:
         self.network = network
+        self.secret = secret
         self.name = name
         self.heard: list[Message] = []
         self.events: list[BridgeEvent] = []
@@ -210,7 +225,11 @@ class Node(World):
 
     def _start_bridges(self) -> None:
         self.bridges = BridgeSet(
-            self.broker, self.network.random, self.network.token, lambda address: address.host == self.name
+            self.broker,
+            self.network.random,
+            self.network.token,
+            lambda address: address.host == self.name,
+            lambda: self.secret,
         )
         for section in self._sections.values():
             self.bridges.create(section, self.now)

@@ -11,7 +11,7 @@ from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.stamp_codec import Presence, decode_ids, encode_presence
 from hedgerow.message import MessageId
 from hedgerow.mqtt.packets import Packet, Puback, Publish
-from tests.bridges.harness import Network, Node, Script, balance
+from tests.bridges.harness import Network, Node, Script, balance, opened, sealed
 from tests.bridges.test_following import CONTROL, FAR, answer, copy, join, publications, take
 
 COUNT = 40
@@ -58,10 +58,11 @@ def beside(network: Network, node: Node) -> Script:
     return scripts[0]
 
 
-def presence_of_another(rank: int) -> Publish:
+def presence_of_another(network: Network, rank: int) -> Publish:
     """Of the same rank as ours it leads, of a higher one we do."""
     presence = encode_presence(Presence(99, rank, True, ("#",)))
-    return Publish(CARRIER_TOPIC + "a-first", presence, properties=CONTROL)
+    topic = CARRIER_TOPIC + "a-first"
+    return Publish(topic, sealed(topic, presence, network.now), properties=CONTROL)
 
 
 # In
@@ -196,7 +197,7 @@ def test_a_row_waits_for_the_stamps_of_who_leads(network: Network, north: Node) 
     north.listen("#")
     bridge.ask_for("a/#")
     answer(far)
-    far.send(presence_of_another(1))
+    far.send(presence_of_another(network, 1))
     far.send(*row(bridge, "a/#"))
     assert north.take_heard() == []
     assert acknowledged(take(far)) == []
@@ -232,7 +233,7 @@ def test_of_a_run_the_foreign_broker_gets_what_it_has_not(network: Network, nort
 
 def test_a_run_waits_for_the_leave_of_who_leads(network: Network, north: Node) -> None:
     bridge, far = listening(network, north)
-    far.send(presence_of_another(1))
+    far.send(presence_of_another(network, 1))
     answer(far)
     north.connect("writer").send(*[Publish("a/b", b"%d" % each, 1, packet_id=each + 1) for each in range(10)])
     came = take(far)
@@ -244,14 +245,16 @@ def test_a_run_waits_for_the_leave_of_who_leads(network: Network, north: Node) -
 
 def test_as_who_leads_we_say_first_what_we_bring(network: Network, north: Node) -> None:
     bridge, far = listening(network, north)
-    far.send(presence_of_another(2))
+    far.send(presence_of_another(network, 2))
     answer(far)
     north.connect("writer").send(*[Publish("a/b", b"%d" % each, 1, packet_id=each + 1) for each in range(3)])
     came = [each for each in take(far) if isinstance(each, Publish)]
     first, *others = [each.topic for each in came]
     assert first == f"hedgerow/bridge/admitted/{bridge.admission.carrier_id}"
     assert [each for each in others if each != first] == ["a/b"] * 3
-    said = [each for message in came if message.topic == first for each in decode_ids(message.payload)]
+    said = [
+        each for message in came if message.topic == first for each in decode_ids(opened(message.payload))
+    ]
     assert said == ids_of(came)
 
 

@@ -339,7 +339,8 @@ def test_what_connect_says(network: Network, north: Node) -> None:
     assert (connect.client_id, connect.username, connect.password) == ("north.b", "me", b"open sesame")
     assert (connect.keep_alive, connect.clean_start, connect.protocol_version) == (30, False, MQTT_5)
     assert connect.properties["session_expiry_interval"] == 600
-    assert connect.properties["user_property"] == (("hedgerow-node", "north"), ("hedgerow-bridge", "b"))
+    named, bridge, (nonce, _) = connect.properties["user_property"]
+    assert (named, bridge, nonce) == (("hedgerow-node", "north"), ("hedgerow-bridge", "b"), "hedgerow-nonce")
     assert connect.will is not None
     assert (connect.will.topic, connect.will.payload, connect.will.retain) == (state_topic(), b"0", True)
 

@@ -29,7 +29,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.bridges.harness import Network, Node, Script, balance
+from tests.bridges.harness import Network, Node, Script, balance, opened, sealed
 
 FAR = (("hedgerow-node", "far"),)
 
@@ -449,12 +449,13 @@ def test_a_foreign_broker_is_told_the_id_that_a_peer_is_told(
     (subscribe,) = [each for each in far.take() if isinstance(each, Subscribe)]
     far.send(Suback(subscribe.packet_id, [1]))
     another = Presence(99, 1, False, ("#",))
-    far.send(Publish(CARRIER_TOPIC + "another", encode_presence(another)))
+    place = CARRIER_TOPIC + "another"
+    far.send(Publish(place, sealed(place, encode_presence(another), network.now)))
     network.advance(0.3)
     far.take()
     north.connect("client").send(Publish("t", b"1"), Publish("t", b"2"))
     asked = [each for each in far.take() if isinstance(each, Publish) and each.topic.startswith(ASK_TOPIC)]
-    told = [message_id for each in asked for message_id in decode_ids(each.payload)]
+    told = [message_id for each in asked for message_id in decode_ids(opened(each.payload))]
     assert told == [message.id for message in south.heard]
     assert len(told) == 2
 
@@ -524,8 +525,8 @@ def test_what_is_held_when_a_clean_session_ends_blocks_no_other(network: Network
     scripts = network.script("far")
     north.bridge("t/# in 2", address="far", cleansession=True, restart_timeout=0.1)
     scripts[0].accept()
-    leader = encode_presence(Presence(9, 1, True, ("#",)))
-    scripts[0].send(Publish(CARRIER_TOPIC + "leader", leader))
+    place, leader = CARRIER_TOPIC + "leader", encode_presence(Presence(9, 1, True, ("#",)))
+    scripts[0].send(Publish(place, sealed(place, leader, network.now)))
     scripts[0].send(Publish("t/1", b"held", 2, packet_id=1))
     assert north.take_heard() == []
     network.lose("north", "far")

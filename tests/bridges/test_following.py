@@ -30,7 +30,7 @@ from hedgerow.mqtt.packets import (
     Unsubscribe,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.bridges.harness import BRIDGE, Network, Node, Script
+from tests.bridges.harness import BRIDGE, Network, Node, Script, opened, sealed
 
 FAR = Connack(properties={"user_property": (("hedgerow-node", "far"),)})
 CONTROL: Properties = {"subscription_identifier": (CONTROL_IDENTIFIER,)}
@@ -531,7 +531,7 @@ def test_own_messages_are_published_there_when_it_is_up(network: Network, north:
 
 def presences(packets: list[Packet]) -> list[tuple[str, ...]]:
     found = [each for each in packets if isinstance(each, Publish) and each.topic.startswith(CARRIER_TOPIC)]
-    return [decode_presence(each.payload).filters for each in found if each.payload]
+    return [decode_presence(opened(each.payload)).filters for each in found if opened(each.payload)]
 
 
 def test_the_other_carriers_are_told_of_filters_before_and_behind(network: Network, north: Node) -> None:
@@ -555,7 +555,8 @@ def test_a_filter_of_ours_alone_is_ours_to_stamp(network: Network, north: Node) 
     bridge, far = join(network, north)
     north.listen("#")
     other = encode_presence(Presence(99, 1, True, ("b/#",)))
-    far.send(Publish(CARRIER_TOPIC + "a-first", other, properties=CONTROL))
+    place = CARRIER_TOPIC + "a-first"
+    far.send(Publish(place, sealed(place, other, network.now), properties=CONTROL))
     bridge.ask_for("a/#")
     bridge.ask_for("b/#")
     answer(far)
@@ -569,10 +570,11 @@ def test_what_bridges_tell_each_other_is_heard_once(network: Network, north: Nod
     bridge.ask_for("#")
     answer(far)
     foreign = bridge.find_foreign(True)
-    presence = encode_presence(Presence(99, 1, True, ("#",)))
-    far.send(copy(bridge, "#", CARRIER_TOPIC + "other", presence))
+    place = CARRIER_TOPIC + "other"
+    presence = sealed(place, encode_presence(Presence(99, 1, True, ("#",))), network.now)
+    far.send(copy(bridge, "#", place, presence))
     assert not len(foreign.stamps.attendance.carriers)
-    far.send(Publish(CARRIER_TOPIC + "other", presence, properties=CONTROL))
+    far.send(Publish(place, presence, properties=CONTROL))
     assert len(foreign.stamps.attendance.carriers) == 1
 
 

@@ -19,6 +19,8 @@ from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.roles import IdentifiedRole
+from hedgerow.broker.session import Channel
 from hedgerow.duplicates import PageKey
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
@@ -108,8 +110,16 @@ class FakeStore:
         )
 
 
+class RelayRole(IdentifiedRole):
+    """Of peers that are taken for proven nodes: their ids count as they are."""
+
+    def origin_of(self, connection: Channel, origin: str) -> str | None:
+        return origin
+
+
 class World:
-    """A broker, its clients, its store and the time."""
+    """A broker, its clients, its store and the time. Whoever says `hedgerow-node` is a proven node, if
+    `relays`."""
 
     def __init__(
         self,
@@ -119,7 +129,9 @@ class World:
         durable: bool = False,
         verifies_passwords: bool = False,
         sys_interval_s: float = 0.0,
+        relays: bool = True,
     ) -> None:
+        self._relays = relays
         self.now = START
         self.epoch = 1
         self.commits = True  # off: batches wait for `commit`
@@ -136,6 +148,8 @@ class World:
 
     def _start(self) -> Broker:
         broker = Broker("node", self.epoch, self.now, snapshot=self.store.snapshot(), **self._options)  # type: ignore[arg-type]
+        if self._relays:
+            broker.register(RelayRole(broker))
         self.prepare(broker)
         return broker
 

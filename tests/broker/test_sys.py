@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hedgerow.bridges.fabric_key import FabricKey
 from hedgerow.bridges.roles import FarBridgeRole
 from hedgerow.message import Properties
 from hedgerow.mqtt.packets import Publish
@@ -83,7 +84,7 @@ def test_clients_that_are_not_connected_yet_are_no_clients() -> None:
 def test_links_to_other_brokers_are_no_clients() -> None:
     world = World(sys_interval_s=10)
     broker = world.broker
-    broker.register(FarBridgeRole(broker))
+    broker.register(FarBridgeRole(broker, lambda: FabricKey(b"key"), lambda: 1))
     world.connect("a")
     node: Properties = {"user_property": (("hedgerow-node", "far"), ("hedgerow-bridge", "to-here"))}
     world.connect("bridge of far", properties=node, kept=True)

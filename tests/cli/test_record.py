@@ -162,6 +162,6 @@ def test_ids_on_the_command_line(hedgerow_node: StartNode, tmp_path: Path) -> No
         process.kill()
         process.wait()
     first, second = output.read_text().splitlines()
-    assert first.startswith("a press/")
+    assert first.startswith("a ~press/")
     assert second.startswith("b ")
     assert second.count("/") == 2

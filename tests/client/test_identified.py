@@ -246,9 +246,9 @@ async def test_at_a_node_a_repeat_is_dropped_and_others_see_plain_messages() -> 
             await plain.publish("a", "end", qos=1)
             found = await take(identified, 4)
             assert [(message.payload, message.id) for message in found[:3]] == [
-                (b"x", MessageId("query", 1, 1)),
-                (b"y", MessageId("query", 1, 2)),
-                (b"z", MessageId("query", 1, 3)),
+                (b"x", MessageId("~query", 1, 1)),
+                (b"y", MessageId("~query", 1, 2)),
+                (b"z", MessageId("~query", 1, 3)),
             ]
             assert found[3].id is not None
             assert found[3].id.origin == node.id
@@ -339,4 +339,4 @@ async def test_in_a_federation_its_subscriptions_are_known_and_its_ids_go_all_th
         publishing = asyncio.ensure_future(publish_until_heard())
         (message,) = await take(messages, 1)
         publishing.cancel()
-        assert message.id == MessageId("press", 1, int(message.payload))
+        assert message.id == MessageId("~press", 1, int(message.payload))

@@ -23,6 +23,7 @@ from hedgerow.bridges.attendance import CARRIER_TOPIC
 from hedgerow.bridges.stamp_codec import decode_presence
 from hedgerow.mqtt.packets import Publish
 from hedgerow_workshop.lab.links import Link
+from tests.bridges.harness import opened
 from tests.faults.client import PersistentClient, running, until
 from tests.programs import end, run_mosquitto, run_node
 
@@ -60,7 +61,7 @@ class Client(PersistentClient):
         """How many bridges have a rank at this Mosquitto."""
         topics = [topic for topic in self.arrived if topic.startswith(CARRIER_TOPIC)]
         last = [self.arrived[topic][-1] for topic in topics]
-        return sum(decode_presence(payload).rank > 0 for payload in last if payload)
+        return sum(decode_presence(opened(payload)).rank > 0 for payload in last if payload)
 
     @property
     def taken(self) -> int:

@@ -261,7 +261,11 @@ class Node(Host):
     def _federate(self) -> None:
         random, now = self.fabric.random, self.now
         self.bridges = BridgeSet(
-            self.broker, random.random, lambda: random.getrandbits(48), lambda address: False
+            self.broker,
+            random.random,
+            lambda: random.getrandbits(48),
+            lambda address: False,
+            lambda: b"key" * 8,
         )
         self.federation = Federation(
             self.broker,

@@ -27,7 +27,7 @@ from hedgerow.pipeline.program import Program
 from tests.programs import Node
 from tests.waiting import until
 
-PUBLISHERS = ("north", "south")
+PUBLISHERS = ("~north", "~south")  # as a node names what anonymous clients give
 PAUSE_S = 0.01  # between two messages of one publisher
 MAX_UNDISTURBED_S = 0.7
 SEED = 7
@@ -103,10 +103,10 @@ async def publish(url: str, origin: str, acknowledged: Ids, is_over: asyncio.Eve
     given: Ids = set()
 
     async def publish_one(bus: hedgerow.Bus, message_id: MessageId) -> None:
-        await bus.publish(f"fields/{origin}", b"%d" % message_id.sequence, qos=1, id=message_id)
+        await bus.publish(f"fields/{origin[1:]}", b"%d" % message_id.sequence, qos=1, id=message_id)
         acknowledged.add(message_id)
 
-    options = {"origin": origin, "client_id": origin, "keep_trying": True, "reconnect_delay": (0.05, 0.2)}
+    options = {"origin": origin, "client_id": origin[1:], "keep_trying": True, "reconnect_delay": (0.05, 0.2)}
     async with hedgerow.connect(url, **options) as bus, asyncio.TaskGroup() as group:  # type: ignore[arg-type]
         while not is_over.is_set():
             message_id = MessageId(origin, 1, len(given))

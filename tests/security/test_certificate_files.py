@@ -21,6 +21,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.federation.config import read_key_file
 from hedgerow.node.config import Tls
 from hedgerow.node.dialling import tls_context
+from hedgerow.node.fabric_key import read_key
 from hedgerow.node.files import read_regular
 from hedgerow.node.passwords import Passwords
 from hedgerow.node.tls import server_context
@@ -107,6 +108,7 @@ READERS: tuple[Callable[[Path, Authority], Any], ...] = (
     lambda path, authority: TlsOptions(ca_file=str(path)).make_context(),
     lambda path, authority: TlsOptions(str(authority.certificate), str(path), str(path)).make_context(),
     lambda path, authority: Passwords.load(path),
+    lambda path, authority: read_key(path),
     lambda path, authority: read_key_file(str(path), Path()),
     lambda path, authority: read_utf8(path),
     lambda path, authority: read_file_path(str(path), Path()),

@@ -20,6 +20,7 @@ from hedgerow.bridges.admission import Admission
 from hedgerow.bridges.bridge_session import drop_queue, stop_listening, subscribe, take_session
 from hedgerow.bridges.dialling import Dialling
 from hedgerow.bridges.events import BridgeClosed, BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
+from hedgerow.bridges.fabric_key import FabricKey
 from hedgerow.bridges.far_connection import FarConnection
 from hedgerow.bridges.foreign import Foreign
 from hedgerow.bridges.section import FarAddress, Section
@@ -65,6 +66,7 @@ class Bridge:
         random: Callable[[], float],
         token: Callable[[], int],
         admission: Admission,
+        key: FabricKey,
     ) -> None:
         self.broker = broker
         self.section = section
@@ -84,8 +86,9 @@ class Bridge:
         self.on_change: Callable[[], None] = lambda: None
         self.listening_since = now  # What is published here later comes to the session by itself.
         self.taken: set[MessageId] = set()  # along, of what waits for others
+        self.key = key
+        self.token = token
         self.admission = admission  # what a foreign broker has got
-        self._token = token
         self.session = take_session(broker, section, role, token)
         # To these filters, in an earlier life of the node.
         self.listened_before = self._subscribe_here()
@@ -251,7 +254,11 @@ class Bridge:
         self._dialling.handle_up(now)
         self._become(BridgePhase.UP, "", now)
         section = self.section
-        self.events.append(BridgeUp(section.name, str(self.address), connection.far_node, section.follows))
+        self.events.append(
+            BridgeUp(
+                section.name, str(self.address), connection.far_node, section.follows, connection.is_proven
+            )
+        )
         self.notify_there(b"1")
         self._notify_here(b"1")
         for subscription in self._untold(connection):
@@ -293,9 +300,9 @@ class Bridge:
     def find_foreign(self, carries_ids: bool) -> Foreign:
         """What this bridge has to agree on with others at a broker that gives no ids."""
         if self._foreign is None:
-            identity = f"{self._token():012x}{self._token():012x}"
+            identity = f"{self.token():012x}{self.token():012x}"
             self._foreign = Foreign(
-                self.admission, self._token(), carries_ids, identity, self.filters_there()
+                self.admission, self.token(), carries_ids, identity, self.filters_there(), self.key
             )
         return self._foreign
 

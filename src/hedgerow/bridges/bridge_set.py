@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hedgerow.bridges.admission import Admission
     from hedgerow.bridges.bridge import Bridge
     from hedgerow.bridges.events import BridgeEvent
+    from hedgerow.bridges.fabric_key import FabricKey
     from hedgerow.bridges.following import FollowingBridge
     from hedgerow.bridges.section import FarAddress, Section
 
@@ -41,7 +42,8 @@ MAX_LEFT = 256  # queues of deleted bridges: one for every name that was ever us
 
 
 class BridgeSet:
-    """`is_own(address)`: does this node itself listen there?"""
+    """`is_own(address)`: does this node itself listen there? `secret`: the key that nodes of one fabric
+    share, asked for when the first bridge needs it."""
 
     def __init__(
         self,
@@ -49,13 +51,16 @@ class BridgeSet:
         random: Callable[[], float],
         token: Callable[[], int],
         is_own: Callable[[FarAddress], bool],
+        secret: Callable[[], bytes],
     ) -> None:
         self._broker = broker
         self._random = random
         self._token = token
         self._is_own = is_own
         self._role = BridgeRole()
-        for role in (self._role, FarBridgeRole(broker), ForeignBrokerRole(broker)):
+        self._secret = secret
+        self._key: FabricKey | None = None
+        for role in (self._role, FarBridgeRole(broker, self._find_key, token), ForeignBrokerRole(broker)):
             broker.register(role)
         self._started_at = float("inf")  # until all that was stored is here
         self._bridges: dict[str, Bridge] = {}
@@ -69,6 +74,13 @@ class BridgeSet:
         self._events: list[BridgeEvent] = []
         self.has_work = True
         """Something happened: the shell is to look at dials, states, events and the deadline."""
+
+    def _find_key(self) -> FabricKey:
+        from hedgerow.bridges.fabric_key import FabricKey
+
+        if self._key is None:
+            self._key = FabricKey(self._secret())
+        return self._key
 
     def __len__(self) -> int:
         return len(self._bridges)
@@ -118,7 +130,9 @@ class BridgeSet:
             self._left.pop(session, None)
         admission = self._find_admission(section)
         kind = FollowingBridge if section.follows else Bridge
-        bridge = kind(self._broker, section, self._role, now, self._random, self._token, admission)
+        bridge = kind(
+            self._broker, section, self._role, now, self._random, self._token, admission, self._find_key()
+        )
         if known is not None and known.session is bridge.session and _hears_the_same(known.section, section):
             bridge.listening_since, bridge.taken = known.listening_since, known.taken
         if isinstance(known, FollowingBridge) and isinstance(bridge, FollowingBridge):

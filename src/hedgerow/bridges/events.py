@@ -26,9 +26,11 @@ class BridgeUp:
     address: str
     far_node: str | None
     follows: bool = False
+    is_proven: bool = True
 
     def __str__(self) -> str:
-        who = f" (node {self.far_node})" if self.far_node is not None else ""
+        proof = "" if self.is_proven else ", which does not have this node's key"
+        who = f" (node {self.far_node}{proof})" if self.far_node is not None else ""
         if self.follows:
             return f"the link to {_broker(self.address)} is up{who}"
         return f"bridge {self.name} is up, to {self.address}{who}"

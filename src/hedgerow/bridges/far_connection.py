@@ -10,18 +10,30 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from hedgerow.bridges.fabric_key import (
+    NONCE_PROPERTY,
+    PROOF_TOPIC,
+    encode_carried,
+    make_nonce,
+    nonce_of,
+    proof_of,
+    same,
+)
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.foreign import ForeignLink
+from hedgerow.bridges.sealed_ids import encode_via, may_go_on, read_sealed
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
+from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import State
 from hedgerow.broker.handle_connect import carry_ids
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.routes import Route
-from hedgerow.message import Message, Properties
+from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.ids import BRIDGE_PROPERTY, NODE_PROPERTY
+from hedgerow.mqtt.codec import encode_remaining_length
+from hedgerow.mqtt.ids import BRIDGE_PROPERTY, NODE_PROPERTY, encode_block
 from hedgerow.mqtt.packets import (
     MQTT_5,
     NEVER_EXPIRES,
@@ -31,6 +43,7 @@ from hedgerow.mqtt.packets import (
     Subscription,
     Will,
 )
+from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import FAILURE
 
 if TYPE_CHECKING:
@@ -40,7 +53,7 @@ LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
 class FarConnection(ForeignLink):
-    __slots__ = ("bridge", "has_identifiers", "may_be_told", "retains")
+    __slots__ = ("_nonce", "bridge", "has_identifiers", "may_be_told", "retains")
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -51,6 +64,7 @@ class FarConnection(ForeignLink):
         self.protocol_version = bridge.version
         self.retains = section.bridge_outgoing_retain
         self.foreign = None
+        self._nonce = make_nonce(bridge.token)
         self.has_identifiers = False  # of subscriptions
         self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
         self.open()
@@ -66,7 +80,11 @@ class FarConnection(ForeignLink):
                 # Said, though we take more: Mosquitto (2.0.11) has only 20 in flight to who says nothing.
                 "receive_maximum": limits.receive_maximum,
                 "maximum_packet_size": limits.peer_packet_bytes,
-                "user_property": ((NODE_PROPERTY, node_id), (BRIDGE_PROPERTY, section.name)),
+                "user_property": (
+                    (NODE_PROPERTY, node_id),
+                    (BRIDGE_PROPERTY, section.name),
+                    (NONCE_PROPERTY, self._nonce),
+                ),
             }
             if not section.cleansession:
                 age_s = int(section.queue_age_s)
@@ -92,6 +110,7 @@ class FarConnection(ForeignLink):
             self.bridge.handle_self(self)
             return
         self._establish(packet)
+        self._prove(packet)
         self.subscribe()
         self.bridge.handle_connected(self)
 
@@ -113,6 +132,18 @@ class FarConnection(ForeignLink):
             self.protocol_version == MQTT_5 and self.foreign is not None and bool(available)
         )
         self.bind(self.bridge.session, packet, section.bridge_max_packet_size)
+
+    def _prove(self, packet: Connack) -> None:
+        """Before anything else that the far node could take for the word of one that it does not know."""
+        far, own, key = self.far_node, self.broker.node_id, self.bridge.key
+        nonces = self._nonce, nonce_of(packet.properties)
+        if far is None or not nonces[1]:
+            return
+        proof = key.prove(far, own, nonces, is_bridge=False)
+        self.is_proven = same(proof, proof_of(packet.properties))
+        if self.is_proven:
+            answer = key.prove(own, far, nonces, is_bridge=True)
+            self.publish_there(Message(PROOF_TOPIC, answer.encode()))
 
     def subscribe(self) -> None:
         """What is to come in, and by the way what is no longer to."""
@@ -192,7 +223,7 @@ class FarConnection(ForeignLink):
     ) -> bytes | None:
         """`HELD`: it counts as sent, and leaves later (`send_later`) if the far broker needs it."""
         topic = self.bridge.name_there(message.topic)
-        if topic is None:
+        if topic is None or (self.foreign is not None and not may_go_on(message, self.broker.node_id)):
             return None
         retain = retain and self.retains
         if self.carries_ids:
@@ -205,11 +236,54 @@ class FarConnection(ForeignLink):
             return self.foreign.send(message, topic, data, qos, packet_id)
         return data
 
+    # Ids at a foreign broker, where anyone may say one
+
+    def encode_id(self, message: Message, retain: bool, topic: str | None) -> bytes:
+        block = super().encode_id(message, retain, topic)
+        if self.foreign is None or topic is None:
+            return block
+        block += encode_via(message, self.broker.node_id)
+        carried = encode_carried(message.properties, message.properties.get("user_property", ()))
+        return block + self.bridge.key.seal(topic.encode(), retain, block, carried, message.payload)
+
+    def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
+        if self.foreign is None:
+            return super().id_blocks(batch, topic)
+        key, via = self.bridge.key, encode_via(None, self.broker.node_id)
+        prefixes, origin = self.broker.id_prefixes, batch.origin or ""
+        blocks = []
+        for sequence, payload in zip(batch.sequences, batch.payloads, strict=True):
+            block = encode_block(prefixes, MessageId(origin, batch.epoch, sequence)) + via
+            blocks.append(with_length(block + key.seal(topic, False, block, b"", payload)))
+        return blocks
+
+    def encode_run(self, batch: Batch, topic: bytes) -> bytes:
+        if self.foreign is None:
+            return super().encode_run(batch, topic)
+        name = len(topic).to_bytes(2, "big") + topic
+        packets: list[bytes] = []
+        for block, payload in zip(self.id_blocks(batch, topic), batch.payloads, strict=True):
+            remaining = encode_remaining_length(len(name) + len(block) + len(payload))
+            packets += b"\x30", remaining, name, block, payload
+        return b"".join(packets)
+
+    def identify(self, message: Message) -> None:
+        if self.foreign is None:
+            super().identify(message)
+        elif "user_property" in message.properties:
+            read_sealed(message, self.bridge.key, self.broker.now, self.foreign)
+
     def note_change(self) -> None:
         self.bridge.on_change()
 
     def take_message(self, message: Message, route: Route, packet_id: int) -> None:
-        if self.foreign is not None:
+        if self.foreign is not None and not may_go_on(message, self.broker.node_id):
+            # It was here, under an id that nobody on its way could prove.
+            assert self.inbound is not None
+            self.inbound.published += 1
+            self.inbound.duplicates += 1
+            self.acknowledge(message.qos, packet_id)
+        elif self.foreign is not None:
             self.foreign.receive_message(message, route, packet_id, self.may_be_told)
         else:
             super().take_message(message, route, packet_id)
@@ -231,7 +305,7 @@ class FarConnection(ForeignLink):
         if self.is_connected:
             self.bridge.notify_there(b"0")
             if self.foreign is not None:
-                self.publish_there(self.foreign.stamps.attendance.will)
+                self.foreign.tell(self, self.foreign.stamps.attendance.will)
         super().leave(reason, is_for_good and not self.bridge.section.cleansession)
 
     def end(self, reason: str, with_will: bool = True) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from hedgerow.bridges.admission import Admission
 from hedgerow.bridges.bridge import Bridge
 from hedgerow.bridges.bridge_session import add_subscription, unsubscribe
+from hedgerow.bridges.fabric_key import FabricKey
 from hedgerow.bridges.far_connection import FarConnection
 from hedgerow.bridges.far_filters import MAX_FAR_FILTERS, Deliver, FarFilters, is_reserved
 from hedgerow.bridges.following_connection import FollowingConnection
@@ -49,6 +50,7 @@ class FollowingBridge(Bridge):
         random: Callable[[], float],
         token: Callable[[], int],
         admission: Admission,
+        key: FabricKey,
     ) -> None:
         self.far_filters = FarFilters()
         self.on_subscribed: Callable[[str, int], None] = lambda topic_filter, reason_code: None
@@ -58,7 +60,7 @@ class FollowingBridge(Bridge):
         self._listening: TopicTree[str, int] = TopicTree()  # → QoS
         self.heard_with_own: set[str] = set()  # of what is watched
         self._new_here: dict[str, Subscription] = {}  # whose retained values the far broker has not got
-        super().__init__(broker, section, role, now, random, token, admission)
+        super().__init__(broker, section, role, now, random, token, admission, key)
 
     def _subscribe_here(self) -> set[str]:
         for topic_filter, record in (self.session.subscriptions or {}).items():

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 from hedgerow.bridges.admission import Admission
+from hedgerow.bridges.attendance import IDENTITY_TOPIC
+from hedgerow.bridges.fabric_key import Envelopes, FabricKey
 from hedgerow.bridges.stamps import Stamps
 from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.handle_publish import accept, handle_puback, handle_pubcomp
@@ -57,10 +59,18 @@ class Foreign:
     """Outlives the connections of its bridge. `connection` is the one that is open."""
 
     def __init__(
-        self, admission: Admission, life: int, carries_ids: bool, identity: str, filters: Iterable[str]
+        self,
+        admission: Admission,
+        life: int,
+        carries_ids: bool,
+        identity: str,
+        filters: Iterable[str],
+        key: FabricKey,
     ) -> None:
         self.stamps = Stamps(admission.carrier_id, life, carries_ids, identity, filters)
         self.admission = admission
+        self.envelopes = Envelopes(key, life)
+        self.forged_ids = 0  # of messages whose id nobody proved
         self.connection: ForeignLink | None = None
         self._held: dict[MessageId, _Held] = {}
         self._held_bytes = 0
@@ -183,8 +193,9 @@ class Foreign:
         connection = self.connection
         assert connection is not None
         now = connection.broker.now
-        if not self.admission.receive(topic, payload, now):
-            self.stamps.receive_control(topic, payload, now)
+        said = self.envelopes.unwrap(topic, payload, now, is_retained=topic == IDENTITY_TOPIC)
+        if said is not None and not self.admission.receive(topic, said, now):
+            self.stamps.receive_control(topic, said, now)
         self.serve()
 
     def _pass_on(self, connection: ForeignLink, message: Message, route: Route, packet_id: int) -> None:
@@ -230,4 +241,9 @@ class Foreign:
 
     def _publish(self, connection: ForeignLink) -> None:
         for message in (*self.stamps.take_publications(), *self.admission.take_publications()):
-            connection.publish_there(message)
+            self.tell(connection, message)
+
+    def tell(self, connection: ForeignLink, message: Message) -> None:
+        """Publish what the other carriers are to believe."""
+        payload = self.envelopes.wrap(message.topic, message.payload, connection.broker.now)
+        connection.publish_there(Message(message.topic, payload, retain=message.retain))

@@ -17,6 +17,7 @@ from hedgerow.bridges.events import TlsFilesRefused
 from hedgerow.errors import ConfigError
 from hedgerow.node.addresses import is_of_this_machine
 from hedgerow.node.dialling import Dialler, Place
+from hedgerow.node.fabric_key import find_key
 from hedgerow.node.far_link import FarLink
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.node.status_format import describe_link
@@ -45,15 +46,20 @@ class BridgesPart(Part):
         """Raises ConfigError for a file of the configuration that is wrong."""
         super().__init__(node)
         self._sections = _read_files(node.config.of(BridgesConfig).bridges)
+        path = node.config.key_file
+        self._secret = None if path is None else find_key(path)  # The user's own is made when it is needed.
         self._dialler = Dialler(node)
         self.make_home: Callable[[str], Section] | None = None
         """To be set before `start`, when the node's id is known, which it is given."""
+
+    def _find_secret(self) -> bytes:
+        return self._secret or find_key(None)
 
     async def start(self) -> None:
         """Raises ConfigError for a bridge of the configuration that cannot be."""
         node, now = self.node, self.node.clock()
         token = lambda: int.from_bytes(os.urandom(6))  # noqa: E731 (a function of one line)
-        self.bridges = BridgeSet(node.broker, random.random, token, self._is_own)
+        self.bridges = BridgeSet(node.broker, random.random, token, self._is_own, self._find_secret)
         for section in self._sections:
             self.bridges.create(section, now)
         if self.make_home is not None:

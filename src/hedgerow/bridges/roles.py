@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from hedgerow.bridges.fabric_key import (
+    NONCE_PROPERTY,
+    PROOF_PROPERTY,
+    PROOF_TOPIC,
+    FabricKey,
+    make_nonce,
+    nonce_of,
+    same,
+)
 from hedgerow.broker.access import Access
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.ids import alias_of, alias_of_broker
 from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
-from hedgerow.mqtt.ids import is_of_bridge
-from hedgerow.mqtt.packets import Connect, Subscription
+from hedgerow.message import Properties
+from hedgerow.mqtt.ids import RIGHT_TOPIC, is_of_bridge, node_of
+from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Subscription
 
 
 class BridgeRole(Role):
@@ -33,10 +47,68 @@ class BridgeRole(Role):
 
 
 class FarBridgeRole(IdentifiedRole):
-    """A bridge of another node, which has connected to this one."""
+    """A bridge of another node, which has connected to this one.
+
+    It may pass on ids of every origin if it proved that it has this node's key, or if its user is an
+    administrator or has the right by the ACL. Otherwise its ids count as those of its user, or of this very
+    bridge: what comes by it twice is still dropped, and nothing that comes by other ways.
+    """
 
     name = "far bridge"
     is_link = True
+
+    def __init__(self, broker: BrokerCore, key: Callable[[], FabricKey], token: Callable[[], int]) -> None:
+        super().__init__(broker)
+        self._key = key
+        self._token = token
+        self._answering = ""
+        self._awaited: dict[Channel, str] = {}  # proofs, of those who have yet to say theirs
+
+    def answer(self, packet: Connect, properties: Properties) -> None:
+        super().answer(packet, properties)
+        self._answering = ""
+        asked, peer = nonce_of(packet.properties), node_of(packet.properties)
+        if not asked or peer is None:
+            return
+        key, own, nonce = self._key(), self.broker.node_id, make_nonce(self._token)
+        proof = key.prove(own, peer, (asked, nonce), is_bridge=False)
+        properties["user_property"] += ((NONCE_PROPERTY, nonce), (PROOF_PROPERTY, proof))
+        self._answering = key.prove(peer, own, (asked, nonce), is_bridge=True)
+
+    def accept(self, connection: Channel, answer: Connack) -> Packet:
+        if self._answering:
+            self._awaited[connection] = self._answering
+        return super().accept(connection, answer)
+
+    def receive(self, connection: Channel, packet: Publish) -> bool:
+        if packet.topic != PROOF_TOPIC or packet.qos:
+            return False
+        awaited = self._awaited.pop(connection, "")
+        if awaited and same(awaited, packet.payload.decode(errors="replace")):
+            connection.is_proven = True
+            connection.forget_routes()
+            connection.connected_session().far_origin = connection.peer_name
+        return True
+
+    def disconnected(self, connection: Channel) -> None:
+        self._awaited.pop(connection, None)
+
+    def origin_of(self, connection: Channel, origin: str) -> str | None:
+        session = connection.connected_session()
+        if connection.is_proven or self._is_granted(session):
+            return origin
+        # With this node's name: at another one somebody else may have the same client identifier.
+        if session.username is None:
+            return alias_of_broker(f"{session.client_id}@{self.broker.node_id}", origin)
+        return alias_of(session.username, origin)
+
+    def _is_granted(self, session: Session) -> bool:
+        """That there is no ACL grants nothing."""
+        broker = self.broker
+        if session.username is None:
+            return False
+        has_right = broker.access.may_write(session.username, session.client_id, RIGHT_TOPIC)
+        return session.username in broker.administrators or (not broker.access.is_open and has_right)
 
     def claims(self, packet: Connect, username: str | None) -> bool:
         return is_of_bridge(packet.properties) and super().claims(packet, username)

@@ -8,7 +8,7 @@ from hedgerow.bridges.foreign import ForeignLink
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.handle_publish import accept
-from hedgerow.broker.identified import MAX_RUN, RUN_WORK, publish_identified
+from hedgerow.broker.identified import MAX_RUN, RUN_WORK
 from hedgerow.broker.publishing import publish
 from hedgerow.broker.short_path import (
     PUBLISH_AT_LEAST_ONCE,
@@ -34,9 +34,8 @@ def publish_born(connection: ForeignLink, data: bytes, position: int, body: int,
     foreign = connection.foreign
     if foreign is None or not foreign.is_simple:
         return 0
-    found = publish_identified(connection, data, position, body, stop)
-    if found or stop - body < 3:
-        return found
+    if stop - body < 3:
+        return 0
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
     if topic_end >= stop or data[topic_end]:
         return 0

@@ -15,7 +15,7 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.ids import ID_HEAD
 
-MAX_ID_BYTES = 400  # of an id and what stands around it, at most: the name of a node is not long
+MAX_ID_BYTES = 600  # of an id and what stands around it, at most: the name of a node is not long
 
 
 class Batch:

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from hedgerow.broker import session_end
+from hedgerow.broker.batch import Batch
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import (
     BYTES_PER_WORK,
@@ -28,7 +29,7 @@ from hedgerow.broker.deliveries import (
 )
 from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
 from hedgerow.broker.exchange import ConnectionSeal
-from hedgerow.broker.ids import encode_id
+from hedgerow.broker.ids import encode_id, identify_as
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause, Session
@@ -457,12 +458,24 @@ class Connection(Channel):
         dup: bool,
         topic: str | None = None,
     ) -> bytes:
-        block = encode_id(self.broker, message)
+        block = self.encode_id(message, retain, topic)
         if message.properties or identifiers:
             own: Properties = {"subscription_identifier": identifiers} if identifiers else {}
             block += encode_property_block(self.broker, message, own)
         properties = with_length(block)
         return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
+
+    def encode_id(self, message: Message, retain: bool, topic: str | None) -> bytes:
+        """What is said of a message's id, under the name that the peer has for the topic."""
+        return encode_id(self.broker, message)
+
+    def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
+        """The properties of each message of a batch, under that name."""
+        return batch.id_blocks()
+
+    def encode_run(self, batch: Batch, topic: bytes) -> bytes:
+        """A batch as packets at QoS 0, under that name."""
+        return batch.encode_at_most_once(topic)
 
     @property
     def compares_ages(self) -> bool:
@@ -511,7 +524,12 @@ class Connection(Channel):
         topics[topic_bytes] = route
         return route
 
+    def identify(self, message: Message) -> None:
+        """Set the id and the times that the packet tells, as far as this peer may give them."""
+        identify_as(self.broker, message, self.connected_session().role, self)
+
     def forget_routes(self) -> None:
+        self.lives.clear()  # Rights to give ids may be others too.
         self.topics = None
         self.repeated = None
 

@@ -20,7 +20,7 @@ from hedgerow.broker.suspects import blame
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.ids import identify_from, node_of
+from hedgerow.mqtt.ids import node_of
 from hedgerow.mqtt.outbox import Outbox
 from hedgerow.mqtt.packets import (
     AUTH,
@@ -344,7 +344,7 @@ def _handle_publish(connection: DialledConnection, packet: Packet) -> None:
         return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, of_message(packet.properties))
     if connection.carries_ids:
-        identify_from(message, broker.now)
+        connection.identify(message)
     if has_too_many_pairs(message):
         raise ProtocolError(Reason.QUOTA_EXCEEDED, "more user properties than we take", "§4.13.2")
     message.expire_from(broker.now)

@@ -167,6 +167,8 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     _negotiate(connection, session, packet, role)
     session.connection = connection
     connection.session = session
+    connection.peer_name = node_of(packet.properties)
+    session.far_origin = far_origin(connection)
     session.will = packet.will if role.keeps_will else None
     session.will_at = None
     session.timer_at = None
@@ -324,7 +326,6 @@ def _negotiate(connection: Connection, session: Session, packet: Connect, role: 
     version = packet.protocol_version
     session.protocol_version = MQTT_3_1_1 if version == MQTT_EXTENDED else version
     set_role(broker, session, role)
-    session.far_origin = node_of(asked) if connection.carries_ids else None
 
     session.expiry_s = min(_session_expiry_s(packet), limits.session_expiry_s)
     session.expires_at = None
@@ -363,6 +364,12 @@ def carry_ids(connection: Connection) -> None:
     connection.carries_ids = True
     connection.packet_bytes = connection.broker.limits.peer_packet_bytes
     connection.inbound = Inbound()
+
+
+def far_origin(connection: Connection) -> str | None:
+    """The origin of what begins at the peer, which is not sent back there."""
+    name = connection.peer_name if connection.carries_ids else None
+    return None if name is None else connection.connected_session().role.origin_of(connection, name)
 
 
 def handle_disconnect(connection: Connection, packet: Packet) -> None:

@@ -18,7 +18,6 @@ from hedgerow.broker.session import Session
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
-from hedgerow.mqtt.ids import identify_from
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import (
     MQTT_5,
@@ -50,7 +49,7 @@ def handle_publish(connection: Connection, packet: Packet) -> None:
         return
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, properties)
     if connection.carries_ids:
-        identify_from(message, broker.now)
+        connection.identify(message)
     if has_too_many_pairs(message):
         raise ProtocolError(Reason.QUOTA_EXCEEDED, f"more than {MAX_REPETITIONS} user properties", "§4.13.2")
     message.expire_from(broker.now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, OwnLife
 from hedgerow.broker.handle_publish import accept, is_taken
+from hedgerow.broker.ids import is_own_origin
 from hedgerow.broker.publishing import publish
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
@@ -103,7 +104,10 @@ def _read_id(data: bytes, topic_end: int, stop: int) -> tuple[bytes, int] | None
 
 
 def _life_of(connection: Connection, prefix: bytes) -> Life | OwnLife | None:
-    """What is known of the node that an id names. None for what is no id: the long way takes it as it is."""
+    """What is known of the node that an id names.
+
+    None for what is no id, or none that this peer may give: the long way takes the message as a new one.
+    """
     lives = connection.lives
     life = lives.get(prefix)
     if life is None or life.is_forgotten:
@@ -113,7 +117,11 @@ def _life_of(connection: Connection, prefix: bytes) -> Life | OwnLife | None:
             return None
         broker = connection.broker
         broker.work += LIFE_WORK
-        life = OwnLife(origin) if origin == broker.node_id else broker.duplicates.life(origin, epoch)
+        counted = connection.connected_session().role.origin_of(connection, origin)
+        if counted is None:
+            return None
+        is_own = is_own_origin(broker, counted)
+        life = OwnLife(counted) if is_own else broker.duplicates.life(counted, epoch)
         if len(lives) >= MAX_CACHED_LIVES:
             lives.clear()
         lives[prefix] = life
@@ -162,7 +170,8 @@ def publish_identified_at_least_once(
     if route.observers and rests and not is_taken(connection, route, rests[-1][1] - position):
         return len(data)  # before they count as seen: they come again
     digits_size = topic_end + 3 + data[topic_end + 2] - digits_at
-    has_peers = bool(route.peers)
+    # Peers get the properties as they came, unless the ids count under another origin here.
+    passes_blocks = bool(route.peers) and id_head.endswith(b"%b/%d/" % (life.key[0].encode(), life.key[1]))
     sequences: list[int] = []
     payloads: list[bytes] = []
     id_blocks: list[bytes] = []
@@ -179,13 +188,13 @@ def publish_identified_at_least_once(
         if not life.seen(sequence):
             sequences.append(sequence)
             payloads.append(data[payload_at:after])
-            if has_peers:
+            if passes_blocks:
                 id_blocks.append(id_head + digits)
     if count:
         batch = None
         if sequences:
             batch = Batch(route.topic, connection.session, 1, payloads, len(payloads), *life.key, sequences)
-            if has_peers:
+            if passes_blocks:
                 batch.set_id_blocks(id_blocks)
         accept_batch(connection, route, batch, packet_ids[:count], run_end - position)
     return run_end

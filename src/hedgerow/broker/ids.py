@@ -15,14 +15,21 @@ the time on the way is left out, so that a message is never taken for older than
 age is not stored: if a clock was set between two lives of a node, messages would become too old for those who
 wait for them. A value that is the newest of its topic is for late subscribers too, and has no age.
 
-Who may claim an id can make a later message of that id be dropped. With an ACL, ids are therefore taken only
-from whoever may write `RIGHT_TOPIC`.
+Who may claim an id can make a later message of that id be dropped. So each peer's role says under which
+origin its ids count (`Role.origin_of`). A node that proved itself may pass on ids of every origin. What a
+client gives counts as its user's, under an *alias*, `USER~ORIGIN`: no name of a node has a "~", so no client
+gives an id that a node gives, and none gives that of another user. An id that does not count is as
+if it were not there: the message is a new one. With an ACL, ids are taken only from whoever may write
+`RIGHT_TOPIC`.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
 from hedgerow.broker.core import BrokerCore
-from hedgerow.message import Message, MessageId
+from hedgerow.message import MAX_ORIGIN, Message, MessageId
 from hedgerow.mqtt.ids import (
     AGE_PROPERTY,
     AGE_SLACK_S,
@@ -30,13 +37,76 @@ from hedgerow.mqtt.ids import (
     MAX_AGE_S,
     TIME_PROPERTY,
     encode_block,
+    identify_from,
     is_held_deletion,
     keep_pairs,
 )
 from hedgerow.mqtt.packets import PUBLISH
 from hedgerow.mqtt.properties import encode_body
 
+if TYPE_CHECKING:
+    from hedgerow.broker.role import Role
+    from hedgerow.broker.session import Channel
+
+ALIAS = "~"
+BROKER = "!"  # before the name of a broker, where a user's stands otherwise
+MAX_PRINCIPAL = 64  # characters; a client identifier may have 64 KiB
 _NO_ID = MessageId("", 0, 0)
+
+
+def alias_of(user: str, origin: str) -> str | None:
+    """Under which origin ids of this name count when this user gives them, whatever alias it was before. ""
+    is the user of all anonymous clients.
+
+    None: the name is too long for one.
+    """
+    is_plain = len(user) <= MAX_PRINCIPAL and user.isprintable() and not user.startswith(BROKER)
+    return _alias(user if is_plain else _digest(user), origin)
+
+
+def alias_of_broker(name: str, origin: str) -> str | None:
+    """As `alias_of`, for another broker, which has proved its name or has one that this node gave it."""
+    is_plain = len(name) < MAX_PRINCIPAL and name.isprintable()
+    return _alias(BROKER + (name if is_plain else _digest(name)), origin)
+
+
+def _alias(principal: str, origin: str) -> str | None:
+    alias = principal + ALIAS + origin.rpartition(ALIAS)[2]
+    return alias if len(alias) <= MAX_ORIGIN else None
+
+
+def _digest(name: str) -> str:
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def user_of(origin: str) -> str | None:
+    """The user of whom an origin is an alias ("": anonymous clients); None: it is not one of a user."""
+    user, alias, _ = origin.rpartition(ALIAS)
+    return user if alias and not user.startswith(BROKER) else None
+
+
+def is_own_origin(broker: BrokerCore, origin: str) -> bool:
+    """This node, or an alias of it, under which a node that does not know it passes its messages on.
+
+    By that a message which comes home goes no further; who forges it hurts only the own message.
+    """
+    return origin == broker.node_id or origin.endswith(ALIAS + broker.node_id)
+
+
+def identify_as(broker: BrokerCore, message: Message, role: Role, connection: Channel) -> None:
+    """Set the id, the time and the age that a message tells, as far as its peer may say so."""
+    identify_from(message, broker.now)
+    if message.id is None:
+        message.published_at = message.first_at = None
+        return
+    given = message.id.origin
+    origin = role.origin_of(connection, given)
+    if origin == given:
+        return
+    message.id = None if origin is None else message.id._replace(origin=origin)
+    if message.published_at is not None and (origin is None or message.published_at > broker.now):
+        # A value from the future would hold against whatever others publish until then.
+        message.published_at = None
 
 
 def encode_id(broker: BrokerCore, message: Message) -> bytes:
@@ -71,7 +141,7 @@ def is_before(message: Message, since: float) -> bool:
 
 def is_duplicate(broker: BrokerCore, message_id: MessageId) -> bool:
     """Has it been here? What began here always has: it was delivered when it was accepted."""
-    return message_id.origin == broker.node_id or broker.duplicates.seen(message_id)
+    return is_own_origin(broker, message_id.origin) or broker.duplicates.seen(message_id)
 
 
 def is_again(broker: BrokerCore, message: Message) -> bool:
@@ -79,7 +149,7 @@ def is_again(broker: BrokerCore, message: Message) -> bool:
     message_id = message.id
     if message_id is None:
         return False
-    if message_id.origin == broker.node_id:
+    if is_own_origin(broker, message_id.origin):
         return message_id.epoch == broker.epoch or not has_age(message)
     return broker.duplicates.seen(message_id)
 

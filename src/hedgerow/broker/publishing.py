@@ -275,7 +275,7 @@ def send_to_peers(broker: BrokerCore, batch: Batch, route: Route) -> None:
             # Some of the packets may be larger than the peer takes.
             _send_one_by_one(broker, batch, session, connection)
             continue
-        is_sent = connection.send_at_most_once(batch.encode_at_most_once(topic), count)
+        is_sent = connection.send_at_most_once(connection.encode_run(batch, topic), count)
         assert batch.origin is not None
         connection.note_run(batch.origin, batch.epoch, batch.sequences)
         if ledger is not None:
@@ -324,7 +324,9 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
             broker.durability.store_delivery(session, delivery)
     if session.ledger is not None:
         session.ledger.published += count
-    data = encode_publish_run(topic, packet_ids, _property_blocks(form, batch), batch.messages)
+    data = encode_publish_run(
+        topic, packet_ids, _property_blocks(connection, form, batch, topic), batch.messages
+    )
     stats = broker.stats
     stats.publish_sent += count
     stats.packets_sent += count
@@ -341,14 +343,17 @@ def _name_for(connection: Channel, form: WireForm, batch: Batch) -> bytes | None
     if name is None:
         return None
     size = connection.maximum_packet_size
-    if size and HEADER_BYTES + len(name) + max(map(len, batch.id_blocks())) + batch.largest > size:
+    if (
+        size
+        and HEADER_BYTES + len(name) + max(map(len, connection.id_blocks(batch, name))) + batch.largest > size
+    ):
         return None
     return name if connection.takes_run(batch.messages) else None
 
 
-def _property_blocks(form: WireForm, batch: Batch) -> Iterable[bytes]:
+def _property_blocks(connection: Channel, form: WireForm, batch: Batch, topic: bytes) -> Iterable[bytes]:
     if form == WireForm.PEER:
-        return batch.id_blocks()
+        return connection.id_blocks(batch, topic)
     return repeat(b"\0" if form == WireForm.MQTT_5 else b"")
 
 

@@ -6,6 +6,7 @@ import re
 
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
+from hedgerow.broker.ids import alias_of, is_own_origin
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Channel, Session
 from hedgerow.broker.short_path import SHORT_PATH
@@ -60,7 +61,11 @@ class ClientRole(Role):
 
 
 class IdentifiedRole(ClientRole):
-    """A client that says `hedgerow-node` in CONNECT, and has the right: it gives ids itself."""
+    """A client that says `hedgerow-node` in CONNECT, and has the right: it gives ids itself.
+
+    They count as its user's alone (`ids.alias_of`): a client can suppress nothing but what its own user has
+    published.
+    """
 
     name = "identified"
     gives_ids = True
@@ -80,6 +85,11 @@ class IdentifiedRole(ClientRole):
         properties["receive_maximum"] = limits.peer_receive_maximum
         properties["maximum_packet_size"] = limits.peer_packet_bytes
         properties["user_property"] = own_name(self.broker)
+
+    def origin_of(self, connection: Channel, origin: str) -> str | None:
+        # Anonymous clients are one user: nothing tells them from each other but what they say.
+        alias = alias_of(connection.connected_session().username or "", origin)
+        return None if alias is None or is_own_origin(self.broker, alias) else alias
 
 
 def own_name(broker: BrokerCore) -> tuple[tuple[str, str], ...]:

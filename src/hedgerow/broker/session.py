@@ -24,6 +24,7 @@ from hedgerow.mqtt.packets import Packet, Will
 
 if TYPE_CHECKING:
     from hedgerow.broker.backlog import Backlog
+    from hedgerow.broker.batch import Batch
     from hedgerow.broker.exchange import Authentication
     from hedgerow.broker.role import Role
 
@@ -215,10 +216,12 @@ class Channel(ABC):
         "held_packets",
         "held_publications",
         "inbound",
+        "is_proven",
         "link",
         "maximum_packet_size",
         "opened_at",
         "out",
+        "peer_name",
         "protocol_version",
         "pumping",
         "resending",
@@ -238,7 +241,9 @@ class Channel(ABC):
         self.session: Session | None = None
         self.protocol_version = 0
         self.maximum_packet_size = 0  # the client's; 0: none
+        self.peer_name: str | None = None  # what the peer calls itself: a claim
         self.exchange: Authentication | None = None  # by which the peer proves itself, or did
+        self.is_proven = False  # It has the key of this node, so it is one of the same fabric.
         self.carries_ids = False  # messages have their ids on the wire, both ways
         self.inbound: Inbound | None = None  # of such a one
         self.timer_at: float | None = None  # when the broker next looks at this connection
@@ -268,6 +273,12 @@ class Channel(ABC):
     @abstractmethod
     def compares_ages(self) -> bool:
         """Is the other side a broker that keeps the newest of retained values, not the one that came last?"""
+
+    @abstractmethod
+    def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]: ...
+
+    @abstractmethod
+    def encode_run(self, batch: Batch, topic: bytes) -> bytes: ...
 
     @abstractmethod
     def send(self, data: bytes) -> None: ...

@@ -19,7 +19,8 @@ NODE_PROPERTY = "hedgerow-node"
 BRIDGE_PROPERTY = "hedgerow-bridge"
 TIME_PROPERTY = "hedgerow-time"
 AGE_PROPERTY = "hedgerow-age"
-OWN_PROPERTIES = (ID_PROPERTY, TIME_PROPERTY, AGE_PROPERTY)
+MAC_PROPERTY = "hedgerow-mac"  # proves the id at a broker where anyone may publish one
+OWN_PROPERTIES = (ID_PROPERTY, TIME_PROPERTY, AGE_PROPERTY, MAC_PROPERTY)
 HELD = ("hedgerow-held", "1")
 # The year 2106. Up to it a microsecond more is another number, so that a later publication has a later time.
 MAX_TIME = 2.0**32

@@ -49,6 +49,7 @@ class Config:
     acl: Path | None = None
     anonymous: bool = True
     administrators: frozenset[str] = frozenset()
+    key_file: Path | None = None
     host_names: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     log_format: str = "text"

@@ -86,6 +86,13 @@ NODE_KEYS: tuple[Key, ...] = (
         repeated=True,
     ),
     Key(
+        "access.key_file",
+        "--fabric-key",
+        "FILE",
+        read_file_path,
+        "the key by which nodes of one fabric know each other (default: this user's own)",
+    ),
+    Key(
         "access.host_names",
         "--allow-host",
         "NAME",
@@ -127,6 +134,7 @@ FIELDS = {
     "access.passwords": "passwords",
     "access.acl": "acl",
     "access.administrators": "administrators",
+    "access.key_file": "key_file",
     "access.host_names": "host_names",
     "access.origins": "origins",
     "log.format": "log_format",

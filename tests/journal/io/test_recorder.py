@@ -338,7 +338,7 @@ async def test_at_a_node_all_rows_have_ids_of_those_who_gave_them(tmp_path: Path
         node = server.broker.node_id
         assert {row.broker for row in rows} == {node}
         assert [row.id for row in rows if row.topic == "farm/press"] == [
-            MessageId("press", 1, 1), MessageId("press", 1, 3), MessageId("press", 1, 5),
+            MessageId("~press", 1, 1), MessageId("~press", 1, 3), MessageId("~press", 1, 5),
         ]  # fmt: skip
         assert {row.id.origin for row in rows if row.id and row.topic == "farm/plain"} == {node}
         assert len({row.id for row in rows}) == 6

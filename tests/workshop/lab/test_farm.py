@@ -22,5 +22,5 @@ async def test_everything_is_heard_and_journalled_once(tmp_path: Path) -> None:
         batches = JournalReader(journal).batches(columns=("origin", "transport"))
         rows = [row for batch in batches for row in batch.to_pylist()]
         own = [row for row in rows if row["transport"] != "neighbour"]
-        assert len(own) == sum(each.origin == f"{name}-station" for each in traffic.published)
-        assert {row["origin"] for row in own} == {f"{name}-station"}
+        assert len(own) == sum(each.origin == f"~{name}-station" for each in traffic.published)
+        assert {row["origin"] for row in own} == {f"~{name}-station"}

@@ -145,7 +145,8 @@ class People:
         has_ids = place != WEST or not self._farm.has_mosquitto
         for quantity in (None, *QUANTITIES.get(place, ())):
             number = self._numbers[place] = self._numbers[place] + 1
-            message_id = MessageId(f"station-{place}", self._epoch, number) if has_ids else None
+            # "~": as a node names what an anonymous client gives.
+            message_id = MessageId(f"~station-{place}", self._epoch, number) if has_ids else None
             if quantity is None:
                 topic = f"farm/{place}/station"
                 yield topic, as_station(reading, number, time.time()), numbered(topic, number), message_id

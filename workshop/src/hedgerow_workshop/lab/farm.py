@@ -145,9 +145,10 @@ class Farm:
                 self.traffic.heard.append(message.id)
 
     async def _sense(self, place: str, stop: asyncio.Event) -> None:
-        origin = f"{place}-station"
+        station = f"{place}-station"
+        origin = f"~{station}"  # as a node names what an anonymous client gives
         numbers = 0
-        async with hedgerow.connect(self._nodes[place].url, client_id=origin, origin=origin) as bus:
+        async with hedgerow.connect(self._nodes[place].url, client_id=station, origin=origin) as bus:
             while not stop.is_set():
                 async with asyncio.TaskGroup() as group:
                     for topic, payload in self._readings(place, numbers):

@@ -1,0 +1,140 @@
+"""What nodes prove to each other by the key that they share, on links and at foreign brokers.
+
+**Links.** A bridge says a number in CONNECT, the node another in CONNACK, with a proof over both; the bridge
+answers with its own, as the first PUBLISH. Each proof names who gives it and to whom, so that none can be
+handed on. Without the key, or with another, the link works too, unproven (`roles.py`).
+
+**Ids at foreign brokers.** `hedgerow-id` has `hedgerow-mac` behind it there, over the id and all else of the
+message that brokers pass on unchanged. A copy is a duplicate; whoever has not the key can make nothing else.
+
+**Words between carriers** (`stamps.py`, `admission.py`) end with who said them, when, and a MAC over all of
+it and the topic. Each sender's must be later than the one before, and of the last minutes: nobody says again
+what a carrier said that is gone since. Only the identity of a broker is retained, and of any time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from hmac import compare_digest
+from struct import Struct
+
+from hedgerow.message import Properties
+from hedgerow.mqtt.ids import MAC_PROPERTY
+from hedgerow.mqtt.packets import PUBLISH
+from hedgerow.mqtt.properties import encode_body
+
+NONCE_PROPERTY = "hedgerow-nonce"
+PROOF_PROPERTY = "hedgerow-proof"
+PROOF_TOPIC = "$hedgerow/bridge/proof"
+MAC_BYTES = 16
+MAX_NONCE = 64  # characters of what a stranger calls one
+FRESH_S = 300.0  # How far clocks may differ; and for how long a dead carrier's words can be said again.
+MAX_SENDERS = 256  # whose last time is known: more than there are carriers, in all their lives
+_TAIL = Struct("!QQ16s")  # who, when in microseconds, MAC
+_NUMBERS = Struct("!HBI")
+# Of a message, what a broker passes on as it came, in this order. Its expiry counts down on the way.
+_CARRIED = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
+_MAC_HEAD = b"\x26" + len(MAC_PROPERTY).to_bytes(2, "big") + MAC_PROPERTY.encode() + b"\0\x20"
+
+
+class FabricKey:
+    """The keys of each purpose, of the one that nodes share."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._links, self._ids, self.controls = (
+            blake2b(secret, person=person).digest() for person in (b"links", b"ids", b"controls")
+        )
+
+    def prove(self, giver: str, taker: str, nonces: tuple[str, str], is_bridge: bool) -> str:
+        """`nonces`: the bridge's, then the node's."""
+        digest = blake2b(key=self._links, digest_size=MAC_BYTES, person=b"bridge" if is_bridge else b"node")
+        for text in (giver, taker, *nonces):
+            data = text.encode(errors="surrogatepass")
+            digest.update(len(data).to_bytes(4, "big") + data)
+        return digest.hexdigest()
+
+    def seal(self, topic: bytes, retain: bool, block: bytes, carried: bytes, payload: bytes) -> bytes:
+        """The user property that proves the others before it, which `block` has as they are encoded.
+
+        `carried` has the rest that counts (`encode_carried`).
+        """
+        return _MAC_HEAD + self.mac(topic, retain, block, carried, payload).encode()
+
+    def mac(self, topic: bytes, retain: bool, block: bytes, carried: bytes, payload: bytes) -> str:
+        digest = blake2b(_NUMBERS.pack(len(topic), retain, len(block)), key=self._ids, digest_size=MAC_BYTES)
+        digest.update(topic + block + len(carried).to_bytes(4, "big") + carried)
+        digest.update(payload)
+        return digest.hexdigest()
+
+
+def encode_carried(properties: Properties, pairs: tuple[tuple[str, str], ...]) -> bytes:
+    """Of a message's properties those that count, with these user properties."""
+    if not properties:
+        return b""
+    counted: Properties = {**properties, "user_property": pairs}
+    ordered = {name: counted[name] for name in _CARRIED if counted.get(name) not in (None, ())}  # type: ignore[literal-required]
+    return encode_body(ordered, PUBLISH)  # type: ignore[arg-type]
+
+
+def same(one: str, other: str) -> bool:
+    return compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+
+
+def make_nonce(token: Callable[[], int]) -> str:
+    """`token` gives numbers of 48 bits."""
+    return "".join(f"{token():012x}" for _ in range(3))
+
+
+def nonce_of(properties: Properties) -> str:
+    return _value_of(properties, NONCE_PROPERTY)[:MAX_NONCE]
+
+
+def proof_of(properties: Properties) -> str:
+    return _value_of(properties, PROOF_PROPERTY)
+
+
+def _value_of(properties: Properties, wanted: str) -> str:
+    return next((value for name, value in properties.get("user_property", ()) if name == wanted), "")
+
+
+class Envelopes:
+    """What one carrier says and hears: `life` is its own among all. What others forged is counted."""
+
+    def __init__(self, key: FabricKey, life: int) -> None:
+        self.forged = 0
+        self._key = key.controls
+        self._life = life
+        self._said_at = 0
+        self._heard_at: OrderedDict[int, int] = OrderedDict()  # by life of who said it
+
+    def wrap(self, topic: str, payload: bytes, now: float) -> bytes:
+        self._said_at = max(self._said_at + 1, int(now * 1e6))
+        mac = self._mac(topic, payload, self._life, self._said_at)
+        return payload + _TAIL.pack(self._life, self._said_at, mac)
+
+    def unwrap(self, topic: str, payload: bytes, now: float, is_retained: bool = False) -> bytes | None:
+        """What was said; None: nothing that counts."""
+        if len(payload) < _TAIL.size:
+            self.forged += 1
+            return None
+        body = payload[: -_TAIL.size]
+        life, said_at, mac = _TAIL.unpack(payload[-_TAIL.size :])
+        if not compare_digest(mac, self._mac(topic, body, life, said_at)):
+            self.forged += 1
+            return None
+        if is_retained:
+            return body
+        if abs(said_at / 1e6 - now) > FRESH_S or said_at <= self._heard_at.get(life, 0):
+            return None
+        self._heard_at[life] = said_at
+        self._heard_at.move_to_end(life)
+        if len(self._heard_at) > MAX_SENDERS:
+            self._heard_at.popitem(last=False)
+        return body
+
+    def _mac(self, topic: str, body: bytes, life: int, said_at: int) -> bytes:
+        name = topic.encode(errors="surrogatepass")
+        head = len(name).to_bytes(2, "big") + name + life.to_bytes(8, "big") + said_at.to_bytes(8, "big")
+        return blake2b(head + body, key=self._key, digest_size=MAC_BYTES).digest()

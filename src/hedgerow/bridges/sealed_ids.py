@@ -1,0 +1,88 @@
+"""Ids on their way through a foreign broker, where anyone may publish what looks like one.
+
+An id counts only with a MAC under the key that nodes share (`fabric_key.py`); otherwise the message is taken
+as born there. So nodes without a common key cannot tell that a message was with them before. That it does not
+go round for ever, each node adds its name to `hedgerow-via` when it sends a message to a foreign broker, and
+lets none through that has its name already. A forger can have only the own message dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hedgerow.bridges.fabric_key import FabricKey, encode_carried, same
+from hedgerow.message import Message, Properties
+from hedgerow.mqtt.ids import ID_PROPERTY, MAC_PROPERTY, OWN_PROPERTIES, identify_from, keep_pairs
+from hedgerow.mqtt.packets import PUBLISH
+from hedgerow.mqtt.properties import encode_body
+
+VIA_PROPERTY = "hedgerow-via"
+MAX_VIA = 16  # nodes without a common key in a row; a longer path is a circle, or somebody's joke
+MAX_VIA_TEXT = 2_048
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Counter(Protocol):
+    forged_ids: int
+
+
+def encode_via(message: Message | None, node_id: str) -> bytes:
+    """The user property that adds this node to the path of a message; None: one that has none yet."""
+    path = [*path_of(message), node_id] if message is not None else [node_id]
+    pair = (VIA_PROPERTY, ",".join(path))
+    return encode_body({"user_property": (pair,)}, PUBLISH)
+
+
+def path_of(message: Message) -> list[str]:
+    pairs = message.properties.get("user_property", ())
+    text = next((value for name, value in pairs if name == VIA_PROPERTY), "")
+    return text[:MAX_VIA_TEXT].split(",")[: MAX_VIA + 1] if text else []
+
+
+def may_go_on(message: Message, node_id: str) -> bool:
+    """To a foreign broker, or from one: has it not been with this node already?"""
+    if "user_property" not in message.properties:
+        return True
+    path = path_of(message)
+    return node_id not in path and len(path) <= MAX_VIA
+
+
+def read_sealed(message: Message, key: FabricKey, now: float, counter: Counter) -> None:
+    """Set what the user properties tell of the id and the times, if that is proved, and take it away."""
+    pairs = message.properties.get("user_property", ())
+    before, proof, behind = _split(pairs)
+    if proof is not None and _is_right(message, key, before, proof, behind):
+        keep_pairs(message, list(before))
+        identify_from(message, now)  # Only what is proved: a client's own stand behind it.
+    elif any(name == ID_PROPERTY for name, _ in pairs):
+        counter.forged_ids += 1
+    path = path_of(message) if message.id is not None else _path_in(pairs)
+    kept = [pair for pair in behind if pair[0] not in OWN_PROPERTIES and pair[0] != VIA_PROPERTY]
+    if message.id is None:
+        kept = [pair for pair in pairs if pair[0] not in OWN_PROPERTIES and pair[0] != VIA_PROPERTY]
+    if len(path) > 1 or (path and message.id is None):
+        kept.append((VIA_PROPERTY, ",".join(path)))
+    keep_pairs(message, kept)
+
+
+def _path_in(pairs: Pairs) -> list[str]:
+    return path_of(Message("", b"", properties={"user_property": pairs}))
+
+
+def _split(pairs: Pairs) -> tuple[Pairs, str | None, Pairs]:
+    """What stands before the first MAC, the MAC, and what stands behind it."""
+    for position, (name, value) in enumerate(pairs):
+        if name == MAC_PROPERTY:
+            return pairs[:position], value, pairs[position + 1 :]
+    return (), None, pairs
+
+
+def _is_right(message: Message, key: FabricKey, before: Pairs, proof: str, behind: Pairs) -> bool:
+    own: Properties = {"user_property": before}
+    try:
+        block, carried = encode_body(own, PUBLISH), encode_carried(message.properties, behind)
+    except ValueError:
+        return False
+    expected = key.mac(message.topic.encode(), message.retain, block, carried, message.payload)
+    return same(expected, proof)
