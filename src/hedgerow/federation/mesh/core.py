@@ -13,6 +13,7 @@ The ways belong to the core, not to the filter: all meshes of one core share the
 from __future__ import annotations
 
 from hedgerow.federation.mesh.roster import Pending, Roster
+from hedgerow.federation.mesh.serial import NONE_YET, is_after
 
 NEVER = float("inf")
 
@@ -57,8 +58,8 @@ class Core:
         self.order = order(core_id)
         self.introduced_by = introduced_by
         """The neighbour that told of it first."""
-        self.sequence = -1
-        self.previous_sequence = -1
+        self.sequence = NONE_YET
+        self.previous_sequence = NONE_YET
         self.distance = 0
         """From here, as we announced it."""
         self.heard: dict[str, tuple[int, int]] = {}
@@ -70,7 +71,7 @@ class Core:
         self.settles_at = NEVER
         self.suspected_until = NEVER
         self.timer_at = NEVER
-        self.repaired_sequence = -1
+        self.repaired_sequence = NONE_YET
         """The last announcement after which an early one was asked for."""
         # The filters of whose meshes it is the core.
         self.roster = Roster()
@@ -99,7 +100,7 @@ class Core:
     def hear(self, neighbour: str, sequence: int, distance: int, redundancy: int) -> bool:
         """An announcement that is not outdated. True when it is a fresh one, to be passed on."""
         self.heard[neighbour] = sequence, distance
-        is_fresh = sequence > self.sequence
+        is_fresh = is_after(sequence, self.sequence)
         if is_fresh:
             self.previous_sequence = self.sequence
             self.sequence = sequence

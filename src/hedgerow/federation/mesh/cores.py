@@ -18,6 +18,7 @@ from hedgerow.federation.mesh.limits import MeshBounds
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
+from hedgerow.federation.mesh.serial import is_after
 from hedgerow.federation.mesh.stats import MeshStats
 from hedgerow.federation.mesh.wire import About, FilterChanges, FilterList, MeshKind, Question
 
@@ -90,7 +91,7 @@ class Cores:
 
     def receive_list(self, neighbour: Neighbour, entry: FilterList, now: float) -> None:
         core = self.by_id.get(entry.core)
-        if core is None or core.asked_of != neighbour.id or entry.version <= core.roster.version:
+        if core is None or core.asked_of != neighbour.id or not self._is_news(core, entry.version):
             self._stats.ignored["not asked for"] += 1
             return
         if entry.is_first:
@@ -110,6 +111,12 @@ class Cores:
         self._apply(core, entry.version, filters - known, known - filters, now)
         if not core.is_complete:
             self._ask(core, neighbour, now)
+
+    @staticmethod
+    def _is_news(core: Core, version: int) -> bool:
+        """The announced one is, even if somebody invented a later one in the name of this core before."""
+        known = core.roster.version
+        return version != known and (version == core.announced_version or is_after(version, known))
 
     def _apply(self, core: Core, version: int, new: set[str], gone: set[str], now: float) -> None:
         payer = core.introduced_by

@@ -14,7 +14,8 @@ remains; members tell their parents, up to the core. What the document leaves op
   meanwhile carries the REPAIR as well, and one that comes up later the question whether there is a way again.
 - A lost core (that, or silence for its lifetime) is replaced by those who have subscribers, of whom the
   smallest id remains. Until then its ways are still used.
-- A core that restarts goes on from the sequence that its neighbours tell it, should its epoch not be larger.
+- A core that hears of an announcement of its own that is later than its last one goes on from there, at once:
+  it may be of an earlier life, or invented by somebody who would silence it (`serial.py`).
 
 What comes from a neighbour is ignored and counted if it cannot be true, and bounded by `limits.py` if it can.
 """
@@ -33,6 +34,7 @@ from hedgerow.federation.mesh.memberships import Memberships
 from hedgerow.federation.mesh.meshes import Change, FilterState, Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
+from hedgerow.federation.mesh.serial import following, is_after
 from hedgerow.federation.mesh.stats import MeshStats
 from hedgerow.federation.mesh.wire import (
     About,
@@ -246,7 +248,7 @@ class Federator:
             self._ignore("impossible lifetime")
             return
         core = self._cores.admit(entry.core, neighbour, now)
-        if core is None or entry.sequence < core.sequence:
+        if core is None or is_after(core.sequence, entry.sequence):
             self._ignore("too many cores" if core is None else "outdated")
             return
         was_lost, parents = core.is_lost, list(core.parents)
@@ -271,12 +273,9 @@ class Federator:
             self._meshes.dirty[core] = None  # Membership is "published for every new core announcement" (§4).
 
     def _hear_of_own(self, entry: CoreAnnouncement, now: float) -> None:
-        """Of this node as a core: an echo, or news of an earlier life, from whose sequence this one goes
-        on."""
-        ahead = entry.sequence - self._own.sequence
-        if ahead > limits.MAX_SEQUENCE_JUMP:
-            self._ignore("impossible sequence")
-        elif ahead > 0:
+        """Of this node as a core: an echo; or one of an earlier life or an invented one, from which this one
+        goes on. `EARLY_S` bounds how often somebody can make it announce."""
+        if is_after(entry.sequence, self._own.sequence):
             self._own.sequence = entry.sequence
             self._own.roster.version = 0
             self._announce_early(now)
@@ -294,9 +293,9 @@ class Federator:
 
     def _receive_repair(self, neighbour: Neighbour, entry: Repair, now: float) -> None:
         core = self._cores.find(entry.core)
-        if core is None or core.is_lost or entry.sequence > core.sequence:
+        if core is None or core.is_lost or is_after(entry.sequence, core.sequence):
             self._ignore("unknown core")
-        elif entry.sequence < core.sequence:
+        elif is_after(core.sequence, entry.sequence):
             pass  # The answer is on its way already; a second one would cross the link in vain (Theorem 1).
         elif core is self._own:
             self._announce_early(now)
@@ -306,7 +305,7 @@ class Federator:
     # Cores
 
     def _ask_repair(self, core: Core, asked_by: str | None, now: float) -> None:
-        if core.repaired_sequence >= core.sequence or core.is_lost:
+        if core.repaired_sequence == core.sequence or core.is_lost:
             return
         core.repaired_sequence = core.sequence
         grace_s = limits.GRACE_S + limits.GRACE_PER_HOP_S * core.distance
@@ -330,7 +329,7 @@ class Federator:
     def _announce(self, now: float) -> None:
         own = self._own
         own.previous_sequence = own.sequence
-        own.sequence += 1
+        own.sequence = following(own.sequence)
         changes = self._cores.own_changes()
         own.roster.version = own.announced_version = changes.version
         own.pending.clear()

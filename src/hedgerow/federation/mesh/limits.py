@@ -39,7 +39,6 @@ MAX_ID_BYTES = 255
 MAX_DISTANCE = 65_535
 MAX_SEQUENCE = (1 << 62) - 1
 EPOCH_SHIFT = 28  # Of a sequence, the epoch is what is above; seconds of Unix time do, too.
-MAX_SEQUENCE_JUMP = 1 << 48  # what an earlier life of ours may be ahead: a million starts
 
 ENTRIES_PER_S = 20_000.0  # of one neighbour. A link that comes up tells of all cores at once:
 ENTRIES_BURST_S = 2.0

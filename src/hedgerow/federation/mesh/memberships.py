@@ -16,6 +16,7 @@ from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
 from hedgerow.federation.mesh.roster import chain
+from hedgerow.federation.mesh.serial import NONE_YET, is_after
 from hedgerow.federation.mesh.stats import MeshStats
 from hedgerow.federation.mesh.wire import About, FilterChanges, MembershipAnnouncement, MeshKind, Question
 
@@ -38,13 +39,14 @@ class Memberships:
         core.told = {parent: told for parent, told in core.told.items() if parent in core.parents}
         before = count - len(pending.added) + len(pending.removed)
         for parent in core.parents:
-            version, sequence = core.told.get(parent, (0, -1))
+            version, sequence = core.told.get(parent, (0, NONE_YET))
             if not version:
                 steps = list(chain(0, 0, core.members)) if count else []
             elif pending:
                 steps = list(chain(version, before, pending.added, pending.removed))
             else:
-                steps = [FilterChanges(version, version, count)] if sequence < core.sequence else []
+                is_told = not is_after(core.sequence, sequence)
+                steps = [] if is_told else [FilterChanges(version, version, count)]
             for changes in steps:
                 entry = MembershipAnnouncement(core.id, core.sequence, changes)
                 self._out.put([parent], MeshKind.MESH_MEMB_ANN, wire.encode_membership(entry))
@@ -73,7 +75,8 @@ class Memberships:
             self._stats.ignored["too many filters"] += 1
             return
         neighbour.filters += len(new) - len(gone)
-        membership.sequence = max(membership.sequence, entry.sequence)
+        if is_after(entry.sequence, membership.sequence):
+            membership.sequence = entry.sequence
         membership.roster.follow(entry.changes.version, new, gone)
         for topic_filter in new:
             self._meshes.add_child(topic_filter, entry.core, neighbour.id, now)
@@ -86,5 +89,5 @@ class Memberships:
         """Those that answered neither the last announcement nor the one before are no children any more."""
         for neighbour in neighbours:
             membership = neighbour.memberships.get(core.id)
-            if membership is not None and membership.sequence < core.previous_sequence:
+            if membership is not None and is_after(core.previous_sequence, membership.sequence):
                 self._meshes.end_membership(neighbour, core.id, now)

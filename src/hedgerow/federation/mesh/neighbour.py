@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hedgerow.federation.mesh.limits import ASK_AGAIN_S, ENTRIES_BURST_S, ENTRIES_PER_S
 from hedgerow.federation.mesh.roster import Roster
+from hedgerow.federation.mesh.serial import NONE_YET
 from hedgerow.federation.mesh.wire import Question
 from hedgerow.rates import Allowance
 
@@ -15,7 +16,7 @@ class Membership:
     __slots__ = ("roster", "sequence")
 
     def __init__(self) -> None:
-        self.sequence = -1
+        self.sequence = NONE_YET
         self.roster = Roster()
 
 

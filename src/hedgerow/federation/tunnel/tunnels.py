@@ -173,7 +173,9 @@ class Tunnels:
         except TunnelFrameError as problem:
             self.ignored[str(problem)] += 1
             return
-        if frame.from_federator is self.is_federator:
+        # A dialler that took an OPEN would have a half open tunnel that nothing ends, and a timer always due.
+        is_misplaced = frame.kind is (TunnelFrameKind.OPENED if self.is_federator else TunnelFrameKind.OPEN)
+        if frame.from_federator is self.is_federator or is_misplaced:
             self.ignored["direction"] += 1
             return
         _HANDLERS[frame.kind](self, frame, payload, now)
