@@ -38,6 +38,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.config import Tls
+from hedgerow.node.passwords import set_password
 from hedgerow.node.server import Server
 from tests.client.scripted import ScriptedServer, open_mqtt, polite, scripted
 from tests.conftest import StartMosquitto
@@ -462,7 +463,9 @@ async def test_a_password_that_went_by_tls_is_not_sent_in_clear(tmp_path: Path) 
 
     listener = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    async with running(mqtts=LOOPBACK, tls=Tls(certificate, key)) as server:
+    users = tmp_path / "users"
+    set_password(users, "u", b"open-sesame", iterations=1000, create=True)
+    async with running(mqtts=LOOPBACK, tls=Tls(certificate, key), passwords=users) as server:
         FakeMobility().install(server.broker)
         login = {"username": "u", "password": "open-sesame", "ca_file": str(authority.certificate)}
         url = f"mqtts://{where(server, 'mqtts')}"

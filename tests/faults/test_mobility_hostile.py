@@ -473,7 +473,8 @@ async def test_the_name_of_a_guest_is_not_for_others(hedgerow_node: StartNode, t
     """Where clients have passwords. A guest is one as any other client of the fixed broker."""
     passwords = users(tmp_path, "alice", "bob")
     tower = start_tower(hedgerow_node, "--anonymous", *passwords)
-    tractor = start_tractor(hedgerow_node, tower, "--move-after", "0.1", "--anonymous", *passwords)
+    options = ("--move-after", "0.1", "--anonymous", *passwords)
+    tractor = start_tractor(hedgerow_node, tower, *options, login="alice:secret@")
     url = f"mqtt://alice:secret@127.0.0.1:{tractor.port()}"
     received: list[bytes] = []
 

@@ -47,6 +47,7 @@ from tests.federation.hosts import Host
 from tests.packets import PacketReader
 
 DOMAIN = "farm/sector1"
+PASSWORD = b"right"  # of every user
 
 
 class MovingHost(Host):
@@ -71,6 +72,9 @@ class MovingHost(Host):
 
     def settle_once(self) -> bool:
         node, is_busy = self.node, False
+        for login in self.broker.take_logins():
+            self.broker.finish_login(login, login.password == PASSWORD, self.now)
+            is_busy = True
         if self._node_at <= self.now:
             node.handle_timer(self.now)
         if node.has_work:
@@ -100,14 +104,16 @@ class FixedHost(MovingHost):
         name: str,
         allow: frozenset[str] | None = None,
         domain: str = DOMAIN,
+        homes: frozenset[str] = frozenset(),
         **options: Any,
     ) -> None:
         self._allow = allow
+        self._homes = homes
         self._domain = domain
         super().__init__(fabric, name, **options)
 
     def _take_role(self) -> None:
-        self.node = FixedNode(self.broker, self._domain, self._allow, 3.0)
+        self.node = FixedNode(self.broker, self._domain, self._allow, 3.0, self._homes)
 
 
 class MobileHost(MovingHost):
@@ -117,8 +123,9 @@ class MobileHost(MovingHost):
         self, fabric: Fabric, name: str, fixed: tuple[str, ...], settings: Any, **options: Any
     ) -> None:
         urls = tuple(f"mqtt://{each}:1883" for each in fixed)
-        self.settings = MobileSettings(fixed=urls, address=f"{name}:1883", **settings)
+        self.settings = MobileSettings(fixed=urls, **{"address": f"{name}:1883"} | settings)
         self._domain = options.pop("domain", DOMAIN)
+        self.username: str | None = options.pop("username", None)
         super().__init__(fabric, name, **options)
 
     def _take_role(self) -> None:
@@ -148,9 +155,16 @@ class Domain(Fabric):
                 node.links.dial_failed(url, reason, self.now)
                 host.settle()
 
+        password = PASSWORD if host.username is not None else None
+
         def reach() -> None:
             if host.broker is broker and not host.is_gone:
-                self._join(host, name, lambda now: node.links.open(url, f"{host.name}:1883", now))  # type: ignore[arg-type]
+                clients_at = host.settings.address
+                self._join(
+                    host,  # type: ignore[arg-type]
+                    name,
+                    lambda now: node.links.open(url, clients_at, now, host.username, password),
+                )
 
         self._reach(host, name, reach, fail)  # type: ignore[arg-type]
 
@@ -199,9 +213,17 @@ class Roamer:
     RETRY_S = 0.3
 
     def __init__(
-        self, domain: Domain, home: str, client_id: str, version: int, *filters: str, qos: int = 1
+        self,
+        domain: Domain,
+        home: str,
+        client_id: str,
+        version: int,
+        *filters: str,
+        qos: int = 1,
+        username: str | None = None,
     ) -> None:
         self.domain = domain
+        self.username = username
         self.home = home
         self.client_id = client_id
         self.version = version
@@ -257,7 +279,10 @@ class Roamer:
         self.lines.append(line)
         self.moves.append(name)
         properties: Properties = {"session_expiry_interval": 300} if self.version == MQTT_5 else {}
-        line.send(Connect(self.client_id, self.version, False, properties=properties))
+        password = PASSWORD if self.username is not None else None
+        line.send(
+            Connect(self.client_id, self.version, False, 0, self.username, password, properties=properties)
+        )
 
     def _other(self, name: str) -> str:
         return self.home if name != self.home or len(self.moves) < 2 else self.moves[-2]

@@ -44,7 +44,7 @@ class FakeMobility:
     def reserves(self, topic: str) -> bool:
         return topic in self.reserved
 
-    def expects(self, client_id: str) -> bool:
+    def expects(self, client_id: str, username: str | None) -> bool:
         return client_id in self.expected
 
     def connected(self, connection: Channel) -> None:

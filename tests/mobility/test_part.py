@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ async def test_the_fixed_broker_is_told_where_clients_reach_the_mobile_one(
     listens: tuple[Address, ...], told: str, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    async with running(FIXED, id="tower") as tower:
+    fixed = replace(FIXED, homes=frozenset({"farm.example:1883"}))
+    async with running(fixed, id="tower") as tower:
         mobility = supported_by(tower, settings=MobileSettings((), address=told))
         async with running(mobility, id="tractor", mqtt=listens) as tractor:
             await linked(tractor, "tower")

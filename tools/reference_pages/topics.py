@@ -25,6 +25,7 @@ from hedgerow.home_assistant import part as home_assistant
 from hedgerow.journal.metrics import JOURNAL_COUNTERS, JOURNAL_GAUGES
 from hedgerow.mobility import hot_state
 from hedgerow.mobility.delegation.publications import ACTIONS, FROM_FIXED, FROM_MOBILE, PLAN_PREFIX
+from hedgerow.mobility.fixed import GUEST_RIGHT
 from hedgerow.mqtt.ids import RIGHT_TOPIC
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.node import status
@@ -37,7 +38,7 @@ from reference_pages.source import code, head, table
 Row = tuple[str, str, str]
 
 # What stands for a name in the topics below.
-PLACEHOLDERS = r"\b(?:NODE|NAME|ID|JOB|BROKER|AGENT|CLIENT|OBJECT|PREFIX|DOMAIN)\b"
+PLACEHOLDERS = r"\b(?:NODE|NAME|ID|JOB|BROKER|AGENT|CLIENT|OBJECT|PREFIX|DOMAIN|USER)\b"
 
 SECTION = read_section("connection NAME\naddress HOST\ntopic # both\n")
 
@@ -82,6 +83,11 @@ BRIDGES = (
         f"{NODE_RIGHT}ID",
         "nobody",
         "a user that may write it by the ACL is the federated node of this id, percent-encoded",
+    ),
+    (
+        f"{GUEST_RIGHT}USER",
+        "nobody",
+        "a mobile broker that may write it by the ACL may bring clients of this user",
     ),
     ("hedgerow/answer/CLIENT", "the node", "the answer to a command of `hedgerow bridge`, by MQTT 5"),
 )

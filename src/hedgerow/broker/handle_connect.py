@@ -1,7 +1,8 @@
 """CONNECT, DISCONNECT and AUTH at the broker (MQTT 5 §3.1, §3.2, §3.14, §3.15).
 
-A CONNECT is checked, then logged in (at once when anonymous or by certificate, else when the shell
-has verified the password), then `establish` binds the connection to its session.
+A CONNECT is checked. If it names an authentication method, its sender proves itself (`exchange.py`). Then it
+is logged in (at once when anonymous or by certificate, else when the shell has verified the password), and
+`establish` binds the connection to its session.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     if not session_present:
         broker.owners.add(session, owner)
     broker.owners.came(session)
-    session_present = session_present or (not packet.clean_start and role.expects(packet))
+    session_present = session_present or (not packet.clean_start and role.expects(packet, username))
     if role.gives_ids:
         carry_ids(connection)
     connection.short_path = role.short_path

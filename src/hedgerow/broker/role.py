@@ -104,8 +104,9 @@ class Role:
         """What is sent in answer to CONNECT."""
         return answer
 
-    def expects(self, packet: Connect) -> bool:
-        """Does the peer bring its session from another broker? Asked where there is none."""
+    def expects(self, packet: Connect, username: str | None) -> bool:
+        """Does the peer, which logged in as this user, bring its session from another broker? Asked where
+        there is none."""
         return False
 
     def connected(self, connection: Channel) -> None:

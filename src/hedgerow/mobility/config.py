@@ -41,6 +41,9 @@ class MobilityConfig:
     """Where this node listens for clients that it passes on to the fixed broker."""
     allow: frozenset[str] | None = None
     """Of a fixed broker: the mobile brokers that it helps. None: whoever may connect."""
+    homes: frozenset[str] = frozenset()
+    """Of a fixed broker: HOST:PORT where it may send clients of mobile brokers, beside the hosts that their
+    links come from."""
     monitors: bool = False
     """Count hot topics and show them, also without a role."""
     cafile: Path | None = None
@@ -108,7 +111,7 @@ _SETTINGS = {each.name for each in fields(MobileSettings)} - {"fixed"}
 _MOBILE = 'mobility.role = "mobile" (--role mobile)'
 _EITHER = "mobility.role (--role mobile or --role fixed)"
 _OF_BOTH = frozenset({"domain", "takeover_after_s"})
-_OF_FIXED = frozenset({"allow"})
+_OF_FIXED = frozenset({"allow", "homes"})
 _OF_MONITORS = frozenset({"x_s", "y_s", "share", "capacity"})
 _OF_ANY = frozenset({"role", "monitors"})
 

@@ -53,6 +53,22 @@ class MobileLinked:
 
 
 @dataclass(frozen=True, slots=True)
+class HomeNotProved:
+    level: ClassVar[int] = logging.WARNING
+    is_of_nodes: ClassVar[bool] = True
+    mobile_broker: str
+    clients_at: str
+    link_from: str
+
+    def __str__(self) -> str:
+        return (
+            f"clients of {self.mobile_broker} are not sent home: {self.clients_at} is not where its link"
+            f" comes from ({self.link_from}); if it is right, set mobility.homes (--mobile-clients-at"
+            f" {self.clients_at})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRefused:
     level: ClassVar[int] = logging.WARNING
     reason: str
@@ -61,4 +77,4 @@ class PlanRefused:
         return f"a plan is not followed: {self.reason}"
 
 
-NodeEvent = FixedLinked | FixedNotLinked | ClientSent | MobileLinked | PlanRefused
+NodeEvent = FixedLinked | FixedNotLinked | ClientSent | MobileLinked | HomeNotProved | PlanRefused

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
+from urllib.parse import quote
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
@@ -33,35 +34,46 @@ from hedgerow.mobility.delegation.events import (
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
 from hedgerow.mobility.delegation.publications import GuestSubscription
-from hedgerow.mobility.events import MobileLinked, NodeEvent
+from hedgerow.mobility.events import HomeNotProved, MobileLinked, NodeEvent
 from hedgerow.mobility.guests import GuestSessions
 from hedgerow.mobility.kept_for_mobiles import KeptForMobiles
 from hedgerow.mobility.plain import is_plain
-from hedgerow.mobility.renewals import renew
+from hedgerow.mobility.renewals import is_name_unverified, renew
 from hedgerow.mobility.roles import MOBILE_PREFIX, MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import end_session, may_have_come
-from hedgerow.mqtt.extension import Renewal
+from hedgerow.mqtt.extension import Renewal, parse_address
 from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.rates import is_loopback
 from hedgerow.topics import split_shared
+
+GUEST_RIGHT = "$hedgerow/guest/"  # and the user whose clients a mobile broker may bring, percent-encoded
 
 
 class FixedNode:
-    """`allow`: the ids of those mobile brokers that may delegate here; None: whom the ACL lets."""
+    """`allow`: the ids of those mobile brokers that may delegate here; None: whom the ACL lets. `homes`:
+    HOST:PORT where clients may be sent home, beside the host that a mobile broker's link comes from."""
 
     def __init__(
-        self, broker: Broker, domain: str, allow: frozenset[str] | None, takeover_after_s: float
+        self,
+        broker: Broker,
+        domain: str,
+        allow: frozenset[str] | None,
+        takeover_after_s: float,
+        homes: frozenset[str] = frozenset(),
     ) -> None:
         self.broker = broker
         self.domain = domain
         self._allow = allow
+        self._homes = homes
         self.machine = FixedSide(
             broker.node_id,
             domain,
             first_epoch(broker),
             self._allows,
             takeover_after_s=takeover_after_s,
-            is_taken=self._is_taken,
+            objection_to_guest=self._objection_to_guest,
+            may_bring=lambda mobile_id, username: self._may_bring(mobile_id, username or None),
             may_read=self._may_read,
             may_write=self._may_write,
         )
@@ -84,12 +96,26 @@ class FixedNode:
     def _allows(self, mobile_id: str) -> bool:
         return self._allow is None or mobile_id in self._allow
 
-    def _is_taken(self, client_id: str) -> bool:
-        """By a client of this broker's own, whose session would be the guest's."""
+    def _objection_to_guest(self, mobile_id: str, client_id: str, username: str | None) -> str | None:
+        """A mobile broker that names a client has not proved that the client is its own. It must not get hold
+        of a session that is kept here, nor of the messages and the password of a user whom nobody gave into
+        its care."""
         session = self.broker.sessions.get(client_id)
-        if session is None or self.guests.callback_of(session) is not None:
-            return False
-        return session.connection is not None or bool(session.subscriptions)
+        if session is not None and self.guests.callback_of(session) is None:
+            return f"another {client_id!r} is here"
+        if not self._may_bring(mobile_id, username):
+            return f"no right to bring clients of {username!r}: {guest_right(username or '')}"
+        return None
+
+    def _may_bring(self, mobile_id: str, username: str | None) -> bool:
+        """Clients without a user have no more than anyone may have who connects under their id."""
+        own = self._users.get(mobile_id)
+        if username is None or username == own:
+            return True
+        access = self.broker.access
+        right = guest_right(username)
+        # Without access rules nothing says so, and that all topics are everyone's does not.
+        return not access.is_open and access.may_write(own, MOBILE_PREFIX + mobile_id, right)
 
     def _may_read(self, mobile_id: str, topic: str) -> bool:
         """Who may delegate has no more rights than other users: its clients get what it may have."""
@@ -110,7 +136,13 @@ class FixedNode:
 
     def refusal(self, broker_id: str, username: str | None) -> str | None:
         topic = f"{self.domain}/{broker_id}/delegate"
-        may_write = self.broker.access.may_write(username, MOBILE_PREFIX + broker_id, topic)
+        access = self.broker.access
+        if broker_id == self.broker.node_id:
+            return "the id of this broker itself"
+        if access.is_open and self._users.get(broker_id) not in (None, username):
+            # Where there are rules they say whose it is. Its events wait here, and its clients may come.
+            return f"the mobile broker {broker_id!r} belongs to another user"
+        may_write = access.may_write(username, MOBILE_PREFIX + broker_id, topic)
         if not self._allows(broker_id) or not may_write:
             self.machine.refuse(broker_id, topic, "it may not delegate here")
             self.has_work = True
@@ -119,6 +151,10 @@ class FixedNode:
 
     def accepted(self, connection: Channel, address: str) -> None:
         mobile_id = _mobile_of(connection)
+        if address and address not in self._homes and not _is_at(address, connection.address):
+            # Anyone could be meant: this broker's guests would all connect there, at its word.
+            self._events.append(HomeNotProved(mobile_id, address, connection.address))
+            address = ""
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
         self._users[mobile_id] = connection.connected_session().username
@@ -182,13 +218,16 @@ class FixedNode:
 
     # Guests (`ClientMobility`)
 
-    def expects(self, client_id: str) -> bool:
-        return self.machine.callback_of(client_id) is not None
+    def expects(self, client_id: str, username: str | None) -> bool:
+        return self.machine.callback_for(client_id, username) is not None
 
     def connected(self, connection: Channel) -> None:
         session = connection.connected_session()
-        callback = self.machine.callback_of(session.client_id)
-        if callback is None:
+        callback = self.machine.callback_for(session.client_id, session.username)
+        if callback is None or is_name_unverified(connection):
+            if session.client_id in self.machine.attached.expected:
+                self.machine.turn_away(session.client_id, self.broker.now)
+                self.has_work = True
             return
         self.guests.arrived(callback, session)
         self.machine.client_attached(callback, self.broker.now)
@@ -345,6 +384,17 @@ class FixedNode:
         """Each mobile broker, how many topics it has registered here, and how many guests."""
         for mobile_id, mobile in self.machine.mobiles.items():
             yield mobile_id, len(mobile.topics), self.guests.count_of(mobile_id)
+
+
+def _is_at(address: str, source: str) -> bool:
+    """Is this HOST:PORT on the machine whose connection comes from `source`?"""
+    host, source = parse_address(address)[0].lower(), source.removeprefix("::ffff:")
+    return host == source or ((host == "localhost" or is_loopback(host)) and is_loopback(source))
+
+
+def guest_right(username: str) -> str:
+    """The topic that a mobile broker's user may write if the broker may bring clients of this user."""
+    return GUEST_RIGHT + quote(username, safe="")
 
 
 def _write(publications: list[tuple[Channel | None, Message]]) -> None:

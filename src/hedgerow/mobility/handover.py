@@ -17,7 +17,7 @@ from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.events import ClientSent
 from hedgerow.mobility.plain import is_plain
-from hedgerow.mobility.renewals import is_leaving, renew
+from hedgerow.mobility.renewals import is_leaving, is_name_unverified, renew
 from hedgerow.mqtt.extension import Renewal
 from hedgerow.mqtt.packets import MQTT_5, MQTT_EXTENDED
 
@@ -43,7 +43,7 @@ class Handover:
         self._announced: dict[str, int] = {}  # by client id: the number that the fixed broker is to handle
         self.sent: dict[str, float] = {}
         """Clients that were told to go, and when; they are not known to be at either broker."""
-        self._unwilling: dict[str, int] = {}  # how often they came back here
+        self._unwilling: dict[str, int] = {}  # how often they came back, or were turned away
         self._rested_at = 0.0
         # Not later than anyone is due: it is asked for with every event, and clients are many.
         self._look_at = float("inf")
@@ -88,16 +88,22 @@ class Handover:
     def returned(self, client_id: str, now: float) -> None:
         """It is connected here; perhaps it was to go."""
         if client_id in self.sent:
-            if len(self._unwilling) >= MAX_UNWILLING:
-                self._unwilling.clear()
-            times = self._unwilling[client_id] = self._unwilling.get(client_id, 0) + 1
+            times = self._count_unwilling(client_id)
             self._wait(client_id, now + (UNWILLING_S if times > 1 else REST_S))
         self.forget(client_id)
 
     def turned_away(self, client_id: str, now: float) -> None:
-        """The fixed broker has another one of this id, perhaps not for long."""
+        """The fixed broker has another one of this id, perhaps not for long; or it does not take this one's
+        user from here, and says so each time that it is asked."""
+        times = self._count_unwilling(client_id)
         self.forget(client_id)
-        self._wait(client_id, now + REST_S)
+        self._wait(client_id, now + min(REST_S * 2 ** (times - 1), UNWILLING_S))
+
+    def _count_unwilling(self, client_id: str) -> int:
+        if len(self._unwilling) >= MAX_UNWILLING:
+            self._unwilling.clear()
+        self._unwilling[client_id] = self._unwilling.get(client_id, 0) + 1
+        return self._unwilling[client_id]
 
     def forget(self, client_id: str) -> None:
         self.sent.pop(client_id, None)
@@ -123,7 +129,9 @@ class Handover:
             if session is not None and not node.machine.may_send_clients:
                 self._wait(client_id, now + REST_S)  # There is no fixed broker, or one too many.
             elif session is not None and self._may_go(session):
-                self._announced[client_id] = node.machine.announce(node.callback_of(session), now)
+                self._announced[client_id] = node.machine.announce(
+                    node.callback_of(session), now, session.username
+                )
         self._look_at = min(self._due.values(), default=float("inf"))
         if self.sent:
             self._look_at = min(self._look_at, now + GOING_LOOK_S)
@@ -146,6 +154,8 @@ class Handover:
         connection = session.connection
         if connection is None or session.is_away or not self._node.machine.may_send_clients:
             return False
+        if is_name_unverified(connection):
+            return False  # The fixed broker could not tell it from anyone else.
         if connection.protocol_version not in (MQTT_5, MQTT_EXTENDED) or connection.carries_ids:
             return False
         if (

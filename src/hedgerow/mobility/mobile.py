@@ -191,7 +191,7 @@ class MobileNode:
     def discarded(self, session: Session) -> None:
         self._handover.forget(session.client_id)
 
-    def expects(self, client_id: str) -> bool:
+    def expects(self, client_id: str, username: str | None) -> bool:
         return False
 
     def reserves(self, topic: str) -> bool:

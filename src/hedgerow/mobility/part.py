@@ -63,7 +63,7 @@ class MobilityPart(Part):
             self.machine = MobileNode(broker, config.domain, settings, now)
         else:
             takeover_after_s = config.settings.takeover_after_s
-            self.machine = FixedNode(broker, config.domain, config.allow, takeover_after_s)
+            self.machine = FixedNode(broker, config.domain, config.allow, takeover_after_s, config.homes)
         warn_if_readable(secret_files(self.node.config).values())
         if self.relay is not None:
             self.relay.start()

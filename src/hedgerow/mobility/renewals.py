@@ -38,6 +38,8 @@ class Move:
     def __init__(self, connection: Connection) -> None:
         self.supporter = ""
         """The broker that the client was told of by the last Connection Renew."""
+        self.is_name_unverified = False
+        """The client gave a user name, and this broker let it in without asking for more."""
         self._connection = connection
         self._reason_code = 0
         self._address = ""
@@ -104,6 +106,12 @@ def is_leaving(connection: Channel) -> bool:
     return isinstance(move, Move) and move.is_leaving
 
 
+def is_name_unverified(connection: Channel) -> bool:
+    """Did the client give a user name that nobody verified? It stays where it is."""
+    move = connection.attachment if isinstance(connection, Connection) else None
+    return isinstance(move, Move) and move.is_name_unverified
+
+
 def renew(connection: Channel, code: int, address: str, topics: Sequence[str] = ()) -> bool:
     """Tell the client to renew its connection at another broker; False where it cannot be told."""
     assert isinstance(connection, Connection)
@@ -112,7 +120,7 @@ def renew(connection: Channel, code: int, address: str, topics: Sequence[str] = 
         parse_address(address)
     elif code != Renewal.ACTIVE_TOPICS or not move.supporter:
         raise ValueError(f"code {code} needs an address")
-    if not connection.is_connected or move.is_leaving:
+    if not connection.is_connected or move.is_leaving or move.is_name_unverified:
         return False
     if connection.protocol_version == MQTT_EXTENDED:
         if code == Renewal.CONNECTION:

@@ -41,8 +41,9 @@ class ClientMobility(Protocol):
     supporter: str
     """HOST:PORT of the broker that supports this one, as clients of the extension are told; or ""."""
 
-    def expects(self, client_id: str) -> bool:
-        """Does a client of this name bring its session from another broker? Not asked at a clean start."""
+    def expects(self, client_id: str, username: str | None) -> bool:
+        """Does a client of this name, logged in as this user, bring its session from another broker? Not
+        asked at a clean start."""
 
     def connected(self, connection: Channel) -> None:
         """A client's session has its connection, and the CONNACK is on its way.
@@ -80,8 +81,20 @@ class MobileClientRole(ClientRole):
         move_of(connection).supporter = supporter
         return Renew(Renewal.CONNECTION, supporter, session_present=answer.session_present)
 
-    def expects(self, packet: Connect) -> bool:
-        return self.mobility.expects(packet.client_id)
+    def refusal(
+        self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
+    ) -> Refusal | None:
+        if packet.username is not None and username is None:
+            # Nobody verified the name, so it proves nothing; and a password may have come with it, which the
+            # client would show wherever it is sent.
+            assert isinstance(connection, Connection)
+            move_of(connection).is_name_unverified = True
+        return super().refusal(connection, packet, username, owner)
+
+    def expects(self, packet: Connect, username: str | None) -> bool:
+        if packet.username is not None and username is None:
+            return False
+        return self.mobility.expects(packet.client_id, username)
 
     def connected(self, connection: Channel) -> None:
         self.mobility.connected(connection)

@@ -66,7 +66,7 @@ BODIES: dict[PublicationKind, st.SearchStrategy[Body]] = {
     PublicationKind.RECOVERED: lists,
     PublicationKind.RECOVER: st.builds(Filters, st.lists(filters, max_size=5).map(tuple)),
     PublicationKind.UNSUBSCRIPTION_SINGLE: st.builds(Unsubscription, filters, names),
-    PublicationKind.SERVING: st.builds(Serving, names, st.booleans()),
+    PublicationKind.SERVING: st.builds(Serving, names, st.booleans(), st.none() | names),
     PublicationKind.EVENT: events,
     PublicationKind.NOTIFY: events,
     PublicationKind.SUBSCRIPTION: st.builds(

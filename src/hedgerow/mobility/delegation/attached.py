@@ -1,23 +1,30 @@
 """Who is at a fixed broker: clients of mobile brokers that came here, or are said to be on their way.
 
-A client is known by its id when it connects, so one id is one mobile broker's: whoever announces a client
-that another one has announced, or that is here, is not heeded. Otherwise a mobile broker could take the
-session of another one's client by naming it.
+A client is known by its id and by the user that it logs in as. One id is one mobile broker's: whoever
+announces a client that another one has announced, or that is here, is not heeded. Otherwise a mobile broker
+could take the session of another one's client by naming it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from typing import NamedTuple
 
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.limits import DelegationLimits
 
 
+class ExpectedClient(NamedTuple):
+    callback: str
+    username: str | None
+    """As whom it logged in at its mobile broker. Whoever comes as another user is another client."""
+
+
 class Attached:
     def __init__(self, limits: DelegationLimits) -> None:
         self._limits = limits
-        self.expected: dict[str, str] = {}
-        """Client id → callback, of those on their way."""
+        self.expected: dict[str, ExpectedClient] = {}
+        """By client id, those on their way."""
         self._callbacks: set[str] = set()
         self._by_client_id: dict[str, str] = {}
         self._by_owner: dict[str | None, set[str]] = {}
@@ -42,7 +49,12 @@ class Attached:
         return own | others if own and others else own or others or frozenset()
 
     def callback_of(self, client_id: str) -> str | None:
-        return self._by_client_id.get(client_id) or self.expected.get(client_id)
+        """Of a client that is here, or on its way."""
+        expected = self.expected.get(client_id)
+        return self._by_client_id.get(client_id) or (expected.callback if expected is not None else None)
+
+    def is_here(self, client_id: str) -> bool:
+        return client_id in self._by_client_id
 
     def add(self, callback: str) -> None:
         if callback in self._callbacks:
@@ -66,7 +78,7 @@ class Attached:
         if client_id is not None and self._by_client_id.get(client_id) == callback:
             del self._by_client_id[client_id]
 
-    def expect(self, callback: str) -> bool:
+    def expect(self, callback: str, username: str | None = None) -> bool:
         """It is on its way. False: its id is somebody else's, or too many are expected."""
         client_id = addresses.client_id_of(callback)
         if client_id is None or self.callback_of(client_id) not in (None, callback):
@@ -74,15 +86,16 @@ class Attached:
         if len(self.expected) >= self._limits.expected and client_id not in self.expected:
             return False
         if callback not in self._callbacks:
-            self.expected[client_id] = callback
+            self.expected[client_id] = ExpectedClient(callback, username)
         return True
 
     def expect_no_more(self, callback: str) -> None:
         client_id = addresses.client_id_of(callback) or ""
-        if self.expected.get(client_id) == callback:
+        expected = self.expected.get(client_id)
+        if expected is not None and expected.callback == callback:
             del self.expected[client_id]
 
     def expect_none_of(self, broker_id: str) -> None:
-        for callback in list(self.expected.values()):
+        for callback, _ in list(self.expected.values()):
             if addresses.owner_of(callback) == broker_id:
                 self.expect_no_more(callback)

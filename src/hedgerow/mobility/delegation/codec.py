@@ -199,11 +199,16 @@ def _read_guest_subscription(reader: Reader) -> GuestSubscription:
 
 
 def _write_serving(body: Serving) -> bytes:
-    return encode_utf8_string(body.callback) + bytes([body.is_here])
+    has_user = body.username is not None
+    user = b"" if body.username is None else encode_utf8_string(body.username)
+    return encode_utf8_string(body.callback) + bytes([body.is_here | has_user << 1]) + user
 
 
 def _read_serving(reader: Reader) -> Serving:
-    return Serving(addresses.validate(reader.utf8_string()), reader.byte() != 0)
+    callback, flags = addresses.validate(reader.utf8_string()), reader.byte()
+    if flags > 3:
+        raise CodecError("a client that is neither here nor there")
+    return Serving(callback, bool(flags & 1), reader.utf8_string() if flags & 2 else None)
 
 
 def _write_nothing(body: EmptyBody) -> bytes:

@@ -8,7 +8,9 @@ here, and the word is "all but these"; only where they are the most of all are t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from hedgerow.broker.ids import alias_of_broker, user_of
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message
 from hedgerow.mobility.delegation import addresses
@@ -27,6 +29,7 @@ class Distributor:
         seen: DuplicateLog,
         stats: DelegationStats,
         may_read: Callable[[str, str], bool],
+        may_bring: Callable[[str, str], bool],
     ) -> None:
         self._mobiles = mobiles
         self._topics = topics
@@ -34,6 +37,7 @@ class Distributor:
         self._seen = seen
         self._stats = stats
         self._may_read = may_read
+        self._may_bring = may_bring
         self._deliveries: list[Notification] = []
         self._outside: list[Message] = []
 
@@ -80,14 +84,16 @@ class Distributor:
         source = mobile if message.qos else None
         wanted = {name: qos for name, qos in event.callbacks if self.may_name(mobile, name)}
         self._stats.unknown_callbacks += len(event.callbacks) - len(wanted)
-        is_known = event.is_handed_on or self._seen.seen(message.id)
+        public = self._as_given(message, mobile)
+        assert public.id is not None
+        is_known = event.is_handed_on or self._seen.seen(public.id)
         found = {} if is_known else self._topics.match(message.topic)
         # It has matched on its own what it matches on its own.
         matched = found.pop(mobile.broker_id, None)
         self._answer(mobile, event, wanted, matched or MatchedRegistries(), source, now)
         if is_public and not is_known:
-            self._outside.append(message)
-            self._distribute(event, found, source, now)
+            self._outside.append(public)
+            self._distribute(event._replace(message=public), found, source, now)
 
     def _answer(
         self,
@@ -139,6 +145,21 @@ class Distributor:
             return False
         others = (other for other in self._mobiles.values() if other is not mobile)
         return not any(callback in entries for other in others for entries in other.topics.values())
+
+    def _as_given(self, message: Message, mobile: Mobile) -> Message:
+        """As others get it: under an id that this mobile broker may give, its own or one of a user whose
+        clients it may bring.
+
+        One that claimed the next ids of others would have their messages dropped here. Where the name is too
+        long for an alias, only its own can collide.
+        """
+        assert message.id is not None
+        origin = message.id.origin
+        user = user_of(origin)
+        if origin == mobile.broker_id or (user is not None and self._may_bring(mobile.broker_id, user)):
+            return message
+        alias = alias_of_broker(mobile.broker_id, origin)
+        return replace(message, id=message.id._replace(origin=alias or mobile.own))
 
     def take_deliveries(self) -> list[Notification]:
         deliveries, self._deliveries = self._deliveries, []

@@ -133,13 +133,14 @@ class ClientMoved:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """The fixed broker has another client of this id: this one is not to go there."""
+    """The fixed broker has another client of this id, or does not take this one's user from this broker: the
+    client is not to go there."""
 
     level: ClassVar[int] = logging.INFO
     callback: str
 
     def __str__(self) -> str:
-        return f"{self.callback} stays: the fixed broker has another client of this name"
+        return f"{self.callback} stays: the fixed broker has another client of this name, or refuses its user"
 
 
 @dataclass(frozen=True, slots=True)

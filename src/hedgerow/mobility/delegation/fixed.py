@@ -63,9 +63,10 @@ from hedgerow.topics import STATUS_PREFIX
 
 
 class FixedSide:
-    """`allows` says which mobile brokers may delegate here, `is_taken` whether a client id is that of a
-    client here that is no mobile broker's, `may_read` and `may_write` what a mobile broker may have of the
-    events of others, and publish for others. `epoch` as in `MobileSide`."""
+    """`allows` says which mobile brokers may delegate here, `objection_to_guest` why a mobile broker may not
+    bring a client of this id ("": of any) and this user (None: it may), `may_bring` whether it may bring
+    clients of this user ("": anonymous ones), and so pass on their ids, `may_read` and `may_write` what a
+    mobile broker may have of the events of others, and publish for others. `epoch` as in `MobileSide`."""
 
     def __init__(
         self,
@@ -76,7 +77,8 @@ class FixedSide:
         seen: DuplicateLog | None = None,
         forget_after_s: float = FORGET_AFTER_S,
         takeover_after_s: float = TAKEOVER_AFTER_S,
-        is_taken: Callable[[str], bool] = lambda client_id: False,
+        objection_to_guest: Callable[[str, str, str | None], str | None] = lambda *client: None,
+        may_bring: Callable[[str, str], bool] = lambda mobile_id, username: True,
         may_read: Callable[[str, str], bool] = lambda mobile_id, topic: True,
         may_write: Callable[[str, str], bool] = lambda mobile_id, topic: True,
         limits: DelegationLimits | None = None,
@@ -98,14 +100,14 @@ class FixedSide:
         self._events: list[DelegationEvent] = []
         self._topics = Topics(self._events)
         self._distributor = Distributor(
-            self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read
+            self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read, may_bring
         )
         self._guests = Guests(
             self.mobiles,
             self.attached,
             self._distributor,
             self._epochs,
-            is_taken,
+            objection_to_guest,
             self.stats,
             self._events,
         )
@@ -208,6 +210,14 @@ class FixedSide:
     def callback_of(self, client_id: str) -> str | None:
         """Of a client that is here, or on its way, as a guest of its mobile broker's."""
         return self.attached.callback_of(client_id)
+
+    def callback_for(self, client_id: str, username: str | None) -> str | None:
+        """Of whoever connects under this id and has logged in as this user; None: it is not a guest."""
+        return self._guests.callback_for(client_id, username)
+
+    def turn_away(self, client_id: str, now: float) -> None:
+        """A client of this broker's own has connected under an id that a mobile broker had announced."""
+        self._guests.turn_away(client_id, now)
 
     def client_attached(self, callback: str, now: float) -> None:
         """A client of this name is connected here."""

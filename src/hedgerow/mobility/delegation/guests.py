@@ -41,7 +41,7 @@ class Guests:
         attached: Attached,
         distributor: Distributor,
         epochs: Iterator[int],
-        is_taken: Callable[[str], bool],
+        objection_to: Callable[[str, str, str | None], str | None],
         stats: DelegationStats,
         events: list[DelegationEvent],
     ) -> None:
@@ -49,7 +49,7 @@ class Guests:
         self._attached = attached
         self._distributor = distributor
         self._epochs = epochs
-        self._is_taken = is_taken
+        self._objection_to = objection_to
         self._stats = stats
         self._events = events
 
@@ -74,6 +74,23 @@ class Guests:
         for message, qos in undelivered:
             handed_back = EventBody(message, ((callback, qos),), is_handed_on=True, is_again=is_again)
             self._distributor.notify(owner, handed_back, now)
+
+    def callback_for(self, client_id: str, username: str | None) -> str | None:
+        """Of whoever connects under this id as this user: a guest that is here, or that was announced."""
+        expected = self._attached.expected.get(client_id)
+        if self._attached.is_here(client_id) or expected is None:
+            return self._attached.callback_of(client_id)
+        owner = self._owner(expected.callback)
+        if owner is None or expected.username != username:
+            return None
+        return None if self._objection_to(owner.broker_id, "", username) else expected.callback
+
+    def turn_away(self, client_id: str, now: float) -> None:
+        """Another client has come under this id: the one that was announced is not to come any more."""
+        expected = self._attached.expected.pop(client_id, None)
+        owner = self._owner(expected.callback) if expected is not None else None
+        if expected is not None and owner is not None:
+            self._tell(owner, Serving(expected.callback, False), now)
 
     def subscribe(self, wanted: GuestSubscription, now: float) -> bool:
         return self._pass_on(PublicationKind.SUBSCRIPTION, wanted.callback, wanted.topic_filter, wanted, now)
@@ -105,19 +122,20 @@ class Guests:
             mobile.stream.start_over(next(self._epochs))
 
     def handle_serving(self, mobile: Mobile, serving: Serving, topic: str, now: float) -> None:
-        callback, is_there = serving
+        callback, is_there, username = serving
         if not self._distributor.may_name(mobile, callback):
             self._stats.unknown_callbacks += 1
             self._events.append(DelegationRefused(mobile.broker_id, topic, NOT_ITS_OWN))
         elif not is_there:
             client_id = addresses.client_id_of(callback) or ""
-            if self._is_taken(client_id) or not self._attached.expect(callback):
-                # Sent here all the same, it would take the session of the other.
+            why = self._objection_to(mobile.broker_id, client_id, username)
+            if why is None and not self._attached.expect(callback, username):
+                why = f"another {client_id!r} is here"
+            if why is not None:
+                # Sent here all the same, it would be this broker's own client, or take another's session.
                 self._stats.unknown_callbacks += 1
                 mobile.stream.put(PublicationKind.SERVING, Serving(callback, False), now)
-                self._events.append(
-                    DelegationRefused(mobile.broker_id, topic, f"another {client_id!r} is here")
-                )
+                self._events.append(DelegationRefused(mobile.broker_id, topic, why))
         else:
             self._attached.expect_no_more(callback)
             if callback in self._attached:

@@ -293,11 +293,12 @@ class MobileSide:
 
     # Clients that move
 
-    def announce(self, callback: str, now: float) -> int:
-        """This client is to be sent to the fixed broker when `has_handled` says so of what is returned."""
+    def announce(self, callback: str, now: float, username: str | None = None) -> int:
+        """This client, which logged in here as this user, is to be sent to the fixed broker when
+        `has_handled` says so of what is returned."""
         if self.current is None:
             raise ValueError("there is no fixed broker to send a client to")
-        return self._travellers.announce(callback, self.current, now)
+        return self._travellers.announce(callback, username, self.current, now)
 
     def has_handled(self, number: int) -> bool:
         """The fixed broker knows of that announcement, and nothing has changed it."""

@@ -126,6 +126,8 @@ class GuestSubscription(NamedTuple):
 class Serving(NamedTuple):
     callback: str
     is_here: bool
+    username: str | None = None
+    """As whom the client logged in at its mobile broker, which says so when the client is on its way."""
 
 
 class EmptyBody(NamedTuple):

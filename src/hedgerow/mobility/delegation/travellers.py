@@ -35,6 +35,7 @@ class AnnouncedTraveller:
     token: int
     uplink: Uplink
     number: int
+    username: str | None
 
 
 class Travellers:
@@ -45,12 +46,13 @@ class Travellers:
         self._callbacks: dict[int, str] = {}
         self._last_token = 0
 
-    def announce(self, callback: str, uplink: Uplink, now: float) -> int:
+    def announce(self, callback: str, username: str | None, uplink: Uplink, now: float) -> int:
         addresses.validate(callback)
         self._withdraw(callback)
-        number = uplink.stream.put(PublicationKind.SERVING, Serving(callback, False), now).number
+        body = Serving(callback, False, username)
+        number = uplink.stream.put(PublicationKind.SERVING, body, now).number
         self._last_token += 1
-        self._announced[callback] = AnnouncedTraveller(self._last_token, uplink, number)
+        self._announced[callback] = AnnouncedTraveller(self._last_token, uplink, number, username)
         self._callbacks[self._last_token] = callback
         return self._last_token
 
@@ -58,9 +60,8 @@ class Travellers:
         """In a stream that begins anew."""
         for callback, announcement in self._announced.items():
             if announcement.uplink is uplink:
-                announcement.number = uplink.stream.put(
-                    PublicationKind.SERVING, Serving(callback, False), now
-                ).number
+                body = Serving(callback, False, announcement.username)
+                announcement.number = uplink.stream.put(PublicationKind.SERVING, body, now).number
 
     def has_handled(self, token: int, current: Uplink | None) -> bool:
         announcement = self._announced.get(self._callbacks.get(token, ""))

@@ -82,6 +82,11 @@ def read_client_address(value: object, base: Path) -> str:
     return text
 
 
+def read_client_addresses(value: object, base: Path) -> frozenset[str]:
+    values = value if isinstance(value, list) else [value]
+    return frozenset(read_client_address(each, base) for each in values)
+
+
 def read_relay(value: object, base: Path) -> Address | None:
     addresses = read_addresses(value, base)
     if len(addresses) > 1:
@@ -106,7 +111,7 @@ def read_duration(low: float, high: float) -> Callable[[object, Path], float]:
 
 
 def _key(name: str, flag: str, metavar: str, read: Callable[[object, Path], Any], help_text: str) -> Key:
-    repeated = read in (read_fixed_urls, read_broker_ids)
+    repeated = read in (read_fixed_urls, read_broker_ids, read_client_addresses)
     return Key(f"mobility.{name}", flag, metavar, read, help_text, repeated)
 
 
@@ -155,6 +160,13 @@ MOBILITY_KEYS = (
         "HOST:PORT",
         read_client_address,
         "where clients reach the fixed broker (as its URL says)",
+    ),
+    _key(
+        "homes",
+        "--mobile-clients-at",
+        "HOST:PORT",
+        read_client_addresses,
+        "send clients home there too; may be repeated (the host that a mobile broker's link comes from)",
     ),
     _key(
         "relay",
