@@ -5,6 +5,7 @@ TEST_ARGS ?=
 # Most tests wait for others more than they compute; more than eight only wait for each other.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores * 2 : 8)))
 FUZZ_SECONDS ?= 120
+CONTROL_PROTOCOLS := federation tunnel delegation stamps commands status
 BENCHES ?= broker bridge dashboard federation monitoring multicast pipeline sensors
 
 BIN := .venv/bin
@@ -63,12 +64,14 @@ bench: $(TOOLS)
 	@tools/install-strangers bench
 	@for name in $(BENCHES); do $(BIN)/hedgerow bench $$name $(ARGS) || exit 1; done
 
-# What fuzzing learned is kept in .cache/fuzz, so that the next run begins where this one ended.
+# An input that takes 10 s or 1 GiB is a fault as well. What fuzzing learned is kept in .cache/fuzz, so that the
+# next run begins where this one ended.
 fuzz: $(TOOLS)
 	@$(PIP_INSTALL) -e '.[fuzz]'
-	@for target in codec session frame sensors; do \
+	@for target in codec session frame sensors $(addprefix control-,$(CONTROL_PROTOCOLS)); do \
 	  mkdir -p .cache/fuzz/$$target && \
-	  $(BIN)/python tests/fuzz/fuzz_$$target.py -max_total_time=$(FUZZ_SECONDS) \
+	  $(BIN)/python tests/fuzz/fuzz_$${target%%-*}.py $$(echo $$target | sed 's/^[^-]*-*//') \
+	    -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 \
 	    -artifact_prefix=.cache/fuzz/ .cache/fuzz/$$target || exit 1; \
 	done
 
