@@ -4,9 +4,8 @@ A log-in is known by a cookie of 32 random bytes, which scripts cannot read and 
 `SESSION_S` at most. It ends earlier when the user logs out, is gone from the password file, or has another
 password there. What is remembered of it is in memory alone, and bounded.
 
-Passwords are verified where those of MQTT are (`node.logins`), one at a time for each site and
-`MAX_VERIFYING` in all, whether or not the browser waits for the answer; after several wrong ones the next has
-to wait.
+Passwords are verified where those of MQTT are (`node.logins`), in turn and whether or not the browser waits
+for the answer; after several wrong ones the next has to wait.
 
 Three things keep other sites out, each for another attack. A form holds its session's token, which no other
 site knows (that of the log-in form belongs to a cookie too, so that nobody can be logged in as someone else).
@@ -16,7 +15,6 @@ to names that an attacker's name server cannot give it (`node.browsers`).
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import secrets
@@ -28,8 +26,7 @@ from urllib.parse import urlsplit
 
 from hedgerow.node.authority import host_and_port
 from hedgerow.node.browsers import BY_OWN_NAME, is_own_host
-from hedgerow.node.logins import Logins, TooManyError
-from hedgerow.rates import site_of
+from hedgerow.node.logins import Logins
 
 if TYPE_CHECKING:
     from hedgerow.node.handlers import Request
@@ -41,7 +38,6 @@ SESSION_S = 12 * 3_600.0
 LOG_IN_FORM_S = 3_600  # how long a log-in form may stand open
 MAX_SESSIONS = 1_000  # A user with a script could make any number; who was idle longest goes.
 MAX_NOTICES = 10  # of one session, until a page shows them
-MAX_VERIFYING = 64  # at a time: each costs a tenth of a second of a core
 MAX_NAME, MAX_PASSWORD = 1_024, 4_096  # characters; nobody types more
 
 _TOKEN = re.compile(r"[0-9a-f]{64}")
@@ -71,8 +67,6 @@ class Sessions:
         self.max_sessions = MAX_SESSIONS
         self._node = node
         self._log_ins: dict[str, LogIn] = {}  # by cookie; who was idle longest is first
-        self._verifying: dict[str, asyncio.Task[str | None]] = {}  # by site
-        self._waiting = 0  # for one of these
         self._key = secrets.token_bytes(32)
 
     def __len__(self) -> int:
@@ -82,11 +76,6 @@ class Sessions:
     def is_needed(self) -> bool:
         """Has the node users? Then nobody sees a page who is not one of them."""
         return self._node.config.passwords is not None
-
-    @property
-    def verifying(self) -> int:
-        """How many passwords are being verified."""
-        return len(self._verifying)
 
     # Log-ins that there are
 
@@ -114,16 +103,7 @@ class Sessions:
 
     async def log_in(self, request: Request, user: str, password: str) -> str | None:
         """The cookie of a new session; None when the password is wrong. Raises TooManyError."""
-        site = site_of(request.address)
-        await self._wait_for_turn(site)
-        if self.verifying >= MAX_VERIFYING:
-            raise TooManyError(1.0)
-        # A task of its own: who hangs up must not get around the count of failures, nor leave a thread busy
-        # that nobody counts.
-        task = asyncio.get_running_loop().create_task(self._verify(request.address, user, password))
-        self._verifying[site] = task
-        task.add_done_callback(lambda _: self._verifying.pop(site, None))
-        entry = await asyncio.shield(task)
+        entry = await self._verify(request.address, user, password)
         if entry is None:
             return None
         cookie = secrets.token_hex(32)
@@ -131,17 +111,6 @@ class Sessions:
             del self._log_ins[next(iter(self._log_ins))]
         self._log_ins[cookie] = LogIn(user, entry, self._node.clock() + SESSION_S)
         return cookie
-
-    async def _wait_for_turn(self, site: str) -> None:
-        """Until no other password from there is being verified: somebody may have clicked twice."""
-        while (running := self._verifying.get(site)) is not None:
-            if self._waiting >= MAX_VERIFYING:
-                raise TooManyError(1.0)
-            self._waiting += 1
-            try:
-                await asyncio.wait({running})
-            finally:
-                self._waiting -= 1
 
     async def _verify(self, address: str, user: str, password: str) -> str | None:
         """The user's entry if this is the password."""
