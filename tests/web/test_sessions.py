@@ -13,13 +13,14 @@ import pytest
 
 from hedgerow.node.addresses import is_own_name
 from hedgerow.node.back_off import PAIR, USER
+from hedgerow.node.browsers import objection_to_request
 from hedgerow.node.config import Config
 from hedgerow.node.handlers import Request
 from hedgerow.node.logins import MAX_ASKED_OF_ONE, Logins, TooManyError
 from hedgerow.node.part import NodeContext
 from hedgerow.node.passwords import Passwords, delete_user, set_password
 from hedgerow.web import sessions
-from hedgerow.web.sessions import objection, read_cookie
+from hedgerow.web.sessions import read_cookie
 from hedgerow.web.view import LOG_OUT, PUBLISH
 from tests.node.peers import part_of
 from tests.waiting import until
@@ -233,10 +234,14 @@ def from_site(method: str, **headers: str) -> Request:
         from_site("POST", origin="https://evil.example"),
         from_site("POST", origin="http://127.0.0.1:9999"),
         from_site("POST", origin="http://[broken"),
+        from_site("POST", origin="null"),  # a sandbox in any page, or a file
+        from_site("POST", sec_fetch_site="same-origin", origin="null"),
+        from_site("GET", origin="https://evil.example"),
+        from_site("GET", origin="null"),
     ],
 )
 def test_requests_of_other_sites_are_refused(request_: Request) -> None:
-    found = objection(a_node(), request_)
+    found = objection_to_request(a_node(), request_)
     assert found is not None
     assert found[0] == HTTPStatus.FORBIDDEN
 
@@ -248,21 +253,21 @@ def test_requests_of_other_sites_are_refused(request_: Request) -> None:
         from_site("GET", sec_fetch_site="cross-site", sec_fetch_dest="document"),
         from_site("GET", sec_fetch_site="same-origin", sec_fetch_dest="empty"),
         from_site("POST", sec_fetch_site="same-origin", origin="http://127.0.0.1:8780"),
-        # What a browser sends with a form of a page that has the policy no-referrer.
-        from_site("POST", sec_fetch_site="same-origin", origin="null"),
+        from_site("HEAD"),
+        from_site("POST"),
         # A proxy took the TLS off.
         from_site("POST", origin="https://127.0.0.1:8780"),
     ],
 )
 def test_our_own_requests_are_not(request_: Request) -> None:
-    assert objection(a_node(), request_) is None
+    assert objection_to_request(a_node(), request_) is None
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:8780", "192.0.2.7", "[::1]:8780", "localhost:8780", "LOCALHOST", "localhost."]
 )
 def test_addresses_and_localhost_are_answered(host: str) -> None:
-    assert objection(a_node(), Request("GET", "/", {"host": host})) is None
+    assert objection_to_request(a_node(), Request("GET", "/", {"host": host})) is None
 
 
 @pytest.mark.parametrize(
@@ -270,7 +275,7 @@ def test_addresses_and_localhost_are_answered(host: str) -> None:
     ["evil.example:8780", "evil.example", "", "127.0.0.1.evil.example", "a@127.0.0.1", "x/127.0.0.1", "[::1"],
 )
 def test_a_name_that_anyone_can_give_is_not(host: str) -> None:
-    found = objection(a_node(), Request("GET", "/", {"host": host}))
+    found = objection_to_request(a_node(), Request("GET", "/", {"host": host}))
     assert found is not None
     assert found[0] == HTTPStatus.MISDIRECTED_REQUEST
     assert "--allow-host" in found[1]

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hedgerow.node.config import Config
-from hedgerow.node.http_access import takes_strangers
+from hedgerow.node.http_access import ELSEWHERE, takes_strangers
 from hedgerow.node.values import Address
 from hedgerow.web.config import serves_dashboard
 
 MQTT = ("mqtt", "mqtts", "ws", "wss")
 HTTP = ("http", "https")
 WITH_TLS = ("mqtts", "wss", "https")
-ELSEWHERE = ""  # an address that is not of this machine
 
 
 class OpenListener(NamedTuple):

@@ -7,10 +7,8 @@ password there. What is remembered of it is in memory alone, and bounded.
 Passwords are verified where those of MQTT are (`node.logins`), in turn and whether or not the browser waits
 for the answer; after several wrong ones the next has to wait.
 
-Three things keep other sites out, each for another attack. A form holds its session's token, which no other
-site knows (that of the log-in form belongs to a cookie too, so that nobody can be logged in as someone else).
-Browsers say from which site a request comes, and those of others are refused. And the dashboard answers only
-to names that an attacker's name server cannot give it (`node.browsers`).
+A form holds its session's token, which no other site knows. That of the log-in form belongs to a cookie too,
+so that nobody can be logged in as someone else. What else keeps other sites out is in `node.browsers`.
 """
 
 from __future__ import annotations
@@ -20,12 +18,9 @@ import re
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from hedgerow.node.authority import host_and_port
-from hedgerow.node.browsers import BY_OWN_NAME, is_own_host
 from hedgerow.node.logins import Logins
 
 if TYPE_CHECKING:
@@ -166,32 +161,3 @@ def set_cookie(request: Request, name: str, value: str, max_age_s: float) -> dic
     secure = "; Secure" if request.is_tls else ""
     attributes = f"Path=/; Max-Age={int(max_age_s)}; HttpOnly; SameSite=Strict{secure}"
     return {"Set-Cookie": f"{cookie_name(request, name)}={value}; {attributes}"}
-
-
-# Requests of other sites
-
-
-def objection(node: NodeContext, request: Request) -> tuple[HTTPStatus, str] | None:
-    """Why a request is not answered, whatever it asks for."""
-    headers = request.headers
-    if not request.is_tls and not is_own_host(node, headers.get("host", "")):
-        return HTTPStatus.MISDIRECTED_REQUEST, BY_OWN_NAME
-    is_reading = request.method in ("GET", "HEAD")
-    is_link = is_reading and headers.get("sec-fetch-dest") == "document"  # that somebody followed
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:
-        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
-    origin = headers.get("origin")
-    if not is_reading and origin is not None and not _is_own_origin(origin, headers.get("host", "")):
-        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
-    return None
-
-
-def _is_own_origin(origin: str, host: str) -> bool:
-    # By the host alone: behind a proxy that adds TLS, the browser's scheme is not the one that we see.
-    # Nothing follows from "null": a browser says so for our own forms too, since our pages send no referrer.
-    if origin == "null":
-        return True
-    try:
-        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:
-        return False
