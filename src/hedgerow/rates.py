@@ -82,6 +82,14 @@ def site_of(address: str) -> str:
     return address if ":" not in address else _ipv6_site(address)
 
 
+def name_of(site: str) -> str:
+    """For people: an IPv6 network as 2001:db8::/64."""
+    if not _SITE_IPV6.fullmatch(site):
+        return site
+    first = bytes.fromhex(site).ljust(16, b"\0")
+    return str(ipaddress.IPv6Network((first, IPV6_SITE_BITS)))
+
+
 def networks_of(site: str) -> tuple[str, str, str]:
     """The networks that hold a site, the widest first, and the site: what one attacker has many sites in."""
     if site.count(".") == 3:  # an IPv4 address: of a /16 and a /24

@@ -15,6 +15,7 @@ from hedgerow.node.addresses import is_own_name
 from hedgerow.node.back_off import PAIR, USER
 from hedgerow.node.browsers import objection_to_request
 from hedgerow.node.config import Config
+from hedgerow.node.eventlog import MAX_WARNINGS
 from hedgerow.node.handlers import Request
 from hedgerow.node.logins import MAX_ASKED_OF_ONE, Logins, TooManyError
 from hedgerow.node.part import NodeContext
@@ -76,6 +77,16 @@ async def test_a_wrong_log_in_gives_nothing(tmp_path: Path, user: str, password:
         assert not any(name.startswith("hedgerow-session") for name in browser.cookies)
         assert len(shown.dashboard.sessions) == 0
         assert (await browser.get("/")).status == HTTPStatus.SEE_OTHER
+
+
+async def test_wrong_log_ins_do_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with showing(**with_users(tmp_path, "anna")) as shown:
+        for number in range(MAX_WARNINGS + 5):
+            answer = await shown.browser().log_in(f"user-{number}", "wrong")
+            assert answer.status == HTTPStatus.FORBIDDEN
+    lines = [each.getMessage() for each in caplog.records]
+    assert len([each for each in lines if "wrong user or password" in each]) == MAX_WARNINGS
+    assert "5 more of DashboardRefused from 127.0.0.1 were left out" in lines
 
 
 async def test_after_five_wrong_passwords_the_right_one_has_to_wait(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import validate_name
 from hedgerow.web import view
+from hedgerow.web.sessions import DashboardRefused
 
 if TYPE_CHECKING:
     from hedgerow.node.part import NodeContext
@@ -66,7 +67,9 @@ async def run(action: Action, asked: Asked) -> str:
     try:
         text = await action(asked)
     except HedgerowError as error:
-        logger.warning("%s, %s from %s: refused: %s", name, *_who(asked), _short(str(error)))
+        user, address = _who(asked)
+        refused = DashboardRefused(address, f"{name}, {user} from {address}: refused: {_short(str(error))}")
+        asked.node.event_log.write(refused, asked.node.clock())
         return f"Not done: {error}."
     logger.info("%s, %s from %s: %s", name, *_who(asked), _short(text))
     return f"{text}."

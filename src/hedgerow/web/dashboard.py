@@ -40,6 +40,7 @@ from hedgerow.web.sessions import (
     LOG_IN_FORM_S,
     SESSION_COOKIE,
     SESSION_S,
+    DashboardRefused,
     LogIn,
     Sessions,
     is_same,
@@ -295,11 +296,14 @@ class Dashboard(Part):
             notice = f"Too many attempts: {error}."
             return self._log_in_page(request, back, notice, HTTPStatus.TOO_MANY_REQUESTS, wait)
         if cookie is None:
-            logger.warning("log-in of %r from %s: wrong user or password", user[:100], request.address)
+            self._report(request, f"log-in of {user[:100]!r} from {request.address}: wrong user or password")
             notice = "The user or the password is wrong."
             return self._log_in_page(request, back, notice, HTTPStatus.FORBIDDEN)
         logger.info("log-in of %r from %s", user, request.address)
         return _go_to(self._back(back), set_cookie(request, SESSION_COOKIE, cookie, SESSION_S))
+
+    def _report(self, request: Request, reason: str) -> None:
+        self.node.event_log.write(DashboardRefused(request.address, reason), self.node.clock())
 
     async def _log_out(self, request: Request) -> Response:
         if (refused := self._refusal(request)) is not None:

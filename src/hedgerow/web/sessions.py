@@ -14,11 +14,12 @@ so that nobody can be logged in as someone else. What else keeps other sites out
 from __future__ import annotations
 
 import hmac
+import logging
 import re
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hedgerow.node.authority import host_and_port
 from hedgerow.node.logins import Logins
@@ -53,6 +54,19 @@ class LogIn:
         text = " ".join(self.notices)
         self.notices.clear()
         return text
+
+
+@dataclass(slots=True)
+class DashboardRefused:
+    """A log-in with a wrong password, or something that the user may not do."""
+
+    level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "refused"
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"dashboard: {self.reason}"
 
 
 class Sessions:
