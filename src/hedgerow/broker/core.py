@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.durability import Durability
@@ -26,6 +26,9 @@ from hedgerow.broker.stats import Stats
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import split_shared
+
+if TYPE_CHECKING:
+    from hedgerow.broker.rest import Rest
 
 # What one client's input may cost before others have their turn, in units of about a microsecond. A few
 # bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
@@ -92,6 +95,8 @@ class BrokerCore:
         self.encoded_properties: tuple[Message | None, float, bytes] = (None, 0, b"")
         self.deadline = now  # when `handle_timer` is next needed
         self.purge_at = now  # when expired retained messages are next looked for
+        self.undelivered: dict[str, deque[Rest]] = {}  # by topic: publications to many, see `rest.py`
+        self.undelivered_bytes = 0  # of those whose publishers cannot wait
         self._pumping: deque[Channel] = deque()
         self._postponed: deque[Channel] = deque()
         self._endings: deque[Callable[[], bool]] = deque()  # see `end_later`
@@ -116,6 +121,14 @@ class BrokerCore:
     def turn_is_over(self) -> bool:
         return self.work > self.turn_ends_at
 
+    def end_turn(self) -> None:
+        """Whoever's turn it is has to wait, whatever is left of it."""
+        self.turn_ends_at = min(self.turn_ends_at, self.work - 1)
+
+    @property
+    def round_is_over(self) -> bool:
+        return self.work > self.round_ends_at
+
     def pump_later(self, connection: Channel) -> None:
         """There is more to send than fits into a turn."""
         connection.pumping = True
@@ -128,9 +141,9 @@ class BrokerCore:
         self._postponed.append(connection)
         self.wake_at(self.now)
 
-    def end_later(self, take_apart: Callable[[], bool]) -> None:
-        """What is left of an ended session takes more than a turn. Called turn by turn, until it is True."""
-        self._endings.append(take_apart)
+    def end_later(self, go_on: Callable[[], bool]) -> None:
+        """What was begun takes more than a turn: called turn by turn, until it is True."""
+        self._endings.append(go_on)
         self.wake_at(self.now)
 
     # Time
