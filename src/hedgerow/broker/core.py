@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.durability import Durability
-from hedgerow.broker.events import Event
+from hedgerow.broker.events import ConnectionFailed, Event
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.owners import Owners
 from hedgerow.broker.recent import Recent
@@ -145,6 +145,11 @@ class BrokerCore:
         """What was begun takes more than a turn: called turn by turn, until it is True."""
         self._endings.append(go_on)
         self.wake_at(self.now)
+
+    def note_failure(self, client_id: str, error: Exception) -> None:
+        """Our own code failed at what concerns this client, which is not connected; others go on."""
+        self.stats.connections_failed += 1
+        self.events.append(ConnectionFailed("", client_id, repr(error), error))
 
     # Time
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.events import ConnectionFailed
 from hedgerow.broker.session import Channel, Pause, Publisher, Session
 from hedgerow.message import Message
 
@@ -111,5 +110,4 @@ def _report(broker: BrokerCore, publisher: Publisher | None, error: Exception) -
         connection.fail(error)
     else:
         name = (publisher.source[1] if publisher is not None else None) or ""
-        broker.stats.connections_failed += 1
-        broker.events.append(ConnectionFailed("", name, repr(error), error))
+        broker.note_failure(name, error)
