@@ -205,3 +205,15 @@ def test_a_topic_that_many_share_is_not_remembered_for_every_name() -> None:
         publisher.publish(f"t/{number}")
     remembered = world.broker.subscriptions._routes.values()
     assert sum(len(route.groups) for route in remembered) <= MAX_CACHED_RECIPIENTS + MANY
+
+
+def test_what_a_node_tells_of_itself_reaches_many_in_turns() -> None:
+    """About fifty topics, each to everyone who shares them."""
+    world = World(sys_interval_s=10.0)
+    sharing = share(world, 2_000, "$SYS/#")
+    world.now += 10
+    found = list(rounds(world, lambda: world.broker.handle_timer(world.now)))
+    assert max(found) <= 2 * MOST
+    sharing.transmit()
+    topics = [packet.topic for packet in sharing.take() if isinstance(packet, Publish)]
+    assert topics.count("$SYS/broker/uptime") == 2_000
