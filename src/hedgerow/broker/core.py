@@ -82,6 +82,7 @@ class BrokerCore:
         self.client_count = 0  # connections of clients whose CONNECT was accepted
         self.link_count = 0  # and those to and from other brokers
         self.sessions: dict[str, Session] = {}
+        self.links: dict[str, Session] = {}  # those among them that are links to other brokers
         self.owners = Owners(self.limits)
         self.unknown_bytes = 0  # that large CONNECTs which have yet to arrive may take
         self.retained = Retained(self.limits.retained_bytes)
@@ -217,7 +218,15 @@ class BrokerCore:
         session = Session(key or self._next_session_key, client_id, username, role or self.client_role)
         self._next_session_key = max(self._next_session_key, session.key) + 1
         self.sessions[client_id] = session
+        self.note_role(session)
         return session
+
+    def note_role(self, session: Session) -> None:
+        """It is that of a link now, or it is not."""
+        if session.role.is_link:
+            self.links[session.client_id] = session
+        else:
+            self.links.pop(session.client_id, None)
 
     def add_connection(self, connection: Channel) -> None:
         """A connection is open, and has yet to say who it is."""

@@ -65,6 +65,7 @@ def discard(broker: BrokerCore, session: Session) -> None:
     session.role.discarded(session)
     _publish_will(broker, session)
     del broker.sessions[session.client_id]
+    broker.links.pop(session.client_id, None)
     broker.owners.remove(session)
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
     filters, session.subscriptions = session.subscriptions or {}, None
