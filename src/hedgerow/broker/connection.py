@@ -78,7 +78,8 @@ class State(Enum):
     CLOSED = "closed"
 
 
-MUST_WAIT = Pause.LOGIN | Pause.POSTPONED  # What has come meanwhile is not looked at.
+# What has come meanwhile is not looked at.
+MUST_WAIT = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
 
 
 class Dialect(NamedTuple):
@@ -595,6 +596,7 @@ class Connection(Channel):
 
     def pause(self, reason: Pause) -> None:
         self.pauses |= reason
+        self.repeated = None
         if not self.paused:
             self.paused = True
             self.broker.dirty.append(self)

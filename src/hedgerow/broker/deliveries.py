@@ -273,15 +273,15 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
 def _send_retained(
     broker: BrokerCore, connection: Channel, session: Session, backlog: OrderedDict[str, Backlog]
 ) -> int:
-    """Look at one retained topic for the first subscription that waits, and send it; its bytes."""
+    """Look at one retained topic for the first subscription that waits, and send it; bytes read and sent."""
     topic_filter, waiting = next(iter(backlog.items()))
     message = waiting.step(broker.retained, broker.now)
     if waiting.is_done:
         del backlog[topic_filter]
     if message is None or not session.may_read(broker.access, message.topic):
-        return 0
+        return waiting.looked_at
     if session.refused_ids is not None and message.id in session.refused_ids:
-        return 0
+        return waiting.looked_at
     qos = min(message.qos, waiting.qos)
     if qos:
         broker.durability.store_separately()
@@ -290,7 +290,7 @@ def _send_retained(
         send_counted(broker, session, message, True)
     else:
         connection.send_message(message, True, waiting.identifiers)
-    return message.size
+    return waiting.looked_at + message.size
 
 
 def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, budget: int) -> int:

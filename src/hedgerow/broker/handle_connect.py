@@ -22,7 +22,7 @@ from hedgerow.broker.limits import Limits
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Pause, Session, WireForm
-from hedgerow.broker.session_end import discard
+from hedgerow.broker.session_end import check_time, discard
 from hedgerow.broker.suspects import begin_trial, blame
 from hedgerow.broker.watching import set_role
 from hedgerow.errors import ProtocolError, printable
@@ -268,13 +268,13 @@ def _take_session(
     broker: BrokerCore, packet: Connect, client_id: str, username: str | None, role: Role
 ) -> tuple[Session, bool]:
     session = broker.sessions.get(client_id)
-    if session is not None and session.expires_at is not None and session.expires_at <= broker.now:
-        discard(broker, session)  # Its timer is late.
-        session = None
     if session is not None and session.connection is not None:
         # MQTT-3.1.4-3. A will that waits for its delay dies with the take-over, unless the
         # session ends with it (§3.1.2.5).
         session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
+        session = broker.sessions.get(client_id)
+    if session is not None:
+        check_time(broker, session)  # Its timer may be late: what the client publishes is behind its will.
         session = broker.sessions.get(client_id)
     if session is not None and session.username != username and role.inherits(session, username):
         session.username = username

@@ -45,6 +45,7 @@ class Pause(IntFlag):
     POSTPONED = 2  # it is the others' turn
     HELD = 4  # too many of its acknowledgements wait for a commit
     UNREAD = 8  # it leaves too many of its answers unread
+    DELIVERING = 16  # what it published last has yet to reach all of its many recipients
 
 
 class Publisher(Protocol):

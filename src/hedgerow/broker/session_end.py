@@ -44,11 +44,14 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     if not with_will:
         session.will = None
     delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
-    if session.expiry_s <= 0:
+    # Thousands may end at one moment, each with a will for many: then it is as if their timers were due.
+    is_later = broker.round_is_over
+    broker.work += END_WORK
+    if session.expiry_s <= 0 and not is_later:
         discard(broker, session)
         return
     session.expires_at = broker.now + session.expiry_s
-    if session.will is not None and delay_s == 0:
+    if session.will is not None and delay_s == 0 and not is_later:
         _publish_will(broker, session)
     elif session.will is not None:
         session.will_at = broker.now + delay_s
@@ -62,6 +65,7 @@ def discard(broker: BrokerCore, session: Session) -> None:
     session.role.discarded(session)
     _publish_will(broker, session)
     del broker.sessions[session.client_id]
+    broker.links.pop(session.client_id, None)
     broker.owners.remove(session)
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
     filters, session.subscriptions = session.subscriptions or {}, None
@@ -120,14 +124,14 @@ def arm(broker: BrokerCore, session: Session) -> None:
 
 
 def check_time(broker: BrokerCore, session: Session) -> None:
-    """Its timer is due."""
+    """Its timer is due, or may be late."""
     if session.connection is not None or broker.sessions.get(session.client_id) is not session:
         return
     if session.will_at is not None and session.will_at <= broker.now:
         _publish_will(broker, session)
         broker.durability.store_session(session)
     if session.expires_at is not None and session.expires_at <= broker.now:
-        broker.stats.sessions_expired += 1
+        broker.stats.sessions_expired += session.expiry_s > 0
         discard(broker, session)
     else:
         arm(broker, session)
@@ -141,4 +145,7 @@ def _publish_will(broker: BrokerCore, session: Session) -> None:
     properties.pop("will_delay_interval", None)
     message = Message(will.topic, will.payload, will.qos, will.retain, properties)
     message.expire_from(broker.now)
-    publish_message(broker, message, broker.subscriptions.route(will.topic), session)
+    try:
+        publish_message(broker, message, broker.find_route(will.topic), session)
+    except Exception as error:  # The session has to end all the same.
+        broker.note_failure(session.client_id, error)

@@ -74,10 +74,12 @@ def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
 def _send_waiting(broker: Broker, session: Session, topic_filter: str) -> None:
     """What waits for others that are away."""
     known = {delivery.message.id for delivery in session.waiting()}
-    for other in list(broker.sessions.values()):
+    for other in list(broker.links.values()):
         if other.role is not session.role or other is session or other.connection is not None:
             continue
-        for delivery in other.waiting():
+        waiting = other.waiting()
+        broker.work += len(waiting)
+        for delivery in waiting:
             message = delivery.message
             if not matches(topic_filter, message.topic):
                 continue
