@@ -397,19 +397,16 @@ class Connection(Channel):
 
     def send_at_most_once(self, data: bytes, count: int) -> bool:
         stats = self.broker.stats
-        send = self.send
         if self.congested:
             if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
                 stats.publish_dropped += count
                 note_dropped(self.broker, self.session, count)
                 return False
             self.unread_bytes += len(data)
-            if self.trial is not None:
-                send = self.trial.hold
         stats.publish_sent += count
         stats.packets_sent += count
         stats.publish_bytes_sent += len(data)
-        send(data)
+        self.send(data)
         return True
 
     def encode_publish(
@@ -552,7 +549,7 @@ class Connection(Channel):
 
     def take_output(self) -> bytes:
         if self.congested and not self.closing:
-            return self._take_trial()
+            return b""
         data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
         self.out.clear()
         self.unread_bytes = 0
@@ -566,23 +563,8 @@ class Connection(Channel):
         before, self.unsealed = data[: self.unsealed], max(0, self.unsealed - len(data))
         return before + seal.close(data[len(before) :])
 
-    def _take_trial(self) -> bytes:
-        trial = self.trial
-        if trial is None or trial.is_transport_congested:
-            return b""
-        data = b"".join(trial.take_output(self.out))
-        if self.seal is not None:
-            data = self._close_sealed(self.seal, data)
-        self.broker.stats.bytes_sent += len(data)
-        return data
-
     def set_congested(self, congested: bool, now: float) -> None:
         self.broker.now = now
-        if self.trial is not None:
-            self.trial.is_transport_congested = congested
-            if self.trial.is_holding:
-                self.broker.dirty.append(self)
-                return
         self.congested = congested
         if congested or self.state is State.CLOSED:
             return
@@ -690,10 +672,11 @@ class Connection(Channel):
         client_id = self.session.client_id if self.session is not None else ""
         self.broker.events.append(ConnectionFailed(self.address, client_id, repr(error), error))
 
-    def lost(self, now: float) -> None:
-        """The transport is gone."""
+    def lost(self, now: float, was_closed: bool = False) -> None:
+        """The transport is gone. `was_closed`: the peer closed it in order; nobody on the way reset it."""
         self.broker.now = now
-        self.far_reason = 0
+        if was_closed and self.protocol_version < MQTT_5:
+            self.far_reason = Reason.SUCCESS  # There is no DISCONNECT from a server that could say more.
         self.end("connection lost")
 
     def closed_by_client(self, with_will: bool) -> None:
