@@ -12,7 +12,8 @@ from hedgerow.broker.events import MessageSetAside
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.suspects import RETRY_S
 from hedgerow.errors import ProtocolError
-from hedgerow.mqtt.packets import Connack, Puback, Publish
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.packets import Connack, Puback, Publish, Pubrec
 from hedgerow.mqtt.properties import MAX_REPETITIONS
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import MAX_LEVELS
@@ -579,6 +580,7 @@ def test_a_neighbour_is_not_lost_for_a_message(
     publisher = fabric[sender].subscribe("other")
     fabric.advance(1)
     refusing(receiver)
+    links = fabric.between("a", "b")
     one: Any = {"user_property": (("a", "b"),)}
     publisher.publish("t/1", b"1")
     publisher.publish("t/2", POISON, properties=one)
@@ -586,9 +588,37 @@ def test_a_neighbour_is_not_lost_for_a_message(
     fabric.advance(60)
     assert inbox.payloads[-1] == b"3"
     assert set(inbox.payloads) == {b"1", b"3"}
-    assert fabric[sender].linked == {receiver}
+    assert fabric.between("a", "b") == links
     (event,) = set_aside(fabric[sender])
     assert event.topic == "t/2"
+    assert not fabric[sender].session_of(receiver).outbox
+    assert fabric[sender].session_of(receiver).ledger.refused == 1
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_topics_that_are_too_deep_here_do_not_end_the_link(version: str, qos: int) -> None:
+    network = Network()
+    opened = network.script("south")
+    north = network.add("north")
+    north.listen("t/#")
+    north.bridge("# both 2", bridge_protocol_version=version)
+    opened[0].accept()
+    deep = "/".join("t" * (MAX_LEVELS + 1)).encode()
+    flat = b"x" * len(deep)
+    packet = codec.encode(
+        Publish(flat.decode(), b"deep", qos, packet_id=min(qos, 1)), 5 if version == "mqttv50" else 4
+    )
+    opened[0].send_bytes(packet.replace(flat, deep))
+    opened[0].send(Publish("t/1", b"after", 1, packet_id=2))
+    network.advance(1)
+    answers = [each for each in opened[0].take() if isinstance(each, Puback | Pubrec)]
+    assert [each.packet_id for each in answers] == ([1, 2] if qos else [2])
+    if version == "mqttv50" and qos:
+        assert answers[0].reason_code == Reason.TOPIC_NAME_INVALID
+    assert north.is_up
+    assert north.take_heard() == [b"after"]
+    assert north.find().inbound.refused == 1
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])

@@ -27,7 +27,13 @@ from hedgerow.broker.deliveries import (
     note_dropped,
     pump,
 )
-from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
+from hedgerow.broker.events import (
+    ClientDisconnected,
+    ConnectionFailed,
+    ConnectionRefused,
+    ProtocolBroken,
+    PublicationRefused,
+)
 from hedgerow.broker.exchange import ConnectionSeal
 from hedgerow.broker.ids import encode_id, identify_as
 from hedgerow.broker.role import ShortPath
@@ -49,7 +55,9 @@ from hedgerow.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
+    Puback,
     Pubcallback,
+    Pubrec,
 )
 from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
@@ -68,6 +76,17 @@ MAX_UNKNOWN_BYTES = (
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
+
+
+# What is wrong with a PUBLISH that breaks no rule of MQTT, and PUBACK and PUBREC can say (§3.4.2.1).
+OF_CONTENT = frozenset(
+    {
+        Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+        Reason.TOPIC_NAME_INVALID,
+        Reason.QUOTA_EXCEEDED,
+        Reason.PAYLOAD_FORMAT_INVALID,
+    }
+)
 
 
 class State(Enum):
@@ -299,7 +318,11 @@ class Connection(Channel):
                 stats.publish_bytes_received += stop - position
             if first >> 4 == AUTH and self.exchange is not None and stop < end:
                 raise _hasty()
-            self._handle(first, data[body:stop])
+            try:
+                self._handle(first, data[body:stop])
+            except ProtocolError as error:
+                if not self._pass_over(first, data[body:stop], error):
+                    raise
             position = stop
             if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
                 if self.state is State.EXCHANGE and stop < end:
@@ -360,6 +383,27 @@ class Connection(Channel):
             # It would wait for its proof: 10,000 of them would be 5 GiB.
             raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")
         handler(self, packet)
+
+    def _pass_over(self, first: int, body: bytes, error: ProtocolError) -> bool:
+        """Answer a PUBLISH of another broker, in order but beyond what we take, with an error, and go on.
+
+        If we closed, it would come again for ever, and a node would have to guess what it was.
+        """
+        inbound, session = self.inbound, self.session
+        if first >> 4 != PUBLISH or inbound is None or session is None or error.reason_code not in OF_CONTENT:
+            return False
+        inbound.published += 1
+        inbound.refused += 1
+        broker, qos, topic_end = self.broker, first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
+        broker.stats.protocol_errors += 1
+        topic = body[2:topic_end].decode(errors="replace")
+        broker.events.append(PublicationRefused(self.address, session.client_id, topic, str(error)))
+        if qos:
+            packet_id = int.from_bytes(body[topic_end : topic_end + 2], "big")
+            answer = (Puback if qos == 1 else Pubrec)(packet_id, error.reason_code)
+            data = codec.encode(answer, self.protocol_version)
+            broker.durability.acknowledge(self, data, must_wait=False)
+        return True
 
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
