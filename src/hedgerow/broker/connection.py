@@ -242,7 +242,9 @@ class Connection(Channel):
         try:
             return seal.open(chunk)
         except ProtocolError as error:
-            self.refuse(error)
+            # Without a DISCONNECT: the peer did not write this, and must not look for what it sent amiss.
+            self.broker.stats.protocol_errors += 1
+            self.end(str(error))
             return b""
 
     def seal_with(self, seal: ConnectionSeal | None) -> None:
