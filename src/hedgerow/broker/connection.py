@@ -27,7 +27,13 @@ from hedgerow.broker.deliveries import (
     note_dropped,
     pump,
 )
-from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
+from hedgerow.broker.events import (
+    ClientDisconnected,
+    ConnectionFailed,
+    ConnectionRefused,
+    ProtocolBroken,
+    PublicationRefused,
+)
 from hedgerow.broker.exchange import ConnectionSeal
 from hedgerow.broker.ids import encode_id, identify_as
 from hedgerow.broker.role import ShortPath
@@ -49,7 +55,9 @@ from hedgerow.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
+    Puback,
     Pubcallback,
+    Pubrec,
 )
 from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
@@ -68,6 +76,17 @@ MAX_UNKNOWN_BYTES = (
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
+
+
+# What is wrong with a PUBLISH that breaks no rule of MQTT, and PUBACK and PUBREC can say (§3.4.2.1).
+OF_CONTENT = frozenset(
+    {
+        Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+        Reason.TOPIC_NAME_INVALID,
+        Reason.QUOTA_EXCEEDED,
+        Reason.PAYLOAD_FORMAT_INVALID,
+    }
+)
 
 
 class State(Enum):
@@ -224,7 +243,9 @@ class Connection(Channel):
         try:
             return seal.open(chunk)
         except ProtocolError as error:
-            self.refuse(error)
+            # Without a DISCONNECT: the peer did not write this, and must not look for what it sent amiss.
+            self.broker.stats.protocol_errors += 1
+            self.end(str(error))
             return b""
 
     def seal_with(self, seal: ConnectionSeal | None) -> None:
@@ -300,7 +321,11 @@ class Connection(Channel):
                 stats.publish_bytes_received += stop - position
             if first >> 4 == AUTH and self.exchange is not None and stop < end:
                 raise _hasty()
-            self._handle(first, data[body:stop])
+            try:
+                self._handle(first, data[body:stop])
+            except ProtocolError as error:
+                if not self._pass_over(first, data[body:stop], error):
+                    raise
             position = stop
             if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
                 if self.state is State.EXCHANGE and stop < end:
@@ -362,6 +387,27 @@ class Connection(Channel):
             raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")
         handler(self, packet)
 
+    def _pass_over(self, first: int, body: bytes, error: ProtocolError) -> bool:
+        """Answer a PUBLISH of another broker, in order but beyond what we take, with an error, and go on.
+
+        If we closed, it would come again for ever, and a node would have to guess what it was.
+        """
+        inbound, session = self.inbound, self.session
+        if first >> 4 != PUBLISH or inbound is None or session is None or error.reason_code not in OF_CONTENT:
+            return False
+        inbound.published += 1
+        inbound.refused += 1
+        broker, qos, topic_end = self.broker, first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
+        broker.stats.protocol_errors += 1
+        topic = body[2:topic_end].decode(errors="replace")
+        broker.events.append(PublicationRefused(self.address, session.client_id, topic, str(error)))
+        if qos:
+            packet_id = int.from_bytes(body[topic_end : topic_end + 2], "big")
+            answer = (Puback if qos == 1 else Pubrec)(packet_id, error.reason_code)
+            data = codec.encode(answer, self.protocol_version)
+            broker.durability.acknowledge(self, data, must_wait=False)
+        return True
+
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
         if self.state is not State.CONNECTED:
@@ -398,19 +444,16 @@ class Connection(Channel):
 
     def send_at_most_once(self, data: bytes, count: int) -> bool:
         stats = self.broker.stats
-        send = self.send
         if self.congested:
             if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
                 stats.publish_dropped += count
                 note_dropped(self.broker, self.session, count)
                 return False
             self.unread_bytes += len(data)
-            if self.trial is not None:
-                send = self.trial.hold
         stats.publish_sent += count
         stats.packets_sent += count
         stats.publish_bytes_sent += len(data)
-        send(data)
+        self.send(data)
         return True
 
     def encode_publish(
@@ -553,7 +596,7 @@ class Connection(Channel):
 
     def take_output(self) -> bytes:
         if self.congested and not self.closing:
-            return self._take_trial()
+            return b""
         data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
         self.out.clear()
         self.unread_bytes = 0
@@ -567,23 +610,8 @@ class Connection(Channel):
         before, self.unsealed = data[: self.unsealed], max(0, self.unsealed - len(data))
         return before + seal.close(data[len(before) :])
 
-    def _take_trial(self) -> bytes:
-        trial = self.trial
-        if trial is None or trial.is_transport_congested:
-            return b""
-        data = b"".join(trial.take_output(self.out))
-        if self.seal is not None:
-            data = self._close_sealed(self.seal, data)
-        self.broker.stats.bytes_sent += len(data)
-        return data
-
     def set_congested(self, congested: bool, now: float) -> None:
         self.broker.now = now
-        if self.trial is not None:
-            self.trial.is_transport_congested = congested
-            if self.trial.is_holding:
-                self.broker.dirty.append(self)
-                return
         self.congested = congested
         if congested or self.state is State.CLOSED:
             return
@@ -692,10 +720,11 @@ class Connection(Channel):
         client_id = self.session.client_id if self.session is not None else ""
         self.broker.events.append(ConnectionFailed(self.address, client_id, repr(error), error))
 
-    def lost(self, now: float) -> None:
-        """The transport is gone."""
+    def lost(self, now: float, was_closed: bool = False) -> None:
+        """The transport is gone. `was_closed`: the peer closed it in order; nobody on the way reset it."""
         self.broker.now = now
-        self.far_reason = 0
+        if was_closed and self.protocol_version < MQTT_5:
+            self.far_reason = Reason.SUCCESS  # There is no DISCONNECT from a server that could say more.
         self.end("connection lost")
 
     def closed_by_client(self, with_will: bool) -> None:

@@ -132,6 +132,21 @@ def _drop(broker: BrokerCore, session: Session) -> None:
     note_dropped(broker, session, 1)
 
 
+def drop_parked(broker: BrokerCore, session: Session) -> None:
+    """There is no room for the oldest of those that the far end closes on (`suspects.py`)."""
+    outbox, suspicion = session.outbox, session.suspicion
+    assert outbox is not None
+    assert suspicion is not None
+    delivery = next(iter(suspicion.parked))
+    del suspicion.parked[delivery]
+    if session.connection is not None:
+        outbox.window -= 1
+    if outbox.in_flight.get(delivery.packet_id) is delivery:
+        outbox.finish(delivery.packet_id)
+        _drop(broker, session)
+        broker.durability.finish_delivery(session, delivery)
+
+
 def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
     if session.queue_limits is not None:
         return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
@@ -151,6 +166,8 @@ def _make_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: D
         session.purged_at = broker.now
         for expired in outbox.drop(lambda message: _has_expired(broker, message)):
             _expire(broker, session, expired)
+    while session.suspicion and session.suspicion.parked and not _has_room(broker, session, outbox, delivery):
+        drop_parked(broker, session)
     limits = session.queue_limits
     if limits is not None and limits.drops_oldest:
         # One that has no room at all would push out everything for nothing.
@@ -167,6 +184,15 @@ def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     if session.ledger is not None:
         session.ledger.expired += 1
     broker.durability.finish_delivery(session, delivery)
+
+
+def drop_expired(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
+    """Is it over with a delivery that is in flight, and has not been sent on this connection?"""
+    is_over = _has_expired(broker, delivery.message)
+    if is_over and session.outbox is not None:
+        session.outbox.finish(delivery.packet_id)
+        _expire(broker, session, delivery)
+    return is_over
 
 
 def drop_aged(broker: BrokerCore, session: Session, with_in_flight: bool = False) -> None:
@@ -280,8 +306,8 @@ def _send_retained(
         del backlog[topic_filter]
     if message is None or not session.may_read(broker.access, message.topic):
         return waiting.looked_at
-    if session.refused_ids is not None and message.id in session.refused_ids:
-        return waiting.looked_at
+    if session.suspicion is not None and message.id in session.suspicion.parked.values():
+        return waiting.looked_at  # It is sent on each connection, and must not end each.
     qos = min(message.qos, waiting.qos)
     if qos:
         broker.durability.store_separately()
@@ -296,8 +322,6 @@ def _send_retained(
 def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, budget: int) -> int:
     """Send again what an earlier connection sent, within this one's window; what is left to spend."""
     resending = connection.resending
-    if connection.trial is not None:
-        return budget  # It sends them, one by one.
     while resending and not connection.congested and budget > 0:
         if len(outbox.in_flight) - len(resending) >= outbox.window:
             break  # MQTT-3.3.4-9

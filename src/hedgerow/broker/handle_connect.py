@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
+from hedgerow.broker import suspects
 from hedgerow.broker.connection import Connection, State
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
@@ -23,7 +24,6 @@ from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Pause, Session, WireForm
 from hedgerow.broker.session_end import check_time, discard
-from hedgerow.broker.suspects import begin_trial, blame
 from hedgerow.broker.watching import set_role
 from hedgerow.errors import ProtocolError, printable
 from hedgerow.message import Properties
@@ -260,7 +260,7 @@ def resume(connection: Connection) -> None:
         else:
             connection.resending.append(delivery)
     if session.suspicion is not None:
-        begin_trial(broker, connection)
+        suspects.begin(broker, connection, session.suspicion)
     pump(broker, connection)
 
 
@@ -391,7 +391,7 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
         limit = connection.broker.limits.session_expiry_s
         if not keeps:
             session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
-    connection.far_reason = blame(packet.reason_code)
+    connection.far_reason = suspects.blame(packet.reason_code)
     # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
     connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
 

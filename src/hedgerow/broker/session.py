@@ -60,14 +60,19 @@ class Publisher(Protocol):
 
 
 class Suspicion:
-    """That the far end closes because of a message in flight: see `suspects.py`."""
+    """Which messages in flight the far end of a link may be closing on: see `suspects.py`."""
 
-    __slots__ = ("deaths", "first", "is_tried")
+    __slots__ = ("careful_until", "first", "is_careful", "parked", "retry_at", "retry_s", "tried", "window")
 
-    def __init__(self, first: Delivery, deaths: int, is_tried: bool) -> None:
-        self.first = first
-        self.deaths = deaths  # connections in a row that ended with it unacknowledged
-        self.is_tried = is_tried  # what was in flight is sent one by one
+    def __init__(self, retry_s: float) -> None:
+        self.first: Delivery | None = None  # in flight when the far end closed
+        self.is_careful = False  # one message at a time leaves
+        self.careful_until = 0.0
+        self.window = 0  # when that is over
+        self.parked: dict[Delivery, MessageId] = {}  # in flight, and not sent for now; the oldest first
+        self.retry_at = 0.0  # when the first of them is tried again
+        self.retry_s = retry_s
+        self.tried: Delivery | None = None  # was parked, and is sent again
 
 
 FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
@@ -93,7 +98,6 @@ class Session:
         "queue_limits",
         "queue_share",
         "received",
-        "refused_ids",
         "role",
         "subscription_bytes",
         "subscriptions",
@@ -133,7 +137,6 @@ class Session:
         self.ledger: Outbound | None = None  # of a link to another broker
         self.queue_limits: QueueLimits | None = None  # where they are not the broker's
         self.suspicion: Suspicion | None = None  # of a link
-        self.refused_ids: dict[MessageId, None] | None = None  # set aside since the far end dies of them
 
     @property
     def gives_ids(self) -> bool:
@@ -169,36 +172,13 @@ class Session:
 
 
 class Attachment(Protocol):
-    """What a role, or `suspects.py`, has going on with a connection."""
+    """What a role has going on with a connection."""
 
     def input_handled(self) -> None:
         """The packets of a chunk are handled."""
 
     def check_time(self) -> None:
         """The time that was set for the connection has come."""
-
-
-class OneByOne(Attachment, Protocol):
-    """What was in flight is sent one by one: the `Trial` of `suspects.py`."""
-
-    delivery: Delivery | None
-    """The one that is tried."""
-    sent_at: float | None
-    """When its bytes left."""
-    is_alone: bool
-    """Nothing left together with it."""
-    is_transport_congested: bool
-    is_holding: bool
-    """What clients publish waits."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """The far end has yet to answer."""
-
-    def hold(self, data: bytes) -> None: ...
-
-    def take_output(self, out: list[bytes]) -> list[bytes]:
-        """What may leave of the output now."""
 
 
 class Channel(ABC):
@@ -229,7 +209,6 @@ class Channel(ABC):
         "session",
         "timer_at",
         "transport",
-        "trial",
     )
 
     def __init__(self, now: float, address: str, transport: str) -> None:
@@ -257,7 +236,6 @@ class Channel(ABC):
         self.held_acknowledgements = 0  # that wait for a commit
         self.held_packets = 0  # QoS 2 PUBLISH and PUBREL that wait for a commit, and what is behind them
         self.far_reason: int | None = None  # why the far end closed, if that may be what it was sent
-        self.trial: OneByOne | None = None  # of what the far end may refuse
         self.held_publications = 0  # those among them that finish a publication
 
     def connected_session(self) -> Session:

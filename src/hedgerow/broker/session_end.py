@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 
+from hedgerow.broker import suspects
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.publishing import deliver_to_one, publish_message
 from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
-from hedgerow.broker.suspects import note_end
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 
@@ -30,7 +30,7 @@ def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
         return
     session.connection = None
     broker.count_connection(session, -1)
-    note_end(broker, session, connection)
+    suspects.note_end(broker, session, connection)
     _connection_ended(broker, session, connection, with_will)
 
 
@@ -125,7 +125,10 @@ def arm(broker: BrokerCore, session: Session) -> None:
 
 def check_time(broker: BrokerCore, session: Session) -> None:
     """Its timer is due, or may be late."""
-    if session.connection is not None or broker.sessions.get(session.client_id) is not session:
+    if broker.sessions.get(session.client_id) is not session:
+        return
+    if session.connection is not None:
+        suspects.check_time(broker, session)
         return
     if session.will_at is not None and session.will_at <= broker.now:
         _publish_will(broker, session)

@@ -203,9 +203,9 @@ class WebSocketLink(Link):
             self.transport.write(b"".join(self.websocket.data_to_send()))
         super().close()
 
-    def detach(self) -> None:
+    def detach(self, was_closed: bool = False) -> None:
         self.unhandled = b""
-        super().detach()
+        super().detach(was_closed)
 
     def _report(self, reason: str) -> None:
         failed = TransportFailed(self.address, self.listener.scheme, reason[:MAX_REASON_LENGTH])
