@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.broker.connection import (
-    MAX_ALIAS_BYTES,
-    MAX_ALIASED_TOPIC,
-    MAX_CONNECT_BYTES,
-    MAX_UNKNOWN_BYTES,
-)
+from hedgerow.broker.connection import MAX_ALIAS_BYTES, MAX_ALIASED_TOPIC, SMALL_PACKET_BYTES
 from hedgerow.broker.core import TURN_WORK
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.owners import (
+    LARGE_PACKETS,
+    MAX_CONNECT_BYTES,
+    MAX_UNKNOWN_BYTES,
     MIN_SESSIONS,
     OWNER_QUEUES,
     OWNER_SUBSCRIPTIONS,
@@ -21,6 +19,7 @@ from hedgerow.broker.owners import (
     owner_of,
 )
 from hedgerow.broker.session import FREE_QUEUE_BYTES
+from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_5,
     Connack,
@@ -214,12 +213,58 @@ def test_connects_on_their_way_are_bounded_together() -> None:
     for client in opened:
         client.send_bytes(head + b"\0\4MQTT\5")
     assert sum(client.closed for client in opened) >= 10
-    assert world.broker.unknown_bytes <= MAX_UNKNOWN_BYTES
+    assert world.broker.owners.unknown_bytes.used <= MAX_UNKNOWN_BYTES // 4
     world.connect("small")
     for client in opened:
         if not client.closed:
             client.lose()
-    assert world.broker.unknown_bytes == 0
+    assert world.broker.owners.unknown_bytes.used == 0
+
+
+def begun(size: int) -> bytes:
+    """A PUBLISH of so many bytes, without the last of them."""
+    packet = encode(Publish("t", b"x" * size), MQTT_5)
+    return packet[:-1]
+
+
+def test_packets_that_have_come_in_part_are_bounded_for_each_owner() -> None:
+    """300 connections that each held back the end of an 8 MB packet took 2.3 GB."""
+    limits = Limits(packet_bytes=100_000)
+    world = World(limits)
+    pool = world.broker.owners.packet_bytes
+    clients = [world.connect(f"c{number}") for number in range(LARGE_PACKETS)]
+    taken = b"".join(begun(90_000)[at : at + 10_000] for at in range(0, 90_000, 10_000))
+    for client in clients:
+        for at in range(0, len(taken), 10_000):
+            if not client.closed:
+                client.send_bytes(taken[at : at + 10_000])
+    held = sum(len(client.connection.partial or b"") for client in clients)
+    assert held <= pool.used <= LARGE_PACKETS * limits.packet_bytes / 4
+    refused = [client for client in clients if client.closed]
+    assert len(refused) > LARGE_PACKETS / 2
+    assert refused[0].take_one(Disconnect).reason_code == Reason.QUOTA_EXCEEDED
+    other = come(world, "of another", "berta")
+    other.send_bytes(begun(90_000))
+    assert not other.closed
+    other.send_bytes(b"x")
+    for client in clients:
+        if not client.closed:
+            client.lose()
+    other.lose()
+    assert pool.used == 0
+
+
+def test_what_came_in_part_is_given_back_when_it_is_whole_and_little_is_not_counted() -> None:
+    world = World()
+    pool = world.broker.owners.packet_bytes
+    client = world.connect("a")
+    client.send_bytes(begun(SMALL_PACKET_BYTES - 100))
+    assert pool.used == 0
+    client.send_bytes(b"x" + begun(100_000))
+    assert pool.used >= 100_000
+    client.send_bytes(b"x")
+    assert pool.used == 0
+    assert world.broker.stats.publish_received == 2
 
 
 # Queues

@@ -30,6 +30,8 @@ from hedgerow.broker.deliveries import (
 from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
 from hedgerow.broker.exchange import ConnectionSeal
 from hedgerow.broker.ids import encode_id, identify_as
+from hedgerow.broker.owners import MAX_CONNECT_BYTES, owner_of
+from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause, Session
@@ -59,12 +61,8 @@ from hedgerow.topics import validate_name
 PACKET_WORK = 5
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
-MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
 
-SMALL_CONNECT_BYTES = 16 * 1024
-MAX_UNKNOWN_BYTES = (
-    64 * 1024 * 1024
-)  # Of larger CONNECTs on their way, together: 10,000 of them would be 5 GiB.
+SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
@@ -175,7 +173,8 @@ class Connection(Channel):
         self.partial: bytearray | None = None  # the beginning of a packet
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.wanted = 0  # how long `partial` must be before it is worth looking at
-        self.reserved = 0  # bytes of a large CONNECT that has yet to arrive
+        # For a packet that has come in part: what was taken of which pool, and for whom.
+        self.reserved: tuple[Pool, str | None, int] | None = None
         self.seal: ConnectionSeal | None = None  # what all bytes travel in, once an exchange is over
         self.unsealed = 0  # bytes in `out` that go before
         self.unread_bytes = 0  # QoS 0 in `out`, while congested
@@ -209,9 +208,11 @@ class Connection(Channel):
         if self.partial is not None:
             self.partial += data
             if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
+                self.hold_partly(len(self.partial))
                 return
             data = bytes(self.partial)
             self.partial = None
+            self._release()
         elif self.pauses & MUST_WAIT:
             self.partial = bytearray(data)
             return
@@ -250,6 +251,10 @@ class Connection(Channel):
             self.unread_answers += len(self.out) - out_before
             if self.unread_answers > MAX_UNREAD_ANSWERS:
                 self.pause(Pause.UNREAD)
+        if self.partial is not None:
+            self.hold_partly(len(self.partial))
+        elif self.reserved is not None:
+            self._release()
 
     def _receive_packets(self, data: bytes) -> int:
         """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
@@ -315,10 +320,10 @@ class Connection(Channel):
         dialect = self.dialect
         packet_type = data[0] >> 4 if data else dialect.opening_packet
         if self.exchange is not None and packet_type == AUTH:
-            return SMALL_CONNECT_BYTES
+            return SMALL_PACKET_BYTES
         if self.state is State.EXCHANGE:
             if packet_type == DISCONNECT:
-                return SMALL_CONNECT_BYTES
+                return SMALL_PACKET_BYTES
             raise ProtocolError(Reason.PROTOCOL_ERROR, "neither AUTH nor DISCONNECT", "MQTT-3.1.2-30")
         if packet_type != dialect.opening_packet:
             raise ProtocolError(
@@ -328,16 +333,33 @@ class Connection(Channel):
 
     def _reserve(self, size: int) -> None:
         """Room for a CONNECT that comes in pieces, before anybody has proved anything."""
+        site = owner_of(None, self.address)
+        if size > SMALL_PACKET_BYTES and not self._take(self.broker.owners.unknown_bytes, site, size):
+            raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
+
+    def hold_partly(self, size: int) -> None:
+        """So many bytes of a packet have come, and not all. Its room is asked for in steps, as it fills."""
+        reserved = self.reserved[2] if self.reserved is not None else SMALL_PACKET_BYTES
+        if size <= reserved or self.session is None:
+            return
+        wanted = min(2 * size, max(size, self.wanted))
+        if not self._take(self.broker.owners.packet_bytes, self.session.owner, wanted):
+            reason = "too many large packets of this user or address, or in all, have come in part"
+            self.refuse(ProtocolError(Reason.QUOTA_EXCEEDED, reason))
+
+    def _take(self, pool: Pool, owner: str | None, size: int) -> bool:
         self._release()
-        if size > SMALL_CONNECT_BYTES:
-            if self.broker.unknown_bytes + size > MAX_UNKNOWN_BYTES:
-                raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
-            self.broker.unknown_bytes += size
-            self.reserved = size
+        if not pool.has_room(owner, size):
+            return False
+        pool.change(owner, size)
+        self.reserved = pool, owner, size
+        return True
 
     def _release(self) -> None:
-        self.broker.unknown_bytes -= self.reserved
-        self.reserved = 0
+        if self.reserved is not None:
+            pool, owner, size = self.reserved
+            pool.change(owner, -size)
+            self.reserved = None
 
     def _handle(self, first: int, body: bytes) -> None:
         handler, legal_in = self.dialect.handlers.get(first >> 4, (None, None))
@@ -356,7 +378,7 @@ class Connection(Channel):
             if claimed == MQTT_EXTENDED and not self.broker.client_role.is_extended:
                 raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
         packet = codec.decode(first, body, self.protocol_version)
-        if isinstance(packet, Connect) and len(body) > SMALL_CONNECT_BYTES and packet.names_method:
+        if isinstance(packet, Connect) and len(body) > SMALL_PACKET_BYTES and packet.names_method:
             # It would wait for its proof: 10,000 of them would be 5 GiB.
             raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")
         handler(self, packet)

@@ -80,7 +80,6 @@ class BrokerCore:
         self.link_count = 0  # and those to and from other brokers
         self.sessions: dict[str, Session] = {}
         self.owners = Owners(self.limits)
-        self.unknown_bytes = 0  # that large CONNECTs which have yet to arrive may take
         self.retained = Retained(self.limits.retained_bytes)
         self.retained.tombstones.on_forget = partial(self.durability.store_retained, message=None)
         self.dirty: list[Channel] = []

@@ -12,6 +12,7 @@ are bounded for each session and for each owner.
 from __future__ import annotations
 
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.pool import Pool
 from hedgerow.broker.session import FREE_QUEUE_BYTES, Session
 from hedgerow.rates import site_of
 from hedgerow.topics import is_wildcard
@@ -26,6 +27,14 @@ OWNER_SUBSCRIPTIONS = 16  # An owner's filters may take as much as those of so m
 OWNER_QUEUES = 16
 MAX_SPARE_BYTES = 64 * 1024  # that a session takes beyond what it needs
 RECLAIM_S = 0.1  # Shares that are no longer needed are looked for this seldom.
+
+# Packets of which only the beginning has come: so many of the largest may be on their way, those of one owner
+# a quarter of that. 300 connections that each held back the end of an 8 MB packet took 2.3 GB.
+LARGE_PACKETS = 128
+
+MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+# Of larger CONNECTs on their way, together: 10,000 of them would be 5 GiB.
+MAX_UNKNOWN_BYTES = 64 * 1024 * 1024
 
 # What a subscription takes beside its filter, and each level of it in the tree. Counted by their number,
 # 2,000 filters of 65 KB took 125 MiB.
@@ -86,6 +95,10 @@ class Owners:
         self._limits = limits
         self._owners: dict[str, Owner] = {}
         self._deep_levels = 0
+        self.packet_bytes = Pool(
+            LARGE_PACKETS * limits.packet_bytes, limits.peer_packet_bytes, FREE_PER_OWN
+        )  # of packets that have come in part
+        self.unknown_bytes = Pool(MAX_UNKNOWN_BYTES, MAX_CONNECT_BYTES, FREE_PER_OWN)  # the same, of CONNECTs
 
     def __len__(self) -> int:
         return len(self._owners)
