@@ -61,6 +61,7 @@ from hedgerow.topics import validate_name
 PACKET_WORK = 5
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
+MAX_UNREAD_ANSWER_BYTES = 128 * 1024  # A SUBACK may have 2 MB.
 
 SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
@@ -137,8 +138,8 @@ class Connection(Channel):
         "state",
         "topics",
         "unfinished",
+        "unread_answer_bytes",
         "unread_answers",
-        "unread_bytes",
         "unsealed",
         "wanted",
     )
@@ -177,8 +178,9 @@ class Connection(Channel):
         self.reserved: tuple[Pool, str | None, int] | None = None
         self.seal: ConnectionSeal | None = None  # what all bytes travel in, once an exchange is over
         self.unsealed = 0  # bytes in `out` that go before
-        self.unread_bytes = 0  # QoS 0 in `out`, while congested
-        self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
+        # Packets in `out` that this client's own called for, while congested, and their bytes.
+        self.unread_answers = 0
+        self.unread_answer_bytes = 0
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
         self.pauses = Pause(0)
@@ -248,13 +250,18 @@ class Connection(Channel):
         if self.attachment is not None:
             self.attachment.input_handled()
         if self.congested:
-            self.unread_answers += len(self.out) - out_before
-            if self.unread_answers > MAX_UNREAD_ANSWERS:
-                self.pause(Pause.UNREAD)
+            self._count_unread(out_before)
         if self.partial is not None:
             self.hold_partly(len(self.partial))
         elif self.reserved is not None:
             self._release()
+
+    def _count_unread(self, out_before: int) -> None:
+        """What the client's own packets called for, since there was so much in `out`."""
+        self.unread_answers += len(self.out) - out_before
+        self.unread_answer_bytes += sum(map(len, self.out[out_before:]))
+        if self.unread_answers > MAX_UNREAD_ANSWERS or self.unread_answer_bytes > MAX_UNREAD_ANSWER_BYTES:
+            self.pause(Pause.UNREAD)
 
     def _receive_packets(self, data: bytes) -> int:
         """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
@@ -391,10 +398,13 @@ class Connection(Channel):
         if self.unfinished is not None:
             unfinished, self.unfinished = self.unfinished, None
             self.broker.begin_turn()
+            out_before = len(self.out)
             try:
                 unfinished()
             except ProtocolError as error:
                 self.refuse(error)
+            if self.congested:
+                self._count_unread(out_before)
         if self.partial is not None and not self.pauses & MUST_WAIT:
             data = bytes(self.partial)
             self.partial = None
@@ -421,7 +431,7 @@ class Connection(Channel):
         stats = self.broker.stats
         send = self.send
         if self.congested:
-            if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
+            if not self._may_leave_unread(len(data)):
                 stats.publish_dropped += count
                 note_dropped(self.broker, self.session, count)
                 return False
@@ -433,6 +443,12 @@ class Connection(Channel):
         stats.publish_bytes_sent += len(data)
         send(data)
         return True
+
+    def _may_leave_unread(self, size: int) -> bool:
+        broker, session = self.broker, self.session
+        if self.unread_bytes + size > broker.limits.queue_bytes:
+            return False
+        return session is None or broker.owners.may_queue(session, session.waiting_bytes + size, broker.now)
 
     def encode_publish(
         self,
@@ -579,6 +595,7 @@ class Connection(Channel):
         self.out.clear()
         self.unread_bytes = 0
         self.unread_answers = 0
+        self.unread_answer_bytes = 0
         if self.seal is not None:
             data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)

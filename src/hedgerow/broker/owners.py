@@ -175,11 +175,16 @@ class Owners:
         if owner.queue_bytes - session.queue_share > room and owner.reclaim_at <= now:
             owner.reclaim_at = now + RECLAIM_S
             for each in list(owner.sharing):
-                _set_share(owner, each, each.outbox.bytes if each.outbox is not None else 0)
+                _set_share(owner, each, each.waiting_bytes)
         if owner.queue_bytes - session.queue_share > room:
             return False
         _set_share(owner, session, share)
         return True
+
+    def waits(self, session: Session) -> None:
+        """Count what waits for it, whether there is room or not: the store had it."""
+        if session.owner is not None:
+            _set_share(self._owners[session.owner], session, session.waiting_bytes)
 
     def subscribed(self, session: Session, topic_filter: str) -> None:
         """To a filter that is new to the session."""

@@ -29,6 +29,7 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
     for key, delivery in snapshot.deliveries:
         _restore_delivery(broker, sessions[key], delivery)
     for session in sessions.values():
+        broker.owners.waits(session)
         broker.owners.went(session)
     if snapshot.messages:
         broker.durability.next_message_key = max(snapshot.messages) + 1
