@@ -19,7 +19,7 @@ from hedgerow.broker.exchange import Authentication, AuthenticationError
 from hedgerow.broker.handle_publish import release
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
-from hedgerow.broker.owners import owner_of
+from hedgerow.broker.owners import own_bytes, owner_of
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Pause, Session, WireForm
 from hedgerow.broker.session_end import discard
@@ -141,8 +141,9 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         _refuse(connection, client_id, refusal)
         return
     owner = owner_of(username, connection.address)
-    if not _has_room(broker, packet, username, owner):
-        reason = "too many sessions are kept for this user or address, or in all"
+    full = _why_full(broker, packet, username, owner, role)
+    if full is not None:
+        reason = f"too many {full} are kept for this user or address, or in all"
         connection.refuse_connect(Reason.QUOTA_EXCEEDED, reason, client_id)
         return
     answer = _answer(broker, packet)
@@ -173,6 +174,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     session.will = packet.will if role.keeps_will else None
     session.will_at = None
     session.timer_at = None
+    broker.owners.weigh(session)
     attach(connection)
     broker.durability.store_session(session)
     broker.events.append(
@@ -221,7 +223,25 @@ def _refuse(connection: Connection, client_id: str, refusal: Refusal) -> None:
         connection.refuse_connect(refusal.reason_code, refusal.reason, client_id, refusal.properties)
 
 
-def _has_room(broker: BrokerCore, packet: Connect, username: str | None, owner: str) -> bool:
+def _why_full(
+    broker: BrokerCore, packet: Connect, username: str | None, owner: str, role: Role
+) -> str | None:
+    """Of what this owner has too much for the session; None: there is room."""
+    if not _has_place(broker, packet, username, owner):
+        return "sessions"
+    size = own_bytes(packet.client_id, username, packet.will if role.keeps_will else None)
+    while True:
+        known = broker.sessions.get(packet.client_id)
+        before = known.own_bytes if known is not None and known.owner == owner else 0
+        if broker.owners.session_bytes.has_room(owner, size - before):
+            return None
+        idle = broker.owners.oldest_idle(owner)
+        if idle is None:
+            return "bytes of wills and client identifiers"
+        discard(broker, idle)
+
+
+def _has_place(broker: BrokerCore, packet: Connect, username: str | None, owner: str) -> bool:
     """May this owner have the session? One that it left empty makes way for it, the oldest first."""
     known = broker.sessions.get(packet.client_id)
     if known is not None and not packet.clean_start and known.username == username:

@@ -11,9 +11,13 @@ are bounded for each session and for each owner.
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.pool import Pool
 from hedgerow.broker.session import FREE_QUEUE_BYTES, Session
+from hedgerow.message import Message
+from hedgerow.mqtt.packets import Will
 from hedgerow.rates import site_of
 from hedgerow.topics import is_wildcard
 
@@ -40,6 +44,7 @@ MAX_UNKNOWN_BYTES = 64 * 1024 * 1024
 # 2,000 filters of 65 KB took 125 MiB.
 SUBSCRIPTION_BYTES = 400
 LEVEL_BYTES = 120
+WILL_BYTES = 400  # the same, of a will. Counted by their number, 6,000 of 365 KB took 2.1 GB.
 
 # Finding the filters for a name of few levels is little work, whatever they are: two ways at each level. With
 # "+" in every combination, 760 filters of 200 levels kept everybody waiting for 28 ms at each publication.
@@ -61,6 +66,14 @@ def owner_of(username: str | None, address: str) -> str:
 def filter_bytes(topic_filter: str) -> int:
     """About the memory that a subscription takes."""
     return len(topic_filter) + SUBSCRIPTION_BYTES + LEVEL_BYTES * (topic_filter.count("/") + 1)
+
+
+def own_bytes(client_id: str, username: str | None, will: Will | None) -> int:
+    """What a session takes for itself, beside a little that all have. The names may have 64 KiB each."""
+    size = getsizeof(client_id) + (getsizeof(username) if username is not None else 0)
+    if will is None:
+        return size
+    return size + WILL_BYTES + Message(will.topic, will.payload, properties=will.properties).size
 
 
 def deep_levels(topic_filter: str) -> int:
@@ -98,6 +111,7 @@ class Owners:
         self.packet_bytes = Pool(
             LARGE_PACKETS * limits.packet_bytes, limits.peer_packet_bytes, FREE_PER_OWN
         )  # of packets that have come in part
+        self.session_bytes = Pool(limits.session_bytes, MAX_CONNECT_BYTES, FREE_PER_OWN)
         self.unknown_bytes = Pool(MAX_UNKNOWN_BYTES, MAX_CONNECT_BYTES, FREE_PER_OWN)  # the same, of CONNECTs
 
     def __len__(self) -> int:
@@ -126,6 +140,7 @@ class Owners:
     def add(self, session: Session, name: str) -> None:
         session.owner = name
         self._owners.setdefault(name, Owner()).sessions += 1
+        self.weigh(session)
 
     def remove(self, session: Session) -> None:
         """With all that it was subscribed to."""
@@ -138,9 +153,18 @@ class Owners:
         owner.sessions -= 1
         owner.idle.pop(session, None)
         _set_share(owner, session, 0)
+        self.session_bytes.change(session.owner, -session.own_bytes)
+        session.own_bytes = 0
         if not owner.sessions:
             del self._owners[session.owner]
         session.owner = None
+
+    def weigh(self, session: Session) -> None:
+        """Its will is another one, or its user."""
+        if session.owner is not None:
+            size = own_bytes(session.client_id, session.username, session.will)
+            self.session_bytes.change(session.owner, size - session.own_bytes)
+            session.own_bytes = size
 
     def came(self, session: Session) -> None:
         owner = self._owners.get(session.owner or "")

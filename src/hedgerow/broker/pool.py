@@ -23,6 +23,8 @@ class Pool:
     def has_room(self, name: str | None, more: int) -> bool:
         """May this owner have more? Without a name it is a part of the node, which has no share."""
         free = self._total - self.used
+        if more <= 0:
+            return True
         if more > free:
             return False
         return name is None or self.of(name) + more <= max(self._least, free // self._free_per_own)

@@ -61,6 +61,7 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
     session.will = record.will
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
+        broker.owners.weigh(session)
     session_end.arm(broker, session)
     return session
 

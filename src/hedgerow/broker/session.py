@@ -89,6 +89,7 @@ class Session:
         "key",
         "ledger",
         "outbox",
+        "own_bytes",
         "owner",
         "protocol_version",
         "purged_at",
@@ -122,7 +123,8 @@ class Session:
         self.will_at: float | None = None  # when a will that waits for its delay is published
         self.timer_at: float | None = None  # when the broker next looks at this session
         self.subscriptions: dict[str, SubscriptionRecord] | None = None
-        self.owner: str | None = None  # whose quota it counts for, with the next three: see `owners.py`
+        self.owner: str | None = None  # whose quota it counts for, with the next four: see `owners.py`
+        self.own_bytes = 0
         self.subscription_bytes = 0
         self.deep_levels = 0
         self.queue_share = FREE_QUEUE_BYTES  # that may wait for it before its owner's room is asked for

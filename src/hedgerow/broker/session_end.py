@@ -39,6 +39,7 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     session.role.disconnected(connection)
     if session.role.keeps(session):
         session.will = None  # The other broker has it: the client lives.
+        broker.owners.weigh(session)
         broker.durability.store_session(session)
         return
     if not with_will:
@@ -53,6 +54,7 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     elif session.will is not None:
         session.will_at = broker.now + delay_s
     arm(broker, session)
+    broker.owners.weigh(session)
     broker.owners.went(session)
     broker.durability.store_session(session)
 
@@ -135,6 +137,7 @@ def check_time(broker: BrokerCore, session: Session) -> None:
 
 def _publish_will(broker: BrokerCore, session: Session) -> None:
     will, session.will, session.will_at = session.will, None, None
+    broker.owners.weigh(session)
     if will is None or not session.role.may_write(session, will.topic):
         return
     properties = will.properties.copy()
