@@ -16,6 +16,7 @@ from hedgerow.broker.owners import (
     LARGE_PACKETS,
     MAX_CONNECT_BYTES,
     MAX_UNKNOWN_BYTES,
+    MIN_CONNECTIONS,
     MIN_SESSIONS,
     OWNER_QUEUES,
     OWNER_SUBSCRIPTIONS,
@@ -429,3 +430,61 @@ def test_empty_sessions_with_long_names_make_way() -> None:
         client = come(world, f"{number}" + "x" * 60_000)
         assert client.connack.reason_code == 0
         client.lose()
+
+
+# Connections
+
+CROWD = Limits(connections=300)
+
+
+def crowd(world: World, address: str, user: str | None = None, most: int = 400) -> int:
+    """How many connections one address or user gets, until one is refused."""
+    for number in range(most):
+        client = come(world, f"{user}-{address}-{number}", user, address)
+        if client.connack.reason_code:
+            assert client.connack.reason_code == Reason.SERVER_BUSY
+            return number
+    return most
+
+
+def test_one_address_leaves_as_many_connections_as_it_has() -> None:
+    world = World(CROWD)
+    assert crowd(world, "192.0.2.1") == CROWD.connections // 2
+    assert crowd(world, "192.0.2.2") == CROWD.connections // 4
+    assert crowd(world, "192.0.2.3", "anna") > MIN_CONNECTIONS
+    assert come(world, "still", None, "192.0.2.4").connack.reason_code == 0
+
+
+def test_users_behind_one_address_have_a_share_each_and_one_user_has_one_everywhere() -> None:
+    world = World(CROWD)
+    for number in range(250):
+        assert come(world, f"c{number}", f"user {number}").connack.reason_code == 0
+    world = World(CROWD)
+    codes = [
+        come(world, f"c{number}", "one", f"192.0.2.{number}").connack.reason_code for number in range(200)
+    ]
+    assert codes.count(0) == CROWD.connections // 2
+    # Whoever comes again takes the place of its own connection.
+    assert come(world, "c1", "one", "192.0.2.250").connack.reason_code == 0
+
+
+def test_this_machine_may_have_all_connections_and_administrators_a_few_more() -> None:
+    world = World(CROWD)
+    world.broker.administrators = frozenset({"root"})
+    assert crowd(world, "127.0.0.1") == CROWD.connections
+    assert come(world, "other", "anna", "192.0.2.9").connack.reason_code == Reason.SERVER_BUSY
+    assert come(world, "root", "root", "192.0.2.9").connack.reason_code == 0
+    client = world.open("192.0.2.9")
+    client.send(Connect("false", MQTT_5, username="root"))
+    assert client.take_first(Connack).reason_code == Reason.SERVER_BUSY, "a claim"
+
+
+def test_connections_that_end_are_given_back() -> None:
+    world = World(CROWD)
+    clients = [come(world, f"c{number}", user) for number, user in enumerate([None, "anna", None, "berta"])]
+    silent = world.open()
+    assert world.broker.owners.connections.used == 5
+    for client in (*clients, silent):
+        client.lose()
+    pool = world.broker.owners.connections
+    assert (pool.used, pool.of("user:anna"), pool.of("site:192.0.2.1")) == (0, 0, 0)

@@ -200,8 +200,9 @@ class BrokerCore:
         self.sessions[client_id] = session
         return session
 
-    def add_connection(self, connection: Channel) -> None:
-        """A connection is open, and has yet to say who it is."""
+    def add_connection(self, connection: Channel, address: str | None = None) -> None:
+        """A connection is open, and has yet to say who it is; `address`: of one that came from elsewhere."""
+        self.owners.opened(connection, address)
         self.stats.connections_opened += 1
         self.connections.add(connection)
         self.arm(self.now + self.limits.connect_timeout_s, connection)

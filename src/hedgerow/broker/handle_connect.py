@@ -19,7 +19,7 @@ from hedgerow.broker.exchange import Authentication, AuthenticationError
 from hedgerow.broker.handle_publish import release
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
-from hedgerow.broker.owners import own_bytes, owner_of
+from hedgerow.broker.owners import ADMINISTRATORS_CONNECTIONS, own_bytes, owner_of
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Pause, Session, WireForm
 from hedgerow.broker.session_end import discard
@@ -119,16 +119,29 @@ def _log_in(connection: Connection, packet: Connect) -> None:
 
 
 def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
-    limits = connection.broker.limits
     if not packet.client_id:
         if packet.protocol_version == MQTT_3_1:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
         if packet.protocol_version in (MQTT_3_1_1, MQTT_EXTENDED) and not packet.clean_start:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "no client identifier for a session [MQTT-3.1.3-8]"
+    claimed = connection.certificate_name or packet.username
+    return _crowd_refusal(connection, packet, claimed)
+
+
+def _crowd_refusal(connection: Connection, packet: Connect, username: str | None) -> tuple[int, str] | None:
+    """Are too many connections open? Asked of who it claims to be, before its password costs any work, and
+    again when that is proved."""
     broker = connection.broker
-    if len(broker.connections) > limits.connections:
-        return Reason.SERVER_BUSY, f"{limits.connections} connections are open"
-    return None
+    limit = broker.limits.connections
+    room = ADMINISTRATORS_CONNECTIONS if username in broker.administrators else 0
+    if len(broker.connections) > limit + room:
+        return Reason.SERVER_BUSY, f"{limit} connections are open"
+    if room or not broker.owners.has_too_many_connections(connection):
+        return None
+    known = broker.sessions.get(packet.client_id)
+    if known is not None and known.connection is not None and known.connection.owner == connection.owner:
+        return None  # in the place of that one
+    return Reason.SERVER_BUSY, "this user or address has as many connections as are free for all others"
 
 
 def establish(connection: Connection, packet: Connect, username: str | None) -> None:
@@ -139,6 +152,12 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     refusal = _role_refusal(connection, packet, username, role)
     if refusal is not None:
         _refuse(connection, client_id, refusal)
+        return
+    if username is not None:
+        broker.owners.logged_in(connection, username)
+    crowd_refusal = _crowd_refusal(connection, packet, username)
+    if crowd_refusal is not None:
+        connection.refuse_connect(*crowd_refusal, client_id)
         return
     owner = owner_of(username, connection.address)
     full = _why_full(broker, packet, username, owner, role)

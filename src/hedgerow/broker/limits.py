@@ -22,7 +22,9 @@ PEER_ROOM_BYTES = 2 * KIB
 @dataclass(slots=True, frozen=True)
 class Limits:
     connections: int = 10_000
-    """Open connections; the next one is refused with Server busy."""
+    """Open connections; the next one is refused with Server busy. One owner (a user, or an address for those
+    without a name) may have as many as it leaves free, so at most half; addresses of this machine, all.
+    Administrators get a few more."""
     http_connections: int = 256
     """Open connections of the HTTP port, beside the others; one address, but for loopback, gets a quarter."""
     connects_per_s: float = 100.0

@@ -15,14 +15,16 @@ from sys import getsizeof
 
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.pool import Pool
-from hedgerow.broker.session import FREE_QUEUE_BYTES, Session
+from hedgerow.broker.session import FREE_QUEUE_BYTES, Channel, Session
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Will
-from hedgerow.rates import site_of
+from hedgerow.rates import is_loopback, site_of
 from hedgerow.topics import is_wildcard
 
 FREE_PER_OWN = 3
 MIN_SESSIONS = 16  # An owner may always have so many, for as long as there are any.
+MIN_CONNECTIONS = 16  # the same
+ADMINISTRATORS_CONNECTIONS = 16  # beyond the limit
 OWNER_SUBSCRIPTIONS = 16  # An owner's filters may take as much as those of so many sessions.
 
 
@@ -111,6 +113,8 @@ class Owners:
         self.packet_bytes = Pool(
             LARGE_PACKETS * limits.packet_bytes, limits.peer_packet_bytes, FREE_PER_OWN
         )  # of packets that have come in part
+        # Of these it may have as many as it leaves free: many devices may have one user.
+        self.connections = Pool(limits.connections, MIN_CONNECTIONS, 1)
         self.session_bytes = Pool(limits.session_bytes, MAX_CONNECT_BYTES, FREE_PER_OWN)
         self.unknown_bytes = Pool(MAX_UNKNOWN_BYTES, MAX_CONNECT_BYTES, FREE_PER_OWN)  # the same, of CONNECTs
 
@@ -119,6 +123,29 @@ class Owners:
 
     def get(self, name: str) -> Owner | None:
         return self._owners.get(name)
+
+    def opened(self, connection: Channel, address: str | None) -> None:
+        """Its owner is not known yet: until it has logged in it counts for its site. This machine's own are
+        no strangers, and among them may be a proxy that speaks for many."""
+        if address is not None and not is_loopback(address):
+            connection.owner = owner_of(None, address)
+        self.connections.change(connection.owner, 1)
+
+    def logged_in(self, connection: Channel, username: str) -> None:
+        self.connections.change(connection.owner, -1)
+        connection.owner = owner_of(username, "")
+        self.connections.change(connection.owner, 1)
+
+    def closed(self, connection: Channel) -> None:
+        self.connections.change(connection.owner, -1)
+
+    def has_too_many_connections(self, connection: Channel) -> bool:
+        """Has the owner of this one, which is counted, more than it may have?"""
+        pool, owner = self.connections, connection.owner
+        pool.change(owner, -1)
+        has_room = owner is None or pool.has_room(owner, 1)
+        pool.change(owner, 1)
+        return not has_room
 
     def may_open(self, name: str, total: int) -> bool:
         """May it have one more session, where there are so many?"""

@@ -233,6 +233,7 @@ class Channel(ABC):
         "maximum_packet_size",
         "opened_at",
         "out",
+        "owner",
         "peer_name",
         "protocol_version",
         "pumping",
@@ -250,6 +251,7 @@ class Channel(ABC):
         self.transport = transport
         self.certificate_name: str | None = None  # of a client that showed a certificate
         self.link: Any = None  # the shell's own
+        self.owner: str | None = None  # whose share of the connections it is in; None: nobody's
         self.attachment: Attachment | None = None
         self.session: Session | None = None
         self.protocol_version = 0

@@ -24,7 +24,9 @@ END_WORK = 4  # for each of them
 
 def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
     """A connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
-    broker.connections.discard(connection)
+    if connection in broker.connections:
+        broker.connections.remove(connection)
+        broker.owners.closed(connection)
     session = connection.session
     if session is None or session.connection is not connection:
         return
