@@ -105,6 +105,19 @@ async def test_a_client_is_disconnected_by_administrators_alone(tmp_path: Path) 
         assert "there is no client" in await boss.act(view.DISCONNECT_CLIENT, client_id="nobody")
 
 
+async def test_the_session_of_a_client_that_is_away_is_ended_by_administrators_alone(tmp_path: Path) -> None:
+    users = with_users(tmp_path, "anna", "boss", acl=ACL, administrators=("boss",))
+    kept: Properties = {"session_expiry_interval": 3_600}
+    async with showing(**users) as shown:
+        anna, boss = await shown.browser_of("anna"), await shown.browser_of("boss")
+        async with connected(port_of(shown.server), "away", properties=kept, **AS_ANNA):
+            assert "disconnect it first" in await boss.act(view.END_SESSION, client_id="away")
+        await until(lambda: not shown.server.broker.client_count, "the client to be away")
+        assert "for administrators" in await anna.act(view.END_SESSION, client_id="away")
+        assert await boss.act(view.END_SESSION, "/clients", client_id="away") == "Ended the session of away."
+        assert "away" not in shown.server.broker.sessions
+
+
 async def test_a_client_that_gives_ids_is_disconnected_as_any_other(tmp_path: Path) -> None:
     users = with_users(tmp_path, "boss", administrators=("boss",))
     said: Properties = {"user_property": (("hedgerow-node", "press-4"),)}
