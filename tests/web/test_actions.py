@@ -16,6 +16,7 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.web import view
 from hedgerow.web.actions import ACTIONS
 from tests.node.peers import connected, part_of, port_of
+from tests.waiting import until
 from tests.web.browser import PASSWORD, showing, with_users
 
 ACL = """
