@@ -488,3 +488,34 @@ def test_connections_that_end_are_given_back() -> None:
         client.lose()
     pool = world.broker.owners.connections
     assert (pool.used, pool.of("user:anna"), pool.of("site:192.0.2.1")) == (0, 0, 0)
+
+
+# Retained messages
+
+
+def test_one_owner_leaves_room_for_the_retained_messages_of_others() -> None:
+    world = World(Limits(retained_bytes=1_000_000))
+    hoarder = come(world, "hoarder")
+    for number in range(200):
+        hoarder.send(Publish(f"h/{number}", b"x" * 10_000, retain=True))
+    retained = world.broker.retained
+    assert 450_000 < retained.shares.of("site:192.0.2.1") <= 500_000
+    assert any("of this user or address" in str(event) for event in world.broker.take_events())
+    other = come(world, "other", "berta")
+    for number in range(20):
+        other.send(Publish(f"o/{number}", b"x" * 10_000, retain=True))
+    assert retained.get("o/19") is not None
+    hoarder.send(Publish("h/0", b"y" * 10_010, retain=True))
+    kept = retained.get("h/0")
+    assert kept is not None
+    assert kept.payload[:1] == b"y", "what is there may change"
+    for topic in [message.topic for message in retained]:
+        hoarder.send(Publish(topic, b"", retain=True))
+    assert (retained.bytes, retained.shares.used, retained.shares.of("site:192.0.2.1")) == (0, 0, 0)
+
+
+def test_the_log_says_that_a_client_of_an_older_protocol_was_not_told() -> None:
+    world = World(Limits(retained_bytes=10_000))
+    client = world.connect("old", MQTT_3_1_1)
+    client.send(Publish("t", b"x" * 20_000, qos=1, retain=True, packet_id=1))
+    assert any("it was acknowledged" in str(event) for event in world.broker.take_events())

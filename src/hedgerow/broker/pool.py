@@ -27,7 +27,7 @@ class Pool:
             return True
         if more > free:
             return False
-        return name is None or self.of(name) + more <= max(self._least, free // self._free_per_own)
+        return name is None or self.of(name) + more <= max(self._least, (free - more) // self._free_per_own)
 
     def change(self, name: str | None, change: int) -> None:
         self.used += change
