@@ -158,7 +158,7 @@ class Broker(BrokerCore):
     ) -> Connection:
         self.now = now
         connection = Connection(self, now, address, anonymous, certificate_name, transport, FROM_CLIENTS)
-        self.add_connection(connection)
+        self.add_connection(connection, address)
         return connection
 
     def take_dirty(self) -> list[Channel]:

@@ -36,6 +36,8 @@ from hedgerow.broker.events import (
 )
 from hedgerow.broker.exchange import ConnectionSeal
 from hedgerow.broker.ids import encode_id, identify_as
+from hedgerow.broker.owners import MAX_CONNECT_BYTES, owner_of
+from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause, Session
@@ -67,12 +69,9 @@ from hedgerow.topics import validate_name
 PACKET_WORK = 5
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
-MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+MAX_UNREAD_ANSWER_BYTES = 128 * 1024  # A SUBACK may have 2 MB.
 
-SMALL_CONNECT_BYTES = 16 * 1024
-MAX_UNKNOWN_BYTES = (
-    64 * 1024 * 1024
-)  # Of larger CONNECTs on their way, together: 10,000 of them would be 5 GiB.
+SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
@@ -159,8 +158,8 @@ class Connection(Channel):
         "state",
         "topics",
         "unfinished",
+        "unread_answer_bytes",
         "unread_answers",
-        "unread_bytes",
         "unsealed",
         "wanted",
     )
@@ -195,11 +194,13 @@ class Connection(Channel):
         self.partial: bytearray | None = None  # the beginning of a packet
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.wanted = 0  # how long `partial` must be before it is worth looking at
-        self.reserved = 0  # bytes of a large CONNECT that has yet to arrive
+        # For a packet that has come in part: what was taken of which pool, and for whom.
+        self.reserved: tuple[Pool, str | None, int] | None = None
         self.seal: ConnectionSeal | None = None  # what all bytes travel in, once an exchange is over
         self.unsealed = 0  # bytes in `out` that go before
-        self.unread_bytes = 0  # QoS 0 in `out`, while congested
-        self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
+        # Packets in `out` that this client's own called for, while congested, and their bytes.
+        self.unread_answers = 0
+        self.unread_answer_bytes = 0
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
         self.pauses = Pause(0)
@@ -229,9 +230,11 @@ class Connection(Channel):
         if self.partial is not None:
             self.partial += data
             if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
+                self.hold_partly(len(self.partial))
                 return
             data = bytes(self.partial)
             self.partial = None
+            self._release()
         elif self.pauses & MUST_WAIT:
             self.partial = bytearray(data)
             return
@@ -269,9 +272,18 @@ class Connection(Channel):
         if self.attachment is not None:
             self.attachment.input_handled()
         if self.congested:
-            self.unread_answers += len(self.out) - out_before
-            if self.unread_answers > MAX_UNREAD_ANSWERS:
-                self.pause(Pause.UNREAD)
+            self._count_unread(out_before)
+        if self.partial is not None:
+            self.hold_partly(len(self.partial))
+        elif self.reserved is not None:
+            self._release()
+
+    def _count_unread(self, out_before: int) -> None:
+        """What the client's own packets called for, since there was so much in `out`."""
+        self.unread_answers += len(self.out) - out_before
+        self.unread_answer_bytes += sum(map(len, self.out[out_before:]))
+        if self.unread_answers > MAX_UNREAD_ANSWERS or self.unread_answer_bytes > MAX_UNREAD_ANSWER_BYTES:
+            self.pause(Pause.UNREAD)
 
     def _receive_packets(self, data: bytes) -> int:
         """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
@@ -341,10 +353,10 @@ class Connection(Channel):
         dialect = self.dialect
         packet_type = data[0] >> 4 if data else dialect.opening_packet
         if self.exchange is not None and packet_type == AUTH:
-            return SMALL_CONNECT_BYTES
+            return SMALL_PACKET_BYTES
         if self.state is State.EXCHANGE:
             if packet_type == DISCONNECT:
-                return SMALL_CONNECT_BYTES
+                return SMALL_PACKET_BYTES
             raise ProtocolError(Reason.PROTOCOL_ERROR, "neither AUTH nor DISCONNECT", "MQTT-3.1.2-30")
         if packet_type != dialect.opening_packet:
             raise ProtocolError(
@@ -354,16 +366,33 @@ class Connection(Channel):
 
     def _reserve(self, size: int) -> None:
         """Room for a CONNECT that comes in pieces, before anybody has proved anything."""
+        site = owner_of(None, self.address)
+        if size > SMALL_PACKET_BYTES and not self._take(self.broker.owners.unknown_bytes, site, size):
+            raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
+
+    def hold_partly(self, size: int) -> None:
+        """So many bytes of a packet have come, and not all. Its room is asked for in steps, as it fills."""
+        reserved = self.reserved[2] if self.reserved is not None else SMALL_PACKET_BYTES
+        if size <= reserved or self.session is None:
+            return
+        wanted = min(2 * size, max(size, self.wanted))
+        if not self._take(self.broker.owners.packet_bytes, self.session.owner, wanted):
+            reason = "too many large packets of this user or address, or in all, have come in part"
+            self.refuse(ProtocolError(Reason.QUOTA_EXCEEDED, reason))
+
+    def _take(self, pool: Pool, owner: str | None, size: int) -> bool:
         self._release()
-        if size > SMALL_CONNECT_BYTES:
-            if self.broker.unknown_bytes + size > MAX_UNKNOWN_BYTES:
-                raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
-            self.broker.unknown_bytes += size
-            self.reserved = size
+        if not pool.has_room(owner, size):
+            return False
+        pool.change(owner, size)
+        self.reserved = pool, owner, size
+        return True
 
     def _release(self) -> None:
-        self.broker.unknown_bytes -= self.reserved
-        self.reserved = 0
+        if self.reserved is not None:
+            pool, owner, size = self.reserved
+            pool.change(owner, -size)
+            self.reserved = None
 
     def _handle(self, first: int, body: bytes) -> None:
         handler, legal_in = self.dialect.handlers.get(first >> 4, (None, None))
@@ -382,7 +411,7 @@ class Connection(Channel):
             if claimed == MQTT_EXTENDED and not self.broker.client_role.is_extended:
                 raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
         packet = codec.decode(first, body, self.protocol_version)
-        if isinstance(packet, Connect) and len(body) > SMALL_CONNECT_BYTES and packet.names_method:
+        if isinstance(packet, Connect) and len(body) > SMALL_PACKET_BYTES and packet.names_method:
             # It would wait for its proof: 10,000 of them would be 5 GiB.
             raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")
         handler(self, packet)
@@ -416,10 +445,13 @@ class Connection(Channel):
         if self.unfinished is not None:
             unfinished, self.unfinished = self.unfinished, None
             self.broker.begin_turn()
+            out_before = len(self.out)
             try:
                 unfinished()
             except ProtocolError as error:
                 self.refuse(error)
+            if self.congested:
+                self._count_unread(out_before)
         if self.partial is not None and not self.pauses & MUST_WAIT:
             data = bytes(self.partial)
             self.partial = None
@@ -445,7 +477,7 @@ class Connection(Channel):
     def send_at_most_once(self, data: bytes, count: int) -> bool:
         stats = self.broker.stats
         if self.congested:
-            if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
+            if not self._may_leave_unread(len(data)):
                 stats.publish_dropped += count
                 note_dropped(self.broker, self.session, count)
                 return False
@@ -455,6 +487,12 @@ class Connection(Channel):
         stats.publish_bytes_sent += len(data)
         self.send(data)
         return True
+
+    def _may_leave_unread(self, size: int) -> bool:
+        broker, session = self.broker, self.session
+        if self.unread_bytes + size > broker.limits.queue_bytes:
+            return False
+        return session is None or broker.owners.may_queue(session, session.waiting_bytes + size, broker.now)
 
     def encode_publish(
         self,
@@ -601,6 +639,7 @@ class Connection(Channel):
         self.out.clear()
         self.unread_bytes = 0
         self.unread_answers = 0
+        self.unread_answer_bytes = 0
         if self.seal is not None:
             data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)

@@ -84,7 +84,6 @@ class BrokerCore:
         self.sessions: dict[str, Session] = {}
         self.links: dict[str, Session] = {}  # those among them that are links to other brokers
         self.owners = Owners(self.limits)
-        self.unknown_bytes = 0  # that large CONNECTs which have yet to arrive may take
         self.retained = Retained(self.limits.retained_bytes)
         self.retained.tombstones.on_forget = partial(self.durability.store_retained, message=None)
         self.dirty: list[Channel] = []
@@ -228,8 +227,9 @@ class BrokerCore:
         else:
             self.links.pop(session.client_id, None)
 
-    def add_connection(self, connection: Channel) -> None:
-        """A connection is open, and has yet to say who it is."""
+    def add_connection(self, connection: Channel, address: str | None = None) -> None:
+        """A connection is open, and has yet to say who it is; `address`: of one that came from elsewhere."""
+        self.owners.opened(connection, address)
         self.stats.connections_opened += 1
         self.connections.add(connection)
         self.arm(self.now + self.limits.connect_timeout_s, connection)

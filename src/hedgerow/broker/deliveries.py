@@ -11,7 +11,7 @@ from collections import OrderedDict
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
-from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
@@ -19,7 +19,6 @@ from hedgerow.mqtt.packets import PUBLISH
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 PUMPED_BYTES = 128  # What each message counts for beside its bytes, sent or not: many have one byte.
-DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
 PURGE_S = 10.0  # How long what has expired may still take up room.
 # So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
 # queue that is only a little behind would fall further behind by it.
@@ -148,11 +147,14 @@ def drop_parked(broker: BrokerCore, session: Session) -> None:
 
 
 def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+    queued, size, limits = len(outbox.queue), outbox.bytes + delivery.size, broker.limits
+    wanted = size + DELIVERY_BYTES * (queued + len(outbox.in_flight) + 1)
     if session.queue_limits is not None:
-        return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
-    limits, wanted = broker.limits, outbox.bytes + delivery.size
-    if len(outbox.queue) >= limits.queue_messages or wanted > limits.queue_bytes:
+        if wanted > session.queue_limits.bytes:
+            return False
+    elif queued >= limits.queue_messages or size > limits.queue_bytes:
         return False
+    # Of its owner's room. What the client left unread is asked for where it grows.
     return wanted <= session.queue_share or broker.owners.may_queue(session, wanted, broker.now)
 
 

@@ -15,6 +15,7 @@ from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import has_age, is_again, is_known, is_outdated
 from hedgerow.broker.publishing import Outcome, find_full, merge, publish_message
 from hedgerow.broker.rest import when_delivered
+from hedgerow.broker.retaining import retainer
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
 from hedgerow.errors import ProtocolError
@@ -98,8 +99,11 @@ def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None
         refusal = _command_refusal(connection, message)
         if refusal is not None:
             return refusal
-    if message.retain and not connection.broker.retained.has_room_for(message):
-        return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
+    if message.retain and not connection.broker.retained.has_room_for(message, retainer(session)):
+        reason = "no room for more retained messages of this user or address, or in all"
+        if message.qos and connection.protocol_version != MQTT_5:
+            reason += "; it was acknowledged, since its version of MQTT has no word for that"
+        return Reason.QUOTA_EXCEEDED, reason
     return None
 
 

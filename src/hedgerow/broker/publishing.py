@@ -16,7 +16,6 @@ from itertools import repeat
 from hedgerow.broker.batch import MAX_ID_BYTES, Batch, encode_plain
 from hedgerow.broker.core import TURN_WORK, BrokerCore
 from hedgerow.broker.deliveries import (
-    DELIVERY_BYTES,
     DELIVERY_WORK,
     PUBLICATION_WORK,
     enqueue,
@@ -28,7 +27,7 @@ from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
 from hedgerow.broker.rest import deliver_in_turns
 from hedgerow.broker.retaining import may_have_forgotten, retain
 from hedgerow.broker.routes import ALWAYS, Listener, Route
-from hedgerow.broker.session import Channel, Publisher, Session, WireForm
+from hedgerow.broker.session import DELIVERY_BYTES, Channel, Publisher, Session, WireForm
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode_publish_run
 from hedgerow.mqtt.outbox import Delivery

@@ -24,7 +24,9 @@ END_WORK = 4  # for each of them
 
 def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
     """A connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
-    broker.connections.discard(connection)
+    if connection in broker.connections:
+        broker.connections.remove(connection)
+        broker.owners.closed(connection)
     session = connection.session
     if session is None or session.connection is not connection:
         return
@@ -39,6 +41,7 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     session.role.disconnected(connection)
     if session.role.keeps(session):
         session.will = None  # The other broker has it: the client lives.
+        broker.owners.weigh(session)
         broker.durability.store_session(session)
         return
     if not with_will:
@@ -56,6 +59,7 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     elif session.will is not None:
         session.will_at = broker.now + delay_s
     arm(broker, session)
+    broker.owners.weigh(session)
     broker.owners.went(session)
     broker.durability.store_session(session)
 
@@ -142,6 +146,7 @@ def check_time(broker: BrokerCore, session: Session) -> None:
 
 def _publish_will(broker: BrokerCore, session: Session) -> None:
     will, session.will, session.will_at = session.will, None, None
+    broker.owners.weigh(session)
     if will is None or not session.role.may_write(session, will.topic):
         return
     properties = will.properties.copy()

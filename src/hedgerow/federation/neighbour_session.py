@@ -58,6 +58,7 @@ def give(broker: Broker, session: Session, topic_filter: str) -> None:
         send_recent(broker, session, subscription)
         _send_waiting(broker, session, topic_filter)
         record = held[topic_filter] = SubscriptionRecord(subscription)
+        broker.owners.subscribed(session, topic_filter)
         broker.subscriptions.add(session, subscription, None)
         broker.durability.store_subscription(session, topic_filter, record)
     if session.connection is not None:
@@ -67,6 +68,7 @@ def give(broker: Broker, session: Session, topic_filter: str) -> None:
 
 def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
     if session.subscriptions and session.subscriptions.pop(topic_filter, None) is not None:
+        broker.owners.unsubscribed(session, topic_filter)
         broker.subscriptions.remove(session, topic_filter)
         broker.durability.store_subscription(session, topic_filter, None)
 

@@ -44,6 +44,7 @@ LIMIT_RANGES: dict[str, tuple[float, float]] = {
     "queue_bytes": (KIB, TIB),
     "queue_messages": (1, 1_000_000_000),
     "subscriptions": (1, 10_000_000),
+    "session_bytes": (64 * KIB, TIB),
     "subscription_bytes": (64 * KIB, TIB),
     "retained_bytes": (0, TIB),
     "topic_alias_maximum": (0, 65_535),

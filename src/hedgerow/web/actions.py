@@ -144,6 +144,21 @@ async def disconnect_client(asked: Asked) -> str:
     return f"Disconnected {client_id}"
 
 
+async def end_session(asked: Asked) -> str:
+    """Of a client that is away: somebody else may need its identifier, or its room."""
+    _need_administrator(asked)
+    node, client_id = asked.node, asked.form.get("client_id", "")
+    session = node.broker.sessions.get(client_id)
+    if session is None or session.role.is_link or session.role.is_own:
+        raise ActionError(f"there is no client {client_id}")
+    if session.connection is not None:
+        raise ActionError(f"{client_id} is connected: disconnect it first")
+    node.broker.now = node.clock()
+    node.broker.discard(session)
+    node.flush()
+    return f"Ended the session of {client_id}"
+
+
 # Bridges
 
 
@@ -195,6 +210,7 @@ ACTIONS: dict[str, Action] = {
     view.PUBLISH: publish,
     view.CLEAR_RETAINED: clear_retained,
     view.DISCONNECT_CLIENT: disconnect_client,
+    view.END_SESSION: end_session,
     view.NEW_BRIDGE: new_bridge,
     view.DELETE_BRIDGE: delete_bridge,
 }
