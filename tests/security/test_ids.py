@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
@@ -15,8 +17,8 @@ from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.stamp_codec import Presence, encode_presence, encode_stamps, fingerprint
 from hedgerow.bridges.stamps import STAMPS_TOPIC
 from hedgerow.broker.access import Access, Acl
-from hedgerow.broker.ids import alias_of, alias_of_broker, user_of
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.broker.ids import alias_of, alias_of_broker, alias_of_link, user_of
+from hedgerow.message import MAX_ORIGIN, Message, MessageId, Properties
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Pingresp, Publish
 from hedgerow.node.fabric_key import find_key
 from tests.bridges.harness import SECRET, Network, Node, Script, sealed
@@ -119,6 +121,67 @@ def test_no_user_has_the_alias_of_a_broker() -> None:
     assert user_of(alias_of("!tractor", "x") or "") != "!tractor"
 
 
+def renamed(origin: str, name: str, node: str) -> str | None:
+    return alias_of_link(name, node, origin) if node else alias_of_broker(name, origin)
+
+
+def renamed_twice(origin: str, name: str, node: str, other: str) -> str:
+    return renamed(renamed(origin, name, node) or origin, other, node) or origin
+
+
+NAMES = st.text("ab!@~:/", max_size=4) | st.text("x", min_size=60, max_size=300)
+NODE_NAMES = st.sampled_from(["", "n", "m", "n" * 64])
+ORIGINS = NAMES | st.builds(renamed_twice, NAMES, NAMES, NODE_NAMES, NAMES)
+
+
+@given(ORIGINS, ORIGINS, NAMES, NAMES, NODE_NAMES, NODE_NAMES)
+def test_two_origins_never_become_one(
+    origin: str, other_origin: str, name: str, other: str, node: str, other_node: str
+) -> None:
+    aliases = renamed(origin, name, node), renamed(other_origin, other, other_node)
+    is_same = (origin, name, node) == (other_origin, other, other_node)
+    assert None in aliases or (aliases[0] == aliases[1]) is is_same
+    assert all(len(alias) <= MAX_ORIGIN for alias in aliases if alias is not None)
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_two_users_never_have_one_alias(one: str, origin: str, other: str, other_origin: str) -> None:
+    alias = alias_of(one, origin)
+    assert alias is None or one == other or alias != alias_of(other, other_origin)
+
+
+def test_a_long_trail_is_bounded() -> None:
+    origin: str | None = "n" * 64
+    for number in range(4):
+        assert origin is not None
+        origin = alias_of_link("l" * 100, f"{number}" * 64, origin, "user")
+    assert origin is not None
+    assert origin.endswith("~" + "n" * 64)
+    for number in range(40):
+        origin = alias_of_link("link", f"node{number}", origin, "user") if origin is not None else None
+    assert origin is None
+
+
+@pytest.mark.parametrize("username", [None, "bob"])
+def test_nobody_claims_the_ids_of_a_node_beyond_an_unproven_bridge(
+    network: Network, username: str | None
+) -> None:
+    """far - (one key) - middle - (no common key) - near, and a client of middle."""
+    far, middle, near = network.add("far"), network.add("middle"), network.add("near", secret=b"3" * 32)
+    far.bridge("t out 1", address="middle", name="to-middle")
+    middle.bridge("t out 1", address="near", name="to-near")
+    near.listen("t")
+    mallory = connect(middle, "mallory", "far", username)
+    for number, claimed in enumerate(next_ids(far, 3 * COUNT)):
+        mallory.send(identified(claimed, b"forged", number + 1))
+    network.advance(1)
+    near.take_heard()
+    for number in range(COUNT):
+        far.publish("t", b"%d" % number, 1)
+    network.advance(1)
+    assert near.take_heard() == [b"%d" % number for number in range(COUNT)]
+
+
 def test_a_client_that_takes_this_nodes_name_is_heard_all_the_same() -> None:
     world = World(relays=False)
     reader = world.connect("reader")
@@ -149,7 +212,7 @@ def test_a_bridge_without_the_key_relays_what_its_user_is_granted(is_granted: bo
     peer = connect(node, "far.b", "far", "far", BRIDGE)
     peer.send(identified("elsewhere/1/1", b"x"))
     assert [message.id for message in node.heard] == [
-        MessageId("elsewhere" if is_granted else "far~elsewhere", 1, 1)
+        MessageId("elsewhere" if is_granted else "!user:far@hub~elsewhere", 1, 1)
     ]
 
 
@@ -179,6 +242,24 @@ def test_a_ring_without_a_common_key_does_not_go_round(network: Network, secrets
     network.advance(10)
     for node in nodes[1:]:
         assert b"once" in node.take_heard()
+    before = [node.broker.stats.publish_received for node in nodes]
+    network.advance(10)
+    assert [node.broker.stats.publish_received for node in nodes] == before
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_ring_does_not_go_round_what_came_from_outside(network: Network, retain: bool) -> None:
+    """Its home is no part of the ring, where each node gives it another alias."""
+    outside = network.add("outside", secret=b"0" * 32)
+    nodes = [network.add(f"n{number}", secret=b"%d" % number * 32) for number in range(1, 4)]
+    for number, node in enumerate(nodes):
+        node.bridge("t both 1", address=f"n{(number + 1) % 3 + 1}")
+        node.listen("t")
+    outside.bridge("t out 1", address="n1")
+    outside.publish("t", b"once", 1, retain=retain)
+    network.advance(10)
+    # Both ways round, under another alias each.
+    assert all(1 <= node.take_heard().count(b"once") <= 3 for node in nodes)
     before = [node.broker.stats.publish_received for node in nodes]
     network.advance(10)
     assert [node.broker.stats.publish_received for node in nodes] == before

@@ -15,7 +15,7 @@ from hedgerow.bridges.fabric_key import (
 )
 from hedgerow.broker.access import Access
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.ids import alias_of, alias_of_broker
+from hedgerow.broker.ids import alias_of_link
 from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
@@ -97,10 +97,9 @@ class FarBridgeRole(IdentifiedRole):
         session = connection.connected_session()
         if connection.is_proven or self._is_granted(session):
             return origin
-        # With this node's name: at another one somebody else may have the same client identifier.
         if session.username is None:
-            return alias_of_broker(f"{session.client_id}@{self.broker.node_id}", origin)
-        return alias_of(session.username, origin)
+            return alias_of_link(session.client_id, self.broker.node_id, origin)
+        return alias_of_link(session.username, self.broker.node_id, origin, "user")
 
     def _is_granted(self, session: Session) -> bool:
         """That there is no ACL grants nothing."""

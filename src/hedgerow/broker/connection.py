@@ -91,7 +91,7 @@ class Dialect(NamedTuple):
 
 
 class OwnLife:
-    """In the place of a `Life`: whatever began at this node has been here."""
+    """In the place of a `Life`: whatever is of this origin has been here (`ids.has_been_here`)."""
 
     is_forgotten = False
 
