@@ -14,12 +14,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.events import BridgeEvent
-from hedgerow.bridges.fabric_key import Envelopes, FabricKey
+from hedgerow.bridges.fabric_key import (
+    NONCE_PROPERTY,
+    PROOF_PROPERTY,
+    PROOF_TOPIC,
+    Envelopes,
+    FabricKey,
+    nonce_of,
+)
 from hedgerow.bridges.section import FarAddress, Section, read_section
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
@@ -29,7 +37,8 @@ from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Suback, Subscribe
+from hedgerow.mqtt.ids import node_of
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe
 from tests.broker.harness import START, World
 from tests.packets import PacketReader
 
@@ -57,6 +66,16 @@ def sealed(topic: str, payload: bytes, now: float, life: int = 99) -> bytes:
 
 def opened(payload: bytes) -> bytes:
     return payload[:-TAIL_BYTES]
+
+
+def proved(connect: Connect, connack: Connack) -> Connack:
+    """As a node of the same fabric answers."""
+    far, own = node_of(connack.properties), node_of(connect.properties)
+    proof = FabricKey(SECRET).prove(
+        far or "", own or "", (nonce_of(connect.properties), "1"), is_bridge=False
+    )
+    pairs = (*connack.properties["user_property"], (NONCE_PROPERTY, "1"), (PROOF_PROPERTY, proof))
+    return replace(connack, properties={**connack.properties, "user_property": pairs})
 
 
 class Side(Protocol):
@@ -174,7 +193,8 @@ class Script:
         while (packet := self._reader.take(self.version)) is not None:
             if isinstance(packet, Connect):
                 self.version = packet.protocol_version
-            packets.append(packet)
+            if not isinstance(packet, Publish) or packet.topic != PROOF_TOPIC:
+                packets.append(packet)
         return packets
 
     def take_connect(self) -> Connect:
@@ -184,9 +204,9 @@ class Script:
         return packet
 
     def accept(self, connack: Connack | None = None) -> list[Packet]:
-        """Take the CONNECT and grant what is subscribed; what else came."""
-        self.take_connect()
-        self.send(connack or Connack())
+        """Take the CONNECT and grant what is subscribed; what else came. Who says that it is a node proves it."""
+        connect, connack = self.take_connect(), connack or Connack()
+        self.send(connack if node_of(connack.properties) is None else proved(connect, connack))
         others: list[Packet] = []
         for packet in self.take():
             if isinstance(packet, Subscribe):

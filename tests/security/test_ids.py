@@ -265,6 +265,27 @@ def test_a_ring_does_not_go_round_what_came_from_outside(network: Network, retai
     assert [node.broker.stats.publish_received for node in nodes] == before
 
 
+def test_a_broker_that_was_dialled_proves_that_it_is_a_node(
+    network: Network, north: Node, south: Node
+) -> None:
+    scripts = network.script("foreign")
+    north.bridge("t both 1", name="foreign", address="foreign", notifications=False)
+    south.bridge("t out 1", address="north")
+    north.listen("t")
+    foreign = scripts[0]
+    foreign.take_connect()
+    foreign.send(Connack(properties={"user_property": (("hedgerow-node", "evil"),)}))
+    network.advance(0.1)
+    foreign.send(*(identified(each, b"forged", n + 1) for n, each in enumerate(next_ids(south, 3 * COUNT))))
+    assert {message.id and message.id.origin for message in north.heard} == {
+        "!to:local.north.foreign@north~south"
+    }
+    north.take_heard()
+    for number in range(COUNT):
+        south.publish("t", b"%d" % number, 1)
+    assert north.take_heard() == [b"%d" % number for number in range(COUNT)]
+
+
 # At a foreign broker
 
 

@@ -109,8 +109,11 @@ class FarConnection(ForeignLink):
         if self.far_node == self.broker.node_id:
             self.bridge.handle_self(self)
             return
+        answer = self._prove(packet)
         self._establish(packet)
-        self._prove(packet)
+        if answer is not None:
+            # Before anything else that the far node could take for the word of one that it does not know.
+            self.publish_there(Message(PROOF_TOPIC, answer.encode()))
         self.subscribe()
         self.bridge.handle_connected(self)
 
@@ -133,17 +136,14 @@ class FarConnection(ForeignLink):
         )
         self.bind(self.bridge.session, packet, section.bridge_max_packet_size)
 
-    def _prove(self, packet: Connack) -> None:
-        """Before anything else that the far node could take for the word of one that it does not know."""
+    def _prove(self, packet: Connack) -> str | None:
+        """Does the far node have the key? The answer to its proof."""
         far, own, key = self.far_node, self.broker.node_id, self.bridge.key
         nonces = self._nonce, nonce_of(packet.properties)
         if far is None or not nonces[1]:
-            return
-        proof = key.prove(far, own, nonces, is_bridge=False)
-        self.is_proven = same(proof, proof_of(packet.properties))
-        if self.is_proven:
-            answer = key.prove(own, far, nonces, is_bridge=True)
-            self.publish_there(Message(PROOF_TOPIC, answer.encode()))
+            return None
+        self.is_proven = same(key.prove(far, own, nonces, is_bridge=False), proof_of(packet.properties))
+        return key.prove(own, far, nonces, is_bridge=True) if self.is_proven else None
 
     def subscribe(self) -> None:
         """What is to come in, and by the way what is no longer to."""

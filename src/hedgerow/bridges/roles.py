@@ -38,6 +38,15 @@ class BridgeRole(Role):
     holds_receive_maximum = False
     transport = "bridge"
 
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+
+    def origin_of(self, connection: Channel, origin: str) -> str | None:
+        """That this node dialled it proves nothing: a foreign broker may say that it is a node."""
+        if connection.is_proven:
+            return origin
+        return alias_of_link(connection.connected_session().client_id, self._node_id, origin, "to")
+
     def may_read(self, session: Session, access: Access, topic: str) -> bool:
         """Rights are asked of a bridge that has a user; one without is a part of the node."""
         return session.username is None or super().may_read(session, access, topic)

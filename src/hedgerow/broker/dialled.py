@@ -157,7 +157,6 @@ class DialledConnection(Connection):
         broker, found = self.broker, packet.properties
         set_wire_form(broker, session, WireForm.PEER if self.carries_ids else WireForm.OWN)
         session.protocol_version = self.protocol_version
-        session.far_origin = self.far_node
         sizes = [size for size in (found.get("maximum_packet_size", 0), maximum_packet_size) if size]
         self.maximum_packet_size = min(sizes, default=0)
         default = 65_535 if self.protocol_version == MQTT_5 else MQTT_3_IN_FLIGHT
@@ -169,6 +168,8 @@ class DialledConnection(Connection):
         session.outbox.window = window
         session.connection = self
         self.session = session
+        far = self.far_node
+        session.far_origin = None if far is None else session.role.origin_of(self, far)
         self.is_first = not packet.session_present
         if self.is_first:
             self._forget_received(session)
