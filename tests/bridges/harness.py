@@ -21,12 +21,11 @@ from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.events import BridgeEvent
 from hedgerow.bridges.fabric_key import (
+    NO_PROOF,
     NONCE_PROPERTY,
-    PROOF_PROPERTY,
-    PROOF_TOPIC,
     Envelopes,
     FabricKey,
-    nonce_of,
+    with_proof,
 )
 from hedgerow.bridges.section import FarAddress, Section, read_section
 from hedgerow.broker.access import Access
@@ -35,10 +34,11 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
+from hedgerow.broker.seal import RecordSeal
 from hedgerow.message import Message
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.ids import node_of
-from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Publish, Suback, Subscribe
+from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Suback, Subscribe
 from tests.broker.harness import START, World
 from tests.packets import PacketReader
 
@@ -68,14 +68,13 @@ def opened(payload: bytes) -> bytes:
     return payload[:-TAIL_BYTES]
 
 
-def proved(connect: Connect, connack: Connack) -> Connack:
-    """As a node of the same fabric answers."""
-    far, own = node_of(connack.properties), node_of(connect.properties)
-    proof = FabricKey(SECRET).prove(
-        far or "", own or "", (nonce_of(connect.properties), "1"), is_bridge=False
-    )
-    pairs = (*connack.properties["user_property"], (NONCE_PROPERTY, "1"), (PROOF_PROPERTY, proof))
-    return replace(connack, properties={**connack.properties, "user_property": pairs})
+def proved(connect: Connect, connack: Connack) -> tuple[Connack, RecordSeal]:
+    """As a node of the same fabric answers, and what follows travels in."""
+    key = FabricKey(SECRET)
+    pairs = (*connack.properties["user_property"], (NONCE_PROPERTY, "1"), NO_PROOF)
+    connack = replace(connack, properties={**connack.properties, "user_property": pairs})
+    connack = with_proof(connack, key.prove_node(connect, connack))
+    return connack, key.link_seal(connect, connack, is_bridge=False)
 
 
 class Side(Protocol):
@@ -173,10 +172,11 @@ class Script:
         self.link: Any = None
         self.version = MQTT_5
         self.is_lost = False
+        self.seal: RecordSeal | None = None
         self._reader = PacketReader()
 
     def receive_data(self, data: bytes, now: float) -> None:
-        self._reader.feed(data)
+        self._reader.feed(self.seal.open(data) if self.seal is not None else data)
 
     def lost(self, now: float) -> None:
         self.is_lost = True
@@ -185,7 +185,7 @@ class Script:
         self.send_bytes(b"".join(codec.encode(packet, self.version) for packet in packets))
 
     def send_bytes(self, data: bytes) -> None:
-        self.link.wire.carry(1, data)
+        self.link.wire.carry(1, self.seal.close(data) if self.seal is not None else data)
         self.network.settle()
 
     def take(self) -> list[Packet]:
@@ -193,8 +193,7 @@ class Script:
         while (packet := self._reader.take(self.version)) is not None:
             if isinstance(packet, Connect):
                 self.version = packet.protocol_version
-            if not isinstance(packet, Publish) or packet.topic != PROOF_TOPIC:
-                packets.append(packet)
+            packets.append(packet)
         return packets
 
     def take_connect(self) -> Connect:
@@ -204,9 +203,17 @@ class Script:
         return packet
 
     def accept(self, connack: Connack | None = None) -> list[Packet]:
-        """Take the CONNECT and grant what is subscribed; what else came. Who says that it is a node proves it."""
+        """Take the CONNECT and grant what is subscribed; what else came. A script that says that it is a node
+        proves it."""
         connect, connack = self.take_connect(), connack or Connack()
-        self.send(connack if node_of(connack.properties) is None else proved(connect, connack))
+        if node_of(connack.properties) is None:
+            self.send(connack)
+        else:
+            connack, seal = proved(connect, connack)
+            data = codec.encode(connack, self.version)
+            self.seal = seal
+            self.link.wire.carry(1, data)
+            self.network.settle()
         others: list[Packet] = []
         for packet in self.take():
             if isinstance(packet, Subscribe):

@@ -19,6 +19,7 @@ from hedgerow.bridges.stamps import STAMPS_TOPIC
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.ids import alias_of, alias_of_broker, alias_of_link, user_of
 from hedgerow.message import MAX_ORIGIN, Message, MessageId, Properties
+from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Pingresp, Publish
 from hedgerow.node.fabric_key import find_key
 from tests.bridges.harness import SECRET, Network, Node, Script, sealed
@@ -26,6 +27,7 @@ from tests.broker.harness import Client, World
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, paho
+from tests.packets import read_packets
 from tests.programs import wait_until
 
 COUNT = 20
@@ -219,9 +221,59 @@ def test_a_bridge_without_the_key_relays_what_its_user_is_granted(is_granted: bo
 def test_a_forged_proof_proves_nothing() -> None:
     hub = Network().add("hub")
     hub.listen("t")
-    peer = connect(hub, "far.b", "far", None, BRIDGE, ("hedgerow-nonce", "1"))
-    peer.send(Publish("$hedgerow/bridge/proof", b"0" * 32), identified("elsewhere/1/1", b"x"))
+    said = ("hedgerow-nonce", "1"), ("hedgerow-proof", "0" * 32)
+    peer = connect(hub, "far.b", "far", None, BRIDGE, *said)
+    peer.send(identified("elsewhere/1/1", b"x"))
     assert [message.id for message in hub.heard] == [MessageId("!far.b@hub~elsewhere", 1, 1)]
+
+
+@pytest.mark.parametrize("when", ["with CONNECT", "with CONNACK", "later"])
+def test_who_hands_on_a_proof_can_say_nothing(network: Network, north: Node, when: str) -> None:
+    """south dials a broker that is not ours, which dials north with the very CONNECT."""
+    scripts = network.script("foreign")
+    south = network.add("south")
+    south.bridge("t both 1", address="foreign", notifications=False)
+    north.listen("t")
+    south.listen("t")
+    foreign = scripts[0]
+    connect_packet = foreign.take_connect()
+    relay = north.open()
+    forged = codec.encode(identified("far/1/1", b"forged"), MQTT_5)
+    relay.send_bytes(codec.encode(connect_packet, MQTT_5) + (forged if when == "with CONNECT" else b""))
+    answered = relay.take_bytes()
+    size = 2 + answered[1] if answered[1] < 128 else 3 + (answered[1] & 127 | answered[2] << 7)
+    foreign.send_bytes(answered[:size] + (forged if when == "with CONNACK" else b""))
+    if when == "later":
+        relay.send_bytes(forged)
+        foreign.send_bytes(forged)
+    assert relay.closed is (when != "with CONNACK")
+    assert foreign.is_lost is (when != "with CONNECT")
+    assert north.take_heard() == []
+    assert south.take_heard() == []
+
+
+@pytest.mark.parametrize("change", ["client", "nonce", "answer"])
+def test_a_proof_is_for_these_words_alone(network: Network, north: Node, change: str) -> None:
+    scripts = network.script("foreign")
+    south = network.add("south")
+    south.bridge("t both 1", address="foreign", notifications=False)
+    said = scripts[0].take_connect()
+    if change == "client":
+        said.client_id = "another"
+    elif change == "nonce":
+        *others, _, proof = said.properties["user_property"]
+        said.properties["user_property"] = (*others, ("hedgerow-nonce", "1"), proof)
+    relay = north.open()
+    relay.send_bytes(codec.encode(said, MQTT_5))
+    if change != "answer":
+        assert not relay.connection.is_proven
+        return
+    assert relay.connection.is_proven
+    (answer,) = read_packets(relay.take_bytes(), MQTT_5)[:1]
+    assert isinstance(answer, Connack)
+    answer.properties["receive_maximum"] = 1
+    scripts[0].send(answer)
+    assert scripts[0].is_lost
 
 
 def test_bridges_of_one_fabric_prove_themselves(network: Network, north: Node, south: Node) -> None:

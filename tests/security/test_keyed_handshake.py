@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hedgerow.broker.connection import Connection
+from hedgerow.broker.seal import LENGTH_BYTES, MAX_PLAIN_BYTES, RecordSeal
 from hedgerow.errors import ProtocolError
 from hedgerow.federation.events import LinkNotOpen
 from hedgerow.federation.federation import MAX_FOREIGN
@@ -16,7 +17,6 @@ from hedgerow.federation.neighbour_connection import NO_PROOF, NeighbourConnecti
 from hedgerow.federation.neighbours import KEY_HERE, KEY_THERE, NEIGHBOUR_PREFIX
 from hedgerow.federation.overlay.events import PeerRefused
 from hedgerow.federation.overlay.wire import Peer
-from hedgerow.federation.seal import LENGTH_BYTES, MAX_PLAIN_BYTES, RecordSeal
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import (

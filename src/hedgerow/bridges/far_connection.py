@@ -11,13 +11,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from hedgerow.bridges.fabric_key import (
+    NO_PROOF,
     NONCE_PROPERTY,
-    PROOF_TOPIC,
     encode_carried,
     make_nonce,
-    nonce_of,
     proof_of,
     same,
+    with_proof,
 )
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.foreign import ForeignLink
@@ -53,7 +53,7 @@ LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
 class FarConnection(ForeignLink):
-    __slots__ = ("_nonce", "bridge", "has_identifiers", "may_be_told", "retains")
+    __slots__ = ("_connect", "bridge", "has_identifiers", "may_be_told", "retains")
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -64,7 +64,6 @@ class FarConnection(ForeignLink):
         self.protocol_version = bridge.version
         self.retains = section.bridge_outgoing_retain
         self.foreign = None
-        self._nonce = make_nonce(bridge.token)
         self.has_identifiers = False  # of subscriptions
         self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
         self.open()
@@ -83,7 +82,8 @@ class FarConnection(ForeignLink):
                 "user_property": (
                     (NODE_PROPERTY, node_id),
                     (BRIDGE_PROPERTY, section.name),
-                    (NONCE_PROPERTY, self._nonce),
+                    (NONCE_PROPERTY, make_nonce(self.bridge.token)),
+                    NO_PROOF,
                 ),
             }
             if not section.cleansession:
@@ -93,7 +93,7 @@ class FarConnection(ForeignLink):
         if section.notifications and not section.notifications_local_only:
             will = Will(section.notification_topic_on(node_id), b"0", 1, True)
         password = section.remote_password
-        return Connect(
+        connect = Connect(
             section.remote_clientid_on(node_id),
             self.protocol_version,
             section.cleansession,
@@ -104,16 +104,23 @@ class FarConnection(ForeignLink):
             properties,
             is_bridge=section.try_private and self.protocol_version < MQTT_5,
         )
+        if self.protocol_version == MQTT_5:
+            connect = with_proof(connect, self.bridge.key.prove_bridge(connect))
+        self._connect = connect
+        return connect
 
     def handle_accepted(self, packet: Connack) -> None:
         if self.far_node == self.broker.node_id:
             self.bridge.handle_self(self)
             return
-        answer = self._prove(packet)
+        if self.far_node is not None and proof_of(packet.properties):
+            connect, key = self._connect, self.bridge.key
+            if not same(key.prove_node(connect, packet), proof_of(packet.properties)):
+                self.end("the far node's proof is wrong: someone changes what is said on the way")
+                return
+            self.is_proven = True
+            self.seal_with(key.link_seal(connect, packet, is_bridge=True))
         self._establish(packet)
-        if answer is not None:
-            # Before anything else that the far node could take for the word of one that it does not know.
-            self.publish_there(Message(PROOF_TOPIC, answer.encode()))
         self.subscribe()
         self.bridge.handle_connected(self)
 
@@ -135,15 +142,6 @@ class FarConnection(ForeignLink):
             self.protocol_version == MQTT_5 and self.foreign is not None and bool(available)
         )
         self.bind(self.bridge.session, packet, section.bridge_max_packet_size)
-
-    def _prove(self, packet: Connack) -> str | None:
-        """Does the far node have the key? The answer to its proof."""
-        far, own, key = self.far_node, self.broker.node_id, self.bridge.key
-        nonces = self._nonce, nonce_of(packet.properties)
-        if far is None or not nonces[1]:
-            return None
-        self.is_proven = same(key.prove(far, own, nonces, is_bridge=False), proof_of(packet.properties))
-        return key.prove(own, far, nonces, is_bridge=True) if self.is_proven else None
 
     def subscribe(self) -> None:
         """What is to come in, and by the way what is no longer to."""

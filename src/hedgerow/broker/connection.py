@@ -227,15 +227,22 @@ class Connection(Channel):
             return b""
 
     def seal_with(self, seal: ConnectionSeal | None) -> None:
-        """The exchange is over. Its last AUTH, which may still be in `out`, leaves as it is."""
+        """What is still in `out`, such as the last AUTH or CONNACK, leaves as it is. What is still to be read
+        comes sealed."""
         self.seal = seal
         self.unsealed = sum(map(len, self.out))
+        if seal is not None and self.partial is not None:
+            self.partial = bytearray(self._open_sealed(seal, bytes(self.partial))) or None
 
     def _receive(self, data: bytes) -> None:
         self.broker.begin_turn()
         out_before = len(self.out)
+        seal = self.seal
         try:
             position = self._receive_packets(data)
+            if self.seal is not seal and self.seal is not None:
+                data = self._open_sealed(self.seal, data[position:])
+                position = self._receive_packets(data) if data else 0
         except ProtocolError as error:
             self.refuse(error)
             return
@@ -306,6 +313,8 @@ class Connection(Channel):
                     raise _hasty()
                 break
             if not connected:
+                if self.seal is not None and self.exchange is None:
+                    break  # What is behind it is sealed.
                 connected = True
                 max_bytes = self.packet_bytes
         return position
