@@ -381,6 +381,33 @@ def test_an_id_counts_as_it_was_sent(network: Network, north: Node, change: str 
     assert not [name for name, _ in heard.properties.get("user_property", ()) if name == "hedgerow-mac"]
 
 
+@pytest.mark.parametrize("interval", [None, 600])
+@pytest.mark.parametrize("line_qos", [0, 1])
+def test_a_copy_keeps_the_qos_and_the_expiry_that_were_sent(
+    network: Network, north: Node, interval: int | None, line_qos: int
+) -> None:
+    """A client there publishes it again, so that it is lost or over before it reaches who is away."""
+    properties: Properties = {"message_expiry_interval": interval} if interval else {}
+    sent = sent_by(elsewhere := Network(), elsewhere.add("other"), b"genuine", properties=properties)
+    scripts = network.script("far")
+    north.bridge(f"t both {line_qos}", address="far", notifications=False)
+    north.listen("t")
+    scripts[0].accept(Connack())
+    sent.qos = sent.packet_id = 0
+    sent.properties["message_expiry_interval"] = 1
+    now = network.now
+    scripts[0].send(sent)
+    (heard,) = north.heard
+    assert str(heard.id) == sent.properties["user_property"][0][1]
+    assert heard.qos == line_qos
+    assert heard.properties.get("message_expiry_interval") == interval
+    if interval is None:
+        assert heard.expires_at is None
+    else:
+        assert heard.expires_at is not None
+        assert 599 <= heard.expires_at - now <= 600
+
+
 def test_a_value_of_the_future_is_one_of_now(network: Network, north: Node) -> None:
     far = at_foreign(network, north)
     later = ("hedgerow-time", f"{network.now + 86_400:.6f}")

@@ -45,7 +45,7 @@ _TAIL = Struct("!QQ16s")  # who, when in microseconds, MAC
 _NUMBERS = Struct("!HBI")
 # Of a message, what a broker passes on as it came, in this order. Its expiry counts down on the way.
 _CARRIED = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
-_MAC_HEAD = b"\x26" + len(MAC_PROPERTY).to_bytes(2, "big") + MAC_PROPERTY.encode() + b"\0\x20"
+_MAC_HEAD = b"\x26" + len(MAC_PROPERTY).to_bytes(2, "big") + MAC_PROPERTY.encode() + b"\0\x21"
 
 
 Proved = TypeVar("Proved", Connect, Connack)
@@ -79,18 +79,22 @@ class FabricKey:
             digest.update(len(word).to_bytes(4, "big") + word)
         return digest.digest()
 
-    def seal(self, topic: bytes, retain: bool, block: bytes, carried: bytes, payload: bytes) -> bytes:
+    def seal(
+        self, topic: bytes, qos: int, retain: bool, block: bytes, carried: bytes, payload: bytes
+    ) -> bytes:
         """The user property that proves the others before it, which `block` has as they are encoded.
 
         `carried` has the rest that counts (`encode_carried`).
         """
-        return _MAC_HEAD + self.mac(topic, retain, block, carried, payload).encode()
+        return _MAC_HEAD + self.mac(topic, qos, retain, block, carried, payload).encode()
 
-    def mac(self, topic: bytes, retain: bool, block: bytes, carried: bytes, payload: bytes) -> str:
-        digest = blake2b(_NUMBERS.pack(len(topic), retain, len(block)), key=self._ids, digest_size=MAC_BYTES)
+    def mac(self, topic: bytes, qos: int, retain: bool, block: bytes, carried: bytes, payload: bytes) -> str:
+        digest = blake2b(
+            _NUMBERS.pack(len(topic), retain | qos << 1, len(block)), key=self._ids, digest_size=MAC_BYTES
+        )
         digest.update(topic + block + len(carried).to_bytes(4, "big") + carried)
         digest.update(payload)
-        return digest.hexdigest()
+        return f"{qos}{digest.hexdigest()}"
 
 
 def _unproved(packet: Connect | Connack) -> bytes:

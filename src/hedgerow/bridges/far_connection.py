@@ -21,7 +21,7 @@ from hedgerow.bridges.fabric_key import (
 )
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.foreign import ForeignLink
-from hedgerow.bridges.sealed_ids import encode_via, may_go_on, read_sealed
+from hedgerow.bridges.sealed_ids import encode_expiry, encode_via, may_go_on, read_sealed
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.broker.batch import Batch
@@ -236,23 +236,26 @@ class FarConnection(ForeignLink):
 
     # Ids at a foreign broker, where anyone may say one
 
-    def encode_id(self, message: Message, retain: bool, topic: str | None) -> bytes:
-        block = super().encode_id(message, retain, topic)
+    def encode_id(self, message: Message, qos: int, retain: bool, topic: str | None) -> bytes:
+        block = super().encode_id(message, qos, retain, topic)
         if self.foreign is None or topic is None:
             return block
-        block += encode_via(message, self.broker.node_id)
+        block += encode_expiry(message, self.broker.now) + encode_via(message, self.broker.node_id)
         carried = encode_carried(message.properties, message.properties.get("user_property", ()))
-        return block + self.bridge.key.seal(topic.encode(), retain, block, carried, message.payload)
+        return block + self.bridge.key.seal(topic.encode(), qos, retain, block, carried, message.payload)
 
     def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
         if self.foreign is None:
             return super().id_blocks(batch, topic)
+        return self._sealed_blocks(batch, topic, 1)
+
+    def _sealed_blocks(self, batch: Batch, topic: bytes, qos: int) -> list[bytes]:
         key, via = self.bridge.key, encode_via(None, self.broker.node_id)
         prefixes, origin = self.broker.id_prefixes, batch.origin or ""
         blocks = []
         for sequence, payload in zip(batch.sequences, batch.payloads, strict=True):
             block = encode_block(prefixes, MessageId(origin, batch.epoch, sequence)) + via
-            blocks.append(with_length(block + key.seal(topic, False, block, b"", payload)))
+            blocks.append(with_length(block + key.seal(topic, qos, False, block, b"", payload)))
         return blocks
 
     def encode_run(self, batch: Batch, topic: bytes) -> bytes:
@@ -260,7 +263,7 @@ class FarConnection(ForeignLink):
             return super().encode_run(batch, topic)
         name = len(topic).to_bytes(2, "big") + topic
         packets: list[bytes] = []
-        for block, payload in zip(self.id_blocks(batch, topic), batch.payloads, strict=True):
+        for block, payload in zip(self._sealed_blocks(batch, topic, 0), batch.payloads, strict=True):
             remaining = encode_remaining_length(len(name) + len(block) + len(payload))
             packets += b"\x30", remaining, name, block, payload
         return b"".join(packets)
@@ -269,7 +272,7 @@ class FarConnection(ForeignLink):
         if self.foreign is None:
             super().identify(message)
         elif "user_property" in message.properties:
-            read_sealed(message, self.bridge.key, self.broker.now, self.foreign)
+            read_sealed(message, self.bridge.key, self.broker.now, self.foreign, self.bridge.qos_here)
 
     def note_change(self) -> None:
         self.bridge.on_change()

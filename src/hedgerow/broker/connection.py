@@ -467,14 +467,14 @@ class Connection(Channel):
         dup: bool,
         topic: str | None = None,
     ) -> bytes:
-        block = self.encode_id(message, retain, topic)
+        block = self.encode_id(message, qos, retain, topic)
         if message.properties or identifiers:
             own: Properties = {"subscription_identifier": identifiers} if identifiers else {}
             block += encode_property_block(self.broker, message, own)
         properties = with_length(block)
         return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
 
-    def encode_id(self, message: Message, retain: bool, topic: str | None) -> bytes:
+    def encode_id(self, message: Message, qos: int, retain: bool, topic: str | None) -> bytes:
         """What is said of a message's id, under the name that the peer has for the topic."""
         return encode_id(self.broker, message)
 

@@ -263,7 +263,7 @@ class DialledConnection(Connection):
 
     def acknowledge(self, qos: int, packet_id: int) -> None:
         """What needs no more than that."""
-        if qos:
+        if qos and packet_id:
             head = PUBACK_HEAD if qos == 1 else PUBREC_HEAD
             self.broker.durability.acknowledge(self, head + packet_id.to_bytes(2, "big"), must_wait=False)
 
