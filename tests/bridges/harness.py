@@ -14,12 +14,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.bridges.bridge_set import BridgeSet
 from hedgerow.bridges.events import BridgeEvent
-from hedgerow.bridges.fabric_key import Envelopes, FabricKey
+from hedgerow.bridges.fabric_key import (
+    NO_PROOF,
+    NONCE_PROPERTY,
+    Envelopes,
+    FabricKey,
+    with_proof,
+)
 from hedgerow.bridges.section import FarAddress, Section, read_section
 from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
@@ -27,8 +34,10 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
+from hedgerow.broker.seal import RecordSeal
 from hedgerow.message import Message
 from hedgerow.mqtt import codec
+from hedgerow.mqtt.ids import node_of
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Packet, Suback, Subscribe
 from tests.broker.harness import START, World
 from tests.packets import PacketReader
@@ -57,6 +66,15 @@ def sealed(topic: str, payload: bytes, now: float, life: int = 99) -> bytes:
 
 def opened(payload: bytes) -> bytes:
     return payload[:-TAIL_BYTES]
+
+
+def proved(connect: Connect, connack: Connack) -> tuple[Connack, RecordSeal]:
+    """As a node of the same fabric answers, and what follows travels in."""
+    key = FabricKey(SECRET)
+    pairs = (*connack.properties["user_property"], (NONCE_PROPERTY, "1"), NO_PROOF)
+    connack = replace(connack, properties={**connack.properties, "user_property": pairs})
+    connack = with_proof(connack, key.prove_node(connect, connack))
+    return connack, key.link_seal(connect, connack, is_bridge=False)
 
 
 class Side(Protocol):
@@ -154,10 +172,11 @@ class Script:
         self.link: Any = None
         self.version = MQTT_5
         self.is_lost = False
+        self.seal: RecordSeal | None = None
         self._reader = PacketReader()
 
     def receive_data(self, data: bytes, now: float) -> None:
-        self._reader.feed(data)
+        self._reader.feed(self.seal.open(data) if self.seal is not None else data)
 
     def lost(self, now: float, was_closed: bool) -> None:
         self.is_lost = True
@@ -166,7 +185,7 @@ class Script:
         self.send_bytes(b"".join(codec.encode(packet, self.version) for packet in packets))
 
     def send_bytes(self, data: bytes) -> None:
-        self.link.wire.carry(1, data)
+        self.link.wire.carry(1, self.seal.close(data) if self.seal is not None else data)
         self.network.settle()
 
     def take(self) -> list[Packet]:
@@ -184,9 +203,17 @@ class Script:
         return packet
 
     def accept(self, connack: Connack | None = None) -> list[Packet]:
-        """Take the CONNECT and grant what is subscribed; what else came."""
-        self.take_connect()
-        self.send(connack or Connack())
+        """Take the CONNECT and grant what is subscribed; what else came. A script that says that it is a node
+        proves it."""
+        connect, connack = self.take_connect(), connack or Connack()
+        if node_of(connack.properties) is None:
+            self.send(connack)
+        else:
+            connack, seal = proved(connect, connack)
+            data = codec.encode(connack, self.version)
+            self.seal = seal
+            self.link.wire.carry(1, data)
+            self.network.settle()
         others: list[Packet] = []
         for packet in self.take():
             if isinstance(packet, Subscribe):

@@ -339,8 +339,9 @@ def test_what_connect_says(network: Network, north: Node) -> None:
     assert (connect.client_id, connect.username, connect.password) == ("north.b", "me", b"open sesame")
     assert (connect.keep_alive, connect.clean_start, connect.protocol_version) == (30, False, MQTT_5)
     assert connect.properties["session_expiry_interval"] == 600
-    named, bridge, (nonce, _) = connect.properties["user_property"]
-    assert (named, bridge, nonce) == (("hedgerow-node", "north"), ("hedgerow-bridge", "b"), "hedgerow-nonce")
+    named, bridge, (nonce, _), (proof, _) = connect.properties["user_property"]
+    assert (named, bridge) == (("hedgerow-node", "north"), ("hedgerow-bridge", "b"))
+    assert (nonce, proof) == ("hedgerow-nonce", "hedgerow-proof")
     assert connect.will is not None
     assert (connect.will.topic, connect.will.payload, connect.will.retain) == (state_topic(), b"0", True)
 

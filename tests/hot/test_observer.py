@@ -111,7 +111,7 @@ def test_what_nobody_gets_does_not_count(world: World, counting: Counting, qos: 
     RecordingPort(world, "#")
     connect_peer(world, "other").subscribe("#", 2)
     bridge = world.broker.create_session("bridge", None)
-    set_role(world.broker, bridge, BridgeRole())
+    set_role(world.broker, bridge, BridgeRole("node"))
     world.broker.subscriptions.add(bridge, Subscription("#", 2), None)
     publisher = world.connect("publisher")
     publisher.send(*publications("a", "a", "b", qos=qos))

@@ -329,7 +329,7 @@ def test_the_link_of_a_bridge_is_ended_without_an_error() -> None:
     """A timer of the bridge may be what passes its messages on."""
     world, journal = make_world()
     bridge = world.connect("bridge")
-    role = BridgeRole()
+    role = BridgeRole("node")
     role.may_write = lambda session, topic: True  # type: ignore[method-assign]
     set_role(world.broker, bridge.connection.connected_session(), role)
     journal.room = 2

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
@@ -15,8 +17,9 @@ from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.stamp_codec import Presence, encode_presence, encode_stamps, fingerprint
 from hedgerow.bridges.stamps import STAMPS_TOPIC
 from hedgerow.broker.access import Access, Acl
-from hedgerow.broker.ids import alias_of, alias_of_broker, user_of
-from hedgerow.message import Message, MessageId, Properties
+from hedgerow.broker.ids import alias_of, alias_of_broker, alias_of_link, user_of
+from hedgerow.message import MAX_ORIGIN, Message, MessageId, Properties
+from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Pingresp, Publish
 from hedgerow.node.fabric_key import find_key
 from tests.bridges.harness import SECRET, Network, Node, Script, sealed
@@ -24,6 +27,7 @@ from tests.broker.harness import Client, World
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
 from tests.interop.paho_peer import PATIENCE_S, paho
+from tests.packets import read_packets
 from tests.programs import wait_until
 
 COUNT = 20
@@ -119,6 +123,67 @@ def test_no_user_has_the_alias_of_a_broker() -> None:
     assert user_of(alias_of("!tractor", "x") or "") != "!tractor"
 
 
+def renamed(origin: str, name: str, node: str) -> str | None:
+    return alias_of_link(name, node, origin) if node else alias_of_broker(name, origin)
+
+
+def renamed_twice(origin: str, name: str, node: str, other: str) -> str:
+    return renamed(renamed(origin, name, node) or origin, other, node) or origin
+
+
+NAMES = st.text("ab!@~:/", max_size=4) | st.text("x", min_size=60, max_size=300)
+NODE_NAMES = st.sampled_from(["", "n", "m", "n" * 64])
+ORIGINS = NAMES | st.builds(renamed_twice, NAMES, NAMES, NODE_NAMES, NAMES)
+
+
+@given(ORIGINS, ORIGINS, NAMES, NAMES, NODE_NAMES, NODE_NAMES)
+def test_two_origins_never_become_one(
+    origin: str, other_origin: str, name: str, other: str, node: str, other_node: str
+) -> None:
+    aliases = renamed(origin, name, node), renamed(other_origin, other, other_node)
+    is_same = (origin, name, node) == (other_origin, other, other_node)
+    assert None in aliases or (aliases[0] == aliases[1]) is is_same
+    assert all(len(alias) <= MAX_ORIGIN for alias in aliases if alias is not None)
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_two_users_never_have_one_alias(one: str, origin: str, other: str, other_origin: str) -> None:
+    alias = alias_of(one, origin)
+    assert alias is None or one == other or alias != alias_of(other, other_origin)
+
+
+def test_a_long_trail_is_bounded() -> None:
+    origin: str | None = "n" * 64
+    for number in range(4):
+        assert origin is not None
+        origin = alias_of_link("l" * 100, f"{number}" * 64, origin, "user")
+    assert origin is not None
+    assert origin.endswith("~" + "n" * 64)
+    for number in range(40):
+        origin = alias_of_link("link", f"node{number}", origin, "user") if origin is not None else None
+    assert origin is None
+
+
+@pytest.mark.parametrize("username", [None, "bob"])
+def test_nobody_claims_the_ids_of_a_node_beyond_an_unproven_bridge(
+    network: Network, username: str | None
+) -> None:
+    """far - (one key) - middle - (no common key) - near, and a client of middle."""
+    far, middle, near = network.add("far"), network.add("middle"), network.add("near", secret=b"3" * 32)
+    far.bridge("t out 1", address="middle", name="to-middle")
+    middle.bridge("t out 1", address="near", name="to-near")
+    near.listen("t")
+    mallory = connect(middle, "mallory", "far", username)
+    for number, claimed in enumerate(next_ids(far, 3 * COUNT)):
+        mallory.send(identified(claimed, b"forged", number + 1))
+    network.advance(1)
+    near.take_heard()
+    for number in range(COUNT):
+        far.publish("t", b"%d" % number, 1)
+    network.advance(1)
+    assert near.take_heard() == [b"%d" % number for number in range(COUNT)]
+
+
 def test_a_client_that_takes_this_nodes_name_is_heard_all_the_same() -> None:
     world = World(relays=False)
     reader = world.connect("reader")
@@ -149,16 +214,66 @@ def test_a_bridge_without_the_key_relays_what_its_user_is_granted(is_granted: bo
     peer = connect(node, "far.b", "far", "far", BRIDGE)
     peer.send(identified("elsewhere/1/1", b"x"))
     assert [message.id for message in node.heard] == [
-        MessageId("elsewhere" if is_granted else "far~elsewhere", 1, 1)
+        MessageId("elsewhere" if is_granted else "!user:far@hub~elsewhere", 1, 1)
     ]
 
 
 def test_a_forged_proof_proves_nothing() -> None:
     hub = Network().add("hub")
     hub.listen("t")
-    peer = connect(hub, "far.b", "far", None, BRIDGE, ("hedgerow-nonce", "1"))
-    peer.send(Publish("$hedgerow/bridge/proof", b"0" * 32), identified("elsewhere/1/1", b"x"))
+    said = ("hedgerow-nonce", "1"), ("hedgerow-proof", "0" * 32)
+    peer = connect(hub, "far.b", "far", None, BRIDGE, *said)
+    peer.send(identified("elsewhere/1/1", b"x"))
     assert [message.id for message in hub.heard] == [MessageId("!far.b@hub~elsewhere", 1, 1)]
+
+
+@pytest.mark.parametrize("when", ["with CONNECT", "with CONNACK", "later"])
+def test_who_hands_on_a_proof_can_say_nothing(network: Network, north: Node, when: str) -> None:
+    """south dials a broker that is not ours, which dials north with the very CONNECT."""
+    scripts = network.script("foreign")
+    south = network.add("south")
+    south.bridge("t both 1", address="foreign", notifications=False)
+    north.listen("t")
+    south.listen("t")
+    foreign = scripts[0]
+    connect_packet = foreign.take_connect()
+    relay = north.open()
+    forged = codec.encode(identified("far/1/1", b"forged"), MQTT_5)
+    relay.send_bytes(codec.encode(connect_packet, MQTT_5) + (forged if when == "with CONNECT" else b""))
+    answered = relay.take_bytes()
+    size = 2 + answered[1] if answered[1] < 128 else 3 + (answered[1] & 127 | answered[2] << 7)
+    foreign.send_bytes(answered[:size] + (forged if when == "with CONNACK" else b""))
+    if when == "later":
+        relay.send_bytes(forged)
+        foreign.send_bytes(forged)
+    assert relay.closed is (when != "with CONNACK")
+    assert foreign.is_lost is (when != "with CONNECT")
+    assert north.take_heard() == []
+    assert south.take_heard() == []
+
+
+@pytest.mark.parametrize("change", ["client", "nonce", "answer"])
+def test_a_proof_is_for_these_words_alone(network: Network, north: Node, change: str) -> None:
+    scripts = network.script("foreign")
+    south = network.add("south")
+    south.bridge("t both 1", address="foreign", notifications=False)
+    said = scripts[0].take_connect()
+    if change == "client":
+        said.client_id = "another"
+    elif change == "nonce":
+        *others, _, proof = said.properties["user_property"]
+        said.properties["user_property"] = (*others, ("hedgerow-nonce", "1"), proof)
+    relay = north.open()
+    relay.send_bytes(codec.encode(said, MQTT_5))
+    if change != "answer":
+        assert not relay.connection.is_proven
+        return
+    assert relay.connection.is_proven
+    (answer,) = read_packets(relay.take_bytes(), MQTT_5)[:1]
+    assert isinstance(answer, Connack)
+    answer.properties["receive_maximum"] = 1
+    scripts[0].send(answer)
+    assert scripts[0].is_lost
 
 
 def test_bridges_of_one_fabric_prove_themselves(network: Network, north: Node, south: Node) -> None:
@@ -182,6 +297,45 @@ def test_a_ring_without_a_common_key_does_not_go_round(network: Network, secrets
     before = [node.broker.stats.publish_received for node in nodes]
     network.advance(10)
     assert [node.broker.stats.publish_received for node in nodes] == before
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_ring_does_not_go_round_what_came_from_outside(network: Network, retain: bool) -> None:
+    """Its home is no part of the ring, where each node gives it another alias."""
+    outside = network.add("outside", secret=b"0" * 32)
+    nodes = [network.add(f"n{number}", secret=b"%d" % number * 32) for number in range(1, 4)]
+    for number, node in enumerate(nodes):
+        node.bridge("t both 1", address=f"n{(number + 1) % 3 + 1}")
+        node.listen("t")
+    outside.bridge("t out 1", address="n1")
+    outside.publish("t", b"once", 1, retain=retain)
+    network.advance(10)
+    # Both ways round, under another alias each.
+    assert all(1 <= node.take_heard().count(b"once") <= 3 for node in nodes)
+    before = [node.broker.stats.publish_received for node in nodes]
+    network.advance(10)
+    assert [node.broker.stats.publish_received for node in nodes] == before
+
+
+def test_a_broker_that_was_dialled_proves_that_it_is_a_node(
+    network: Network, north: Node, south: Node
+) -> None:
+    scripts = network.script("foreign")
+    north.bridge("t both 1", name="foreign", address="foreign", notifications=False)
+    south.bridge("t out 1", address="north")
+    north.listen("t")
+    foreign = scripts[0]
+    foreign.take_connect()
+    foreign.send(Connack(properties={"user_property": (("hedgerow-node", "evil"),)}))
+    network.advance(0.1)
+    foreign.send(*(identified(each, b"forged", n + 1) for n, each in enumerate(next_ids(south, 3 * COUNT))))
+    assert {message.id and message.id.origin for message in north.heard} == {
+        "!to:local.north.foreign@north~south"
+    }
+    north.take_heard()
+    for number in range(COUNT):
+        south.publish("t", b"%d" % number, 1)
+    assert north.take_heard() == [b"%d" % number for number in range(COUNT)]
 
 
 # At a foreign broker
@@ -225,6 +379,33 @@ def test_an_id_counts_as_it_was_sent(network: Network, north: Node, change: str 
     (heard,) = north.heard
     assert (str(heard.id) == message_id) is (change is None)
     assert not [name for name, _ in heard.properties.get("user_property", ()) if name == "hedgerow-mac"]
+
+
+@pytest.mark.parametrize("interval", [None, 600])
+@pytest.mark.parametrize("line_qos", [0, 1])
+def test_a_copy_keeps_the_qos_and_the_expiry_that_were_sent(
+    network: Network, north: Node, interval: int | None, line_qos: int
+) -> None:
+    """A client there publishes it again, so that it is lost or over before it reaches who is away."""
+    properties: Properties = {"message_expiry_interval": interval} if interval else {}
+    sent = sent_by(elsewhere := Network(), elsewhere.add("other"), b"genuine", properties=properties)
+    scripts = network.script("far")
+    north.bridge(f"t both {line_qos}", address="far", notifications=False)
+    north.listen("t")
+    scripts[0].accept(Connack())
+    sent.qos = sent.packet_id = 0
+    sent.properties["message_expiry_interval"] = 1
+    now = network.now
+    scripts[0].send(sent)
+    (heard,) = north.heard
+    assert str(heard.id) == sent.properties["user_property"][0][1]
+    assert heard.qos == line_qos
+    assert heard.properties.get("message_expiry_interval") == interval
+    if interval is None:
+        assert heard.expires_at is None
+    else:
+        assert heard.expires_at is not None
+        assert 599 <= heard.expires_at - now <= 600
 
 
 def test_a_value_of_the_future_is_one_of_now(network: Network, north: Node) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.events import MessageSetAside
+from hedgerow.broker.seal import LENGTH_BYTES, MAX_PLAIN_BYTES, RecordSeal
 from hedgerow.errors import ProtocolError
 from hedgerow.federation.events import LinkNotOpen
 from hedgerow.federation.federation import MAX_FOREIGN
@@ -17,7 +18,6 @@ from hedgerow.federation.neighbour_connection import NO_PROOF, NeighbourConnecti
 from hedgerow.federation.neighbours import KEY_HERE, KEY_THERE, NEIGHBOUR_PREFIX
 from hedgerow.federation.overlay.events import PeerRefused
 from hedgerow.federation.overlay.wire import Peer
-from hedgerow.federation.seal import LENGTH_BYTES, MAX_PLAIN_BYTES, RecordSeal
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import (

@@ -11,6 +11,7 @@ import pytest
 
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.batch import Batch
+from hedgerow.broker.ids import alias_of_broker
 from hedgerow.broker.observer import Observer
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.events import DelegationRefused, TurnedAway
@@ -336,11 +337,15 @@ def test_no_mobile_broker_claims_the_ids_of_another() -> None:
         ("rogue", "rogue"),
         ("~station", "~station"),  # of an anonymous client: anyone may bring those
         ("granted~station", "granted~station"),
-        ("alice~station", "!rogue~station"),
-        ("!other~station", "!rogue~station"),
+        ("station", "!rogue~station"),
+        ("alice~station", None),
+        ("!other~station", None),
     ],
 )
-def test_a_mobile_broker_passes_on_the_ids_of_clients_that_it_may_bring(origin: str, counts_as: str) -> None:
+def test_a_mobile_broker_passes_on_the_ids_of_clients_that_it_may_bring(
+    origin: str, counts_as: str | None
+) -> None:
+    """None: the alias is one of its own, and tells that of alice from that of the station."""
     grants = "".join(
         f"topic write {each}\n"
         for each in ("t", "$hedgerow/bridge", f"{DOMAIN}/rogue/#", "$hedgerow/guest/granted")
@@ -356,4 +361,25 @@ def test_a_mobile_broker_passes_on_the_ids_of_clients_that_it_may_bring(origin: 
     rogue.node.has_work = True
     rogue.settle()
     domain.advance(0.5)
-    assert taken.ids == [MessageId(counts_as, 1, 1)]
+    (taken_id,) = taken.ids
+    expected = counts_as or alias_of_broker("rogue", origin)
+    assert taken_id == MessageId(expected or "", 1, 1)
+    assert (expected == "!rogue~station") is (origin == "station")
+
+
+def test_what_a_mobile_broker_has_brought_before_goes_round_no_more() -> None:
+    domain, fixed, rogue = with_rogue()
+    taken = Ids()
+    fixed.broker.observe(taken)
+    uplink = rogue.node.machine.current
+    assert uplink is not None
+    origin: str | None = "station"
+    for name in ("rogue", "other", "third"):
+        origin = alias_of_broker(name, origin or "")
+    assert origin is not None
+    message = Message("t", b"x", 1, id=MessageId(origin, 1, 1))
+    uplink.stream.put(PublicationKind.EVENT, EventBody(message), domain.now)
+    rogue.node.has_work = True
+    rogue.settle()
+    domain.advance(0.5)
+    assert taken.ids == []

@@ -6,7 +6,8 @@ from struct import calcsize
 
 from hedgerow import message
 from hedgerow.bridges import stamp_codec
-from hedgerow.federation import key_proof, seal
+from hedgerow.broker import seal
+from hedgerow.federation import key_proof
 from hedgerow.federation.mesh import limits as federation_limits
 from hedgerow.federation.mesh import wire as federation_wire
 from hedgerow.federation.overlay import limits as overlay_limits

@@ -57,7 +57,7 @@ class BridgeSet:
         self._random = random
         self._token = token
         self._is_own = is_own
-        self._role = BridgeRole()
+        self._role = BridgeRole(broker.node_id)
         self._secret = secret
         self._key: FabricKey | None = None
         for role in (self._role, FarBridgeRole(broker, self._find_key, token), ForeignBrokerRole(broker)):

@@ -1,8 +1,10 @@
 """What nodes prove to each other by the key that they share, on links and at foreign brokers.
 
-**Links.** A bridge says a number in CONNECT, the node another in CONNACK, with a proof over both; the bridge
-answers with its own, as the first PUBLISH. Each proof names who gives it and to whom, so that none can be
-handed on. Without the key, or with another, the link works too, unproven (`roles.py`).
+**Links.** A bridge says a number in CONNECT, with a proof over the whole CONNECT. A node that can check it
+says another number in CONNACK, with a proof over both packets, and what follows CONNACK is sealed both ways
+(`broker/seal.py`) with keys from the same words. Whoever carries CONNECT and CONNACK between two nodes, or
+says them again, can neither read nor write the rest. Without the key, or with another, the link works too,
+unproven and in clear (`roles.py`).
 
 **Ids at foreign brokers.** `hedgerow-id` has `hedgerow-mac` behind it there, over the id and all else of the
 message that brokers pass on unchanged. A copy is a duplicate; whoever has not the key can make nothing else.
@@ -16,19 +18,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
+from typing import TYPE_CHECKING, TypeVar
 
 from hedgerow.message import Properties
+from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import MAC_PROPERTY
-from hedgerow.mqtt.packets import PUBLISH
+from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Connack, Connect
 from hedgerow.mqtt.properties import encode_body
+
+if TYPE_CHECKING:
+    from hedgerow.broker.seal import RecordSeal
 
 NONCE_PROPERTY = "hedgerow-nonce"
 PROOF_PROPERTY = "hedgerow-proof"
-PROOF_TOPIC = "$hedgerow/bridge/proof"
 MAC_BYTES = 16
+NO_PROOF = (PROOF_PROPERTY, "0" * 2 * MAC_BYTES)  # holds its place
+SEAL_KEY_BYTES = 32
 MAX_NONCE = 64  # characters of what a stranger calls one
 FRESH_S = 300.0  # How far clocks may differ; and for how long a dead carrier's words can be said again.
 MAX_SENDERS = 256  # whose last time is known: more than there are carriers, in all their lives
@@ -36,7 +45,10 @@ _TAIL = Struct("!QQ16s")  # who, when in microseconds, MAC
 _NUMBERS = Struct("!HBI")
 # Of a message, what a broker passes on as it came, in this order. Its expiry counts down on the way.
 _CARRIED = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
-_MAC_HEAD = b"\x26" + len(MAC_PROPERTY).to_bytes(2, "big") + MAC_PROPERTY.encode() + b"\0\x20"
+_MAC_HEAD = b"\x26" + len(MAC_PROPERTY).to_bytes(2, "big") + MAC_PROPERTY.encode() + b"\0\x21"
+
+
+Proved = TypeVar("Proved", Connect, Connack)
 
 
 class FabricKey:
@@ -47,26 +59,54 @@ class FabricKey:
             blake2b(secret, person=person).digest() for person in (b"links", b"ids", b"controls")
         )
 
-    def prove(self, giver: str, taker: str, nonces: tuple[str, str], is_bridge: bool) -> str:
-        """`nonces`: the bridge's, then the node's."""
-        digest = blake2b(key=self._links, digest_size=MAC_BYTES, person=b"bridge" if is_bridge else b"node")
-        for text in (giver, taker, *nonces):
-            data = text.encode(errors="surrogatepass")
-            digest.update(len(data).to_bytes(4, "big") + data)
-        return digest.hexdigest()
+    def prove_bridge(self, connect: Connect) -> str:
+        return self._tell(b"bridge", _unproved(connect)).hex()
 
-    def seal(self, topic: bytes, retain: bool, block: bytes, carried: bytes, payload: bytes) -> bytes:
+    def prove_node(self, connect: Connect, connack: Connack) -> str:
+        return self._tell(b"node", encode(connect, MQTT_5), _unproved(connack)).hex()
+
+    def link_seal(self, connect: Connect, connack: Connack, is_bridge: bool) -> RecordSeal:
+        # It loads OpenSSL: 6 MiB that a node without such links need not have.
+        from hedgerow.broker.seal import RecordSeal
+
+        words = encode(connect, MQTT_5), encode(connack, MQTT_5)
+        keys = [self._tell(label, *words, size=SEAL_KEY_BYTES) for label in (b"from bridge", b"from node")]
+        return RecordSeal(*(keys if is_bridge else reversed(keys)))
+
+    def _tell(self, label: bytes, *words: bytes, size: int = MAC_BYTES) -> bytes:
+        digest = blake2b(key=self._links, digest_size=size, person=label)
+        for word in words:
+            digest.update(len(word).to_bytes(4, "big") + word)
+        return digest.digest()
+
+    def seal(
+        self, topic: bytes, qos: int, retain: bool, block: bytes, carried: bytes, payload: bytes
+    ) -> bytes:
         """The user property that proves the others before it, which `block` has as they are encoded.
 
         `carried` has the rest that counts (`encode_carried`).
         """
-        return _MAC_HEAD + self.mac(topic, retain, block, carried, payload).encode()
+        return _MAC_HEAD + self.mac(topic, qos, retain, block, carried, payload).encode()
 
-    def mac(self, topic: bytes, retain: bool, block: bytes, carried: bytes, payload: bytes) -> str:
-        digest = blake2b(_NUMBERS.pack(len(topic), retain, len(block)), key=self._ids, digest_size=MAC_BYTES)
+    def mac(self, topic: bytes, qos: int, retain: bool, block: bytes, carried: bytes, payload: bytes) -> str:
+        digest = blake2b(
+            _NUMBERS.pack(len(topic), retain | qos << 1, len(block)), key=self._ids, digest_size=MAC_BYTES
+        )
         digest.update(topic + block + len(carried).to_bytes(4, "big") + carried)
         digest.update(payload)
-        return digest.hexdigest()
+        return f"{qos}{digest.hexdigest()}"
+
+
+def _unproved(packet: Connect | Connack) -> bytes:
+    """As it is without its proof, the last of its user properties."""
+    pairs = packet.properties.get("user_property", ())[:-1]
+    return encode(replace(packet, properties={**packet.properties, "user_property": pairs}), MQTT_5)
+
+
+def with_proof(packet: Proved, proof: str) -> Proved:
+    """With this one in the place of the last of its user properties."""
+    pairs = (*packet.properties.get("user_property", ())[:-1], (PROOF_PROPERTY, proof))
+    return replace(packet, properties={**packet.properties, "user_property": pairs})
 
 
 def encode_carried(properties: Properties, pairs: tuple[tuple[str, str], ...]) -> bytes:
@@ -92,7 +132,9 @@ def nonce_of(properties: Properties) -> str:
 
 
 def proof_of(properties: Properties) -> str:
-    return _value_of(properties, PROOF_PROPERTY)
+    """What the last of the user properties proves."""
+    name, value = next(reversed(properties.get("user_property", ())), ("", ""))
+    return value if name == PROOF_PROPERTY else ""
 
 
 def _value_of(properties: Properties, wanted: str) -> str:

@@ -11,17 +11,17 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from hedgerow.bridges.fabric_key import (
+    NO_PROOF,
     NONCE_PROPERTY,
-    PROOF_TOPIC,
     encode_carried,
     make_nonce,
-    nonce_of,
     proof_of,
     same,
+    with_proof,
 )
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.foreign import ForeignLink
-from hedgerow.bridges.sealed_ids import encode_via, may_go_on, read_sealed
+from hedgerow.bridges.sealed_ids import encode_expiry, encode_via, may_go_on, read_sealed
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.broker.batch import Batch
@@ -53,7 +53,7 @@ LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
 class FarConnection(ForeignLink):
-    __slots__ = ("_nonce", "bridge", "has_identifiers", "may_be_told", "retains")
+    __slots__ = ("_connect", "bridge", "has_identifiers", "may_be_told", "retains")
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -64,7 +64,6 @@ class FarConnection(ForeignLink):
         self.protocol_version = bridge.version
         self.retains = section.bridge_outgoing_retain
         self.foreign = None
-        self._nonce = make_nonce(bridge.token)
         self.has_identifiers = False  # of subscriptions
         self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
         self.open()
@@ -83,7 +82,8 @@ class FarConnection(ForeignLink):
                 "user_property": (
                     (NODE_PROPERTY, node_id),
                     (BRIDGE_PROPERTY, section.name),
-                    (NONCE_PROPERTY, self._nonce),
+                    (NONCE_PROPERTY, make_nonce(self.bridge.token)),
+                    NO_PROOF,
                 ),
             }
             if not section.cleansession:
@@ -93,7 +93,7 @@ class FarConnection(ForeignLink):
         if section.notifications and not section.notifications_local_only:
             will = Will(section.notification_topic_on(node_id), b"0", 1, True)
         password = section.remote_password
-        return Connect(
+        connect = Connect(
             section.remote_clientid_on(node_id),
             self.protocol_version,
             section.cleansession,
@@ -104,13 +104,23 @@ class FarConnection(ForeignLink):
             properties,
             is_bridge=section.try_private and self.protocol_version < MQTT_5,
         )
+        if self.protocol_version == MQTT_5:
+            connect = with_proof(connect, self.bridge.key.prove_bridge(connect))
+        self._connect = connect
+        return connect
 
     def handle_accepted(self, packet: Connack) -> None:
         if self.far_node == self.broker.node_id:
             self.bridge.handle_self(self)
             return
+        if self.far_node is not None and proof_of(packet.properties):
+            connect, key = self._connect, self.bridge.key
+            if not same(key.prove_node(connect, packet), proof_of(packet.properties)):
+                self.end("the far node's proof is wrong: someone changes what is said on the way")
+                return
+            self.is_proven = True
+            self.seal_with(key.link_seal(connect, packet, is_bridge=True))
         self._establish(packet)
-        self._prove(packet)
         self.subscribe()
         self.bridge.handle_connected(self)
 
@@ -132,18 +142,6 @@ class FarConnection(ForeignLink):
             self.protocol_version == MQTT_5 and self.foreign is not None and bool(available)
         )
         self.bind(self.bridge.session, packet, section.bridge_max_packet_size)
-
-    def _prove(self, packet: Connack) -> None:
-        """Before anything else that the far node could take for the word of one that it does not know."""
-        far, own, key = self.far_node, self.broker.node_id, self.bridge.key
-        nonces = self._nonce, nonce_of(packet.properties)
-        if far is None or not nonces[1]:
-            return
-        proof = key.prove(far, own, nonces, is_bridge=False)
-        self.is_proven = same(proof, proof_of(packet.properties))
-        if self.is_proven:
-            answer = key.prove(own, far, nonces, is_bridge=True)
-            self.publish_there(Message(PROOF_TOPIC, answer.encode()))
 
     def subscribe(self) -> None:
         """What is to come in, and by the way what is no longer to."""
@@ -238,23 +236,26 @@ class FarConnection(ForeignLink):
 
     # Ids at a foreign broker, where anyone may say one
 
-    def encode_id(self, message: Message, retain: bool, topic: str | None) -> bytes:
-        block = super().encode_id(message, retain, topic)
+    def encode_id(self, message: Message, qos: int, retain: bool, topic: str | None) -> bytes:
+        block = super().encode_id(message, qos, retain, topic)
         if self.foreign is None or topic is None:
             return block
-        block += encode_via(message, self.broker.node_id)
+        block += encode_expiry(message, self.broker.now) + encode_via(message, self.broker.node_id)
         carried = encode_carried(message.properties, message.properties.get("user_property", ()))
-        return block + self.bridge.key.seal(topic.encode(), retain, block, carried, message.payload)
+        return block + self.bridge.key.seal(topic.encode(), qos, retain, block, carried, message.payload)
 
     def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
         if self.foreign is None:
             return super().id_blocks(batch, topic)
+        return self._sealed_blocks(batch, topic, 1)
+
+    def _sealed_blocks(self, batch: Batch, topic: bytes, qos: int) -> list[bytes]:
         key, via = self.bridge.key, encode_via(None, self.broker.node_id)
         prefixes, origin = self.broker.id_prefixes, batch.origin or ""
         blocks = []
         for sequence, payload in zip(batch.sequences, batch.payloads, strict=True):
             block = encode_block(prefixes, MessageId(origin, batch.epoch, sequence)) + via
-            blocks.append(with_length(block + key.seal(topic, False, block, b"", payload)))
+            blocks.append(with_length(block + key.seal(topic, qos, False, block, b"", payload)))
         return blocks
 
     def encode_run(self, batch: Batch, topic: bytes) -> bytes:
@@ -262,7 +263,7 @@ class FarConnection(ForeignLink):
             return super().encode_run(batch, topic)
         name = len(topic).to_bytes(2, "big") + topic
         packets: list[bytes] = []
-        for block, payload in zip(self.id_blocks(batch, topic), batch.payloads, strict=True):
+        for block, payload in zip(self._sealed_blocks(batch, topic, 0), batch.payloads, strict=True):
             remaining = encode_remaining_length(len(name) + len(block) + len(payload))
             packets += b"\x30", remaining, name, block, payload
         return b"".join(packets)
@@ -271,7 +272,7 @@ class FarConnection(ForeignLink):
         if self.foreign is None:
             super().identify(message)
         elif "user_property" in message.properties:
-            read_sealed(message, self.bridge.key, self.broker.now, self.foreign)
+            read_sealed(message, self.bridge.key, self.broker.now, self.foreign, self.bridge.qos_here)
 
     def note_change(self) -> None:
         self.bridge.on_change()

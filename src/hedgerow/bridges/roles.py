@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hedgerow.bridges.fabric_key import (
+    NO_PROOF,
     NONCE_PROPERTY,
-    PROOF_PROPERTY,
-    PROOF_TOPIC,
     FabricKey,
     make_nonce,
     nonce_of,
+    proof_of,
     same,
+    with_proof,
 )
 from hedgerow.broker.access import Access
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.ids import alias_of, alias_of_broker
+from hedgerow.broker.ids import alias_of_link
 from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Properties
-from hedgerow.mqtt.ids import RIGHT_TOPIC, is_of_bridge, node_of
-from hedgerow.mqtt.packets import Connack, Connect, Packet, Publish, Subscription
+from hedgerow.mqtt.ids import RIGHT_TOPIC, is_of_bridge
+from hedgerow.mqtt.packets import Connack, Connect, Packet, Subscription
+
+if TYPE_CHECKING:
+    from hedgerow.broker.seal import RecordSeal
 
 
 class BridgeRole(Role):
@@ -37,6 +42,15 @@ class BridgeRole(Role):
     # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
     holds_receive_maximum = False
     transport = "bridge"
+
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+
+    def origin_of(self, connection: Channel, origin: str) -> str | None:
+        """That this node dialled it proves nothing: a foreign broker may say that it is a node."""
+        if connection.is_proven:
+            return origin
+        return alias_of_link(connection.connected_session().client_id, self._node_id, origin, "to")
 
     def may_read(self, session: Session, access: Access, topic: str) -> bool:
         """Rights are asked of a bridge that has a user; one without is a part of the node."""
@@ -61,46 +75,39 @@ class FarBridgeRole(IdentifiedRole):
         super().__init__(broker)
         self._key = key
         self._token = token
-        self._answering = ""
-        self._awaited: dict[Channel, str] = {}  # proofs, of those who have yet to say theirs
+        self._proven: Connect | None = None  # the CONNECT that is being answered, of one that has the key
+        self._seal: RecordSeal | None = None
 
     def answer(self, packet: Connect, properties: Properties) -> None:
         super().answer(packet, properties)
-        self._answering = ""
-        asked, peer = nonce_of(packet.properties), node_of(packet.properties)
-        if not asked or peer is None:
-            return
-        key, own, nonce = self._key(), self.broker.node_id, make_nonce(self._token)
-        proof = key.prove(own, peer, (asked, nonce), is_bridge=False)
-        properties["user_property"] += ((NONCE_PROPERTY, nonce), (PROOF_PROPERTY, proof))
-        self._answering = key.prove(peer, own, (asked, nonce), is_bridge=True)
+        self._proven = self._seal = None
+        asked, proof = nonce_of(packet.properties), proof_of(packet.properties)
+        if asked and proof and same(proof, self._key().prove_bridge(packet)):
+            properties["user_property"] += ((NONCE_PROPERTY, make_nonce(self._token)), NO_PROOF)
+            self._proven = packet
 
     def accept(self, connection: Channel, answer: Connack) -> Packet:
-        if self._answering:
-            self._awaited[connection] = self._answering
+        connect, key = self._proven, self._key
+        if connect is not None:
+            answer = with_proof(answer, key().prove_node(connect, answer))
+            self._seal = key().link_seal(connect, answer, is_bridge=False)
         return super().accept(connection, answer)
 
-    def receive(self, connection: Channel, packet: Publish) -> bool:
-        if packet.topic != PROOF_TOPIC or packet.qos:
-            return False
-        awaited = self._awaited.pop(connection, "")
-        if awaited and same(awaited, packet.payload.decode(errors="replace")):
+    def connected(self, connection: Channel) -> None:
+        if self._seal is not None:
+            connection.seal_with(self._seal)  # Only who has the key can say anything from here on.
             connection.is_proven = True
-            connection.forget_routes()
             connection.connected_session().far_origin = connection.peer_name
-        return True
-
-    def disconnected(self, connection: Channel) -> None:
-        self._awaited.pop(connection, None)
+            self._proven = self._seal = None
+        super().connected(connection)
 
     def origin_of(self, connection: Channel, origin: str) -> str | None:
         session = connection.connected_session()
         if connection.is_proven or self._is_granted(session):
             return origin
-        # With this node's name: at another one somebody else may have the same client identifier.
         if session.username is None:
-            return alias_of_broker(f"{session.client_id}@{self.broker.node_id}", origin)
-        return alias_of(session.username, origin)
+            return alias_of_link(session.client_id, self.broker.node_id, origin)
+        return alias_of_link(session.username, self.broker.node_id, origin, "user")
 
     def _is_granted(self, session: Session) -> bool:
         """That there is no ACL grants nothing."""

@@ -8,11 +8,19 @@ lets none through that has its name already. A forger can have only the own mess
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from hedgerow.bridges.fabric_key import FabricKey, encode_carried, same
 from hedgerow.message import Message, Properties
-from hedgerow.mqtt.ids import ID_PROPERTY, MAC_PROPERTY, OWN_PROPERTIES, identify_from, keep_pairs
+from hedgerow.mqtt.ids import (
+    EXPIRY_PROPERTY,
+    ID_PROPERTY,
+    MAC_PROPERTY,
+    OWN_PROPERTIES,
+    identify_from,
+    keep_pairs,
+)
 from hedgerow.mqtt.packets import PUBLISH
 from hedgerow.mqtt.properties import encode_body
 
@@ -48,13 +56,42 @@ def may_go_on(message: Message, node_id: str) -> bool:
     return node_id not in path and len(path) <= MAX_VIA
 
 
-def read_sealed(message: Message, key: FabricKey, now: float, counter: Counter) -> None:
-    """Set what the user properties tell of the id and the times, if that is proved, and take it away."""
+def encode_expiry(message: Message, now: float) -> bytes:
+    """The user property that says how long a message lasts: the interval itself counts down on its way."""
+    if message.expires_at is None:
+        return b""
+    pair = (EXPIRY_PROPERTY, f"{message.remaining_interval(now)}/{message.expires_at:.3f}")
+    return encode_body({"user_property": (pair,)}, PUBLISH)
+
+
+def _restore(message: Message, before: Pairs, sealed_qos: int, now: float, most_qos: int) -> None:
+    """Let it last as long, and be as safe, as it was sent: whoever passed it on may have given it less."""
+    if not message.qos:
+        message.qos = min(sealed_qos, most_qos)
+    left_s = message.properties.pop("message_expiry_interval", None)
+    said = next((value for name, value in before if name == EXPIRY_PROPERTY), None)
+    if said is None:
+        return
+    interval, _, until = said.partition("/")
+    lasts = int(interval)
+    message.properties["message_expiry_interval"] = lasts
+    # Clocks may differ: then the longer one holds, but never longer than was asked for.
+    least = lasts if left_s is None else left_s
+    message.expires_at = now + min(lasts, max(least, float(until) - now))
+
+
+def read_sealed(
+    message: Message, key: FabricKey, now: float, counter: Counter, most_qos: Callable[[str], int]
+) -> None:
+    """Set what the user properties tell of the id and the times, if that is proved, and take it away.
+
+    `most_qos`: the highest that a message of a topic there keeps."""
     pairs = message.properties.get("user_property", ())
     before, proof, behind = _split(pairs)
     if proof is not None and _is_right(message, key, before, proof, behind):
         keep_pairs(message, list(before))
         identify_from(message, now)  # Only what is proved: a client's own stand behind it.
+        _restore(message, before, int(proof[0]), now, most_qos(message.topic))
     elif any(name == ID_PROPERTY for name, _ in pairs):
         counter.forged_ids += 1
     path = path_of(message) if message.id is not None else _path_in(pairs)
@@ -84,5 +121,7 @@ def _is_right(message: Message, key: FabricKey, before: Pairs, proof: str, behin
         block, carried = encode_body(own, PUBLISH), encode_carried(message.properties, behind)
     except ValueError:
         return False
-    expected = key.mac(message.topic.encode(), message.retain, block, carried, message.payload)
+    if proof[:1] not in ("0", "1", "2"):
+        return False
+    expected = key.mac(message.topic.encode(), int(proof[0]), message.retain, block, carried, message.payload)
     return same(expected, proof)

@@ -110,7 +110,7 @@ class Dialect(NamedTuple):
 
 
 class OwnLife:
-    """In the place of a `Life`: whatever began at this node has been here."""
+    """In the place of a `Life`: whatever is of this origin has been here (`ids.has_been_here`)."""
 
     is_forgotten = False
 
@@ -252,15 +252,22 @@ class Connection(Channel):
             return b""
 
     def seal_with(self, seal: ConnectionSeal | None) -> None:
-        """The exchange is over. Its last AUTH, which may still be in `out`, leaves as it is."""
+        """What is still in `out`, such as the last AUTH or CONNACK, leaves as it is. What is still to be read
+        comes sealed."""
         self.seal = seal
         self.unsealed = sum(map(len, self.out))
+        if seal is not None and self.partial is not None:
+            self.partial = bytearray(self._open_sealed(seal, bytes(self.partial))) or None
 
     def _receive(self, data: bytes) -> None:
         self.broker.begin_turn()
         out_before = len(self.out)
+        seal = self.seal
         try:
             position = self._receive_packets(data)
+            if self.seal is not seal and self.seal is not None:
+                data = self._open_sealed(self.seal, data[position:])
+                position = self._receive_packets(data) if data else 0
         except ProtocolError as error:
             self.refuse(error)
             return
@@ -344,6 +351,8 @@ class Connection(Channel):
                     raise _hasty()
                 break
             if not connected:
+                if self.seal is not None and self.exchange is None:
+                    break  # What is behind it is sealed.
                 connected = True
                 max_bytes = self.packet_bytes
         return position
@@ -540,14 +549,14 @@ class Connection(Channel):
         dup: bool,
         topic: str | None = None,
     ) -> bytes:
-        block = self.encode_id(message, retain, topic)
+        block = self.encode_id(message, qos, retain, topic)
         if message.properties or identifiers:
             own: Properties = {"subscription_identifier": identifiers} if identifiers else {}
             block += encode_property_block(self.broker, message, own)
         properties = with_length(block)
         return codec.encode_plain_publish(message, qos, retain, packet_id, dup, properties, topic)
 
-    def encode_id(self, message: Message, retain: bool, topic: str | None) -> bytes:
+    def encode_id(self, message: Message, qos: int, retain: bool, topic: str | None) -> bytes:
         """What is said of a message's id, under the name that the peer has for the topic."""
         return encode_id(self.broker, message)
 

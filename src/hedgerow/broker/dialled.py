@@ -144,7 +144,6 @@ class DialledConnection(Connection):
         broker, found = self.broker, packet.properties
         set_wire_form(broker, session, WireForm.PEER if self.carries_ids else WireForm.OWN)
         session.protocol_version = self.protocol_version
-        session.far_origin = self.far_node
         sizes = [size for size in (found.get("maximum_packet_size", 0), maximum_packet_size) if size]
         self.maximum_packet_size = min(sizes, default=0)
         default = 65_535 if self.protocol_version == MQTT_5 else MQTT_3_IN_FLIGHT
@@ -156,6 +155,8 @@ class DialledConnection(Connection):
         session.outbox.window = window
         session.connection = self
         self.session = session
+        far = self.far_node
+        session.far_origin = None if far is None else session.role.origin_of(self, far)
         self.is_first = not packet.session_present
         if self.is_first:
             self._forget_received(session)
@@ -249,7 +250,7 @@ class DialledConnection(Connection):
 
     def acknowledge(self, qos: int, packet_id: int) -> None:
         """What needs no more than that."""
-        if qos:
+        if qos and packet_id:
             head = PUBACK_HEAD if qos == 1 else PUBREC_HEAD
             self.broker.durability.acknowledge(self, head + packet_id.to_bytes(2, "big"), must_wait=False)
 

@@ -150,7 +150,7 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     session = connection.connected_session()
     broker.stats.publish_received += 1
     qos = message.qos
-    if qos == 0:
+    if not packet_id:  # Its own QoS may be higher than that of the packet that brought it.
         _publish_once(connection, message, route)
         return
     # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.

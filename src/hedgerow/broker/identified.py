@@ -9,7 +9,7 @@ from __future__ import annotations
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, OwnLife
 from hedgerow.broker.handle_publish import accept, is_taken
-from hedgerow.broker.ids import is_own_origin
+from hedgerow.broker.ids import has_been_here
 from hedgerow.broker.publishing import most_of_run, publish
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
@@ -120,8 +120,8 @@ def _life_of(connection: Connection, prefix: bytes) -> Life | OwnLife | None:
         counted = connection.connected_session().role.origin_of(connection, origin)
         if counted is None:
             return None
-        is_own = is_own_origin(broker, counted)
-        life = OwnLife(counted) if is_own else broker.duplicates.life(counted, epoch)
+        was_here = has_been_here(broker, counted)
+        life = OwnLife(counted) if was_here else broker.duplicates.life(counted, epoch)
         if len(lives) >= MAX_CACHED_LIVES:
             lives.clear()
         lives[prefix] = life

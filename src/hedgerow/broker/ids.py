@@ -21,10 +21,15 @@ client gives counts as its user's, under an *alias*, `USER~ORIGIN`: no name of a
 gives an id that a node gives, and none gives that of another user. An id that does not count is as
 if it were not there: the message is a new one. With an ACL, ids are taken only from whoever may write
 `RIGHT_TOPIC`.
+
+A link that has proved nothing passes on what many have given, so it keeps them apart: what was an alias
+before becomes `!LINK@NODE~TRAIL~ORIGIN`. The trail begins with a digest of what it replaces; behind it are
+marks of the nodes that have renamed the message, by which it goes no further where it has been.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -49,39 +54,88 @@ if TYPE_CHECKING:
     from hedgerow.broker.session import Channel
 
 ALIAS = "~"
-BROKER = "!"  # before the name of a broker, where a user's stands otherwise
+BROKER = "!"  # before the name of a broker or a link, where a user's stands otherwise
+AT = "@"  # before the node of a link, and before a digest in the place of a name
+KIND = ":"
 MAX_PRINCIPAL = 64  # characters; a client identifier may have 64 KiB
+MAX_LINK = 32
 _NO_ID = MessageId("", 0, 0)
+_DIGEST_BYTES = 16
+_DIGEST_CHARS = 2 * _DIGEST_BYTES
+_MARK_CHARS = 8
 
 
 def alias_of(user: str, origin: str) -> str | None:
-    """Under which origin ids of this name count when this user gives them, whatever alias it was before. ""
-    is the user of all anonymous clients.
+    """Under which origin ids of this name count when a client of this user gives them, whatever alias it was
+    before. "" is the user of all anonymous clients.
 
     None: the name is too long for one.
     """
-    is_plain = len(user) <= MAX_PRINCIPAL and user.isprintable() and not user.startswith(BROKER)
-    return _alias(user if is_plain else _digest(user), origin)
+    return _bounded(_name(user, ALIAS) + ALIAS + origin.rpartition(ALIAS)[2])
 
 
 def alias_of_broker(name: str, origin: str) -> str | None:
-    """As `alias_of`, for another broker, which has proved its name or has one that this node gave it."""
-    is_plain = len(name) < MAX_PRINCIPAL and name.isprintable()
-    return _alias(BROKER + (name if is_plain else _digest(name)), origin)
+    """As `alias_of`, for another broker, which has proved its name. It passes on what others have given.
+
+    None: it has been renamed so often that it goes round, or is somebody's joke.
+    """
+    return _bounded(_rename(BROKER + _name(name), origin))
 
 
-def _alias(principal: str, origin: str) -> str | None:
-    alias = principal + ALIAS + origin.rpartition(ALIAS)[2]
+def alias_of_link(name: str, node_id: str, origin: str, kind: str = "") -> str | None:
+    """The same for a link whose other end has not proved that it is a node. At another node somebody else may
+    have the name."""
+    kind += KIND if kind else ""
+    link = f"{BROKER}{kind}{_name(name, most=MAX_LINK)}{AT}{_name(node_id)}"
+    return _bounded(_rename(link, origin))
+
+
+def _rename(principal: str, origin: str) -> str:
+    """Two origins never become one: of an alias that it was before, a digest stays, and the trail."""
+    outer, is_alias, name = origin.rpartition(ALIAS)
+    if len(name) > MAX_PRINCIPAL or name.startswith(AT):
+        name = AT + _digest(name)  # of no node
+    if not is_alias:
+        return principal + ALIAS + name
+    trail = "".join(_trail_of(origin))
+    if outer.startswith(BROKER):
+        trail += _mark_of(outer.partition(ALIAS)[0])
+    return principal + ALIAS + _digest(outer) + trail + ALIAS + name
+
+
+def _trail_of(origin: str) -> list[str]:
+    """The marks of those who have renamed it, but for the last."""
+    trail = origin.rpartition(ALIAS)[0].partition(ALIAS)[2]
+    if len(trail) <= _DIGEST_CHARS or (len(trail) - _DIGEST_CHARS) % _MARK_CHARS or ALIAS in trail:
+        return []
+    return [trail[at : at + _MARK_CHARS] for at in range(_DIGEST_CHARS, len(trail), _MARK_CHARS)]
+
+
+@lru_cache(maxsize=1_024)
+def _mark_of(principal: str) -> str:
+    """Of the broker, or of the node at which the link ends. Hardly two have the same; and whoever makes up a
+    trail hurts only the own message."""
+    place = principal.rpartition(AT)[2]
+    return blake2b(place.encode(errors="surrogatepass"), digest_size=_MARK_CHARS // 2).hexdigest()
+
+
+def _bounded(alias: str) -> str | None:
     return alias if len(alias) <= MAX_ORIGIN else None
 
 
-def _digest(name: str) -> str:
-    return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+def _name(text: str, separators: str = ALIAS + AT + KIND, most: int = MAX_PRINCIPAL) -> str:
+    """As it stands in an alias: no other has the same."""
+    is_plain = len(text) <= most and text.isprintable() and not text.startswith((BROKER, AT))
+    return text if is_plain and not any(each in text for each in separators) else AT + _digest(text)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def user_of(origin: str) -> str | None:
     """The user of whom an origin is an alias ("": anonymous clients); None: it is not one of a user."""
-    user, alias, _ = origin.rpartition(ALIAS)
+    user, alias, _ = origin.partition(ALIAS)
     return user if alias and not user.startswith(BROKER) else None
 
 
@@ -91,6 +145,22 @@ def is_own_origin(broker: BrokerCore, origin: str) -> bool:
     By that a message which comes home goes no further; who forges it hurts only the own message.
     """
     return origin == broker.node_id or origin.endswith(ALIAS + broker.node_id)
+
+
+def goes_round(origin: str) -> bool:
+    """Has who renamed it last renamed it before?"""
+    trail = _trail_of(origin)
+    return bool(trail) and _mark_of(origin.partition(ALIAS)[0]) in trail
+
+
+def was_renamed_here(broker: BrokerCore, origin: str) -> bool:
+    """Has it been here, under an alias that this node gave it before others gave it theirs?"""
+    return ALIAS in origin and _mark_of(_name(broker.node_id)) in _trail_of(origin)
+
+
+def has_been_here(broker: BrokerCore, origin: str) -> bool:
+    """Whatever is of this origin has been."""
+    return is_own_origin(broker, origin) or was_renamed_here(broker, origin)
 
 
 def identify_as(broker: BrokerCore, message: Message, role: Role, connection: Channel) -> None:
@@ -141,7 +211,7 @@ def is_before(message: Message, since: float) -> bool:
 
 def is_duplicate(broker: BrokerCore, message_id: MessageId) -> bool:
     """Has it been here? What began here always has: it was delivered when it was accepted."""
-    return is_own_origin(broker, message_id.origin) or broker.duplicates.seen(message_id)
+    return has_been_here(broker, message_id.origin) or broker.duplicates.seen(message_id)
 
 
 def is_again(broker: BrokerCore, message: Message) -> bool:
@@ -151,7 +221,7 @@ def is_again(broker: BrokerCore, message: Message) -> bool:
         return False
     if is_own_origin(broker, message_id.origin):
         return message_id.epoch == broker.epoch or not has_age(message)
-    return broker.duplicates.seen(message_id)
+    return was_renamed_here(broker, message_id.origin) or broker.duplicates.seen(message_id)
 
 
 def has_age(message: Message) -> bool:

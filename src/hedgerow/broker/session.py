@@ -25,7 +25,7 @@ from hedgerow.mqtt.packets import Packet, Will
 if TYPE_CHECKING:
     from hedgerow.broker.backlog import Backlog
     from hedgerow.broker.batch import Batch
-    from hedgerow.broker.exchange import Authentication
+    from hedgerow.broker.exchange import Authentication, ConnectionSeal
     from hedgerow.broker.role import Role
 
 
@@ -274,6 +274,10 @@ class Channel(ABC):
 
     @abstractmethod
     def encode_run(self, batch: Batch, topic: bytes) -> bytes: ...
+
+    @abstractmethod
+    def seal_with(self, seal: ConnectionSeal | None) -> None:
+        """From here on all that is said either way travels in it."""
 
     @abstractmethod
     def send(self, data: bytes) -> None: ...

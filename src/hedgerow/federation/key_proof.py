@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from hedgerow.broker.exchange import AuthenticationError
 
 if TYPE_CHECKING:
-    from hedgerow.federation.seal import RecordSeal
+    from hedgerow.broker.seal import RecordSeal
 
 METHOD = "hedgerow-key-1"
 NONCE_BYTES = 32
@@ -75,7 +75,7 @@ class _End:
 
     def _seal(self, own: bytes, other: bytes) -> None:
         # It loads OpenSSL: 6 MiB that a node without a key need not have.
-        from hedgerow.federation.seal import RecordSeal
+        from hedgerow.broker.seal import RecordSeal
 
         self.seal = RecordSeal(self._make(b"from " + own), self._make(b"from " + other))
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hedgerow.broker.ids import alias_of_broker, user_of
+from hedgerow.broker.ids import alias_of_broker, goes_round, user_of
 from hedgerow.duplicates import DuplicateLog
-from hedgerow.message import Message
+from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.attached import Attached
 from hedgerow.mobility.delegation.events import DelegationStats, Notification
@@ -84,16 +84,17 @@ class Distributor:
         source = mobile if message.qos else None
         wanted = {name: qos for name, qos in event.callbacks if self.may_name(mobile, name)}
         self._stats.unknown_callbacks += len(event.callbacks) - len(wanted)
-        public = self._as_given(message, mobile)
-        assert public.id is not None
-        is_known = event.is_handed_on or self._seen.seen(public.id)
+        public = self._as_given(message.id, mobile)
+        is_known = event.is_handed_on or public is None or self._seen.seen(public)
         found = {} if is_known else self._topics.match(message.topic)
         # It has matched on its own what it matches on its own.
         matched = found.pop(mobile.broker_id, None)
         self._answer(mobile, event, wanted, matched or MatchedRegistries(), source, now)
-        if is_public and not is_known:
-            self._outside.append(public)
-            self._distribute(event._replace(message=public), found, source, now)
+        if is_public and public is not None and not is_known:
+            if public != message.id:
+                message = replace(message, id=public)
+            self._outside.append(message)
+            self._distribute(event._replace(message=message), found, source, now)
 
     def _answer(
         self,
@@ -146,20 +147,18 @@ class Distributor:
         others = (other for other in self._mobiles.values() if other is not mobile)
         return not any(callback in entries for other in others for entries in other.topics.values())
 
-    def _as_given(self, message: Message, mobile: Mobile) -> Message:
-        """As others get it: under an id that this mobile broker may give, its own or one of a user whose
-        clients it may bring.
+    def _as_given(self, message_id: MessageId, mobile: Mobile) -> MessageId | None:
+        """As others get it: an id that this mobile broker may give, its own or one of a user whose clients it
+        may bring. None: it goes round.
 
-        One that claimed the next ids of others would have their messages dropped here. Where the name is too
-        long for an alias, only its own can collide.
+        One that claimed the next ids of others would have their messages dropped here.
         """
-        assert message.id is not None
-        origin = message.id.origin
+        origin = message_id.origin
         user = user_of(origin)
         if origin == mobile.broker_id or (user is not None and self._may_bring(mobile.broker_id, user)):
-            return message
+            return message_id
         alias = alias_of_broker(mobile.broker_id, origin)
-        return replace(message, id=message.id._replace(origin=alias or mobile.own))
+        return None if alias is None or goes_round(alias) else message_id._replace(origin=alias)
 
     def take_deliveries(self) -> list[Notification]:
         deliveries, self._deliveries = self._deliveries, []

@@ -1,8 +1,8 @@
 """Records that only the two ends of a link can make and read.
 
-After the proofs (`key_proof.py`) everything on a link travels in records: two bytes of length, then
-AES-256-GCM ciphertext with its tag. Each direction has its own key, and the nonce is a counter: a record that
-is changed, left out, repeated, moved or sent back to its maker does not open, and ends the link.
+After the proofs of a link everything on it travels in records: two bytes of length, then AES-256-GCM
+ciphertext with its tag. Each direction has its own key, and the nonce is a counter: a record that is changed,
+left out, repeated, moved or sent back to its maker does not open, and ends the link.
 """
 
 from __future__ import annotations
