@@ -9,6 +9,7 @@ from hedgerow.errors import RefusedError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.multicast import frame
+from hedgerow.multicast.flow import Flow
 from hedgerow.multicast.frame import (
     AGE,
     BATCH,
@@ -73,6 +74,8 @@ class Publisher:
         self._stats = stats
         self._history = FrameHistory(limits.history_bytes, limits.history_s)
         self._by_crc: dict[int, list[OutgoingTopic]] = {}
+        self._by_hash: dict[bytes, OutgoingTopic] = {}
+        self.flow = Flow(limits, timers, stats, self._history, self._by_hash, self._ask)
         self._gathering: list[OutgoingTopic] = []
         # A topic that comes back must not use its old numbers again. If even those are forgotten, it goes on
         # behind the highest of any that is.
@@ -150,6 +153,7 @@ class Publisher:
         outgoing = OutgoingTopic(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)
         self.outgoing[topic] = outgoing
         self._by_crc.setdefault(outgoing.crc, []).append(outgoing)
+        self._by_hash[outgoing.hash] = outgoing
         self.publishing.append((topic, True))
         return outgoing
 
@@ -169,7 +173,7 @@ class Publisher:
 
     @property
     def ready_at(self) -> float:
-        return max(self.pace.ready_at, self._history.ready_at)
+        return max(self.pace.ready_at, self._history.ready_at, self.flow.ready_at)
 
     def flush(self, now: float) -> None:
         if self._gathering:
@@ -186,7 +190,8 @@ class Publisher:
         flags, body = outgoing.gathered_flags, payloads[0]
         if len(payloads) > 1:
             flags, body = flags | BATCH, frame.pack_batch(payloads)
-        self._send(outgoing, flags, outgoing.gathered_sequence, body, now, in_stream=flags & ~BATCH != 0)
+        in_stream = flags & ~BATCH != 0
+        self._send(outgoing, flags, outgoing.gathered_sequence, body, now, in_stream, len(payloads))
 
     def _publish_alone(self, outgoing: OutgoingTopic, message: Message, sequence: int, now: float) -> None:
         published_at = self._values.stamp(message.topic, now) if message.retain else None
@@ -207,16 +212,25 @@ class Publisher:
         count = -(-len(content) // step)
         for index in range(count):
             piece = frame.pack_fragment(index, count, content[index * step : (index + 1) * step])
-            self._send(outgoing, flags | FRAGMENT, sequence, piece, now, in_stream=True)
+            self._send(outgoing, flags | FRAGMENT, sequence, piece, now, True, int(index + 1 == count))
 
     def _send(
-        self, outgoing: OutgoingTopic, flags: int, sequence: int, body: bytes, now: float, in_stream: bool
+        self,
+        outgoing: OutgoingTopic,
+        flags: int,
+        sequence: int,
+        body: bytes,
+        now: float,
+        in_stream: bool,
+        messages: int = 1,
     ) -> None:
         stream_sequence = 0
         if in_stream:
             outgoing.sequence += 1
             stream_sequence = outgoing.sequence
-            self._history.add(outgoing, SentFrame(stream_sequence, flags, sequence, body, now), now)
+            sent = SentFrame(stream_sequence, flags, sequence, body, messages, now)
+            self._history.add(outgoing, sent, now)
+            self.flow.sent(outgoing, sent, now)
             self.pace.sent(now, len(body))
             self.sent_at = now
             outgoing.heartbeat_s = HEARTBEAT_FIRST_S
@@ -287,10 +301,14 @@ class Publisher:
                     self._send_again(outgoing, each, now)
             asked = min((first for first, _ in repair.ranges), default=eligible)
             if asked < oldest:
-                self._tell_gone(outgoing, Gone(frame.EVERYONE, oldest - 1), now)
+                missed = self.flow.count_missed(asker, outgoing, asked)
+                self._tell_gone(outgoing, Gone(asker if missed else frame.EVERYONE, oldest - 1, missed), now)
             elif asked < eligible:
                 self._tell_gone(outgoing, Gone(asker, eligible - 1), now)
         self.pace.sent_again(self._stats.repairs_sent - before, now)
+
+    def _ask(self) -> None:
+        self._transmitter.send_to_all(FrameKind.ASK)
 
     def _send_again(self, outgoing: OutgoingTopic, each: SentFrame, now: float) -> None:
         if each.sent_again_at > now - REPAIR_PAUSE_S:
@@ -331,6 +349,8 @@ class Publisher:
                     self._last_closed = max(self._last_closed, self._closed.pop(next(iter(self._closed))))
                 self._closed[topic] = outgoing.sequence
                 self.names.remove(topic, topic)
+                self.flow.close(outgoing)
+                del self._by_hash[outgoing.hash]
                 same_crc = self._by_crc[outgoing.crc]
                 same_crc.remove(outgoing)
                 if not same_crc:
