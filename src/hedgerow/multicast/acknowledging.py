@@ -65,7 +65,7 @@ class Acknowledger:
         self._given: dict[IncomingStream, None] = {}
         self._active: dict[bytes, float] = {}  # senders, and when they were last told
         self._count_again_at = 0.0
-        self._window_bytes = limits.window_bytes
+        self.window_bytes = limits.window_bytes
 
     # From the streams to the application, and back
 
@@ -94,7 +94,7 @@ class Acknowledger:
                 continue
             sender.untold_bytes += given_bytes - stream.acknowledged_bytes
             stream.acknowledged, stream.acknowledged_bytes = sequence, given_bytes
-            is_much = 4 * sender.untold_bytes >= self._window_bytes
+            is_much = 4 * sender.untold_bytes >= self.window_bytes
             self._tell_later(stream, now if is_much else later)
 
     def cease(self, stream: IncomingStream, now: float) -> None:
@@ -133,7 +133,7 @@ class Acknowledger:
                 for each in untold[first : first + MAX_ACKNOWLEDGED]
                 if each.acknowledged is not None
             ]
-            body = pack_acknowledgement(Acknowledgement(sender.id, self._window_bytes, streams))
+            body = pack_acknowledgement(Acknowledgement(sender.id, self.window_bytes, streams))
             self._stats.acknowledgements_sent += 1
             if sender.address is None:
                 self._transmitter.send_to_all(FrameKind.ACKNOWLEDGEMENT, body)
@@ -149,4 +149,4 @@ class Acknowledger:
             self._count_again_at = now + _COUNT_AGAIN_S
             self._active = {each: at for each, at in self._active.items() if at > now - INTERVAL_S}
         room = min(self._limits.waiting_bytes // 2, self.receive_buffer_bytes) // max(len(self._active), 1)
-        self._window_bytes = max(min(room, self._limits.window_bytes), MIN_WINDOW_BYTES)
+        self.window_bytes = max(min(room, self._limits.window_bytes), MIN_WINDOW_BYTES)

@@ -74,10 +74,12 @@ class Flow:
         self._ask_s = ASK_FIRST_S
         self._has_heard = False  # an acknowledgement, since the last check
         self._progress_count = 0
-        # As long as no receiver is known.
-        self._first_at = float("-inf")
-        self._first_bytes = 0
+        # Of topics that nobody acknowledges yet.
+        self._unclaimed: dict[OutgoingTopic, int] = {}
+        self._unclaimed_bytes = 0
+        self._unclaimed_since = float("-inf")
         self._sent_at = float("-inf")
+        self._begun_at = float("-inf")
 
     # Whether to wait
 
@@ -86,8 +88,8 @@ class Flow:
         """When to look again. Acknowledgements may come before (`has_opened`)."""
         if self._full or (self._patience_s and self._history.is_held):
             return self._check_at or 0.0
-        if not self.receivers and self._first_bytes > FIRST_WINDOW_BYTES:
-            return self._first_at + FIRST_ACKNOWLEDGEMENT_S
+        if self._unclaimed_bytes > FIRST_WINDOW_BYTES:
+            return self._unclaimed_since + FIRST_ACKNOWLEDGEMENT_S
         return 0.0
 
     @property
@@ -117,12 +119,17 @@ class Flow:
         if not self._patience_s:
             return
         size = sent.size
-        if not self.receivers:
-            if now - self._sent_at > _QUIET_S:
-                self._first_at, self._first_bytes = now, 0
-            self._sent_at = now
-            self._first_bytes += size
-            return
+        if now - self._sent_at > _QUIET_S:
+            self._begun_at = now
+        self._sent_at = now
+        if not outgoing.receivers and self._may_be_claimed(outgoing, now):
+            if now >= self._unclaimed_since + FIRST_ACKNOWLEDGEMENT_S:
+                self._unclaimed.clear()
+                self._unclaimed_bytes, self._unclaimed_since = 0, now
+            # Of a new topic a copy goes to the common group.
+            copies = 1 + (now < outgoing.new_until)
+            self._unclaimed[outgoing] = self._unclaimed.get(outgoing, 0) + copies * size
+            self._unclaimed_bytes += copies * size
         full = self._full
         for receiver in outgoing.receivers:
             receiver.outstanding += size
@@ -130,6 +137,11 @@ class Flow:
                 full[receiver] = None
         if full or self._history.is_held:
             self._watch(now)
+
+    def _may_be_claimed(self, outgoing: OutgoingTopic, now: float) -> bool:
+        """Is somebody perhaps about to acknowledge it for the first time?"""
+        since = outgoing.new_until if self.receivers else self._begun_at + FIRST_ACKNOWLEDGEMENT_S
+        return now < since
 
     def receive(self, member: bytes, acknowledgement: Acknowledgement, now: float) -> None:
         self._stats.acknowledgements_received += 1
@@ -166,6 +178,7 @@ class Flow:
                 self._stats.dropped += 1
                 return
             self._progress_count += 1
+            self._unclaimed_bytes -= self._unclaimed.pop(outgoing, 0)
             progress = outgoing.receivers[receiver] = receiver.progresses[outgoing] = Progress(sequence)
             progress.bytes, progress.messages = outgoing.sent_up_to(sequence)
             receiver.outstanding += outgoing.sent_bytes - progress.bytes
@@ -197,6 +210,7 @@ class Flow:
 
     def close(self, outgoing: OutgoingTopic) -> None:
         """The topic is ours no more."""
+        self._unclaimed_bytes -= self._unclaimed.pop(outgoing, 0)
         for receiver in list(outgoing.receivers):
             self._cease(receiver, outgoing)
 

@@ -196,6 +196,7 @@ class SendingMember:
 
     __slots__ = (
         "address",
+        "answer_s",
         "floors",
         "heard_at",
         "id",
@@ -227,6 +228,8 @@ class SendingMember:
         self.stale = 0
         """Frames sealed up to this one are recordings: the presence before the last has come since."""
         self.presence_counter = 0
+        self.answer_s = 0.0
+        """How long its answers to our requests for repair take."""
         self.untold: dict[IncomingStream, None] = {}
         """Those of which it is to hear how far we are,"""
         self.untold_bytes = 0

@@ -227,8 +227,8 @@ class Member:
 
     def finish(self, now: float) -> None:
         """Nothing more is published: those who acknowledge are asked to."""
-        self.flush(now)
-        self.publisher.flow.finish(now)
+        self.publisher.finish(now)
+        self._discovery.announce_new(now)
 
     def is_awaited(self, now: float) -> bool:
         """Does anybody still have to acknowledge what was published?"""

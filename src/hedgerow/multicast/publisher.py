@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from itertools import islice
 
 from hedgerow.errors import RefusedError
 from hedgerow.message import Message, MessageId
@@ -27,6 +28,8 @@ from hedgerow.multicast.frame import (
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.limits import (
     HEARTBEAT_FIRST_S,
+    HEARTBEATS_AT_ONCE,
+    HEARTBEATS_PER_S,
     INTERVAL_S,
     MAX_REPAIRS,
     REPAIR_PAUSE_S,
@@ -83,6 +86,7 @@ class Publisher:
         self._last_closed = 0
         self._look_for_idle_at = 0.0
         self._repairs = Allowance(REPAIRS_PER_S, 0.05)
+        self._beating: dict[OutgoingTopic, None] = {}  # topics whose heartbeat is due
 
     # Publishing
 
@@ -260,6 +264,19 @@ class Publisher:
         outgoing.new_until = max(outgoing.new_until, now + self._limits.new_topic_s)
         self._send_content(outgoing, flags, self.sequence, content, now, in_stream=True)
 
+    def finish(self, now: float) -> None:
+        """Nothing more is published. Those who may not even have heard of a topic hear of it once more."""
+        self.flush(now)
+        self.flow.finish(now)
+        if not self.flow.receivers:
+            return
+        for topic, outgoing in self.outgoing.items():
+            if outgoing.history and outgoing.needed > outgoing.sequence:
+                outgoing.heartbeat_s = HEARTBEAT_FIRST_S
+                self._beat_at(outgoing, now)
+                self.new_topics.append(topic)
+                self.sent_at = now
+
     # Streams
 
     def _beat_at(self, outgoing: OutgoingTopic, at: float) -> None:
@@ -277,10 +294,20 @@ class Publisher:
         if quiet_at > now:
             self._beat_at(outgoing, quiet_at)
             return
-        body = frame.pack_heartbeat(outgoing.oldest)
-        self._transmitter.send_to_topic(outgoing, FrameKind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
-        outgoing.heartbeat_s = min(2 * outgoing.heartbeat_s, INTERVAL_S)
-        self._beat_at(outgoing, now + outgoing.heartbeat_s)
+        if not self._beating:
+            self._timers.at(now, self._beat_in_turn)
+        self._beating[outgoing] = None
+
+    def _beat_in_turn(self, now: float) -> None:
+        """As many as may be sent now. The others come first the next time."""
+        for outgoing in list(islice(self._beating, HEARTBEATS_AT_ONCE)):
+            del self._beating[outgoing]
+            body = frame.pack_heartbeat(outgoing.oldest)
+            self._transmitter.send_to_topic(outgoing, FrameKind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
+            outgoing.heartbeat_s = min(2 * outgoing.heartbeat_s, INTERVAL_S)
+            self._beat_at(outgoing, now + outgoing.heartbeat_s)
+        if self._beating:
+            self._timers.at(now + HEARTBEATS_AT_ONCE / HEARTBEATS_PER_S, self._beat_in_turn)
 
     def receive_repair(self, repair: RepairRequest, crc: int, asker: bytes, now: float) -> None:
         """Someone misses frames of ours."""

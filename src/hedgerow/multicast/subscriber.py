@@ -44,6 +44,7 @@ from hedgerow.multicast.limits import (
     MAX_SENDERS,
     MAX_STREAMS,
     REPAIR_AGAIN_S,
+    REPAIR_AT_LATEST_S,
     REPAIR_AT_MOST_S,
     REPAIR_SLACK_S,
     REPAIR_SUPPRESSIONS,
@@ -261,6 +262,7 @@ class Subscriber:
         if flags & AGE:
             age_s, body = frame.parse_age(body)
             flags &= ~AGE
+            self._note_answer(stream, stream_sequence, now)
             if now - age_s < stream.since:
                 flags, body = VOID, b""  # Somebody else asked for it, who was here before us.
         if stream_sequence == stream.expected and not stream.waiting:
@@ -399,6 +401,13 @@ class Subscriber:
         elif stream.ask_at > now + 2 * REPAIR_AGAIN_S and not stream.tries:
             self._ask_later(stream, now + again_s)  # It goes on: no need to wait as long as for the dead.
 
+    def _note_answer(self, stream: IncomingStream, sequence: int, now: float) -> None:
+        """Others may have asked for it too, so that the longest counts, and is forgotten slowly."""
+        sender = stream.sender
+        if (stream.asked_at and sequence in stream.waiting) or sequence >= stream.expected:
+            took_s = min(now - stream.asked_at, REPAIR_AT_LATEST_S)
+            sender.answer_s = max(took_s, 0.9 * sender.answer_s)
+
     def _ask_later(self, stream: IncomingStream, at: float) -> None:
         stream.ask_at = at
         self._timers.at(at, lambda now: self._ask(stream, at, now))
@@ -415,7 +424,9 @@ class Subscriber:
         # A try counts when it could have been heard. Who is away is waited for, while it keeps what it sent.
         is_heard = stream.sender.heard_at > stream.asked_at
         stream.tries += is_heard
-        if stream.tries > REPAIR_TRIES or stream.stuck_at < now - self._limits.history_s - REPAIR_SLACK_S:
+        # A sender that waits for us keeps what we lack: if it does not, it says so.
+        is_hopeless = stream.tries > REPAIR_TRIES and stream.acknowledged is None
+        if is_hopeless or stream.stuck_at < now - self._limits.history_s - REPAIR_SLACK_S:
             self._give_up(stream, now)
             self._advance(stream, now)
             return
@@ -423,12 +434,17 @@ class Subscriber:
         if not stream.is_settled:
             newer_than_ms = min(int((now - stream.since) * 1000) + 1, ANY_AGE)
         missing = stream.missing(MAX_RANGES)
-        repair = RepairRequest(stream.sender.id, newer_than_ms, _clip(missing))
-        stream.asked_to = _last_of(missing, MAX_REPAIRS)
+        # No more than there is room for: what does not fit is asked for all over again.
+        count = min(MAX_REPAIRS, self.acknowledger.window_bytes // self._limits.datagram_bytes)
+        repair = RepairRequest(stream.sender.id, newer_than_ms, _first_of(missing, count))
+        stream.asked_to = _last_of(missing, count)
         crc = stream.listening.crc
         self._transmitter.send_to_all(FrameKind.REPAIR, frame.pack_repair(repair), crc=crc)
         self._stats.repairs_requested += 1
-        wait_s = min(REPAIR_AGAIN_S * 2 ** max(stream.tries - 1, 0), 1.0) if is_heard else REPAIR_UNHEARD_S
+        wait_s = REPAIR_UNHEARD_S
+        if is_heard:
+            tries = min(max(stream.tries - 1, 0), REPAIR_TRIES)
+            wait_s = max(min(REPAIR_AGAIN_S * 2**tries, 1.0), 1.5 * stream.sender.answer_s)
         stream.asked_at = now
         stream.suppressed = 0
         self._ask_later(stream, now + wait_s * (0.75 + 0.5 * self._random.random()))
@@ -592,8 +608,14 @@ def _last_of(ranges: list[tuple[int, int]], count: int) -> int:
     return last
 
 
-def _clip(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [(first, min(count, 0xFFFF)) for first, count in ranges]
+def _first_of(ranges: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """The first `count` frames of these ranges."""
+    found = []
+    for first, length in ranges:
+        if count > 0:
+            found.append((first, min(length, count)))
+            count -= length
+    return found
 
 
 def _covers(asked: list[tuple[int, int]], missing: list[tuple[int, int]]) -> bool:
