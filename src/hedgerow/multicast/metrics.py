@@ -63,6 +63,11 @@ def multicast_metrics(gateway: Gateway, endpoint: MulticastEndpoint) -> Iterator
     yield GaugeMetricFamily(
         "hedgerow_gateway_waiting", "Messages that wait to leave by multicast.", gateway.to_group.waiting
     )
+    yield GaugeMetricFamily(
+        "hedgerow_gateway_held_back",
+        "Messages from multicast that wait for room at the broker.",
+        gateway.to_broker.waiting,
+    )
     yield CounterMetricFamily(
         "hedgerow_gateway_ids_forgotten", "Ids that the duplicate log had no room for.", gateway.forgotten
     )
