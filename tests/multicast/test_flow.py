@@ -18,7 +18,8 @@ from hedgerow.multicast.limits import (
 )
 from hedgerow.multicast.outgoing import Pace
 from tests.multicast.frames import read
-from tests.multicast.lan import SETTLED_S, Host, Lan
+from tests.multicast.lan import SETTLED_S, Host, Lan, filtered
+from tests.multicast.scene import ring
 
 STEP_S = 0.001
 SMALL = MulticastLimits(history_bytes=2_000_000, window_bytes=200_000, waiting_bytes=2_000_000)
@@ -310,3 +311,28 @@ def _unicast_to(lan: Lan, publisher: Host) -> list[tuple[None, bytes]]:
     publisher.publish("t/0", b"", qos=1)
     lan.run(SETTLED_S)
     return heard
+
+
+def test_sealed_frames_are_acknowledged_too(lan: Lan) -> None:
+    publisher = lan.host(ring(), SMALL)
+    receiver = slow(lan.host(ring(), SMALL), 1_000.0)
+    receiver.subscribe("t/#")
+    lan.run(SETTLED_S)
+    sent = numbered(1_500, 3)
+    publish_all(lan, (publisher, sent))
+    acknowledge_all(lan, publisher)
+    assert_all_in_order(receiver, sent)
+    assert publisher.member.receiver_count == 1
+
+
+def test_a_peer_that_is_sent_copies_is_waited_for(lan: Lan) -> None:
+    publisher, receiver = filtered(lan)
+    receiver.subscribe("t/#")
+    receiver.member.add_peer(publisher.number, lan.now)
+    lan.run(SETTLED_S)
+    slow(receiver, 1_000.0)
+    sent = numbered(1_500, 3)
+    publish_all(lan, (publisher, sent))
+    acknowledge_all(lan, publisher)
+    assert_all_in_order(receiver, sent)
+    assert publisher.member.receiver_count == 1

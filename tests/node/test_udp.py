@@ -69,7 +69,7 @@ def test_dropped_datagrams_are_told_once_with_what_helps() -> None:
     assert watch.look("udp://127.0.0.1:12345", 0, 212_992) is None
     told = watch.look("udp://127.0.0.1:12345", 7, 212_992)
     assert str(told) == (
-        "udp://127.0.0.1:12345: the system dropped 7 datagrams that came faster than they were read: its "
+        "udp://127.0.0.1:12345: the system dropped 7 datagrams that came faster than this program read: its "
         "receive buffer has 212992 of 4194304 bytes; sysctl -w net.core.rmem_max=4194304"
     )
     assert watch.look("udp://127.0.0.1:12345", 7, 212_992) is None

@@ -404,7 +404,7 @@ class Subscriber:
     def _note_answer(self, stream: IncomingStream, sequence: int, now: float) -> None:
         """Others may have asked for it too, so that the longest counts, and is forgotten slowly."""
         sender = stream.sender
-        if (stream.asked_at and sequence in stream.waiting) or sequence >= stream.expected:
+        if stream.expected <= sequence <= stream.asked_to and sequence not in stream.waiting:
             took_s = min(now - stream.asked_at, REPAIR_AT_LATEST_S)
             sender.answer_s = max(took_s, 0.9 * sender.answer_s)
 

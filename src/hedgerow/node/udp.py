@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from hedgerow.errors import counted
+
 DATAGRAMS_PER_TURN = 64  # a flood at one socket must not starve the others
 RECEIVE_BUFFER_BYTES = 4 << 20  # a burst of all senders at once; the system may grant less
 SETTING = "net.core.rmem_max"  # what the system grants to whoever has no special right
@@ -55,7 +57,8 @@ class DropWatch:
                 f"its receive buffer has {granted} of {RECEIVE_BUFFER_BYTES} bytes; "
                 f"sysctl -w {SETTING}={RECEIVE_BUFFER_BYTES}"
             )
-        reason = f"the system dropped {new} datagrams that came faster than they were read: {advice}"
+        datagrams = counted(new, "datagram")
+        reason = f"the system dropped {datagrams} that came faster than this program read: {advice}"
         return DatagramsDropped(address, reason)
 
 
