@@ -345,6 +345,26 @@ def test_open_files(limits: tuple[int, int], state: str, seen: str) -> None:
     assert (found.state, found.seen) == (state, seen)
 
 
+@pytest.mark.parametrize(
+    ("config", "granted", "state"),
+    [
+        (Config(), 4_194_304, OK),
+        (Config(), 212_992, OK),
+        (Config().with_rooms(Multicast(("farm/#",))), 212_992, WARNING),
+        (Config().with_rooms(Multicast(("farm/#",))), 4_194_304, OK),
+    ],
+)
+def test_receive_buffers(config: Config, granted: int, state: str) -> None:
+    (found,) = checks.check_receive_buffers(config, lambda: granted)
+    assert found.state == state
+    assert f"gets {granted} of 4194304 bytes" in found.seen
+    assert ("sysctl -w net.core.rmem_max=4194304" in found.advice) is (state == WARNING)
+
+
+def test_what_the_system_gives_is_asked_for() -> None:
+    assert checks.granted_receive_buffer() > 0
+
+
 def test_files_that_are_secret(tmp_path: Path) -> None:
     passwords, key = tmp_path / "passwords", tmp_path / "key.pem"
     passwords.touch(0o644)

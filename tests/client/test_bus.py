@@ -27,7 +27,7 @@ async def test_a_bus_has_what_applications_may_call() -> None:
         "acknowledge", "broker_name", "client_id", "close", "closed", "origin", "publish", "publish_nowait",
         "send", "send_nowait", "state", "subscribe", "unsubscribe", "version", "wait_closed",
     }  # fmt: skip
-    assert public_names(bus.subscribe("a")) == {"batches", "close", "dropped", "topic_filters"}
+    assert public_names(bus.subscribe("a")) == {"batches", "close", "dropped", "missed", "topic_filters"}
 
 
 def examples() -> list[str]:

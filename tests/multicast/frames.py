@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH
 from hedgerow.multicast import frame
-from hedgerow.multicast.frame import Challenge, FrameKind, Gone, GroupInterest, Header, Hello, RepairRequest
+from hedgerow.multicast.frame import (
+    Acknowledgement,
+    Challenge,
+    FrameKind,
+    Gone,
+    GroupInterest,
+    Header,
+    Hello,
+    RepairRequest,
+)
 from hedgerow.multicast.groups import topic_crc
 from tests.mqtt.strategies import property_sets
 
@@ -36,6 +45,8 @@ _PARSERS: dict[FrameKind, Callable[[bytes], Any]] = {
     FrameKind.CHALLENGE: frame.parse_challenge,
     FrameKind.PROOF: frame.parse_challenge,
     FrameKind.LEAVE: bytes,
+    FrameKind.ACKNOWLEDGEMENT: frame.parse_acknowledgement,
+    FrameKind.ASK: bytes,
 }
 
 PACKERS: dict[FrameKind, Callable[[Any], bytes]] = {
@@ -50,6 +61,8 @@ PACKERS: dict[FrameKind, Callable[[Any], bytes]] = {
     FrameKind.CHALLENGE: frame.pack_challenge,
     FrameKind.PROOF: frame.pack_challenge,
     FrameKind.LEAVE: bytes,
+    FrameKind.ACKNOWLEDGEMENT: frame.pack_acknowledgement,
+    FrameKind.ASK: bytes,
 }
 
 
@@ -136,7 +149,7 @@ bodies: dict[FrameKind, st.SearchStrategy[Any]] = {
             max_size=frame.MAX_RANGES,
         ),
     ),
-    FrameKind.GONE: st.builds(Gone, eights, u64),
+    FrameKind.GONE: st.builds(Gone, eights, u64, sequences),
     FrameKind.TOPICS: st.lists(names, max_size=5),
     FrameKind.INTEREST: st.builds(GroupInterest, st.booleans(), st.lists(filters, max_size=5)),
     FrameKind.PRESENCE: st.just(b""),
@@ -145,4 +158,13 @@ bodies: dict[FrameKind, st.SearchStrategy[Any]] = {
     FrameKind.CHALLENGE: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
     FrameKind.PROOF: st.builds(Challenge, eights, st.binary(min_size=16, max_size=16)),
     FrameKind.LEAVE: st.just(b""),
+    FrameKind.ACKNOWLEDGEMENT: st.builds(
+        Acknowledgement,
+        eights,
+        st.integers(0, 2**32 - 1),
+        st.lists(
+            st.tuples(eights, st.one_of(sequences, st.just(frame.CEASED))), max_size=frame.MAX_ACKNOWLEDGED
+        ),
+    ),
+    FrameKind.ASK: st.just(b""),
 }

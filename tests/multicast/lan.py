@@ -11,8 +11,8 @@ from hedgerow.message import Message
 from hedgerow.multicast.frame import parse_header
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.keys import Keyring
-from hedgerow.multicast.limits import MulticastLimits
-from hedgerow.multicast.member import Member
+from hedgerow.multicast.limits import WINDOW_FRAME_BYTES, MulticastLimits
+from hedgerow.multicast.member import Member, Missed
 
 START_AT = 1_700_000_000.0
 SETTLED_S = 1.0  # subscriptions are asked for and answered
@@ -36,7 +36,17 @@ class Host:
         self.held: list[Message] = []
         self.is_plugged = True
         self.hears_multicast = True
+        self.is_taking = True
+        """Its application is done with what it gets as soon as it has it."""
+        self.missed: list[Missed] = []
         self.loss = 0.0
+        self.service_s = 0.0
+        """How long it is busy with a datagram."""
+        self.buffer_bytes = 1 << 20
+        """Of datagrams that wait for that, as the system counts them: beyond it they are dropped."""
+        self.dropped = 0
+        self.busy_until = 0.0
+        self.buffered = 0
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         self.send(Message(topic, payload, qos, retain))
@@ -71,7 +81,7 @@ class Lan:
         self.drop: Callable[[Host, bytes], bool] = lambda host, data: False
         self.tapped: list[tuple[str | None, bytes]] = []
         """Every multicast datagram, for those who play them back."""
-        self._queue: list[tuple[float, int, Host, bytes, str | None, int, bool]] = []
+        self._queue: list[tuple[float, int, Host, bytes, str | None, int, bool, bool]] = []
         self._count = 0
 
     def host(self, keys: Keyring | None = None, limits: MulticastLimits | None = None) -> Host:
@@ -87,7 +97,10 @@ class Lan:
         for topic, joined in member.take_memberships():
             (host.groups.add if joined else host.groups.discard)(topic)
         member.take_publishing()
+        if host.is_taking:
+            member.acknowledge(member.take_receipt(), self.now)
         host.messages += member.take_messages()
+        host.missed += member.take_missed()
         host.held += member.take_held()
         for topic, data in member.take_to_groups():
             self.sent[kind_of(data)] += 1
@@ -104,7 +117,7 @@ class Lan:
 
     def _send(self, to: Host, data: bytes, topic: str | None, source: int, unicast: bool) -> None:
         self._count += 1
-        heappush(self._queue, (self.now + self.delay_s, self._count, to, data, topic, source, unicast))
+        heappush(self._queue, (self.now + self.delay_s, self._count, to, data, topic, source, unicast, False))
 
     def run(self, duration_s: float) -> None:
         """Let time pass."""
@@ -123,15 +136,33 @@ class Lan:
                 self.drain(self.hosts[number])
         self.now = end
 
+    def _wait_for_service(
+        self, host: Host, data: bytes, topic: str | None, source: int, unicast: bool
+    ) -> None:
+        size = len(data) + WINDOW_FRAME_BYTES
+        if host.buffered + size > host.buffer_bytes:
+            host.dropped += 1
+            return
+        host.buffered += size
+        host.busy_until = max(host.busy_until, self.now) + host.service_s
+        self._count += 1
+        served = (host.busy_until, self._count, host, data, topic, source, unicast, True)
+        heappush(self._queue, served)
+
     def _arrive(self) -> None:
-        at, _, host, data, topic, source, unicast = heappop(self._queue)
+        at, _, host, data, topic, source, unicast, is_served = heappop(self._queue)
         self.now = max(self.now, at)
         if not host.is_plugged or not (unicast or host.hears_multicast):
             return
         if topic is not None and topic not in host.groups:
             return
-        if self.random.random() < host.loss or self.drop(host, data):
+        if not is_served and (self.random.random() < host.loss or self.drop(host, data)):
             return
+        if host.service_s:
+            if not is_served:
+                self._wait_for_service(host, data, topic, source, unicast)
+                return
+            host.buffered -= len(data) + WINDOW_FRAME_BYTES
         host.member.receive_datagram(
             data, self.now, topic, source if topic is None else None, unicast=unicast
         )

@@ -93,6 +93,9 @@ def test_the_limits_are_those() -> None:
         "datagram": f"{own.datagram_bytes:,} bytes",
         "frames kept for repairs": f"{own.history_s:.0f} s, {own.history_bytes // MIB} MiB",
         "frames and fragments that wait for others": f"{own.waiting_bytes // MIB} MiB in all",
+        "under way to a receiver": f"{own.window_bytes // MIB} MiB that it has not acknowledged, for "
+        f"{own.patience_s:.0f} s",
+        "receivers that a sender waits for": f"{limits.MAX_RECEIVERS:,}, and {limits.MAX_PROGRESSES:,} str",
         "retained values": f"{own.retained_bytes // MIB} MiB",
         "groups joined for wildcards": f"{own.groups:,}",
         "senders, streams": f"{limits.MAX_SENDERS:,} and {limits.MAX_STREAMS:,}",

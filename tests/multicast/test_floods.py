@@ -198,6 +198,7 @@ def test_a_flood_fills_no_memory(
             scene.subscriber.member.take_messages()
         scene.subscriber.messages.clear()
         scene.subscriber.held.clear()
+        scene.subscriber.missed.clear()
         scene.lan.tapped.clear()
         scene.lan.run(0.5)
         gc.collect()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hedgerow.message import Message, MessageId
 from hedgerow.multicast import frame
 from hedgerow.multicast.frame import (
+    Acknowledgement,
     Challenge,
     Flags,
     FrameError,
@@ -35,7 +36,7 @@ BODIES: dict[FrameKind, tuple[Any, str]] = {
         RepairRequest(b"SENDER-8", 1_500, [(7, 2), (300, 1)]),
         "53454e4445522d38 000005dc 0000000000000007 0002 000000000000012c 0001",
     ),
-    FrameKind.GONE: (Gone(frame.EVERYONE, 258), "0000000000000000 0000000000000102"),
+    FrameKind.GONE: (Gone(b"MEMBER-8", 258, 3), "4d454d4245522d38 0000000000000102 0000000000000003"),
     FrameKind.TOPICS: (["a/b", "é"], "0003612f62 0002c3a9"),
     FrameKind.INTEREST: (GroupInterest(True, ["a/#", "+"]), "01 0003612f23 00012b"),
     FrameKind.PRESENCE: (b"", ""),
@@ -44,6 +45,11 @@ BODIES: dict[FrameKind, tuple[Any, str]] = {
     FrameKind.CHALLENGE: (Challenge(b"MEMBER-8", NONCE), f"4d454d4245522d38 {NONCE.hex()}"),
     FrameKind.PROOF: (Challenge(b"MEMBER-8", NONCE), f"4d454d4245522d38 {NONCE.hex()}"),
     FrameKind.LEAVE: (b"", ""),
+    FrameKind.ACKNOWLEDGEMENT: (
+        Acknowledgement(b"SENDER-8", 65_536, [(b"TOPIC-8-", 258), (b"OTHER-8-", frame.CEASED)]),
+        "53454e4445522d38 00010000 544f5049432d382d 0000000000000102 4f544845522d382d ffffffffffffffff",
+    ),
+    FrameKind.ASK: (b"", ""),
 }
 
 
@@ -138,7 +144,14 @@ def whole_frames() -> list[tuple[str, bytes, set[int]]]:
         ("a fragment", write(FrameKind.DATA, b"\0\0\0\2x", flags=frame.TOPIC | frame.FRAGMENT), set()),
         ("a batch", write(FrameKind.DATA, b"\0\1x\0\0", flags=frame.TOPIC | frame.BATCH), {3, 6}),
     ]
-    shorter_too = {"REPAIR": {25}, "TOPICS": {3, 8}, "INTEREST": {4, 9}, "HELLO": {12}}
+    shorter_too = {
+        "REPAIR": {25},
+        "GONE": set(range(19, 27)),  # as it was before it had a count
+        "TOPICS": {3, 8},
+        "INTEREST": {4, 9},
+        "HELLO": {12},
+        "ACKNOWLEDGEMENT": {15, 31},
+    }
     return [(name, data, sizes | shorter_too.get(name, set())) for name, data, sizes in found]
 
 
@@ -160,7 +173,7 @@ def test_a_truncated_frame_is_refused(name: str, data: bytes, shorter_too: set[i
         (b"", "0 bytes"),
         (b"\2" + write(FrameKind.PRESENCE)[1:], "version 2"),
         (write(0), "kind 0"),
-        (write(13), "kind 13"),
+        (write(15), "kind 15"),
         (write(FrameKind.DATA, flags=0x1000), "flags 0x1000 in DATA"),
         (write(FrameKind.DATA, b"abc", flags=frame.AGE), "too short"),
         (write(FrameKind.DATA, stream_sequence=1 << 62), "stream sequence"),
@@ -192,6 +205,9 @@ def test_a_truncated_frame_is_refused(name: str, data: bytes, shorter_too: set[i
         (write(FrameKind.INTEREST, b"\0\0\2a#"), "not alone"),
         (write(FrameKind.TOPICS, b"\0\1a" * (frame.MAX_NAMES + 1)), "more than 512"),
         (write(FrameKind.WELCOME, bytes(9)), "another length"),
+        (write(FrameKind.ACKNOWLEDGEMENT, bytes(13)), "torn stream"),
+        (write(FrameKind.ACKNOWLEDGEMENT, bytes(12 + 16 * (frame.MAX_ACKNOWLEDGED + 1))), "torn stream"),
+        (write(FrameKind.ACKNOWLEDGEMENT, bytes(20) + b"\x40" + bytes(7)), "beyond the last"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -207,6 +223,12 @@ def test_what_follows_a_body_of_fixed_size_is_left_for_later_versions(kind: Fram
     value, wire = BODIES[kind]
     found = read(write(kind, bytes.fromhex(wire) + b"more")).body
     assert found == (value if kind not in (FrameKind.PRESENCE, FrameKind.LEAVE) else b"more")
+
+
+def test_a_gone_of_an_earlier_version_has_no_count() -> None:
+    assert read(write(FrameKind.GONE, frame.pack_gone(Gone(frame.EVERYONE, 2, 3))[:16])).body == Gone(
+        frame.EVERYONE, 2
+    )
 
 
 def test_ranges_that_ask_for_nothing_are_left_out() -> None:

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hedgerow.broker.batch import Batch
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.observer import Observer
 from hedgerow.broker.port import Port
 from hedgerow.broker.publishing import publish_message
 from hedgerow.duplicates import DuplicateLog
@@ -551,6 +553,103 @@ def test_at_close_what_waits_leaves() -> None:
     node.connect("client").publish("farm/a", b"last words", 1)
     node.gateway.close(node.world.now)
     assert payloads(node.member.published) == [b"last words"]
+
+
+# What is taken, and when
+
+
+class Narrow(Observer):
+    """A journal that has room when the test says so."""
+
+    def __init__(self) -> None:
+        self.room = True
+        self.payloads: list[bytes] = []
+
+    def has_room(self, size: int) -> bool:
+        return self.room
+
+    def observe(self, batch: Batch, now: float) -> bool:
+        if self.room:
+            self.payloads += batch.payloads
+        return False
+
+
+def test_what_the_broker_has_to_store_is_taken_when_it_is_stored() -> None:
+    group = Group()
+    node = Node(group, "node", durable=True).open()
+    node.connect("client").subscribe("farm/#", 1)
+    node.world.connect("stored", properties={"session_expiry_interval": 100}).subscribe("farm/#", 1)
+    node.world.settle()
+    node.world.commits = False
+    taken: list[bytes] = []
+    for payload in (b"1", b"2"):
+        message = Message("farm/a", payload, 1, id=MessageId("device", 1, int(payload)))
+        node.gateway.receive_messages([message], node.world.now)
+        node.gateway.when_taken(partial(taken.append, payload))
+        node.world.settle()
+    assert taken == []
+    node.world.commit()
+    node.world.commit()
+    assert taken == [b"1", b"2"]
+
+
+def test_what_a_journal_has_no_room_for_waits_and_is_taken_in_order() -> None:
+    node = Node(Group(), "node").open()
+    journal = Narrow()
+    node.world.broker.observe(journal)
+    client = node.connect("client", "farm/#")
+    taken: list[int] = []
+
+    def hear(number: int, qos: int) -> None:
+        message = Message("farm/a", b"%d" % number, qos, id=MessageId("device", 1, number))
+        node.gateway.receive_messages([message], node.world.now)
+        node.gateway.when_taken(partial(taken.append, number))
+        node.world.settle()
+
+    hear(1, 1)
+    journal.room = False
+    hear(2, 1)
+    hear(3, 0)  # It is passed on without being recorded.
+    hear(4, 2)
+    assert client.take_payloads() == [b"1", b"3"]
+    assert taken == [1]
+    ledger = node.gateway.to_broker
+    assert (ledger.published, ledger.relayed, ledger.waiting) == (4, 2, 2)
+    assert node.gateway.deadline < float("inf")
+    node.gateway.handle_timer(node.gateway.deadline)
+    assert taken == [1]
+    journal.room = True
+    hear(5, 1)
+    assert taken == [1], "not before those that came first"
+    node.gateway.handle_timer(node.gateway.deadline)
+    node.world.settle()
+    assert client.take_payloads() == [b"2", b"4", b"5"]
+    assert journal.payloads == [b"1", b"2", b"4", b"5"]
+    assert taken == [1, 2, 3, 4, 5]
+    assert node.gateway.to_broker == GatewayLedger(published=5, relayed=5)
+    assert node.gateway.deadline == float("inf")
+
+
+def test_what_waits_for_room_at_the_end_is_passed_on_and_not_taken() -> None:
+    node = Node(Group(), "node").open()
+    journal = Narrow()
+    journal.room = False
+    node.world.broker.observe(journal)
+    client = node.connect("client", "farm/#")
+    taken: list[int] = []
+    message = Message("farm/a", b"last", 1, id=MessageId("device", 1, 1))
+    node.gateway.receive_messages([message], node.world.now)
+    node.gateway.when_taken(partial(taken.append, 1))
+    node.gateway.close(node.world.now)
+    node.world.settle()
+    assert client.take_payloads() == [b"last"]
+    assert taken == []
+
+
+def test_what_was_missed_is_in_the_ledger() -> None:
+    node = Node(Group(), "node").open()
+    node.gateway.note_missed(3)
+    assert node.gateway.to_broker == GatewayLedger(published=3, missed=3)
 
 
 @given(

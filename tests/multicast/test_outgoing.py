@@ -57,7 +57,7 @@ def test_repairs_follow_each_other_without_a_pause() -> None:
 
 def test_publishing_waits_before_it_forgets_what_is_young() -> None:
     lan = Lan()
-    publisher = lan.host(limits=MulticastLimits(history_bytes=100_000))
+    publisher = lan.host(limits=MulticastLimits(history_bytes=100_000, patience_s=0))
     published_at = lan.now
     while publisher.member.ready_at <= lan.now + 0.1:
         publisher.publish("a", bytes(1_000), qos=1)

@@ -143,8 +143,26 @@ def test_a_gap_that_nobody_can_fill_is_given_up_and_counted(lan: Lan) -> None:
     lan.drop = lambda host, data: host is publisher  # It hears no requests.
     publisher.publish("a", b"3", qos=1)
     lan.run(2 * REPAIRED_S)
+    assert subscriber.payloads == [b"1"], "its sender waits for it, and keeps what it lacks"
+    lan.run(MulticastLimits().history_s)
     assert subscriber.payloads == [b"1", b"3"]
     assert subscriber.member.stats.lost == 1
+    assert [each.messages for each in subscriber.missed] == [1]
+
+
+def test_one_that_no_sender_waits_for_gives_a_gap_up_sooner(lan: Lan) -> None:
+    publisher, subscriber = lan.host(), lan.host()
+    subscriber.member.subscribe("a", lan.now, 0)
+    lan.drain(subscriber)
+    publisher.publish("a", b"1", qos=1)
+    lan.run(SETTLED_S)
+    lan.drop = lambda host, data: host is subscriber and kind_of(data) == FrameKind.DATA
+    publisher.publish("a", b"2", qos=1)
+    lan.run(0.001)
+    lan.drop = lambda host, data: host is publisher
+    publisher.publish("a", b"3", qos=1)
+    lan.run(2 * REPAIRED_S)
+    assert subscriber.payloads == [b"1", b"3"]
 
 
 def test_a_wildcard_gets_what_was_sent_before_it_knew_of_the_topic(lan: Lan) -> None:

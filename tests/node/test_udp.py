@@ -47,3 +47,33 @@ def test_sockets_do_not_block() -> None:
         for payload in (b"a", b"b"):
             second.sendto(payload, first.getsockname())
         assert list(udp.read_turn(first.recv, 100)) == [b"a", b"b"]
+
+
+def test_what_the_system_grants_and_drops_is_told() -> None:
+    with udp.open_socket(socket.AF_INET, 8_192) as receiver, udp.open_socket(socket.AF_INET) as sender:
+        receiver.bind(("127.0.0.1", 0))
+        granted = udp.granted_bytes(receiver)
+        assert 0 < granted < udp.RECEIVE_BUFFER_BYTES
+        assert udp.count_dropped(receiver) == 0
+        for _ in range(100):
+            sender.sendto(bytes(1_000), receiver.getsockname())
+        read = 0
+        while turn := len(list(udp.read_turn(receiver.recv, 2_000))):
+            read += turn
+        assert 0 < read < 100
+        assert udp.count_dropped(receiver) == 100 - read
+
+
+def test_dropped_datagrams_are_told_once_with_what_helps() -> None:
+    watch = udp.DropWatch()
+    assert watch.look("udp://127.0.0.1:12345", 0, 212_992) is None
+    told = watch.look("udp://127.0.0.1:12345", 7, 212_992)
+    assert str(told) == (
+        "udp://127.0.0.1:12345: the system dropped 7 datagrams that came faster than this program read: its "
+        "receive buffer has 212992 of 4194304 bytes; sysctl -w net.core.rmem_max=4194304"
+    )
+    assert watch.look("udp://127.0.0.1:12345", 7, 212_992) is None
+    again = watch.look("udp://127.0.0.1:12345", 9, udp.RECEIVE_BUFFER_BYTES)
+    assert again is not None
+    assert again.reason.startswith("the system dropped 2 datagrams")
+    assert "too slow" in again.reason

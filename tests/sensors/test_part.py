@@ -21,6 +21,7 @@ from hedgerow.node.part import PartEntry
 from hedgerow.node.server import Server
 from hedgerow.node.values import Address
 from hedgerow.parts import PARTS, make_server
+from hedgerow.sensors import part
 from hedgerow.sensors.config import SensorSettings
 from hedgerow.sensors.exchange import SensorStats
 from hedgerow.sensors.part import SensorsPart
@@ -300,6 +301,37 @@ async def test_the_counters_are_among_the_metrics() -> None:
     assert "hedgerow_sensor_packets_published_total 1.0" in body
     assert "hedgerow_sensor_packets_forwarded_total 1.0" in body
     assert "hedgerow_sensor_subscriptions 1.0" in body
+
+
+async def test_what_the_system_dropped_is_counted_shown_and_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, "LOOK_AT_DROPS_S", 0.05)
+    async with node(rate=0) as server:
+        sensors = part_of(server, SensorsPart)
+        sensors._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        with devices(1, port_of(server, "udp")) as (device,):
+            for _ in range(200):  # in one turn of the loop
+                device.publish("01", "x" * 100)
+        await until(lambda: not _pending(server), "the rest to be read")
+        dropped = sensors.overruns
+        assert 0 < dropped < 200
+        assert sensors.exchange.stats.received == 200 - dropped
+        assert sensors.status()["sensors"]["overruns"] == dropped
+        body = metrics(server)(Request("GET", "/metrics", {})).body.decode()
+        assert f"hedgerow_sensor_packets_overruns_total {dropped}.0" in body
+        await until(lambda: f"the system dropped {dropped} datagrams" in caplog.text, "the line")
+        assert "sysctl -w net.core.rmem_max=" in caplog.text
+
+
+async def test_what_has_arrived_when_the_node_stops_is_taken() -> None:
+    async with node(rate=0) as server:
+        sensors = part_of(server, SensorsPart)
+        with devices(1, port_of(server, "udp")) as (device,):
+            for _ in range(500):
+                device.publish("01", "x")
+            await sensors.stop()
+        assert sensors.exchange.stats.published == 500
 
 
 async def test_memory_stays_flat_under_a_flood() -> None:

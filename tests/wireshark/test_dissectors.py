@@ -170,7 +170,7 @@ FRAMES = {
         frame.pack_repair(frame.RepairRequest(MEMBER, frame.ANY_AGE, [(4, 1), (2**40, 9)])),
         TOPIC,
     ),
-    "gone": control_frame(FrameKind.GONE, frame.pack_gone(frame.Gone(MEMBER, 2**63)), TOPIC),
+    "gone": control_frame(FrameKind.GONE, frame.pack_gone(frame.Gone(MEMBER, 2**63, 7)), TOPIC),
     "interest": control_frame(
         FrameKind.INTEREST, frame.pack_interest(frame.GroupInterest(True, ["farm/+/x", "#"]))
     ),
@@ -183,6 +183,16 @@ FRAMES = {
     "challenge": control_frame(FrameKind.CHALLENGE, frame.pack_challenge(frame.Challenge(MEMBER, b"n" * 16))),
     "proof": control_frame(FrameKind.PROOF, frame.pack_challenge(frame.Challenge(MEMBER, b"n" * 16))),
     "leave": control_frame(FrameKind.LEAVE),
+    "acknowledgement": control_frame(
+        FrameKind.ACKNOWLEDGEMENT,
+        frame.pack_acknowledgement(
+            frame.Acknowledgement(MEMBER, 2**20, [(b"12345678", 2**40), (b"87654321", frame.CEASED)])
+        ),
+    ),
+    "acknowledgement of nothing": control_frame(
+        FrameKind.ACKNOWLEDGEMENT, frame.pack_acknowledgement(frame.Acknowledgement(MEMBER, 0, []))
+    ),
+    "ask": control_frame(FrameKind.ASK),
 }
 
 
@@ -246,7 +256,17 @@ def repair_fields(body: bytes) -> dict[str, Any]:
 
 def gone_fields(body: bytes) -> dict[str, Any]:
     gone = frame.parse_gone(body)
-    return {"member": colons(gone.member), "last": str(gone.last)}
+    return {"member": colons(gone.member), "last": str(gone.last), "missed": str(gone.messages)}
+
+
+def acknowledgement_fields(body: bytes) -> dict[str, Any]:
+    sender, window, streams = frame.parse_acknowledgement(body)
+    fields = {"stream_of": colons(sender), "window": str(window)}
+    return (
+        fields
+        | named("taken.topic", [colons(topic) for topic, _ in streams])
+        | named("taken.last", [str(last) for _, last in streams])
+    )
 
 
 def interest_fields(body: bytes) -> dict[str, Any]:
@@ -276,6 +296,8 @@ BODY_FIELDS: dict[int, Callable[[bytes], dict[str, Any]]] = {
     FrameKind.CHALLENGE: challenge_fields,
     FrameKind.PROOF: challenge_fields,
     FrameKind.LEAVE: lambda body: {},
+    FrameKind.ACKNOWLEDGEMENT: acknowledgement_fields,
+    FrameKind.ASK: lambda body: {},
 }
 
 

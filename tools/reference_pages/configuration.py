@@ -17,6 +17,7 @@ from hedgerow.errors import ConfigError
 from hedgerow.federation import config as federation
 from hedgerow.journal import config as journal
 from hedgerow.kinds import CHAPTERS, DASHBOARD, NODE, SIDECAR
+from hedgerow.multicast import config as multicast
 from hedgerow.node.config import Tls
 from hedgerow.node.config_keys import FIELDS as NODE_FIELDS
 from hedgerow.node.config_keys import LISTENERS
@@ -29,14 +30,12 @@ SECTION_TEXTS: dict[str, str] = _TEXTS["sections"]
 DEFAULTS: dict[str, str] = _TEXTS["defaults"]
 NOTES: dict[str, str] = _TEXTS["notes"]
 
+ROOMS = (("federation", federation), ("journal", journal), ("multicast", multicast), ("sensors", sensors))
+
 # Where the value of a key is in the settings, if not under the last part of its name.
 FIELDS = {
     **NODE_FIELDS,
-    **{
-        f"{table}.{name}": field
-        for table, room in (("federation", federation), ("journal", journal), ("sensors", sensors))
-        for name, field in room.FIELDS.items()
-    },
+    **{f"{table}.{name}": field for table, room in ROOMS for name, field in room.FIELDS.items()},
 }
 # By command: those that take keys as flags.
 KINDS = {kind.command.removeprefix("hedgerow "): kind for kind in (NODE, SIDECAR, DASHBOARD)}

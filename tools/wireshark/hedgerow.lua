@@ -134,13 +134,16 @@ local multicast = Proto("hedgerow.multicast", "Hedgerow Multicast Frame")
 local VERSION = 1
 local HEADER_BYTES, SEAL_BYTES, TAG_BYTES = 32, 12, 16
 local MAX_ORIGIN_BYTES, MAX_RANGES, MAX_NAMES, MAX_LEVELS = 64, 64, 512, 200
+local MAX_ACKNOWLEDGED = 64
 local MAX_MICROSECONDS = UInt64(0, 0x100000) -- 2^52
 local DATA, HEARTBEAT, REPAIR, GONE, TOPICS, INTEREST = 1, 2, 3, 4, 5, 6
 local PRESENCE, HELLO, WELCOME, CHALLENGE, PROOF, LEAVE = 7, 8, 9, 10, 11, 12
+local ACKNOWLEDGEMENT, ASK = 13, 14
 local KINDS = {
     [DATA] = "DATA", [HEARTBEAT] = "HEARTBEAT", [REPAIR] = "REPAIR", [GONE] = "GONE",
     [TOPICS] = "TOPICS", [INTEREST] = "INTEREST", [PRESENCE] = "PRESENCE", [HELLO] = "HELLO",
     [WELCOME] = "WELCOME", [CHALLENGE] = "CHALLENGE", [PROOF] = "PROOF", [LEAVE] = "LEAVE",
+    [ACKNOWLEDGEMENT] = "ACKNOWLEDGEMENT", [ASK] = "ASK",
 }
 local SEALED, TOPIC, FRAGMENT, FOREIGN = 0x0001, 0x0002, 0x0004, 0x0008
 local TIME, PROPERTIES, BATCH, RETAIN, HELD = 0x0010, 0x0020, 0x0040, 0x0080, 0x0100
@@ -198,6 +201,10 @@ define("uint64", "range.first", "First", base.DEC)
 define("uint16", "range.count", "Count", base.DEC)
 define("bytes", "member", "Member")
 define("uint64", "last", "Last sequence that is gone", base.DEC)
+define("uint64", "missed", "Messages missed by that", base.DEC)
+define("uint32", "window", "Bytes that may be under way", base.DEC)
+define("bytes", "taken.topic", "Hash of the topic")
+define("uint64", "taken.last", "Last sequence that is taken", base.DEC)
 define("bool", "wants_values", "Wants last values")
 define("bytes", "cookie", "Cookie")
 define("bool", "wants_copies", "Wants copies")
@@ -438,6 +445,25 @@ local function read_repair(cursor, tree)
     return string.format(" of %s: %s", sender:bytes():tohex(true), table.concat(ranges, ", "))
 end
 
+local function read_acknowledgement(cursor, tree)
+    local sender = cursor:add(tree, "stream_of", 8)
+    cursor:add(tree, "window", 4)
+    if cursor:left() % 16 ~= 0 or cursor:left() > MAX_ACKNOWLEDGED * 16 then
+        malformed("an acknowledgement with a torn stream")
+    end
+    local taken = {}
+    while cursor:left() > 0 do
+        cursor:add(tree, "taken.topic", 8)
+        local last = cursor:add(tree, "taken.last", 8)
+        local has_ceased = last(0, 4):uint() == 0xffffffff and last(4, 4):uint() == 0xffffffff
+        if last(0, 1):uint() >= 0x40 and not has_ceased then
+            malformed("an acknowledgement beyond the last stream sequence")
+        end
+        taken[#taken + 1] = has_ceased and "no longer" or tostring(last:uint64())
+    end
+    return string.format(" of %s: %s", sender:bytes():tohex(true), table.concat(taken, ", "))
+end
+
 local function read_member_and_nonce(cursor, tree)
     local member = cursor:add(tree, "member", 8)
     cursor:add(tree, "nonce", 16)
@@ -453,7 +479,9 @@ local BODIES = {
     [REPAIR] = read_repair,
     [GONE] = function(cursor, tree)
         cursor:add(tree, "member", 8)
-        return string.format(", up to %s", cursor:add(tree, "last", 8):uint64())
+        local info = string.format(", up to %s", cursor:add(tree, "last", 8):uint64())
+        if cursor:left() < 8 then return info end
+        return info .. string.format(", %s messages", cursor:add(tree, "missed", 8):uint64())
     end,
     [TOPICS] = function(cursor, tree)
         local names = read_names(cursor, tree, "topic", is_topic_name)
@@ -476,6 +504,7 @@ local BODIES = {
     end,
     [CHALLENGE] = read_member_and_nonce,
     [PROOF] = read_member_and_nonce,
+    [ACKNOWLEDGEMENT] = read_acknowledgement,
 }
 
 -- What is wrong with the header; nil when nothing is.

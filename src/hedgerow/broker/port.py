@@ -18,7 +18,7 @@ from collections.abc import Callable
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import is_duplicate
-from hedgerow.broker.publishing import publish_message
+from hedgerow.broker.publishing import find_full, publish_message
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Publisher
 from hedgerow.errors import TopicError
@@ -87,6 +87,13 @@ class Port:
         message.expire_from(broker.now)
         publish_message(broker, message, route, self)
         return True
+
+    def has_room_for(self, message: Message) -> bool:
+        """Will each observer take it at QoS 1 or 2? `publish` passes it on even where one would miss it."""
+        route = self._broker.subscriptions.known_route(message.topic)
+        if route is None:
+            route = self._broker.find_route(validate_name(message.topic))
+        return find_full(route, len(message.payload)) is None
 
     def take(self, message: Message, route: Route, publisher: Publisher | None) -> None:
         """A publication for this port, for a subclass that asks where else it goes and who published it."""

@@ -34,6 +34,7 @@ from hedgerow.multicast.groups import CONTROL_GROUP_IPV4, ipv6_group
 from hedgerow.multicast.io.interfaces import Interface, find
 from hedgerow.multicast.io.sockets import open_receivers, open_sender
 from hedgerow.multicast.limits import SCOPES
+from hedgerow.node import udp
 from hedgerow.node.authority import authority
 from hedgerow.node.config import Config
 from hedgerow.node.config_keys import LISTENERS
@@ -323,6 +324,25 @@ def check_open_files(
     )
     state = WARNING if room else PROBLEM
     return [Finding(state, seen, "raise it: LimitNOFILE= in the service's unit, or ulimit -Hn")]
+
+
+def granted_receive_buffer() -> int:
+    with udp.open_socket(socket.AF_INET) as probe:
+        return udp.granted_bytes(probe)
+
+
+def check_receive_buffers(
+    config: Config, granted: Callable[[], int] = granted_receive_buffer
+) -> list[Finding]:
+    """What a burst of datagrams waits in."""
+    size = granted()
+    seen = f"a UDP socket gets {size} of {udp.RECEIVE_BUFFER_BYTES} bytes"
+    if size >= udp.RECEIVE_BUFFER_BYTES:
+        return [Finding(OK, seen)]
+    if not (config.of(Multicast).topics or config.of(SensorSettings).udp):
+        return [Finding(OK, f"{seen}, which multicast and sensors would need")]
+    advice = f"bursts beyond it are dropped; sysctl -w {udp.SETTING}={udp.RECEIVE_BUFFER_BYTES}"
+    return [Finding(WARNING, seen, advice)]
 
 
 def check_permissions(config: Config, may_use: Callable[[Path, int], bool] = os.access) -> list[Finding]:

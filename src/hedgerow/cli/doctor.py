@@ -146,6 +146,7 @@ CHECKS: tuple[Check, ...] = (
     Check("mDNS", checks.check_mdns),
     Check("clock", checks.check_clock),
     Check("open files", checks.check_open_files),
+    Check("UDP buffers", checks.check_receive_buffers),
     Check("permissions", checks.check_permissions),
     Check("disk", checks.check_disk),
     Check("Java", check_java, JAVA_S),

@@ -43,6 +43,11 @@ class Subscription:
         """QoS 0 messages that were dropped because this subscription did not keep up."""
         return self._inbox.dropped
 
+    @property
+    def missed(self) -> int:
+        """Messages at QoS 1 and 2 that will not come by multicast: nobody has them any more."""
+        return self._inbox.missed
+
     async def __aenter__(self) -> Subscription:
         await self._inbox.open()
         return self

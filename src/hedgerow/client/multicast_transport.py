@@ -1,12 +1,12 @@
 """Publishing and subscribing with no server: `multicast://`, whose options `multicast/io/options.py` reads.
 
-QoS 0 is sent once. QoS 1 and 2 are sent no faster than receivers take them, kept for a while, and sent again
-to whoever missed them; a publication at QoS 1 or 2 has ended when it was sent, since nobody knows who
-should acknowledge it. What needs a server (sessions, wills, user names, shared subscriptions) is refused
-in words.
+QoS 0 is sent once. QoS 1 and 2 are sent no faster than receivers take them, kept until those have
+acknowledged them, and sent again to whoever missed them. A publication at QoS 1 or 2 has ended when it was
+sent: `publish` waits while a receiver is too far behind, for as long as the patience of the URL says. What
+needs a server (sessions, wills, user names, shared subscriptions) is refused in words.
 
 A subscription that is full: with QoS 0, further messages are dropped and counted. With QoS 1 or 2 the bus
-stops reading, and what the system drops meanwhile is asked for again.
+stops reading, and those who publish at QoS 1 or 2 wait for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MAX_WAITING = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # as much as the member then keeps of them for repairs
 WAITING_BYTES = 400  # what a message takes beside its bytes
 
-# What was published without waiting gets this long to leave when the bus is closed.
+# What was published without waiting leaves when the bus is closed, unless none of it can for so long and the
+# patience with receivers.
 CLOSE_TIMEOUT_S = 5.0
 
 LACKING = {
@@ -65,6 +66,9 @@ class MulticastTransport(Transport):
         self.endpoint = MulticastEndpoint(options)
         self.endpoint.on_messages = self._receive
         self.endpoint.on_held = self._receive_held
+        self.endpoint.on_missed = self._note_missed
+        self.endpoint.on_opened = self._publish_waiting
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
         self._waiting_bytes = 0
         self._max_waiting = max_waiting, max_waiting_bytes
@@ -85,8 +89,10 @@ class MulticastTransport(Transport):
         if self.state is State.CLOSED:
             return
         try:
-            if self._waiting and not at_once:
-                await asyncio.wait([result for _, result in self._waiting], timeout=CLOSE_TIMEOUT_S)
+            timeout_s = CLOSE_TIMEOUT_S + self.endpoint.options.patience_s
+            while self._waiting and not at_once:
+                left, _ = await asyncio.wait([self._waiting[0][1]], timeout=timeout_s)
+                at_once = not left
         finally:
             self._finish("")
             await self.endpoint.stop()
@@ -96,6 +102,8 @@ class MulticastTransport(Transport):
             settle(result, HedgerowError("the bus was closed"))
         self._waiting.clear()
         self._waiting_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
         self.finish(reason=reason)
 
     # Publishing.
@@ -120,10 +128,10 @@ class MulticastTransport(Transport):
             raise HedgerowError(f"{len(self._waiting)} publications wait for their turn: no room")
         self.endpoint.member.check(message)
         result: asyncio.Future[None] = self._loop.create_future()
-        if not self._waiting:
-            self._loop.call_later(self.wait_s, self._publish_waiting)
         self._waiting.append((message, result))
         self._waiting_bytes += message.size + WAITING_BYTES
+        if len(self._waiting) == 1:
+            self._publish_later(self.wait_s)
         return result
 
     def _has_room(self, message: Message) -> bool:
@@ -135,7 +143,7 @@ class MulticastTransport(Transport):
 
     @property
     def wait_s(self) -> float:
-        """Until receivers are thought to be ready for more."""
+        """Until receivers are thought to be ready for more, if they do not say so before."""
         return self.endpoint.member.ready_at - self.endpoint.clock()
 
     def _publish_waiting(self) -> None:
@@ -150,7 +158,12 @@ class MulticastTransport(Transport):
             else:
                 settle(result, None)
         if waiting:
-            self._loop.call_later(wait_s, self._publish_waiting)
+            self._publish_later(wait_s)
+
+    def _publish_later(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait_s, self._publish_waiting)
 
     # Subscribing.
 
@@ -166,7 +179,7 @@ class MulticastTransport(Transport):
         self._has_no_local |= inbox.options.no_local
         member, now = self.endpoint.member, self.endpoint.clock()
         for topic_filter in dict.fromkeys(inbox.topic_filters):
-            member.subscribe(topic_filter, now)
+            member.subscribe(topic_filter, now, inbox.options.qos)
         # Those that this member has already are for the new subscription alone.
         for message in {each.topic: each for each in member.take_held()}.values():
             self._give_held(inbox, message)
@@ -178,7 +191,7 @@ class MulticastTransport(Transport):
         self.remove_route(inbox)
         member, now = self.endpoint.member, self.endpoint.clock()
         for topic_filter in dict.fromkeys(inbox.topic_filters):
-            member.unsubscribe(topic_filter, now)
+            member.unsubscribe(topic_filter, now, inbox.options.qos)
         self.regulate()
         self.endpoint.flush()
 
@@ -192,6 +205,11 @@ class MulticastTransport(Transport):
         self.endpoint.set_reading(not any(inbox.options.qos for inbox in self._full))
 
     # What arrives.
+
+    def _note_missed(self, topic: str, messages: int) -> None:
+        for inbox in self.find_route(topic):
+            if inbox.options.qos:
+                inbox.missed += messages
 
     def _receive(self, messages: list[Message]) -> None:
         topic, qos = messages[0].topic, messages[0].qos

@@ -155,6 +155,11 @@ class SyncSubscription:
         """QoS 0 messages that were dropped because this subscription did not keep up."""
         return self._subscription.dropped
 
+    @property
+    def missed(self) -> int:
+        """Messages at QoS 1 and 2 that will not come by multicast: nobody has them any more."""
+        return self._subscription.missed
+
     def __enter__(self) -> SyncSubscription:
         self._open()
         return self

@@ -84,6 +84,7 @@ class Inbox:
         self.topic_filters = topic_filters
         self.options = options
         self.dropped = 0
+        self.missed = 0
         self.full = False
         self._transport = transport
         self._queue: deque[Message] = deque()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hedgerow.errors import ConfigError, TopicError
-from hedgerow.multicast.io.options import LARGEST_PAYLOAD, MulticastOptions
+from hedgerow.multicast.io.options import LARGEST_PAYLOAD, LONGEST_PATIENCE_S, MulticastOptions
 from hedgerow.node.config import Chapter, Given
-from hedgerow.node.values import Key, read_file_path, read_text, size_within
+from hedgerow.node.values import Key, duration_within, read_file_path, read_text, size_within
 
 
 @dataclass(slots=True, frozen=True)
@@ -23,12 +23,16 @@ class Multicast:
     options: MulticastOptions = field(default_factory=MulticastOptions)
 
 
+FIELDS = {"patience": "patience_s"}
+
+
 def make_multicast(given: Given) -> Multicast:
     table = given.table("multicast")
     if "topics" not in table:
         first = given.where(f"multicast.{next(iter(table))}")
         raise ConfigError(f"{first}: needs multicast.topics too (--multicast FILTER)")
-    return Multicast(table.pop("topics"), MulticastOptions(**table))
+    options = {FIELDS.get(name, name): value for name, value in table.items() if name != "topics"}
+    return Multicast(table["topics"], MulticastOptions(**options))
 
 
 def read_topic_filters(value: object, base: Path) -> tuple[str, ...]:
@@ -62,6 +66,10 @@ def read_port(value: object, base: Path) -> int:
 
 def read_max_payload(value: object, base: Path) -> int:
     return size_within(value, 1, LARGEST_PAYLOAD)
+
+
+def read_patience(value: object, base: Path) -> float:
+    return duration_within(value, 0, LONGEST_PATIENCE_S)
 
 
 def _texts(value: object, base: Path) -> tuple[str, ...]:
@@ -117,6 +125,13 @@ MULTICAST_KEYS = (
         "SIZE",
         read_max_payload,
         "the largest payload that goes by multicast (256 KiB)",
+    ),
+    Key(
+        "multicast.patience",
+        "--multicast-patience",
+        "DURATION",
+        read_patience,
+        "how long a message at QoS 1 or 2 may wait for a receiver to acknowledge it; 0: not at all (30s)",
     ),
 )
 

@@ -81,6 +81,7 @@ class Discovery:
         self._send_interest(wildcards, wants_values=False)
         self._leave_silent_topics(now)
         self._subscriber.forget_silent(now - 2 * GONE_AFTER_S)
+        self._publisher.flow.forget_silent(now)
         self._publisher.close_idle(now - IDLE_TOPIC_S, now)
         self._values.forget_deletions(now)
         self._peers.expire(now)
@@ -96,7 +97,7 @@ class Discovery:
             if not listening.is_exact and listening.heard_at < now - GONE_AFTER_S
         ]
         for topic in silent:
-            self._subscriber.cease(topic)
+            self._subscriber.cease(topic, now)
 
     def send_hello(self, address: PeerAddress, hello: Hello) -> None:
         body = frame.pack_hello(hello)
@@ -223,12 +224,12 @@ class Discovery:
             if len(listening.publishers) < MAX_PUBLISHERS:
                 listening.publishers.add(sender.id)
 
-    def receive_leave(self, sender: SendingMember) -> None:
+    def receive_leave(self, sender: SendingMember, now: float) -> None:
         for listening in list(self._subscriber.listening.values()):
             if sender.id in listening.publishers:
                 listening.publishers.discard(sender.id)
                 if not listening.publishers and not listening.is_exact:
-                    self._subscriber.cease(listening.topic)
+                    self._subscriber.cease(listening.topic, now)
 
 
 def _remaining(message: Message, now: float) -> Message | None:

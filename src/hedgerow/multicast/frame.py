@@ -30,6 +30,7 @@ SENDER_BYTES = 8
 MAX_ORIGIN_BYTES = 64
 MAX_TOPIC_BYTES = 1_024  # A frame that carries its topic still has room for a message.
 MAX_RANGES = 64  # of one repair request
+MAX_ACKNOWLEDGED = 64  # streams of one ACKNOWLEDGEMENT
 MAX_NAMES = 512  # of one TOPICS, INTEREST or HELLO: a datagram of 64 KiB could hold 21,000 short ones
 # Of a message id. The store's integers are signed, and a batch counts on from its first sequence: an id that
 # does not fit would keep a gateway's broker from storing anything.
@@ -54,6 +55,8 @@ class FrameKind(IntEnum):
     CHALLENGE = 10  # prove that you are alive
     PROOF = 11  # the answer to it
     LEAVE = 12  # the sender goes
+    ACKNOWLEDGEMENT = 13  # how far a receiver of one sender's streams is
+    ASK = 14  # whoever listens to the sender's streams is to acknowledge at once
 
 
 class Flags(IntFlag):
@@ -293,6 +296,7 @@ def parse_heartbeat(body: bytes) -> int:
 
 
 _GONE = Struct(">8sQ")
+_GONE_MESSAGES = Struct(">Q")
 EVERYONE = bytes(SENDER_BYTES)
 
 
@@ -301,14 +305,52 @@ class Gone(NamedTuple):
     """For whom: one that asked for what is older than its subscription, or EVERYONE."""
     last: int
     """Up to this sequence nothing comes again."""
+    messages: int = 0
+    """So many did this member miss by that; 0: not known, as where it acknowledged nothing."""
 
 
 def pack_gone(gone: Gone) -> bytes:
-    return _GONE.pack(*gone)
+    return _GONE.pack(gone.member, gone.last) + _GONE_MESSAGES.pack(gone.messages)
 
 
 def parse_gone(body: bytes) -> Gone:
-    return Gone(*_unpack(_GONE, body))
+    member, last = _unpack(_GONE, body)
+    rest = body[_GONE.size :]
+    messages = _GONE_MESSAGES.unpack_from(rest)[0] if len(rest) >= _GONE_MESSAGES.size else 0
+    return Gone(member, last, min(messages, MAX_SEQUENCE))
+
+
+# ACKNOWLEDGEMENT names streams by their topics' hashes: two topics of one sender may have the same CRC.
+
+_ACKNOWLEDGEMENT = Struct(">8sI")
+_ACKNOWLEDGED = Struct(">8sQ")
+HASH_BYTES = 8
+CEASED = (1 << 64) - 1  # In the place of a sequence: this stream is no longer listened to.
+
+
+class Acknowledgement(NamedTuple):
+    sender: bytes
+    """Whose streams."""
+    window: int
+    """So many bytes of them, as `WINDOW_FRAME_BYTES` counts, may be under way to this receiver."""
+    streams: list[tuple[bytes, int]]
+    """(topic hash, the last stream sequence that is taken, as are all before it), or CEASED."""
+
+
+def pack_acknowledgement(acknowledgement: Acknowledgement) -> bytes:
+    sender, window, streams = acknowledgement
+    return _ACKNOWLEDGEMENT.pack(sender, window) + b"".join([_ACKNOWLEDGED.pack(*each) for each in streams])
+
+
+def parse_acknowledgement(body: bytes) -> Acknowledgement:
+    sender, window = _unpack(_ACKNOWLEDGEMENT, body)
+    rest = body[_ACKNOWLEDGEMENT.size :]
+    if len(rest) % _ACKNOWLEDGED.size or len(rest) > MAX_ACKNOWLEDGED * _ACKNOWLEDGED.size:
+        raise FrameError("an acknowledgement with a torn stream")
+    streams = list(_ACKNOWLEDGED.iter_unpack(rest))
+    if any(MAX_SEQUENCE < sequence != CEASED for _, sequence in streams):
+        raise FrameError("an acknowledgement beyond the last stream sequence")
+    return Acknowledgement(sender, window, streams)
 
 
 def pack_repair(repair: RepairRequest) -> bytes:

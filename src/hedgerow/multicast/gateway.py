@@ -13,6 +13,10 @@ that value, or one that was published later: a member that was away answers with
 A group takes messages at QoS 1 and 2 only as fast as its members can. What clients publish faster waits
 here, within a limit.
 
+What comes from the group at QoS 1 and 2 waits here where the broker has no room for it, and counts as taken
+(`when_taken`) only when the broker has it and, where it has a store or a journal, when they do. Until then
+its sender keeps it, and waits.
+
 Each direction has a ledger that balances: what was published is relayed, held, waiting, or dropped for one
 reason.
 """
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -35,6 +39,7 @@ from hedgerow.topics import split_shared, validate_filter
 MAX_WAITING_BYTES = 16 * 1024 * 1024  # A client may publish for as long as it likes.
 MAX_EVENTS = 16  # between two looks at them
 WAITING_BYTES = 400  # What a message takes beside its bytes.
+LOOK_AGAIN_S = 0.05  # for room at the broker
 
 
 class GroupMember(Protocol):
@@ -69,6 +74,8 @@ class GatewayLedger:
     too_large: int = 0
     overflowed: int = 0
     """There was no more room to wait."""
+    missed: int = 0
+    """From the group: their sender has them no more."""
     refused: int = 0
     """A topic that does not flow, or a retained message that the broker has no room for."""
 
@@ -120,6 +127,8 @@ class Gateway:
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
         self._max_waiting_bytes = max_waiting_bytes
+        self._arrived: deque[Message | Callable[[], None]] = deque()
+        self._look_again_at = float("inf")
         self._events: list[NotRelayed] = []
         self.has_work = False
         """There is something to send, to report or to wait for that was not there before."""
@@ -142,12 +151,30 @@ class Gateway:
     def receive_messages(self, messages: Iterable[Message], now: float) -> None:
         """What the member heard in the group."""
         for message in messages:
-            self._receive(message, False, now)
+            if message.qos and (self._arrived or not self._has_room_for(message)):
+                self.to_broker.published += 1
+                self.to_broker.waiting += 1
+                self._arrived.append(message)
+                self._look_later(now)
+            else:
+                self._receive(message, False, now)
+
+    def when_taken(self, done: Callable[[], None]) -> None:
+        """Call it when the broker has taken all that was received so far, and has stored it."""
+        if self._arrived:
+            self._arrived.append(done)
+        else:
+            self._broker.durability.when_committed(done)
 
     def receive_held(self, messages: Iterable[Message], now: float) -> None:
         """Last values that the member was told when it subscribed."""
         for message in messages:
             self._receive(message, True, now)
+
+    def note_missed(self, messages: int) -> None:
+        """They were published in the group, and will not come."""
+        self.to_broker.published += messages
+        self.to_broker.missed += messages
 
     def take_has_sent(self) -> bool:
         """Whether the member was given something to send since this was last asked."""
@@ -157,14 +184,17 @@ class Gateway:
     @property
     def deadline(self) -> float:
         """When `handle_timer` is next needed."""
-        return self._member.ready_at if self._waiting else float("inf")
+        return min(self._member.ready_at if self._waiting else float("inf"), self._look_again_at)
 
     def handle_timer(self, now: float) -> None:
         while self._waiting and self._member.ready_at <= now:
             self._send_next(now)
+        if self._look_again_at <= now:
+            self._take_arrived(now)
 
     def close(self, now: float) -> None:
         """What waits leaves at once: it can still be repaired, but not sent later."""
+        self._take_arrived(now, is_over=True)
         self._port.close()
         while self._waiting:
             self._send_next(now)
@@ -228,6 +258,30 @@ class Gateway:
         return events
 
     # From the group
+
+    def _has_room_for(self, message: Message) -> bool:
+        return self._port.closed or message.topic.startswith("$") or self._port.has_room_for(message)
+
+    def _look_later(self, now: float) -> None:
+        self._look_again_at = now + LOOK_AGAIN_S
+        self.has_work = True
+
+    def _take_arrived(self, now: float, is_over: bool = False) -> None:
+        """`is_over`: there will be no better time; what has no room is passed on, and not acknowledged."""
+        self._look_again_at = float("inf")
+        while self._arrived:
+            arrived = self._arrived[0]
+            if not isinstance(arrived, Message):
+                if not is_over:
+                    self._broker.durability.when_committed(arrived)
+            elif is_over or self._has_room_for(arrived):
+                self.to_broker.published -= 1
+                self.to_broker.waiting -= 1
+                self._receive(arrived, False, now)
+            else:
+                self._look_later(now)
+                return
+            self._arrived.popleft()
 
     def _receive(self, message: Message, is_held: bool, now: float) -> None:
         ledger = self.to_broker

@@ -36,6 +36,12 @@ def topic_crc(topic: str) -> int:
     return zlib.crc32(topic.encode())
 
 
+@lru_cache(maxsize=4_096)
+def topic_hash(topic: str) -> bytes:
+    """How an acknowledgement names a topic: 8 bytes, which no two topics share but by design."""
+    return hashlib.sha256(topic.encode()).digest()[:8]
+
+
 def mdns_label(topic: str) -> str:
     """The topic as a label of a name in `.local`: a topic may be longer than the 63 bytes of a label."""
     digest = hashlib.sha256(topic.encode()).digest()[:20]

@@ -27,7 +27,7 @@ VOID = -1
 class Listening:
     """One topic that this member listens to."""
 
-    __slots__ = ("crc", "heard_at", "is_exact", "publishers", "since", "topic")
+    __slots__ = ("crc", "heard_at", "is_acknowledged", "is_exact", "publishers", "since", "topic")
 
     def __init__(self, topic: str, crc: int, is_exact: bool, since: float, now: float) -> None:
         self.topic = topic
@@ -35,6 +35,8 @@ class Listening:
         self.is_exact = is_exact
         """Subscribed to by its name, and not only because a wildcard matches it."""
         self.since = since
+        self.is_acknowledged = False
+        """Somebody here wants it at QoS 1 or 2: its senders wait for us."""
         self.heard_at = now
         self.publishers: set[bytes] = set()
         """Members that announced it. Some may be missing."""
@@ -49,6 +51,8 @@ class IncomingStream:
     """What comes of one topic from one sender."""
 
     __slots__ = (
+        "acknowledged",
+        "acknowledged_bytes",
         "ask_at",
         "asked_at",
         "asked_to",
@@ -57,6 +61,7 @@ class IncomingStream:
         "expected",
         "floor",
         "gap_at",
+        "given_bytes",
         "highest",
         "is_settled",
         "listening",
@@ -94,6 +99,11 @@ class IncomingStream:
         """The last one known to exist."""
         self.waiting: dict[int, Arrived] = {}
         self.bytes = 0
+        self.given_bytes = 0
+        """Of frames that have had their turn, as windows count them."""
+        self.acknowledged: int | None = None
+        """The last frame that the application is done with, as are all before it; None: nothing is told."""
+        self.acknowledged_bytes = 0
         self.ask_at: float | None = None
         self.asked_at = 0.0
         self.asked_to = 0
@@ -121,6 +131,12 @@ class IncomingStream:
             self.bytes -= len(arrived.body) + FRAME_BYTES
             self.tries = 0
         return arrived
+
+    def take_out(self, sequence: int) -> int:
+        """Have a frame sent again later; how many bytes that frees."""
+        size = len(self.waiting.pop(sequence).body) + FRAME_BYTES
+        self.bytes -= size
+        return size
 
     def skip_to(self, sequence: int) -> int:
         """Give up what is before `sequence`; how many frames that are."""
@@ -180,6 +196,7 @@ class SendingMember:
 
     __slots__ = (
         "address",
+        "answer_s",
         "floors",
         "heard_at",
         "id",
@@ -189,6 +206,9 @@ class SendingMember:
         "relayed",
         "stale",
         "streams",
+        "tell_at",
+        "untold",
+        "untold_bytes",
         "window",
     )
 
@@ -208,6 +228,13 @@ class SendingMember:
         self.stale = 0
         """Frames sealed up to this one are recordings: the presence before the last has come since."""
         self.presence_counter = 0
+        self.answer_s = 0.0
+        """How long its answers to our requests for repair take."""
+        self.untold: dict[IncomingStream, None] = {}
+        """Those of which it is to hear how far we are,"""
+        self.untold_bytes = 0
+        self.tell_at: float | None = None
+        """and when."""
         self.relayed = False
         """A gateway brought one of its messages, which may come from itself again."""
 

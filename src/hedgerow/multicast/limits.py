@@ -40,6 +40,10 @@ class MulticastLimits:
     """Topics published to at the same time."""
     groups: int = 4_096
     """Topics that wildcards may join. Each is a socket, and a group on the network's switches."""
+    window_bytes: int = MIB
+    """What may be under way to one receiver from one sender that it has not acknowledged yet,"""
+    patience_s: float = 30.0
+    """and how long a frame may wait for that, before its receiver is left behind; 0: nobody is waited for."""
     new_topic_s: float = 0.5
     """How long the messages of a new topic also go to the control group, for those still joining its own."""
 
@@ -57,21 +61,41 @@ ANSWER_WITHIN_S = 0.03
 
 # The end of a stream is told again, less and less often: the last message may be the lost one.
 HEARTBEAT_FIRST_S = 0.02
+HEARTBEATS_PER_S = 250.0  # of all topics: whoever publishes to a thousand must not say thrice what it said
+HEARTBEATS_AT_ONCE = 10
 
 # Whoever notices a gap waits for a random part of this: one of many asks, the others hear it. Fifty
 # receivers that all miss a frame ask about twice when a request takes 1 ms to be heard by all.
 REPAIR_WITHIN_S = 0.03
 REPAIR_AGAIN_S = 0.06
-REPAIR_TRIES = 9  # doubling, at most 1 s apart: six seconds in all
+REPAIR_TRIES = 9  # doubling, at most 1 s apart: six seconds in all, where no sender waits for us
 REPAIR_SUPPRESSIONS = 2  # How often another's request counts as ours before we ask all the same.
 REPAIR_AT_MOST_S = 0.25  # The random wait grows by 1 ms a member, up to this.
 REPAIR_UNHEARD_S = 1.0  # Who is away is asked this often.
+REPAIR_AT_LATEST_S = 2.0  # Behind a full buffer an answer may take so long: not to be asked for again before.
 REPAIR_SLACK_S = 2.0  # How long a request may take to be answered.
 REPAIR_PAUSE_S = 0.01  # A frame just sent again is not sent again at once: requests cross repairs.
 
 # A frame stays to be had for at least this long, and publishing waits rather than push it out: a receiver
 # that the system did not let run for 0.3 s has then time to ask for what it missed.
 HISTORY_AT_LEAST_S = 0.5
+
+# What a frame takes of a window beside its bytes: about what Linux charges a socket's buffer for a small one.
+WINDOW_FRAME_BYTES = 768
+MIN_WINDOW_BYTES = 16 * 1024
+# Where nobody has acknowledged a topic yet, though somebody may be about to: a sender goes no further than
+# this with all of those, for no longer than that.
+FIRST_WINDOW_BYTES = 128 * 1024
+FIRST_ACKNOWLEDGEMENT_S = 0.25
+# A receiver acknowledges when a quarter of its window has come, or after this long and 10 ms more for each
+# member that it knows: five hundred that all acknowledge each message at once would be a flood.
+ACKNOWLEDGE_WITHIN_S = 0.1
+ACKNOWLEDGE_AT_MOST_S = 2.0
+# Who is waited for is asked, and again after twice as long.
+ASK_FIRST_S = 0.05
+ASK_AT_MOST_S = 1.0
+MAX_RECEIVERS = 1_024  # that a sender waits for: anyone may acknowledge, under any name
+MAX_PROGRESSES = 65_536  # of all of them together: one for each stream that a receiver listens to
 
 # A bus that closes stays this long for those who still have to ask.
 LINGER_S = 0.4

@@ -8,13 +8,16 @@ checked, opened if it is sealed, and handed to the one that its kind is for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from hedgerow.message import Message
 from hedgerow.multicast import frame
+from hedgerow.multicast.acknowledging import Receipt
 from hedgerow.multicast.discovery import Discovery
+from hedgerow.multicast.flow import LeftBehind
 from hedgerow.multicast.frame import (
     HEADER_BYTES,
     SEALED,
@@ -54,6 +57,14 @@ class NotHeard(NamedTuple):
 
     source: PeerAddress
     reason: str
+
+
+class Missed(NamedTuple):
+    """Messages of one sender that will not come."""
+
+    topic: str
+    origin: str
+    messages: int
 
 
 class ReceivedFrame(NamedTuple):
@@ -104,6 +115,7 @@ class Member:
             self.peers,
         )
         self.subscriber.on_value = self._discovery.heard_value
+        self.publisher.flow.heard_at = self._heard_at
         self.proofs = Proofs(self._transmitter, self._timers, random, self.stats)
         self._published_at = float("-inf")
         self._events: list[NotHeard] = []
@@ -139,19 +151,41 @@ class Member:
 
     @property
     def ready_at(self) -> float:
-        """Publishing at QoS 1 and 2 should wait until then."""
+        """Publishing at QoS 1 and 2 should wait until then, or until `take_has_opened`."""
         return self.publisher.ready_at
 
-    def subscribe(self, topic_filter: str, now: float) -> None:
-        """Last values follow by `take_held`. Subscribing again to the same filter counts."""
-        self.subscriber.subscribe(topic_filter, now)
+    def take_has_opened(self) -> bool:
+        """Whether those who wait to publish may look again before `ready_at`."""
+        flow = self.publisher.flow
+        has_opened, flow.has_opened = flow.has_opened, False
+        return has_opened
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Under way to the receiver that is furthest behind."""
+        return self.publisher.flow.unacknowledged_bytes
+
+    @property
+    def receiver_count(self) -> int:
+        """Members that acknowledge what this one publishes."""
+        return len(self.publisher.flow.receivers)
+
+    def set_receive_buffer(self, size: int) -> None:
+        """How many bytes the system keeps of what arrives for one topic: no more is to be under way."""
+        self.subscriber.acknowledger.receive_buffer_bytes = size
+
+    def subscribe(self, topic_filter: str, now: float, qos: int = 1) -> None:
+        """Last values follow by `take_held`. Subscribing again to the same filter counts. With QoS 0, senders
+        do not wait for this member."""
+        self.subscriber.subscribe(topic_filter, qos, now)
         self._wanted.clear()
         for value in self.values.match(topic_filter):
             self.subscriber.hold_again(value)
         self._discovery.subscribed(topic_filter, now)
 
-    def unsubscribe(self, topic_filter: str, now: float) -> None:
-        self.subscriber.unsubscribe(topic_filter)
+    def unsubscribe(self, topic_filter: str, now: float, qos: int = 1) -> None:
+        """With the QoS of the subscription."""
+        self.subscriber.unsubscribe(topic_filter, qos, now)
         self._wanted.clear()
 
     def hold(self, message: Message, now: float) -> None:
@@ -178,6 +212,10 @@ class Member:
     def _multicast_at(self, sender_id: bytes) -> float:
         return self.subscriber.multicast_at(sender_id)
 
+    def _heard_at(self, member: bytes) -> float:
+        sender = self.subscriber.senders.get(member)
+        return float("-inf") if sender is None else sender.heard_at
+
     def set_datagram_bytes(self, size: int) -> None:
         """The largest datagram, where the network has changed."""
         self.publisher.set_datagram_bytes(size)
@@ -186,6 +224,15 @@ class Member:
     def set_keys(self, keys: Keyring | None) -> None:
         self._keys = keys
         self._transmitter.set_keys(keys)
+
+    def finish(self, now: float) -> None:
+        """Nothing more is published: those who acknowledge are asked to."""
+        self.publisher.finish(now)
+        self._discovery.announce_new(now)
+
+    def is_awaited(self, now: float) -> bool:
+        """Does anybody still have to acknowledge what was published?"""
+        return self.publisher.flow.is_awaited(now)
 
     def linger_until(self, now: float) -> float:
         """Until then others may ask for what was published last, or for a proof of who did."""
@@ -210,6 +257,20 @@ class Member:
         messages, self.subscriber.messages = self.subscriber.messages, []
         return messages
 
+    def take_receipt(self) -> list[Receipt]:
+        """All that was given since the last one, to be acknowledged when it is taken for good."""
+        return self.subscriber.acknowledger.take_receipt()
+
+    def acknowledge(self, receipt: list[Receipt], now: float) -> None:
+        self.subscriber.acknowledger.acknowledge(receipt, now)
+
+    def take_missed(self) -> list[Missed]:
+        missed = self.subscriber.missed
+        if not missed:
+            return []
+        self.subscriber.missed = Counter()
+        return [Missed(topic, origin, messages) for (topic, origin), messages in missed.items()]
+
     def take_held(self) -> list[Message]:
         """Last values for new subscriptions; and, with no payload, that there is none any more."""
         held, self.subscriber.held = self.subscriber.held, []
@@ -218,6 +279,15 @@ class Member:
     def take_events(self) -> list[NotHeard]:
         events, self._events = self._events, []
         return events
+
+    def take_left_behind(self) -> list[LeftBehind]:
+        flow = self.publisher.flow
+        left_behind, flow.events = flow.events, []
+        return left_behind
+
+    def address_of(self, member: bytes) -> PeerAddress | None:
+        sender = self.subscriber.senders.get(member)
+        return sender.address if sender is not None else None
 
     def take_memberships(self) -> list[tuple[str, bool]]:
         """Topics whose groups to join (True) and to leave (False), in order."""
@@ -416,9 +486,18 @@ class Member:
         challenge = frame.parse_challenge(received.body)
         self.proofs.answer(challenge, received.sender.id, received.now)
 
+    def _receive_acknowledgement(self, received: ReceivedFrame) -> None:
+        acknowledgement = frame.parse_acknowledgement(received.body)
+        if acknowledgement.sender == self.sender:
+            self.publisher.flow.receive(received.sender.id, acknowledgement, received.now)
+
+    def _receive_ask(self, received: ReceivedFrame) -> None:
+        self.subscriber.acknowledger.answer(received.sender, received.now)
+
     def _receive_leave(self, received: ReceivedFrame) -> None:
         self.subscriber.receive_leave(received.sender, received.now)
-        self._discovery.receive_leave(received.sender)
+        self._discovery.receive_leave(received.sender, received.now)
+        self.publisher.flow.forget(received.sender.id)
         if received.sender.address is not None:
             self.peers.remove(received.sender.address)
             self._see_to_copies()
@@ -440,4 +519,6 @@ _HANDLERS: dict[int, Callable[[Member, ReceivedFrame], None]] = {
     FrameKind.WELCOME: Member._receive_welcome,
     FrameKind.CHALLENGE: Member._receive_challenge,
     FrameKind.LEAVE: Member._receive_leave,
+    FrameKind.ACKNOWLEDGEMENT: Member._receive_acknowledgement,
+    FrameKind.ASK: Member._receive_ask,
 }

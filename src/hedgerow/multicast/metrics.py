@@ -35,6 +35,11 @@ MULTICAST_COUNTERS = {
     "repairs_sent": "Frames sent again for those who missed them.",
     "repairs_refused": "Repairs not sent: beyond the rate of this node.",
     "lost": "Frames of QoS 1 and 2 that nobody could send again.",
+    "missed": "Messages of QoS 1 and 2 that this node missed: their sender did not wait any longer.",
+    "acknowledgements_sent": "Acknowledgements of what this node heard.",
+    "acknowledgements_received": "Acknowledgements of what this node sent.",
+    "left_behind": "Receivers that this node did not wait for any longer.",
+    "not_taken": "Messages of this node that such receivers missed.",
     "fragments_discarded": "Messages in pieces given up: one was lost, or there was no room for more.",
     "dropped": "Valid frames dropped: beyond a limit of this node.",
     "send_errors": "Datagrams that the system refused: no buffer, no route, the interface is away.",
@@ -58,8 +63,28 @@ def multicast_metrics(gateway: Gateway, endpoint: MulticastEndpoint) -> Iterator
     yield GaugeMetricFamily(
         "hedgerow_gateway_waiting", "Messages that wait to leave by multicast.", gateway.to_group.waiting
     )
+    yield GaugeMetricFamily(
+        "hedgerow_gateway_held_back",
+        "Messages from multicast that wait for room at the broker.",
+        gateway.to_broker.waiting,
+    )
     yield CounterMetricFamily(
         "hedgerow_gateway_ids_forgotten", "Ids that the duplicate log had no room for.", gateway.forgotten
+    )
+    yield GaugeMetricFamily(
+        "hedgerow_multicast_receivers",
+        "Members that acknowledge what this node sends at QoS 1 and 2.",
+        endpoint.member.receiver_count,
+    )
+    yield GaugeMetricFamily(
+        "hedgerow_multicast_unacknowledged_bytes",
+        "Under way to the receiver that is furthest behind.",
+        endpoint.member.unacknowledged_bytes,
+    )
+    yield GaugeMetricFamily(
+        "hedgerow_multicast_receive_buffer_bytes",
+        "Receive buffer that the system granted to each socket.",
+        endpoint.receive_buffer_bytes,
     )
     member = asdict(endpoint.member.stats) | asdict(endpoint.stats) | {"overruns": endpoint.overruns}
     for counter, help_text in MULTICAST_COUNTERS.items():

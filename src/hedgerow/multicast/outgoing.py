@@ -10,23 +10,78 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from hedgerow.multicast.groups import topic_crc
-from hedgerow.multicast.limits import DATAGRAM_BYTES, HISTORY_AT_LEAST_S
+from hedgerow.multicast.groups import topic_crc, topic_hash
+from hedgerow.multicast.limits import (
+    DATAGRAM_BYTES,
+    HISTORY_AT_LEAST_S,
+    MIN_WINDOW_BYTES,
+    WINDOW_FRAME_BYTES,
+)
 from hedgerow.multicast.peers import PeerAddress
 
 
 class SentFrame:
     """A frame of a stream."""
 
-    __slots__ = ("body", "flags", "message_sequence", "sent_again_at", "sent_at", "sequence")
+    __slots__ = (
+        "body",
+        "flags",
+        "message_sequence",
+        "messages",
+        "sent_again_at",
+        "sent_at",
+        "sequence",
+        "up_to",
+    )
 
-    def __init__(self, sequence: int, flags: int, message_sequence: int, body: bytes, now: float) -> None:
+    def __init__(
+        self, sequence: int, flags: int, message_sequence: int, body: bytes, messages: int, now: float
+    ) -> None:
         self.sequence = sequence
         self.flags = flags
         self.message_sequence = message_sequence
         self.body = body
+        self.messages = messages
+        """That end in it: a message in pieces ends in its last one."""
+        self.up_to = (0, 0)
+        """Bytes, as windows count them, and messages of the stream up to the end of this frame."""
         self.sent_at = now
         self.sent_again_at = float("-inf")
+
+    @property
+    def size(self) -> int:
+        """As windows count it."""
+        return len(self.body) + WINDOW_FRAME_BYTES
+
+
+class Receiver:
+    """A member that acknowledges streams of ours."""
+
+    __slots__ = ("id", "is_left_behind", "outstanding", "progresses", "window")
+
+    def __init__(self, member: bytes) -> None:
+        self.id = member
+        self.window = MIN_WINDOW_BYTES
+        self.outstanding = 0
+        """Bytes that it has not acknowledged, of all its streams."""
+        self.is_left_behind = False
+        self.progresses: dict[OutgoingTopic, Progress] = {}
+
+
+class Progress:
+    """How far one receiver is in one stream."""
+
+    __slots__ = ("bytes", "messages", "sequence", "told")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.bytes = 0
+        self.messages = 0
+        self.told = 0
+        """Messages that it was told to have missed from here on."""
+
+
+NOBODY = float("inf")
 
 
 class OutgoingTopic:
@@ -40,12 +95,17 @@ class OutgoingTopic:
         "gathered_bytes",
         "gathered_flags",
         "gathered_sequence",
+        "hash",
         "heartbeat_at",
         "heartbeat_s",
         "history",
         "is_announced",
+        "needed",
         "new_until",
+        "receivers",
         "room",
+        "sent_bytes",
+        "sent_messages",
         "sequence",
         "topic",
         "used_at",
@@ -54,6 +114,7 @@ class OutgoingTopic:
     def __init__(self, topic: str, room: int, sequence: int, new_until: float, now: float) -> None:
         self.topic = topic
         self.crc = topic_crc(topic)
+        self.hash = topic_hash(topic)
         self.room = room
         """The largest body of a frame of this topic."""
         self.new_until = new_until
@@ -64,6 +125,13 @@ class OutgoingTopic:
         self.sequence = sequence
         """Of the last frame of the stream."""
         self.history: deque[SentFrame] = deque()
+        self.sent_bytes = 0
+        """Of the stream, as windows count them."""
+        self.sent_messages = 0
+        self.receivers: dict[Receiver, Progress] = {}
+        """Those who acknowledge this stream."""
+        self.needed: float = NOBODY
+        """Frames beyond this sequence are not acknowledged yet by somebody who is waited for."""
         self.heartbeat_s = 0.0
         self.heartbeat_at = float("inf")
         self.copy_to: tuple[PeerAddress, ...] | None = None
@@ -78,6 +146,38 @@ class OutgoingTopic:
     def oldest(self) -> int:
         """The first sequence that can still be had; one more than the last when none can."""
         return self.history[0].sequence if self.history else self.sequence + 1
+
+    def add(self, frame: SentFrame) -> None:
+        self.history.append(frame)
+        self.sent_bytes += frame.size
+        self.sent_messages += frame.messages
+        frame.up_to = self.sent_bytes, self.sent_messages
+
+    def sent_up_to(self, sequence: int, known: Progress | None = None) -> tuple[int, int]:
+        """Bytes and messages of the stream up to the end of this frame. Where the history does not go back so
+        far, what lies between its beginning and what is `known` counts in equal parts."""
+        if not self.history:
+            end = self.sent_bytes, self.sent_messages
+        elif sequence >= self.history[0].sequence:
+            return self.history[sequence - self.history[0].sequence].up_to
+        else:
+            first = self.history[0]
+            end = first.up_to[0] - first.size, first.up_to[1] - first.messages
+        frames = self.oldest - 1 - known.sequence if known is not None else 0
+        if known is None or frames <= 0:
+            return end
+        share = (sequence - known.sequence) / frames
+        return (
+            round(known.bytes + share * (end[0] - known.bytes)),
+            round(known.messages + share * (end[1] - known.messages)),
+        )
+
+    def look_again(self) -> None:
+        """Somebody has got further, or is not waited for any longer."""
+        self.needed = min(
+            (each.sequence for receiver, each in self.receivers.items() if not receiver.is_left_behind),
+            default=NOBODY,
+        )
 
     def find(self, first: int, count: int) -> list[SentFrame]:
         """The frames of this range that are in the history, which has no gaps."""
@@ -95,7 +195,11 @@ class _Kept(NamedTuple):
 
 
 class FrameHistory:
-    """Bounds the histories of all topics together: the oldest frame goes first, whosever it is."""
+    """Bounds the histories of all topics together: the oldest frame goes first, whosever it is.
+
+    A frame that somebody has to acknowledge stays, and whoever publishes at QoS 1 or 2 waits for that. Others
+    do not wait (a large message at QoS 0 is a stream too): for them there is some room beyond the bound.
+    """
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self.bytes = 0
@@ -104,24 +208,44 @@ class FrameHistory:
         self._kept: deque[_Kept] = deque()
 
     def add(self, outgoing: OutgoingTopic, frame: SentFrame, now: float) -> None:
-        outgoing.history.append(frame)
+        outgoing.add(frame)
         size = len(frame.body) + 200  # about what the objects take
         self._kept.append(_Kept(outgoing, size, now))
         self.bytes += size
         self.trim(now)
 
     @property
+    def first(self) -> OutgoingTopic:
+        """Whose frame is the oldest."""
+        return self._kept[0].outgoing
+
+    @property
+    def _is_full(self) -> bool:
+        """Another frame like the last pushes out the oldest."""
+        kept = self._kept
+        return bool(kept) and self.bytes + kept[-1].size > self._max_bytes
+
+    @property
+    def is_held(self) -> bool:
+        """It is full, and somebody has to acknowledge the oldest frame yet."""
+        return self._is_full and self._is_needed(self._kept[0].outgoing)
+
+    @staticmethod
+    def _is_needed(outgoing: OutgoingTopic) -> bool:
+        return outgoing.needed < outgoing.oldest
+
+    @property
     def ready_at(self) -> float:
         """When another frame like the last pushes out none that is too young."""
-        kept = self._kept
-        if not kept or self.bytes + kept[-1].size <= self._max_bytes:
-            return 0.0
-        return kept[0].sent_at + HISTORY_AT_LEAST_S
+        return self._kept[0].sent_at + HISTORY_AT_LEAST_S if self._is_full else 0.0
 
     def trim(self, now: float) -> None:
         kept = self._kept
         while kept and (self.bytes > self._max_bytes or kept[0].sent_at < now - self._max_age_s):
-            outgoing, size, _ = kept.popleft()
+            outgoing, size, _ = kept[0]
+            if self._is_needed(outgoing) and self.bytes <= 1.25 * self._max_bytes:
+                return
+            kept.popleft()
             outgoing.history.popleft()
             self.bytes -= size
 

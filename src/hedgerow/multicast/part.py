@@ -7,9 +7,9 @@ the node flushes, as what goes to the clients does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.message import Message
 from hedgerow.multicast.config import Multicast
@@ -45,6 +45,9 @@ class MulticastPart(Part):
         self.gateway = Gateway(node.broker, endpoint.member, node.config.of(Multicast).topics, node.clock())
         endpoint.on_messages = self._receive_messages
         endpoint.on_held = self._receive_held
+        endpoint.when_taken = self.gateway.when_taken
+        endpoint.on_opened = self._go_on
+        endpoint.on_missed = self._note_missed
         self._is_open = True
         endpoint.flush()
 
@@ -87,6 +90,15 @@ class MulticastPart(Part):
     def handle_timer(self, now: float) -> None:
         self.gateway.handle_timer(now)
 
+    def _go_on(self) -> None:
+        """Receivers may be ready for what waits."""
+        if self._is_open:
+            self.gateway.handle_timer(self.node.clock())
+            self.node.flush()
+
+    def _note_missed(self, topic: str, messages: int) -> None:
+        self.gateway.note_missed(messages)
+
     def _receive_messages(self, messages: list[Message]) -> None:
         self.gateway.receive_messages(messages, self.node.clock())
         self.node.flush()
@@ -94,6 +106,24 @@ class MulticastPart(Part):
     def _receive_held(self, messages: list[Message]) -> None:
         self.gateway.receive_held(messages, self.node.clock())
         self.node.flush()
+
+    def status(self) -> Mapping[str, Any]:
+        if not self._is_open:
+            return {}
+        endpoint, gateway = self.endpoint, self.gateway
+        stats = endpoint.member.stats
+        return {
+            "multicast": {
+                "receivers": endpoint.member.receiver_count,
+                "unacknowledged_bytes": endpoint.member.unacknowledged_bytes,
+                "waiting": gateway.to_group.waiting,
+                "left_behind": stats.left_behind,
+                "not_taken": stats.not_taken,
+                "missed": stats.missed,
+                "overruns": endpoint.overruns,
+                "receive_buffer_bytes": endpoint.receive_buffer_bytes,
+            }
+        }
 
     def metrics(self) -> Iterable[Metric]:
         from hedgerow.multicast.metrics import multicast_metrics

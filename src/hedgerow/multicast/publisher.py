@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from itertools import islice
 
 from hedgerow.errors import RefusedError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.multicast import frame
+from hedgerow.multicast.flow import Flow
 from hedgerow.multicast.frame import (
     AGE,
     BATCH,
@@ -26,6 +28,8 @@ from hedgerow.multicast.frame import (
 from hedgerow.multicast.groups import topic_crc
 from hedgerow.multicast.limits import (
     HEARTBEAT_FIRST_S,
+    HEARTBEATS_AT_ONCE,
+    HEARTBEATS_PER_S,
     INTERVAL_S,
     MAX_REPAIRS,
     REPAIR_PAUSE_S,
@@ -73,6 +77,8 @@ class Publisher:
         self._stats = stats
         self._history = FrameHistory(limits.history_bytes, limits.history_s)
         self._by_crc: dict[int, list[OutgoingTopic]] = {}
+        self._by_hash: dict[bytes, OutgoingTopic] = {}
+        self.flow = Flow(limits, timers, stats, self._history, self._by_hash, self._ask)
         self._gathering: list[OutgoingTopic] = []
         # A topic that comes back must not use its old numbers again. If even those are forgotten, it goes on
         # behind the highest of any that is.
@@ -80,6 +86,7 @@ class Publisher:
         self._last_closed = 0
         self._look_for_idle_at = 0.0
         self._repairs = Allowance(REPAIRS_PER_S, 0.05)
+        self._beating: dict[OutgoingTopic, None] = {}  # topics whose heartbeat is due
 
     # Publishing
 
@@ -150,6 +157,7 @@ class Publisher:
         outgoing = OutgoingTopic(topic, self._room_of(topic), sequence, now + self._limits.new_topic_s, now)
         self.outgoing[topic] = outgoing
         self._by_crc.setdefault(outgoing.crc, []).append(outgoing)
+        self._by_hash[outgoing.hash] = outgoing
         self.publishing.append((topic, True))
         return outgoing
 
@@ -169,7 +177,7 @@ class Publisher:
 
     @property
     def ready_at(self) -> float:
-        return max(self.pace.ready_at, self._history.ready_at)
+        return max(self.pace.ready_at, self._history.ready_at, self.flow.ready_at)
 
     def flush(self, now: float) -> None:
         if self._gathering:
@@ -186,7 +194,8 @@ class Publisher:
         flags, body = outgoing.gathered_flags, payloads[0]
         if len(payloads) > 1:
             flags, body = flags | BATCH, frame.pack_batch(payloads)
-        self._send(outgoing, flags, outgoing.gathered_sequence, body, now, in_stream=flags & ~BATCH != 0)
+        in_stream = flags & ~BATCH != 0
+        self._send(outgoing, flags, outgoing.gathered_sequence, body, now, in_stream, len(payloads))
 
     def _publish_alone(self, outgoing: OutgoingTopic, message: Message, sequence: int, now: float) -> None:
         published_at = self._values.stamp(message.topic, now) if message.retain else None
@@ -207,16 +216,25 @@ class Publisher:
         count = -(-len(content) // step)
         for index in range(count):
             piece = frame.pack_fragment(index, count, content[index * step : (index + 1) * step])
-            self._send(outgoing, flags | FRAGMENT, sequence, piece, now, in_stream=True)
+            self._send(outgoing, flags | FRAGMENT, sequence, piece, now, True, int(index + 1 == count))
 
     def _send(
-        self, outgoing: OutgoingTopic, flags: int, sequence: int, body: bytes, now: float, in_stream: bool
+        self,
+        outgoing: OutgoingTopic,
+        flags: int,
+        sequence: int,
+        body: bytes,
+        now: float,
+        in_stream: bool,
+        messages: int = 1,
     ) -> None:
         stream_sequence = 0
         if in_stream:
             outgoing.sequence += 1
             stream_sequence = outgoing.sequence
-            self._history.add(outgoing, SentFrame(stream_sequence, flags, sequence, body, now), now)
+            sent = SentFrame(stream_sequence, flags, sequence, body, messages, now)
+            self._history.add(outgoing, sent, now)
+            self.flow.sent(outgoing, sent, now)
             self.pace.sent(now, len(body))
             self.sent_at = now
             outgoing.heartbeat_s = HEARTBEAT_FIRST_S
@@ -246,6 +264,19 @@ class Publisher:
         outgoing.new_until = max(outgoing.new_until, now + self._limits.new_topic_s)
         self._send_content(outgoing, flags, self.sequence, content, now, in_stream=True)
 
+    def finish(self, now: float) -> None:
+        """Nothing more is published. Those who may not even have heard of a topic hear of it once more."""
+        self.flush(now)
+        self.flow.finish(now)
+        if not self.flow.receivers:
+            return
+        for topic, outgoing in self.outgoing.items():
+            if outgoing.history and outgoing.needed > outgoing.sequence:
+                outgoing.heartbeat_s = HEARTBEAT_FIRST_S
+                self._beat_at(outgoing, now)
+                self.new_topics.append(topic)
+                self.sent_at = now
+
     # Streams
 
     def _beat_at(self, outgoing: OutgoingTopic, at: float) -> None:
@@ -263,10 +294,20 @@ class Publisher:
         if quiet_at > now:
             self._beat_at(outgoing, quiet_at)
             return
-        body = frame.pack_heartbeat(outgoing.oldest)
-        self._transmitter.send_to_topic(outgoing, FrameKind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
-        outgoing.heartbeat_s = min(2 * outgoing.heartbeat_s, INTERVAL_S)
-        self._beat_at(outgoing, now + outgoing.heartbeat_s)
+        if not self._beating:
+            self._timers.at(now, self._beat_in_turn)
+        self._beating[outgoing] = None
+
+    def _beat_in_turn(self, now: float) -> None:
+        """As many as may be sent now. The others come first the next time."""
+        for outgoing in list(islice(self._beating, HEARTBEATS_AT_ONCE)):
+            del self._beating[outgoing]
+            body = frame.pack_heartbeat(outgoing.oldest)
+            self._transmitter.send_to_topic(outgoing, FrameKind.HEARTBEAT, 0, outgoing.sequence, 0, body, now)
+            outgoing.heartbeat_s = min(2 * outgoing.heartbeat_s, INTERVAL_S)
+            self._beat_at(outgoing, now + outgoing.heartbeat_s)
+        if self._beating:
+            self._timers.at(now + HEARTBEATS_AT_ONCE / HEARTBEATS_PER_S, self._beat_in_turn)
 
     def receive_repair(self, repair: RepairRequest, crc: int, asker: bytes, now: float) -> None:
         """Someone misses frames of ours."""
@@ -287,10 +328,14 @@ class Publisher:
                     self._send_again(outgoing, each, now)
             asked = min((first for first, _ in repair.ranges), default=eligible)
             if asked < oldest:
-                self._tell_gone(outgoing, Gone(frame.EVERYONE, oldest - 1), now)
+                missed = self.flow.count_missed(asker, outgoing, asked)
+                self._tell_gone(outgoing, Gone(asker if missed else frame.EVERYONE, oldest - 1, missed), now)
             elif asked < eligible:
                 self._tell_gone(outgoing, Gone(asker, eligible - 1), now)
         self.pace.sent_again(self._stats.repairs_sent - before, now)
+
+    def _ask(self) -> None:
+        self._transmitter.send_to_all(FrameKind.ASK)
 
     def _send_again(self, outgoing: OutgoingTopic, each: SentFrame, now: float) -> None:
         if each.sent_again_at > now - REPAIR_PAUSE_S:
@@ -331,6 +376,8 @@ class Publisher:
                     self._last_closed = max(self._last_closed, self._closed.pop(next(iter(self._closed))))
                 self._closed[topic] = outgoing.sequence
                 self.names.remove(topic, topic)
+                self.flow.close(outgoing)
+                del self._by_hash[outgoing.hash]
                 same_crc = self._by_crc[outgoing.crc]
                 same_crc.remove(outgoing)
                 if not same_crc:

@@ -34,6 +34,14 @@ class MulticastStats:
     repairs_refused: int = 0
     lost: int = 0
     """Frames of QoS 1 streams that nobody could send again."""
+    missed: int = 0
+    """Messages that this member missed, by the word of their sender or, where that is silent, the frames."""
+    acknowledgements_sent: int = 0
+    acknowledgements_received: int = 0
+    left_behind: int = 0
+    """Receivers that were not waited for any longer."""
+    not_taken: int = 0
+    """Messages that such receivers missed: they were told how many."""
     fragments_discarded: int = 0
     dropped: int = 0
     """Valid, but beyond a limit of ours."""

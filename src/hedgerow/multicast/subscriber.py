@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.multicast import frame
+from hedgerow.multicast.acknowledging import Acknowledger
 from hedgerow.multicast.frame import (
     AGE,
     ANY_AGE,
@@ -42,12 +44,14 @@ from hedgerow.multicast.limits import (
     MAX_SENDERS,
     MAX_STREAMS,
     REPAIR_AGAIN_S,
+    REPAIR_AT_LATEST_S,
     REPAIR_AT_MOST_S,
     REPAIR_SLACK_S,
     REPAIR_SUPPRESSIONS,
     REPAIR_TRIES,
     REPAIR_UNHEARD_S,
     REPAIR_WITHIN_S,
+    WINDOW_FRAME_BYTES,
     MulticastLimits,
 )
 from hedgerow.multicast.random import Random
@@ -62,6 +66,7 @@ _IN_CONTENT = FOREIGN | TIME | PROPERTIES | RETAIN | HELD  # A message with more
 _NOT_IN_BATCH = _IN_CONTENT | FRAGMENT
 _MAX_SHARE = 2  # One stream may use this part of what may wait.
 _DUPLICATES_BYTES = 8 * 1024 * 1024
+MAX_MISSED_TOPICS = 1_024  # between two looks at them
 _CONTENT_BYTES = 65_536  # A message's properties and id, beside its payload.
 
 
@@ -83,6 +88,9 @@ class Subscriber:
         self.senders: dict[bytes, SendingMember] = {}
         self.on_value: Callable[[str], None] = lambda topic: None
         """Somebody told a last value that is as new as ours."""
+        self.missed: Counter[tuple[str, str]] = Counter()
+        """Messages, by topic and origin, that will not come."""
+        self.acknowledger = Acknowledger(limits, transmitter, timers, stats, random, self.senders)
         self.is_paused = False
         """The application takes nothing at present."""
         self.waiting_bytes = 0
@@ -94,6 +102,7 @@ class Subscriber:
         self._stats = stats
         self._random = random
         self._tree: TopicTree[str, float] = TopicTree()  # filters, and since when
+        self._acknowledged: Counter[str] = Counter()  # filters at QoS 1 and 2
         self._by_crc: dict[int, list[Listening]] = {}
         self._assembling: dict[
             IncomingStream, None
@@ -103,26 +112,53 @@ class Subscriber:
 
     # Topics
 
-    def subscribe(self, topic_filter: str, now: float) -> None:
+    def subscribe(self, topic_filter: str, qos: int, now: float) -> None:
         count = self.filters.get(topic_filter, 0)
         self.filters[topic_filter] = count + 1
+        self._acknowledged[topic_filter] += qos > 0
         if not count:
             self._tree.set(topic_filter, topic_filter, now)
             if not is_wildcard(topic_filter):
                 self.listen(topic_filter, now, is_exact=True)
+        if qos:
+            self._see_who_acknowledges(topic_filter, now)
 
-    def unsubscribe(self, topic_filter: str) -> None:
+    def unsubscribe(self, topic_filter: str, qos: int, now: float) -> None:
         count = self.filters.get(topic_filter, 0)
+        if not count:
+            return
+        self._acknowledged[topic_filter] -= qos > 0
         if count > 1:
             self.filters[topic_filter] = count - 1
-        if count != 1:
-            return
-        del self.filters[topic_filter]
-        self._tree.remove(topic_filter, topic_filter)
-        if topic_filter in self.listening:
-            self.listening[topic_filter].is_exact = False
-        for topic in [each for each in self.listening if not self.wants(each)]:
-            self.cease(topic)
+        else:
+            del self.filters[topic_filter]
+            del self._acknowledged[topic_filter]
+            self._tree.remove(topic_filter, topic_filter)
+            if topic_filter in self.listening:
+                self.listening[topic_filter].is_exact = False
+            for topic in [each for each in self.listening if not self.wants(each)]:
+                self.cease(topic, now)
+        if qos:
+            self._see_who_acknowledges(topic_filter, now)
+
+    def _see_who_acknowledges(self, topic_filter: str, now: float) -> None:
+        """A filter at QoS 1 or 2 has come, or is gone."""
+        own = self.listening.get(topic_filter)
+        exact = [] if own is None else [own]
+        for listening in list(self.listening.values()) if is_wildcard(topic_filter) else exact:
+            before = listening.is_acknowledged
+            listening.is_acknowledged = self._is_acknowledged(listening.topic)
+            if listening.is_acknowledged is before:
+                continue
+            for sender in self.senders.values():
+                stream = sender.streams.get(listening.topic)
+                if stream is not None and before:
+                    self.acknowledger.cease(stream, now)
+                elif stream is not None and stream.is_settled:
+                    self.acknowledger.begin(stream, now)
+
+    def _is_acknowledged(self, topic: str) -> bool:
+        return any(self._acknowledged[topic_filter] for topic_filter, _ in self._tree.match(topic))
 
     def wants(self, topic: str) -> bool:
         return bool(self._tree.match(topic))
@@ -137,13 +173,14 @@ class Subscriber:
             # Whoever subscribed to "a/#" did so to this topic too, though nobody knew of it then.
             since = min((since for _, since in self._tree.match(topic)), default=now)
             listening = Listening(topic, topic_crc(topic), is_exact, since, now)
+            listening.is_acknowledged = self._is_acknowledged(topic)
             self.listening[topic] = listening
             self._by_crc.setdefault(listening.crc, []).append(listening)
             self.memberships.append((topic, True))
         listening.is_exact |= is_exact
         return listening
 
-    def cease(self, topic: str) -> None:
+    def cease(self, topic: str, now: float) -> None:
         listening = self.listening.pop(topic)
         same_crc = self._by_crc[listening.crc]
         same_crc.remove(listening)
@@ -151,6 +188,8 @@ class Subscriber:
             del self._by_crc[listening.crc]
         self.memberships.append((topic, False))
         for sender in self.senders.values():
+            if topic in sender.streams:
+                self.acknowledger.cease(sender.streams[topic], now)
             self._forget_stream(sender, topic)
 
     # Senders
@@ -223,25 +262,32 @@ class Subscriber:
         if flags & AGE:
             age_s, body = frame.parse_age(body)
             flags &= ~AGE
+            self._note_answer(stream, stream_sequence, now)
             if now - age_s < stream.since:
                 flags, body = VOID, b""  # Somebody else asked for it, who was here before us.
         if stream_sequence == stream.expected and not stream.waiting:
             # The common case: nothing is missing.
-            self._know_of(stream, stream_sequence)
+            self._know_of(stream, stream_sequence, now)
+            if not stream.is_settled:
+                self._settle(stream, now)
             stream.expected += 1
-            stream.is_settled = True
+            self.acknowledger.give(stream, len(body) + WINDOW_FRAME_BYTES)
             self._give_in_order(stream, Arrived(flags, message_sequence, body), now)
             if stream.expected <= stream.highest:
                 stream.tries = 0
                 self._expect_repair(stream, now)
             return
-        self._know_of(stream, stream_sequence)
+        self._know_of(stream, stream_sequence, now)
         before = stream.bytes
         if not stream.put(stream_sequence, Arrived(flags, message_sequence, body)):
             self._stats.duplicates += 1
             return
         self.waiting_bytes += stream.bytes - before
         self._advance(stream, now)
+        if self._is_over(stream) and stream_sequence in stream.waiting:
+            # It can be had again. The gap before it stays one that is asked for: nothing is given up.
+            self.waiting_bytes -= stream.take_out(stream_sequence)
+            self._stats.dropped += 1
 
     def receive_heartbeat(
         self, sender: SendingMember, listening: Listening, last: int, oldest: int, now: float
@@ -250,9 +296,10 @@ class Subscriber:
         stream = self._stream(sender, listening)
         if stream is None or not 0 < oldest <= last + 1:
             return
-        self._know_of(stream, last)
-        if oldest > stream.expected:
-            self._skip(stream, oldest)
+        self._know_of(stream, last, now)
+        if oldest > stream.expected and stream.acknowledged is None:
+            # Whoever acknowledges asks, and is told how many messages are gone.
+            self._skip(stream, oldest, now)
         self._advance(stream, now)
 
     def receive_gone(self, sender: SendingMember, listening: Listening, gone: Gone, now: float) -> None:
@@ -261,16 +308,16 @@ class Subscriber:
             return
         if gone.last > stream.highest:
             return
-        self._skip(stream, gone.last + 1)
+        self._skip(stream, gone.last + 1, now, gone.messages)
         self._advance(stream, now)
 
     def receive_leave(self, sender: SendingMember, now: float) -> None:
         """Nobody will repair its streams any more."""
         for topic, stream in list(sender.streams.items()):
             for sequence in sorted(stream.waiting):
-                self._skip(stream, sequence)
+                self._skip(stream, sequence, now)
                 self._drain(stream, now)
-            self._skip(stream, stream.highest + 1)
+            self._skip(stream, stream.highest + 1, now)
             self._forget_stream(sender, topic)
 
     def forget_silent(self, silent_since: float) -> None:
@@ -280,36 +327,42 @@ class Subscriber:
                 for topic in list(sender.streams):
                     self._forget_stream(sender, topic)
 
-    def _know_of(self, stream: IncomingStream, sequence: int) -> None:
+    def _know_of(self, stream: IncomingStream, sequence: int, now: float) -> None:
         """A frame or a heartbeat says that the stream has come so far."""
         if sequence > stream.highest:
             stream.highest = sequence
             if sequence - MAX_MISSING > stream.expected:
-                self._pass_over(stream, sequence - MAX_MISSING)
+                self._pass_over(stream, sequence - MAX_MISSING, 0)
 
-    def _skip(self, stream: IncomingStream, sequence: int) -> None:
-        """What is before this will not come."""
-        self._pass_over(stream, sequence)
+    def _settle(self, stream: IncomingStream, now: float) -> None:
         stream.is_settled = True
+        self.acknowledger.begin(stream, now)
 
-    def _pass_over(self, stream: IncomingStream, sequence: int) -> None:
-        if sequence > stream.expected:
-            self._drop_pieces(stream)
+    def _skip(self, stream: IncomingStream, sequence: int, now: float, messages: int = 0) -> None:
+        """What is before this will not come: so many messages, if that is known."""
+        self._pass_over(stream, sequence, messages)
+        if not stream.is_settled:
+            self._settle(stream, now)
+
+    def _pass_over(self, stream: IncomingStream, sequence: int, messages: int) -> None:
+        if sequence <= stream.expected:
+            return
+        self._drop_pieces(stream)
         before = stream.bytes
-        skipped = stream.skip_to(sequence)
+        lost = min(stream.skip_to(sequence), MAX_MISSING)
         self.waiting_bytes += stream.bytes - before
-        if stream.is_settled:
-            self._stats.lost += min(skipped, MAX_MISSING)
+        if not stream.is_settled:
+            lost = 0  # It may be from before we came. What is not, the sender knows.
+        self._stats.lost += lost
+        missed = messages or lost
+        self._stats.missed += missed
+        if missed and len(self.missed) < MAX_MISSED_TOPICS:
+            self.missed[stream.listening.topic, stream.sender.origin] += missed
+        self.acknowledger.give(stream, 0)
 
     def _advance(self, stream: IncomingStream, now: float) -> None:
         """Give on what is next in order; see to what is missing."""
         self._drain(stream, now)
-        if self._is_over(stream):
-            for sequence in sorted(stream.waiting):
-                self._skip(stream, sequence)
-                self._drain(stream, now)
-                if not self._is_over(stream):
-                    break
         if stream.has_gap:
             self._expect_repair(stream, now)
 
@@ -320,13 +373,17 @@ class Subscriber:
     def _drain(self, stream: IncomingStream, now: float) -> None:
         while (arrived := stream.take()) is not None:
             self.waiting_bytes -= len(arrived.body) + FRAME_BYTES
-            stream.is_settled = True
+            if not stream.is_settled:
+                stream.expected -= 1
+                self._settle(stream, now)
+                stream.expected += 1
+            self.acknowledger.give(stream, len(arrived.body) + WINDOW_FRAME_BYTES)
             stream.stuck_at = now
             self._give_in_order(stream, arrived, now)
 
     def _give_up(self, stream: IncomingStream, now: float) -> None:
         """The first gap stays one."""
-        self._skip(stream, min(stream.waiting, default=stream.highest + 1))
+        self._skip(stream, min(stream.waiting, default=stream.highest + 1), now)
         self._drain(stream, now)
 
     # Repair
@@ -344,6 +401,13 @@ class Subscriber:
         elif stream.ask_at > now + 2 * REPAIR_AGAIN_S and not stream.tries:
             self._ask_later(stream, now + again_s)  # It goes on: no need to wait as long as for the dead.
 
+    def _note_answer(self, stream: IncomingStream, sequence: int, now: float) -> None:
+        """Others may have asked for it too, so that the longest counts, and is forgotten slowly."""
+        sender = stream.sender
+        if stream.expected <= sequence <= stream.asked_to and sequence not in stream.waiting:
+            took_s = min(now - stream.asked_at, REPAIR_AT_LATEST_S)
+            sender.answer_s = max(took_s, 0.9 * sender.answer_s)
+
     def _ask_later(self, stream: IncomingStream, at: float) -> None:
         stream.ask_at = at
         self._timers.at(at, lambda now: self._ask(stream, at, now))
@@ -360,7 +424,9 @@ class Subscriber:
         # A try counts when it could have been heard. Who is away is waited for, while it keeps what it sent.
         is_heard = stream.sender.heard_at > stream.asked_at
         stream.tries += is_heard
-        if stream.tries > REPAIR_TRIES or stream.stuck_at < now - self._limits.history_s - REPAIR_SLACK_S:
+        # A sender that waits for us keeps what we lack: if it does not, it says so.
+        is_hopeless = stream.tries > REPAIR_TRIES and stream.acknowledged is None
+        if is_hopeless or stream.stuck_at < now - self._limits.history_s - REPAIR_SLACK_S:
             self._give_up(stream, now)
             self._advance(stream, now)
             return
@@ -368,12 +434,17 @@ class Subscriber:
         if not stream.is_settled:
             newer_than_ms = min(int((now - stream.since) * 1000) + 1, ANY_AGE)
         missing = stream.missing(MAX_RANGES)
-        repair = RepairRequest(stream.sender.id, newer_than_ms, _clip(missing))
-        stream.asked_to = _last_of(missing, MAX_REPAIRS)
+        # No more than there is room for: what does not fit is asked for all over again.
+        count = min(MAX_REPAIRS, self.acknowledger.window_bytes // self._limits.datagram_bytes)
+        repair = RepairRequest(stream.sender.id, newer_than_ms, _first_of(missing, count))
+        stream.asked_to = _last_of(missing, count)
         crc = stream.listening.crc
         self._transmitter.send_to_all(FrameKind.REPAIR, frame.pack_repair(repair), crc=crc)
         self._stats.repairs_requested += 1
-        wait_s = min(REPAIR_AGAIN_S * 2 ** max(stream.tries - 1, 0), 1.0) if is_heard else REPAIR_UNHEARD_S
+        wait_s = REPAIR_UNHEARD_S
+        if is_heard:
+            tries = min(max(stream.tries - 1, 0), REPAIR_TRIES)
+            wait_s = max(min(REPAIR_AGAIN_S * 2**tries, 1.0), 1.5 * stream.sender.answer_s)
         stream.asked_at = now
         stream.suppressed = 0
         self._ask_later(stream, now + wait_s * (0.75 + 0.5 * self._random.random()))
@@ -537,8 +608,14 @@ def _last_of(ranges: list[tuple[int, int]], count: int) -> int:
     return last
 
 
-def _clip(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [(first, min(count, 0xFFFF)) for first, count in ranges]
+def _first_of(ranges: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """The first `count` frames of these ranges."""
+    found = []
+    for first, length in ranges:
+        if count > 0:
+            found.append((first, min(length, count)))
+            count -= length
+    return found
 
 
 def _covers(asked: list[tuple[int, int]], missing: list[tuple[int, int]]) -> bool:

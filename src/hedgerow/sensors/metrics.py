@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hedgerow.node.metrics import counters
 from hedgerow.sensors.exchange import Exchange
@@ -24,8 +24,18 @@ SENSOR_COUNTERS = {
 }
 
 
-def sensor_metrics(exchange: Exchange) -> Iterator[Metric]:
+def sensor_metrics(exchange: Exchange, overruns: int, receive_buffer_bytes: int) -> Iterator[Metric]:
     yield from counters(exchange.stats, SENSOR_COUNTERS)
     yield GaugeMetricFamily(
         "hedgerow_sensor_subscriptions", "Sensor subscriptions.", exchange.subscription_count
+    )
+    yield CounterMetricFamily(
+        "hedgerow_sensor_packets_overruns",
+        "Sensor packets that the system dropped because the socket's buffer was full.",
+        overruns,
+    )
+    yield GaugeMetricFamily(
+        "hedgerow_sensor_receive_buffer_bytes",
+        "Receive buffer that the system granted to each socket.",
+        receive_buffer_bytes,
     )

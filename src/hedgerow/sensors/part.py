@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
@@ -26,6 +26,8 @@ from hedgerow.sensors.packet import MAX_DATAGRAM_BYTES
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+LOOK_AT_DROPS_S = 5.0
+TURNS_AT_THE_END = 1_024  # for what has arrived when the node stops; a flood would have no end
 SENDS_PER_TURN = 1_024  # some 4 ms: one datagram may go to thousands of subscribers
 DEFAULT_PACKETS_PER_S = 1_000
 
@@ -45,6 +47,10 @@ class SensorsPart(Part):
         except BaseException:
             self._close_sockets()
             raise
+        self._drop_watch = udp.DropWatch()
+        self._look_at_drops_at = NEVER
+        self._dropped = 0
+        """By the system, at sockets that are closed."""
         self._ports = {int(each.getsockname()[1]) for each in self._sockets}
         self._port: Port | None = None
 
@@ -88,6 +94,7 @@ class SensorsPart(Part):
             self._port.subscribe(name, now)
         for via, each in enumerate(self._sockets):
             self._loop.add_reader(each.fileno(), self._read, via)
+        self._look_at_drops_at = now
 
     def reload(self) -> Callable[[], None]:
         return self._set_access
@@ -101,6 +108,7 @@ class SensorsPart(Part):
 
     async def stop(self) -> None:
         if self._port is not None:
+            self._read_to_the_end()
             self._port.close()
         for each in self._sockets:
             self._loop.remove_reader(each.fileno())
@@ -111,11 +119,39 @@ class SensorsPart(Part):
 
     def _close_sockets(self) -> None:
         for each in self._sockets:
+            self._dropped += udp.count_dropped(each)
             each.close()
         self._sockets = []
 
     def _is_own(self, host: str, port: int) -> bool:
         return port in self._ports and is_of_this_machine(host)
+
+    @property
+    def overruns(self) -> int:
+        """Packets that arrived, and found a socket's buffer full."""
+        return self._dropped + sum(map(udp.count_dropped, self._sockets))
+
+    @property
+    def receive_buffer_bytes(self) -> int:
+        """What the system gave to each socket; the least, where they differ."""
+        return min(map(udp.granted_bytes, self._sockets), default=0)
+
+    def _look_at_drops(self, now: float) -> None:
+        self._look_at_drops_at = now + LOOK_AT_DROPS_S
+        dropped = self._drop_watch.look(", ".join(self.urls), self.overruns, self.receive_buffer_bytes)
+        if dropped is not None:
+            self.node.event_log.write(dropped, now)
+
+    def _read_to_the_end(self) -> None:
+        """What has arrived is taken before the sockets are closed."""
+        stats = self.exchange.stats
+        for via in range(len(self._sockets)):
+            for _ in range(TURNS_AT_THE_END):
+                received = stats.received
+                self._read(via)
+                if stats.received == received:
+                    break
+        self._look_at_drops(self.node.clock())
 
     def _read(self, via: int) -> None:
         node, exchange = self.node, self.exchange
@@ -154,15 +190,31 @@ class SensorsPart(Part):
     @property
     def deadline(self) -> float:
         deadline = self.exchange.deadline
-        return deadline if deadline is not None else NEVER
+        return min(deadline if deadline is not None else NEVER, self._look_at_drops_at)
 
     def handle_timer(self, now: float) -> None:
         # Renewals that came while the process did not run are heard before anyone's time is over.
         for via in range(len(self._sockets)):
             self._read(via)
         self.exchange.handle_timer(self.node.clock())
+        if now >= self._look_at_drops_at:
+            self._look_at_drops(now)
+
+    def status(self) -> Mapping[str, Any]:
+        if self._port is None:
+            return {}
+        stats = self.exchange.stats
+        return {
+            "sensors": {
+                "received": stats.received,
+                "published": stats.published,
+                "subscriptions": self.exchange.subscription_count,
+                "overruns": self.overruns,
+                "receive_buffer_bytes": self.receive_buffer_bytes,
+            }
+        }
 
     def metrics(self) -> Iterable[Metric]:
         from hedgerow.sensors.metrics import sensor_metrics
 
-        return sensor_metrics(self.exchange)
+        return sensor_metrics(self.exchange, self.overruns, self.receive_buffer_bytes)

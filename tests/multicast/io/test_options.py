@@ -45,7 +45,12 @@ def test_a_url_is_read_and_written(url: str, options: MulticastOptions) -> None:
         ("multicast://?scope=planet", "there are interface, link, site"),
         ("multicast://?ip=5", "there are 4 and 6"),
         ("multicast://?ip=six", '"six" is not a number'),
-        ("multicast://?ttl=3", '"ttl" in a multicast URL: there are ip, scope, peer, key and max_payload'),
+        (
+            "multicast://?ttl=3",
+            '"ttl" in a multicast URL: there are ip, scope, peer, key, max_payload and pat',
+        ),
+        ("multicast://?patience=3601", "from 0 to 3600 seconds"),
+        ("multicast://?patience=-1", "not a number of seconds"),
         ("multicast://?ip=4&ip=6", '"ip" is twice'),
         ("multicast://eth0,,eth1", '"" is not the name of an interface'),
         ("multicast://:65535", "from 1 to 65534"),

@@ -13,11 +13,12 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from hedgerow.errors import ConfigError, reason_of
 from hedgerow.message import Message
+from hedgerow.multicast.acknowledging import Receipt
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.io import mdns, sockets
 from hedgerow.multicast.io.group_sockets import Receivers, Senders, SocketStats
@@ -48,7 +49,11 @@ _GATHER_AT_ONCE = 64  # publications of one turn of the loop before full datagra
 _LONGEST = MAX_DATAGRAM_BYTES + 1_024  # One that is cut here does not open, or is malformed.
 
 _REJOIN_S = 1.0
-_LINGER_AT_MOST_S = 5.0
+_LINGER_AT_MOST_S = 5.0  # for those who ask; whoever acknowledges is waited for as long as ever
+_LINGER_STEP_S = 0.02
+_LOOK_AT_DROPS_S = 5.0
+MAX_UNTAKEN_BYTES = 32 * 1024 * 1024  # of messages that the application was given and has not taken for good
+MESSAGE_BYTES = 400  # what one takes beside its payload
 _TENTATIVE_S = 3.0  # Duplicate address detection takes 1 to 2.
 
 
@@ -57,12 +62,20 @@ class MulticastEndpoint:
 
     `on_messages` is given what arrives, and what this member itself publishes if it `hears_itself` and has
     subscribed to it; `on_held`, if it is set, the last values that new subscriptions are told.
+
+    What `on_messages` was given counts as taken when it returns, and senders hear that it was. Where that is
+    too early, `when_taken` is set: it is given what to call when all that came so far is taken for good.
     """
 
     def __init__(self, options: MulticastOptions, *, hears_itself: bool = True) -> None:
         self.options = options
         self.on_messages: Callable[[list[Message]], None] = lambda messages: None
         self.on_held: Callable[[list[Message]], None] | None = None
+        self.when_taken: Callable[[Callable[[], None]], None] | None = None
+        self.on_missed: Callable[[str, int], None] = lambda topic, messages: None
+        """Messages at QoS 1 or 2 of this topic that will not come."""
+        self.on_opened: Callable[[], None] = lambda: None
+        """Those who wait for `Member.ready_at` may look again."""
         self.stats = SocketStats()
         self._event_log = EventLog(logger)
         self.member: Member
@@ -75,6 +88,11 @@ class MulticastEndpoint:
         self._reopening: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
+        self._drop_watch = udp.DropWatch()
+        self._drop_timer: asyncio.TimerHandle | None = None
+        self._is_wanting = True
+        self._is_reading = True
+        self._untaken_bytes = 0
         self._is_gathering = False
         self._gathered = 0
         self._hearing: set[str] = set()
@@ -109,6 +127,11 @@ class MulticastEndpoint:
         """Datagrams that arrived, and found a socket's buffer full."""
         return self.receivers.overruns
 
+    @property
+    def receive_buffer_bytes(self) -> int:
+        """What the system gave to each of the sockets that hear topics; the least, where they differ."""
+        return self.receivers.granted_bytes
+
     # From start to stop.
 
     async def start(self) -> None:
@@ -135,6 +158,7 @@ class MulticastEndpoint:
             logger.warning("%s: no network but this machine's own: only programs here are heard", self.name)
         if keys is None:
             say_in_clear()
+        self._look_at_drops()
         self.flush()
 
     async def _until_it_can_send(self) -> None:
@@ -148,6 +172,7 @@ class MulticastEndpoint:
         self._choice = choose(self.options)
         limits = MulticastLimits(
             payload_bytes=self.options.max_payload,
+            patience_s=self.options.patience_s,
             datagram_bytes=datagram_bytes(smallest_mtu(self._choice)),
             new_topic_s=1.0 if self.ip == 4 else 0.5,
         )
@@ -188,22 +213,31 @@ class MulticastEndpoint:
         if not self._is_started:
             return
         self._watch.stop()
+        self.member.finish(self.clock())
         self.flush()
         # Farewells take a while too. Who has heard of a group goes on listening there.
         ending = self._loop.create_task(self.multicast_dns.stop())
         try:
-            give_up_at = self.clock() + _LINGER_AT_MOST_S
-            # As long as others ask, for each question is for something that they lack.
-            while (until := min(self.member.linger_until(self.clock()), give_up_at)) > self.clock():  # noqa: ASYNC110
-                await asyncio.sleep(until - self.clock())
+            begun_at = self.clock()
+            # As long as somebody has to acknowledge something, or asks for what it lacks.
+            while self._is_lingering(begun_at, self.clock()):  # noqa: ASYNC110
+                await asyncio.sleep(_LINGER_STEP_S)
         finally:
             self.member.leave(self.clock())
             self.flush()
             await self._end()
             await ending
 
+    def _is_lingering(self, begun_at: float, now: float) -> bool:
+        if self.member.is_awaited(now):
+            return now < begun_at + self.options.patience_s
+        return now < min(self.member.linger_until(now), begun_at + _LINGER_AT_MOST_S)
+
     async def _end(self) -> None:
         self._is_started = False
+        if self._drop_timer is not None:
+            self._drop_timer.cancel()
+            self._look_at_drops()
         self._watch.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -263,9 +297,28 @@ class MulticastEndpoint:
         self.flush()
 
     def set_reading(self, reading: bool) -> None:
-        """Whether to take what arrives for the topics heard, or leave it to the system to drop it."""
-        self.receivers.set_reading(reading)
-        self.member.pause(not reading)
+        """Whether to take what arrives for the topics heard. When it is not taken, senders at QoS 1 and 2
+        wait; what others send stays with the system, which drops it when it has no more room."""
+        self._is_wanting = reading
+        self._regulate()
+
+    def _regulate(self) -> None:
+        most = MAX_UNTAKEN_BYTES if self._is_reading else MAX_UNTAKEN_BYTES // 2
+        reading = self._is_wanting and self._untaken_bytes <= most
+        if reading is not self._is_reading:
+            self._is_reading = reading
+            self.receivers.set_reading(reading)
+            self.member.pause(not reading)
+
+    def _look_at_drops(self) -> None:
+        now = self.clock()
+        granted = self.receive_buffer_bytes
+        self.member.set_receive_buffer(granted)
+        dropped = self._drop_watch.look(self.name, self.overruns, granted)
+        if dropped is not None:
+            self._event_log.write(dropped, now)
+        if self._is_started:
+            self._drop_timer = self._loop.call_later(_LOOK_AT_DROPS_S, self._look_at_drops)
 
     def _add_peer(self, address: PeerAddress, sender: bytes | None = None) -> None:
         if self._is_started:
@@ -314,15 +367,47 @@ class MulticastEndpoint:
             self._send_to_peer(address, datagram)
         if member.deadline < self._timer_at:
             self._set_timer()
-        messages = member.take_messages()
+        receipt, messages = member.take_receipt(), member.take_messages()
         if messages:
             self.on_messages(messages)
+        if receipt:
+            self._hand_over(receipt, messages)
+        for topic, origin, count in member.take_missed():
+            self._event_log.write(MessagesMissed(topic, origin, count), self.clock())
+            self.on_missed(topic, count)
+        for receiver, why in member.take_left_behind():
+            address = member.address_of(receiver)
+            host = address[0] if isinstance(address, tuple) else receiver.hex()
+            self._event_log.write(ReceiverLeftBehind(str(host), why), self.clock())
+        if member.take_has_opened():
+            self.on_opened()
         for event in member.take_events():
             host = event.source[0] if isinstance(event.source, tuple) else event.source
             self._event_log.write(MemberNotHeard(str(host), event.reason), self.clock())
         held = member.take_held()
         if held:
             (self.on_held or self.on_messages)(held)
+
+    def _hand_over(self, receipt: list[Receipt], messages: list[Message]) -> None:
+        """The application has these messages, and what else had its turn with them."""
+        if self.when_taken is None:
+            self._acknowledge(receipt)
+            return
+        size = sum([len(message.payload) for message in messages]) + MESSAGE_BYTES * len(messages)
+        self._untaken_bytes += size
+        self.when_taken(partial(self._taken, receipt, size))
+        self._regulate()
+
+    def _taken(self, receipt: list[Receipt], size: int) -> None:
+        self._untaken_bytes -= size
+        if self._is_started:
+            self._regulate()
+            self._acknowledge(receipt)
+
+    def _acknowledge(self, receipt: list[Receipt]) -> None:
+        self.member.acknowledge(receipt, self.clock())
+        if self.member.deadline < self._timer_at:
+            self._set_timer()
 
     def _send_to_groups(self, datagrams: list[tuple[str, bytes]]) -> None:
         known = self.senders.sends
@@ -457,6 +542,30 @@ class MemberNotHeard:
 
     def __str__(self) -> str:
         return f"{self.address} is not heard: {self.reason} (--multicast-key FILE, the same for all)"
+
+
+@dataclass(slots=True)
+class MessagesMissed:
+    """Senders do not wait for ever, nor keep what they sent."""
+
+    level: ClassVar[int] = logging.WARNING
+    topic: str
+    address: str
+    """The origin."""
+    count: int
+
+    def __str__(self) -> str:
+        return f"missed {self.count} messages of {self.topic} from {self.address}: they are gone"
+
+
+@dataclass(slots=True)
+class ReceiverLeftBehind:
+    level: ClassVar[int] = logging.WARNING
+    address: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"receiver {self.address} is left behind: {self.why} (multicast.patience)"
 
 
 @cache

@@ -19,6 +19,7 @@ from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.multicast.io import sockets
 from hedgerow.multicast.io.interfaces import Choice
 from hedgerow.multicast.limits import MulticastLimits
+from hedgerow.node import udp
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,13 @@ class Receivers:
     def overruns(self) -> int:
         """Datagrams that arrived, and found a socket's buffer full."""
         opened = [each for receivers in self.opened.values() for each in receivers]
-        return self._closed_overruns + sum(map(sockets.count_overruns, opened))
+        return self._closed_overruns + sum(map(udp.count_dropped, opened))
+
+    @property
+    def granted_bytes(self) -> int:
+        """The smallest receive buffer that the system gave to one of the sockets."""
+        opened = (each for receivers in self.opened.values() for each in receivers)
+        return min(map(udp.granted_bytes, opened), default=0)
 
     def hear(self, topic: str, groups: Iterable[str]) -> bool:
         """Hear a topic at these groups and no others; none may be known yet. False when one of them could
@@ -100,8 +107,6 @@ class Receivers:
     def set_reading(self, reading: bool) -> None:
         """Whether to take what arrives, or to leave it to the sockets' buffers, and when they are full to
         the system to drop it. The control group is read always: others ask there for what we publish."""
-        if self._is_reading is reading:
-            return
         self._is_reading = reading
         for (topic, _), receivers in self.opened.items():
             if topic != CONTROL_TOPIC:
@@ -136,7 +141,7 @@ class Receivers:
     def _close(self, topic: str, group: str) -> None:
         for receiver in self.opened.pop((topic, group), ()):
             self._loop.remove_reader(receiver)
-            self._closed_overruns += sockets.count_overruns(receiver)
+            self._closed_overruns += udp.count_dropped(receiver)
             receiver.close()
 
     def _refuse(self, reason: str) -> None:

@@ -1,6 +1,7 @@
 """How a member takes part in multicast, and the URL that says it.
 
-    multicast://[INTERFACE[,INTERFACE…]][:PORT][?ip=4&scope=site&peer=HOST[:PORT]&key=FILE&max_payload=BYTES]
+    multicast://[INTERFACE[,INTERFACE…]][:PORT][?ip=4&scope=site&peer=HOST[:PORT]&key=FILE&max_payload=BYTES
+                                                 &patience=SECONDS]
 
 `multicast://` alone is right in most places: every interface that can, on the default port.
 """
@@ -24,6 +25,8 @@ MAX_PAYLOAD = MulticastLimits().payload_bytes
 # A message in pieces has to fit into what a receiver keeps of one stream behind a gap, which is 8 MiB, with
 # what each piece takes beside its bytes.
 LARGEST_PAYLOAD = 4 * 1024 * 1024
+PATIENCE_S = MulticastLimits().patience_s
+LONGEST_PATIENCE_S = 3_600.0
 
 _INTERFACE = re.compile(r"[^\s/:,?#]{1,15}")  # IFNAMSIZ, with its end, is 16
 _PEER = re.compile(r"(?:\[(?P<literal>[^\]]+)\]|(?P<host>[^:\[\]/?#@\s]+))(?::(?P<port>[0-9]{1,5}))?")
@@ -43,6 +46,8 @@ class MulticastOptions:
     """`HOST[:PORT]` of members that multicast may not reach."""
     key_file: Path | None = None
     max_payload: int = MAX_PAYLOAD
+    patience_s: float = PATIENCE_S
+    """How long a message at QoS 1 or 2 may wait for a receiver to acknowledge it; 0: not at all."""
 
     def __post_init__(self) -> None:
         for name in self.interfaces:
@@ -57,6 +62,8 @@ class MulticastOptions:
             raise ConfigError(f"port {self.port} is not from 1 to 65534: the one after it is used too")
         if not 0 < self.max_payload <= LARGEST_PAYLOAD:
             raise ConfigError(f"max_payload {self.max_payload} is not from 1 to {LARGEST_PAYLOAD}")
+        if not 0 <= self.patience_s <= LONGEST_PATIENCE_S:
+            raise ConfigError(f"patience {self.patience_s:g} is not from 0 to {LONGEST_PATIENCE_S:g} seconds")
         for peer in self.peers:
             parse_peer(peer, self.port + 1)
 
@@ -73,6 +80,8 @@ class MulticastOptions:
             asked.append(("key", self.key_file))
         if self.max_payload != MAX_PAYLOAD:
             asked.append(("max_payload", self.max_payload))
+        if self.patience_s != PATIENCE_S:
+            asked.append(("patience", f"{self.patience_s:g}"))
         query = "&".join(f"{name}={quote(str(value), safe='/:[],')}" for name, value in asked)
         name = name_of(self.interfaces, self.port)
         return f"{name}?{query}" if query else name
@@ -104,8 +113,9 @@ def read_options(host: str, port: int, rest: str) -> MulticastOptions:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "peer":
             peers.append(value)
-        elif name not in ("ip", "scope", "key", "max_payload"):
-            raise ConfigError(f'"{name}" in a multicast URL: there are ip, scope, peer, key and max_payload')
+        elif name not in ("ip", "scope", "key", "max_payload", "patience"):
+            known = "ip, scope, peer, key, max_payload and patience"
+            raise ConfigError(f'"{name}" in a multicast URL: there are {known}')
         elif name in single:
             raise ConfigError(f'"{name}" is twice in a multicast URL')
         else:
@@ -120,6 +130,7 @@ def read_options(host: str, port: int, rest: str) -> MulticastOptions:
         max_payload=_read_number("max_payload", single["max_payload"])
         if "max_payload" in single
         else MAX_PAYLOAD,
+        patience_s=_read_seconds("patience", single["patience"]) if "patience" in single else PATIENCE_S,
     )
 
 
@@ -137,3 +148,9 @@ def _read_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise ConfigError(f'{name}={text} in a multicast URL: "{text}" is not a number')
     return int(text)
+
+
+def _read_seconds(name: str, text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise ConfigError(f'{name}={text} in a multicast URL: "{text}" is not a number of seconds')
+    return float(text)

@@ -12,18 +12,13 @@ import resource
 import socket
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 
 from hedgerow.multicast.io.interfaces import Interface, set_ipv4_interface, set_ipv6_interface
 from hedgerow.node import udp
 
-# <linux/in.h>, <linux/in6.h>, <asm-generic/socket.h>: not in Python's `socket`.
-IP_MULTICAST_ALL, SO_RCVBUFFORCE = 49, 33
-_IPV6_MULTICAST_ALL, _SO_MEMINFO = 29, 55
-_MEMINFO_DROPS = 8  # <linux/sock_diag.h>: SK_MEMINFO_DROPS
+# <linux/in.h>, <linux/in6.h>: not in Python's `socket`.
+IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29
 
-# A burst waits here while the loop does something else. The system grants what it allows.
-RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 SEND_BUFFER_BYTES = 1024 * 1024
 
 # How far a datagram travels: not beyond the link, unless the scope says that routers may pass it on.
@@ -53,8 +48,6 @@ def _open_receiver(ip: int, group: str, port: int, interfaces: Sequence[Interfac
     receiver = new_socket(ip)
     try:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # Needs a right that a plain user has not.
-            receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
         if ip == 4:
             receiver.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
             receiver.bind((group, port))
@@ -126,12 +119,12 @@ def open_own(ip: int, port: int, scope: str) -> socket.socket:
 def new_socket(ip: int) -> socket.socket:
     family = socket.AF_INET if ip == 4 else socket.AF_INET6
     try:
-        return udp.open_socket(family, RECEIVE_BUFFER_BYTES)
+        return udp.open_socket(family)
     except OSError as error:
         # The soft limit on open files is often 1,024, and ours to raise up to the hard one.
         if error.errno != errno.EMFILE or not _raise_file_limit():
             raise
-        return udp.open_socket(family, RECEIVE_BUFFER_BYTES)
+        return udp.open_socket(family)
 
 
 def _raise_file_limit() -> bool:
@@ -160,12 +153,3 @@ def group_address(
     ip: int, group: str, port: int, interface: Interface
 ) -> tuple[str, int] | tuple[str, int, int, int]:
     return (group, port) if ip == 4 else (group, port, 0, interface.index)
-
-
-def count_overruns(receiver: socket.socket) -> int:
-    """Datagrams that the system dropped because the socket's buffer was full."""
-    try:
-        information = receiver.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
-        return int(struct.unpack_from("@I", information, 4 * _MEMINFO_DROPS)[0])
-    except (OSError, struct.error):
-        return 0

@@ -28,12 +28,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hedgerow
-from hedgerow.multicast.io.sockets import (
-    IP_MULTICAST_ALL,
-    RECEIVE_BUFFER_BYTES,
-    SEND_BUFFER_BYTES,
-    SO_RCVBUFFORCE,
-)
+from hedgerow.multicast.io.sockets import IP_MULTICAST_ALL, SEND_BUFFER_BYTES
+from hedgerow.node.udp import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE
 
 if TYPE_CHECKING:
     import zenoh
