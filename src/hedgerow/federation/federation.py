@@ -115,7 +115,11 @@ class Federation:
                 node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
                 take_session(broker, node_id, self.keeping)
                 self._absences.gone(node_id, now)
-        broker.subscriptions.local.watch(self._note_interest)
+        local = broker.subscriptions.local
+        for observer in broker.subscriptions.observers:
+            for topic_filter in observer.interests:
+                local.grow(topic_filter)
+        local.watch(self._note_interest)
 
     def _note_interest(self, topic_filter: str, is_wanted: bool) -> None:
         if is_wanted:
