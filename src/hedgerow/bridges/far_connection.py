@@ -316,6 +316,11 @@ class FarConnection(ForeignLink):
             self.foreign.receive_control(packet.topic, packet.payload)
         return True
 
+    def check_time(self) -> None:
+        if self.pauses & Pause.HELD:
+            self.heard_at = self.broker.now  # It is we who do not listen.
+        super().check_time()
+
     def handle_round_trip(self, round_trip_s: float) -> None:
         self.bridge.round_trip_s = round_trip_s
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.connection import Connection
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.session import Channel, Session
 from hedgerow.federation.absences import Absences
@@ -36,6 +37,7 @@ from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, O
 from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
+from hedgerow.federation.signs_of_life import ALIVE_S, ALIVE_TOPIC, SignsOfLife
 from hedgerow.federation.state import StateTeller
 from hedgerow.federation.tunnel.tunnels import Tunnels
 from hedgerow.federation.tunnel_links import TunnelSet
@@ -98,6 +100,8 @@ class Federation:
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Channel]] = []
+        self._signs_of_life: dict[str, SignsOfLife] = {}  # on links that neighbours dialled
+        self._alive_at = float("inf")
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
         self._absences = Absences(broker, self.federator)
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
@@ -338,6 +342,10 @@ class Federation:
     ) -> None:
         now = self.broker.now
         self._links[node_id] = connection
+        self._signs_of_life.pop(node_id, None)
+        if isinstance(connection, Connection) and not isinstance(connection, NeighbourConnection):
+            self._signs_of_life[node_id] = SignsOfLife(connection)
+            self._alive_at = min(self._alive_at, now + ALIVE_S)
         self._absences.back(node_id, now)
         for address in addresses:
             self._told.pop(address, None)
@@ -382,6 +390,7 @@ class Federation:
         for node_id, connection in ended:
             if self._links.get(node_id) is connection:
                 del self._links[node_id]
+                self._signs_of_life.pop(node_id, None)
                 session = connection.connected_session()
                 waits = session.expiry_s > 0 and bool(session.subscriptions or len(session.outbox or ()))
                 if waits and node_id in self.overlay.links:
@@ -405,6 +414,11 @@ class Federation:
             if link is not None and link.is_connected:
                 link.send_packet(Publish(topic, payload))
 
+    def _say_alive(self, now: float) -> None:
+        due = [node_id for node_id, signs in self._signs_of_life.items() if signs.is_due]
+        self._send(ALIVE_TOPIC, [(node_id, b"") for node_id in due])
+        self._alive_at = now + ALIVE_S if self._signs_of_life else float("inf")
+
     # Time
 
     @property
@@ -412,7 +426,7 @@ class Federation:
         of_tunnels = min((each.tunnels.deadline for each in self._tunnel_sets), default=float("inf"))
         of_home = self.home.deadline if self.home is not None else float("inf")
         own = min(self.overlay.deadline, self.federator.deadline, self._absences.deadline)
-        return min(own, self.state.deadline, of_tunnels, of_home)
+        return min(own, self.state.deadline, of_tunnels, of_home, self._alive_at)
 
     def handle_timer(self, now: float) -> None:
         self.broker.now = now
@@ -425,6 +439,8 @@ class Federation:
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self._absences.handle_timer(now)
+        if self._alive_at <= now:
+            self._say_alive(now)
         self.has_work = True
 
     # What people see
