@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 OVERLAY_TOPIC = CONTROL_PREFIX + "overlay"
 MESH_TOPIC = CONTROL_PREFIX + "mesh"
+# Behind all that a neighbour is told when it comes: that this was all, which it answers behind its own.
+INTRODUCTION_TOPIC = CONTROL_PREFIX + "introduction"
+THAT_WAS_ALL, HEARD = b"all", b"heard"
 MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
 MIN_PLACES = 16  # for neighbours that an owner may always have, while there are any
 MAX_TOLD = 256  # addresses of which the log says why there is no link
@@ -100,6 +103,8 @@ class Federation:
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Channel]] = []
+        self._introduced: set[str] = set()  # neighbours that have just been told all
+        self._to_answer: set[str] = set()  # and those that have told us all
         self._signs_of_life: dict[str, SignsOfLife] = {}  # on links that neighbours dialled
         self._alive_at = float("inf")
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
@@ -328,6 +333,10 @@ class Federation:
             self.state.look(now)  # It may have told how far it is.
         elif topic == MESH_TOPIC:
             self.federator.receive(node_id, payload, now)
+        elif topic == INTRODUCTION_TOPIC and payload == THAT_WAS_ALL:
+            self._to_answer.add(node_id)
+        elif topic == INTRODUCTION_TOPIC and payload == HEARD:
+            self._absences.heard(node_id, now)
         self.has_work = True
 
     def take_session(self, node_id: str) -> Session:
@@ -366,6 +375,7 @@ class Federation:
             self._send(OVERLAY_TOPIC, self.overlay.take_packets())
             packets = self.federator.take_packets()
             self._send(MESH_TOPIC, packets)
+            self._tell_of_introductions()
             if self.home is not None:
                 self._events += self.home.serve()
             for node_id in self.overlay.take_disconnects():
@@ -375,15 +385,28 @@ class Federation:
             if changes or packets:
                 self.state.look(now)
 
+    def _tell_of_introductions(self) -> None:
+        introduced, self._introduced = sorted(self._introduced), set()
+        self._send(INTRODUCTION_TOPIC, [(node_id, THAT_WAS_ALL) for node_id in introduced])
+        # What is wanted of a list is said when all of it has come.
+        heard = sorted(each for each in self._to_answer if not self.federator.is_hearing(each))
+        self._to_answer.difference_update(heard)
+        self._send(INTRODUCTION_TOPIC, [(node_id, HEARD) for node_id in heard])
+
     def _follow_overlay(self, now: float) -> None:
         for event in self.overlay.take_events():
             self._events.append(event)
             self.state.look(now)
             if isinstance(event, NeighbourGained):
                 self.federator.add_neighbour(event.node_id, now)
+                self._introduced.add(event.node_id)
                 self.identities.said(event.node_id, self.overlay.addresses_of(event.node_id))
             elif isinstance(event, NeighbourLost):
                 self.federator.remove_neighbour(event.node_id, now)
+                self._to_answer.discard(event.node_id)
+        for node_id in self.overlay.take_asked_again():
+            if self.federator.introduce_again(node_id, now):
+                self._introduced.add(node_id)
 
     def _take_ended(self, now: float) -> None:
         ended, self._ended = self._ended, []
