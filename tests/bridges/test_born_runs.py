@@ -9,6 +9,7 @@ import pytest
 from hedgerow.bridges.attendance import CARRIER_TOPIC
 from hedgerow.bridges.following import FollowingBridge
 from hedgerow.bridges.stamp_codec import Presence, decode_ids, encode_presence
+from hedgerow.broker.limits import MAX_WINDOW
 from hedgerow.message import MessageId
 from hedgerow.mqtt.packets import Packet, Puback, Publish
 from tests.bridges.harness import Network, Node, Script, balance, opened, sealed
@@ -262,5 +263,4 @@ def test_we_say_how_many_may_be_in_flight(network: Network, north: Node) -> None
     """Mosquitto has 20 in flight to who does not."""
     scripts = network.script("far")
     north.bridge("# in 1", address="far")
-    limit = north.broker.limits.receive_maximum
-    assert scripts[0].take_connect().properties["receive_maximum"] == limit
+    assert scripts[0].take_connect().properties["receive_maximum"] == MAX_WINDOW

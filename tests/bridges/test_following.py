@@ -9,11 +9,11 @@ import pytest
 from hedgerow.bridges import following_connection
 from hedgerow.bridges.attendance import CARRIER_TOPIC
 from hedgerow.bridges.bridge import BridgePhase
+from hedgerow.bridges.far_connection import OWN_FILTERS
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.following import MAX_SHOWN, FollowingBridge
 from hedgerow.bridges.section import Backoff, FarAddress, Section, read_section
 from hedgerow.bridges.stamp_codec import Presence, decode_presence, encode_presence
-from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import (
@@ -109,7 +109,7 @@ def join(network: Network, node: Node, connack: Connack | None = None) -> tuple[
 
 def subscribed(packets: list[Packet]) -> list[str]:
     found = [each for packet in packets if isinstance(packet, Subscribe) for each in packet.subscriptions]
-    return [each.topic_filter for each in found if each.topic_filter != CONTROL_FILTER]
+    return [each.topic_filter for each in found if each.topic_filter not in OWN_FILTERS]
 
 
 def identifier_of(bridge: FollowingBridge, topic_filter: str) -> int:

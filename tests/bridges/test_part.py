@@ -394,4 +394,4 @@ async def test_the_metrics_tell_what_flowed_and_what_waits() -> None:
     assert found["messages_dropped_total", "south", "out", "away"] == 1.0
     for direction, counts in south.ledgers().items():
         told = {key[3] for key in found if key[0] == "messages_dropped_total" and key[2] == direction}
-        assert told == counts.keys() - {"published", "relayed", "waiting"}
+        assert told == counts.keys() - {"published", "relayed", "waiting", "dropped_there"}

@@ -12,8 +12,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hedgerow.bridges.bridge_set import BridgeSet
+from hedgerow.bridges.far_connection import OWN_FILTERS
 from hedgerow.bridges.section import FarAddress, Section
-from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.bridges.values import Backoff
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.connection import Connection
@@ -304,7 +304,7 @@ class Node(Host):
             self.now,
             self.assume,
             client_id=client_id,
-            own_filters=(CONTROL_FILTER,),
+            own_filters=OWN_FILTERS,
             broker=home,
             remembered=bridge.listened,
         )

@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from tests.federation.clients import Inbox
-from tests.federation.fabric_of_nodes import Fabric
+from tests.federation.fabric_of_nodes import Fabric, grid_edges
 
 STEP_S = 0.005
+GONE_S = 5.0  # of which half is for those who come back a moment later
 
 
 def publish(fabric: Fabric, publishers: tuple[str, ...], seconds: float) -> list[bytes]:
@@ -53,9 +54,8 @@ def test_a_node_that_was_the_core_for_one_that_was_away() -> None:
     inboxes = [fabric[name].subscribe("t/#") for name in ("02", "21")]
     fabric.advance(2)
     fabric["11"].crash(1.0)
-    fabric.advance(3)
+    fabric.advance(2)
     assert fabric["00"].federation.federator.core_of("t/#") == "01"
-    fabric.advance(6.5)
     sent = publish(fabric, ("00", "20"), 2.0)
     assert fabric["00"].federation.federator.core_of("t/#") == "02"
     for inbox in inboxes:
@@ -72,3 +72,41 @@ def test_nothing_flows_when_nobody_is_left() -> None:
     fabric.advance(2)
     for name, other in (("a", "b"), ("b", "c"), ("b", "a")):
         assert not fabric[name].filters_of(other)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("edges", [[("a", "b"), ("b", "c"), ("c", "d")], grid_edges()], ids=["line", "grid"])
+def test_a_node_that_was_started_again_gets_nothing_for_nobody(
+    edges: list[tuple[str, str]], durable: bool
+) -> None:
+    """Its subscriber is gone with it; what others kept for it, and knew it to be the core of, goes too."""
+    fabric = Fabric()
+    fabric.build(edges, durable=durable)
+    fabric.settle_links()
+    last = fabric.nodes[-1]
+    last.subscribe("t/#")
+    fabric.advance(2)
+    last.crash()
+
+    def is_over() -> bool:
+        sessions = [each for node in fabric.nodes for _, each in node.federation.neighbour_sessions()]
+        meshes = [node for node in fabric.nodes if node.federation.federator.filter_count]
+        return not meshes and not any(session.subscriptions for session in sessions)
+
+    fabric.wait_for(is_over, GONE_S)
+
+
+def test_what_is_published_while_the_next_core_is_cut_off_waits_for_it() -> None:
+    """The core withdraws at that moment, and nobody has announced to be the next."""
+    fabric = Fabric()
+    fabric.line("a", "b")
+    fabric.settle_links()
+    leaving, inbox = fabric["a"].subscribe("t/#"), fabric["b"].subscribe("t/#")
+    fabric.advance(2)
+    assert fabric["a"].federation.federator.core_of("t/#") == "a"
+    for pipe in fabric.between("a", "b"):
+        pipe.cut()
+    leaving.unsubscribe("t/#")
+    sent = publish(fabric, ("a",), 2.5)
+    fabric.advance(5)
+    assert_once(inbox, sent)

@@ -55,7 +55,7 @@ def found(frame: DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
     by_key = {(each["kind"], each["source"], each["target"], each["topic"]): each for each in rows}
     assert len(by_key) == len(rows)
     for each in rows:
-        parts = each["before"] + each["delivered"] + each["lost"] + each["open_end"]
+        parts = each["before"] + each["delivered"] + (each["lost"] or 0) + each["open_end"]
         assert each["published"] == parts, each
     return by_key
 
@@ -134,8 +134,21 @@ def test_a_message_is_known_by_its_id_whatever_its_topic_is_called(table: Any) -
 
 def test_without_the_origins_journal_what_any_journal_has_was_published(table: Any) -> None:
     meter = table["link", "meter", "b", "field/1"]
-    assert [meter[name] for name in ("basis", "published", "delivered", "lost")] == ["known", 2, 2, 0]
+    assert [meter[name] for name in ("basis", "published", "delivered")] == ["known", 2, 2]
     assert meter["delay_p50_s"] == pytest.approx(0.001)  # by the publisher's own time
+
+
+def test_what_nobody_knows_is_not_0(table: Any, spark: SparkSession) -> None:
+    meter = table["link", "meter", "b", "field/1"]  # 22 was lost before b, or was of another topic
+    assert (meter["lost"], meter["gaps"]) == (None, None)
+    of_all = table["link", "meter", "b", None]
+    assert (of_all["basis"], of_all["lost"], of_all["gaps"]) == ("known", None, None)
+    # With the source's journal 0 is a fact, and without it what another journal has was lost at least.
+    assert (table["link", "a", "b", "field/2"]["lost"], table["link", "a", "b", "field/2"]["gaps"]) == (0, 0)
+    elsewhere = [row("c", number, origin="meter") for number in (1, 2, 3)]
+    lossy = found(quality(bronze(spark, elsewhere + [row("b", number, origin="meter") for number in (1, 3)])))
+    assert lossy["link", "meter", "b", "field/1"]["lost"] == 1
+    assert lossy["link", "meter", "c", "field/1"]["lost"] is None
 
 
 def test_a_time_that_bronze_clamped_is_no_measure(table: Any) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def node(name: str, directory: Path, *dialled: Server) -> AbstractAsyncContextManager[Server]:
     """One that journals everything."""
     urls = tuple(url_at(port_of(server)) for server in dialled)
-    journal = JournalConfig(topics=("#",), directory=directory / name)
+    journal = JournalConfig(topics=("#",), directory=directory / name, is_local=True)
     return running(FederationConfig(neighbours=urls, enabled=True), journal, id=name)
 
 

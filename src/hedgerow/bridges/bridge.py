@@ -19,7 +19,14 @@ from enum import Enum
 from hedgerow.bridges.admission import Admission
 from hedgerow.bridges.bridge_session import drop_queue, stop_listening, subscribe, take_session
 from hedgerow.bridges.dialling import Dialling
-from hedgerow.bridges.events import BridgeClosed, BridgeDown, BridgeEvent, BridgeNotUp, BridgeUp
+from hedgerow.bridges.events import (
+    BridgeClosed,
+    BridgeDown,
+    BridgeEvent,
+    BridgeNotUp,
+    BridgeUp,
+    MessagesDroppedThere,
+)
 from hedgerow.bridges.fabric_key import FabricKey
 from hedgerow.bridges.far_connection import FarConnection
 from hedgerow.bridges.foreign import Foreign
@@ -34,6 +41,7 @@ from hedgerow.broker.publishing import publish_message
 from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.role import Role
 from hedgerow.message import Message, MessageId
+from hedgerow.mqtt.dropped_there import DroppedThere
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import matches
@@ -77,6 +85,9 @@ class Bridge:
         self.connection: FarConnection | None = None
         self.address: FarAddress | None = None
         self.inbound = Inbound()
+        self.dropped_there = DroppedThere()
+        self.round_trip_s: float | None = None
+        """Of the last probe: its answer stands behind what the far broker has yet to send."""
         self.is_changed = True
         self.is_draining = False
         self._is_closing = False
@@ -281,6 +292,7 @@ class Bridge:
         if connection is not self.connection:
             return
         self.connection = None
+        self.round_trip_s = None
         self.on_change()
         now = self.broker.now
         if connection.foreign is not None:
@@ -310,6 +322,14 @@ class Bridge:
                 self.admission, self.token(), carries_ids, identity, self.filters_there(), self.key
             )
         return self._foreign
+
+    def hear_dropped(self, payload: bytes) -> None:
+        """What the far broker says of messages that it dropped."""
+        more = self.dropped_there.hear(payload)
+        if more:
+            self.events.append(MessagesDroppedThere(self.section.name, str(self.address), more))
+            self.is_changed = True
+            self.on_change()
 
     # Notifications
 
@@ -406,12 +426,14 @@ class Bridge:
     # What people see
 
     def ledgers(self) -> dict[str, dict[str, int]]:
-        """What became of messages, by direction; `published` is the sum of the others."""
+        """What became of messages, by direction; `published` is the sum of the others, but for those that a
+        foreign broker dropped, which never came."""
         outward, inward = asdict(self.ledger), asdict(self.inbound)
         outward["waiting"] = len(self.session.outbox or ())
         inward["relayed"] = (
             inward["published"] - inward["duplicates"] - inward["outdated"] - inward["refused"]
         )
+        inward["dropped_there"] = self.dropped_there.total
         return {"out": outward, "in": inward}
 
     def status(self) -> dict[str, object]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hedgerow.errors import counted
+from hedgerow.mqtt.dropped_there import describe_dropped
 
 
 def _broker(address: str) -> str:
@@ -105,4 +106,19 @@ class QueueTaken:
         return f"bridge {self.name} takes {counted(self.count, 'message')} waiting for {self.waiting_for}"
 
 
-BridgeEvent = BridgeUp | BridgeDown | BridgeClosed | BridgeNotUp | QueueTaken
+@dataclass(slots=True)
+class MessagesDroppedThere:
+    """By a broker that is not ours, which may have had them for us."""
+
+    level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "lost"
+    is_of_nodes: ClassVar[bool] = True
+    name: str
+    address: str
+    count: int
+
+    def __str__(self) -> str:
+        return describe_dropped(self.address, self.count)
+
+
+BridgeEvent = BridgeUp | BridgeDown | BridgeClosed | BridgeNotUp | QueueTaken | MessagesDroppedThere

@@ -29,10 +29,13 @@ from hedgerow.broker.connection import State
 from hedgerow.broker.handle_connect import carry_ids
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.ledger import Inbound
+from hedgerow.broker.limits import MAX_WINDOW
 from hedgerow.broker.routes import Route
+from hedgerow.broker.session import Pause
 from hedgerow.message import Message, MessageId, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.codec import encode_remaining_length
+from hedgerow.mqtt.dropped_there import DROPPED_TOPIC
 from hedgerow.mqtt.ids import BRIDGE_PROPERTY, NODE_PROPERTY, encode_block
 from hedgerow.mqtt.packets import (
     MQTT_5,
@@ -49,11 +52,13 @@ from hedgerow.mqtt.reasons import FAILURE
 if TYPE_CHECKING:
     from hedgerow.bridges.bridge import Bridge
 
+# At a foreign broker: what bridges there tell each other, and what it says of itself.
+OWN_FILTERS = (CONTROL_FILTER, DROPPED_TOPIC)
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
 
 
 class FarConnection(ForeignLink):
-    __slots__ = ("_connect", "bridge", "has_identifiers", "may_be_told", "retains")
+    __slots__ = ("_connect", "_unstored_bytes", "bridge", "has_identifiers", "may_be_told", "retains")
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -64,6 +69,7 @@ class FarConnection(ForeignLink):
         self.protocol_version = bridge.version
         self.retains = section.bridge_outgoing_retain
         self.foreign = None
+        self._unstored_bytes = 0  # read since everything was stored
         self.has_identifiers = False  # of subscriptions
         self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
         self.open()
@@ -76,8 +82,9 @@ class FarConnection(ForeignLink):
         properties: Properties = {}
         if self.protocol_version == MQTT_5:
             properties = {
-                # Said, though we take more: Mosquitto (2.0.11) has only 20 in flight to who says nothing.
-                "receive_maximum": limits.receive_maximum,
+                # Said, though it is the default: Mosquitto (2.0.11) has only 20 in flight to who says
+                # nothing. Behind what is in flight it keeps 1,000 messages, and drops the rest.
+                "receive_maximum": MAX_WINDOW,
                 "maximum_packet_size": limits.peer_packet_bytes,
                 "user_property": (
                     (NODE_PROPERTY, node_id),
@@ -150,7 +157,8 @@ class FarConnection(ForeignLink):
             self.foreign.connected(self)
             is_mqtt_5 = self.protocol_version == MQTT_5
             control = Subscription(CONTROL_FILTER, 1, retain_as_published=is_mqtt_5)
-            self.subscribe_there([control], CONTROL_IDENTIFIER if self.has_identifiers else 0)
+            dropped = Subscription(DROPPED_TOPIC, 0, retain_as_published=is_mqtt_5)
+            self.subscribe_there([control, dropped], CONTROL_IDENTIFIER if self.has_identifiers else 0)
             self.foreign.serve()
         lines = self.bridge.section.topics
         wanted = [self._subscription(line.remote_filter, line.qos) for line in lines if line.is_in]
@@ -163,7 +171,11 @@ class FarConnection(ForeignLink):
 
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         answers = zip(answered, codes, strict=False)
-        refused = [each.topic_filter for each, code in answers if code >= FAILURE]
+        refused = [
+            each.topic_filter
+            for each, code in answers
+            if code >= FAILURE and each.topic_filter != DROPPED_TOPIC  # Without it nothing is known of that.
+        ]
         self.bridge.handle_subscribed(self, answered, refused)
 
     def unsubscribe(self, kept: Collection[str] = ()) -> None:
@@ -290,8 +302,13 @@ class FarConnection(ForeignLink):
             super().take_message(message, route, packet_id)
 
     def handle_control(self, packet: Publish) -> bool:
-        """What bridges at this broker tell each other."""
-        if self.foreign is None or not is_control(packet.topic):
+        """What bridges at this broker tell each other, and what it says of itself."""
+        if self.foreign is None:
+            return False
+        if packet.topic == DROPPED_TOPIC:
+            self.bridge.hear_dropped(packet.payload)
+            return self.bridge.name_here(packet.topic) is None
+        if not is_control(packet.topic):
             return False
         # Mosquitto sends it again for each other filter that matches, such as "#". A stamp that came twice
         # would wait for the next message that is alike, and give it the id of the first.
@@ -299,6 +316,30 @@ class FarConnection(ForeignLink):
         if not self.has_identifiers or CONTROL_IDENTIFIER in identifiers:
             self.foreign.receive_control(packet.topic, packet.payload)
         return True
+
+    def check_time(self) -> None:
+        if self.pauses & Pause.HELD:
+            self.heard_at = self.broker.now  # It is we who do not listen.
+        super().check_time()
+
+    def handle_round_trip(self, round_trip_s: float) -> None:
+        self.bridge.round_trip_s = round_trip_s
+
+    # Reading goes on while the disk is slow: what we do not read the far broker drops
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self._unstored_bytes = self._unstored_bytes + len(data) if self.held_acknowledgements else 0
+        super().receive_data(data, now)
+
+    def pause(self, reason: Pause) -> None:
+        may_go_on = (
+            reason is Pause.HELD
+            and self.foreign is not None
+            and self.held_acknowledgements < MAX_WINDOW
+            and self._unstored_bytes < self.broker.limits.queue_bytes
+        )
+        if not may_go_on:
+            super().pause(reason)
 
     # The end
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from hedgerow.bridges.far_connection import FarConnection
+from hedgerow.bridges.far_connection import OWN_FILTERS, FarConnection
 from hedgerow.bridges.far_filters import Deliver, FarFilter
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, publish_born_row, publish_born_run
 from hedgerow.bridges.stamps import is_control
@@ -138,7 +138,7 @@ class FollowingConnection(FarConnection):
     def handle_subscribed(self, answered: list[Subscription], codes: list[int]) -> None:
         filters = self.bridge.far_filters
         for each, code in zip(answered, codes, strict=False):
-            if not is_control(each.topic_filter):
+            if each.topic_filter not in OWN_FILTERS:
                 if filters.answered(each.topic_filter, code):
                     self.filters_changed()
                 self.bridge.on_subscribed(each.topic_filter, code)

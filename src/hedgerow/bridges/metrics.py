@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hedgerow.bridges.bridge import Bridge
 from hedgerow.node.metrics import LedgerMetrics
@@ -19,12 +19,18 @@ def bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     queued_bytes = GaugeMetricFamily(
         "hedgerow_bridge_queued_bytes", "Bytes of messages that wait for the far broker.", labels=["bridge"]
     )
+    dropped_there = CounterMetricFamily(
+        "hedgerow_bridge_far_messages_dropped",
+        "Messages that a far broker which is not Hedgerow says it dropped, for whichever of its clients.",
+        labels=["bridge"],
+    )
     ledger = LedgerMetrics("bridge", "bridge", "the far broker", "the bridge")
     for bridge in bridges:
         name, outbox = bridge.section.name, bridge.session.outbox
         up.add_metric([name], bridge.is_up)
         queued.add_metric([name], len(outbox or ()))
         queued_bytes.add_metric([name], outbox.bytes if outbox is not None else 0)
+        dropped_there.add_metric([name], bridge.dropped_there.total)
         for direction, counts in bridge.ledgers().items():
             ledger.add(name, direction, counts)
-    yield from (up, queued, queued_bytes, *ledger.families)
+    yield from (up, queued, queued_bytes, dropped_there, *ledger.families)

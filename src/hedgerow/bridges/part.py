@@ -160,7 +160,8 @@ def _describe(bridge: Bridge) -> dict[str, Any]:
     far_node = bridge.connection.far_node if bridge.connection is not None else None
     to = far_node or str(bridge.address or bridge.section.addresses[0])
     state, queued = bridge.state.value, len(bridge.session.outbox or ())
-    return describe_link("bridge", bridge.section.name, to, state, queued) | bridge.ledgers()
+    told = describe_link("bridge", bridge.section.name, to, state, queued, bridge.round_trip_s)
+    return told | bridge.ledgers()
 
 
 def _tls_context(section: Section) -> ssl.SSLContext:

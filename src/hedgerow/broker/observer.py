@@ -8,7 +8,7 @@ observer has no room, whoever sent the message is disconnected before anybody ge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Observer:
     name = ""
     """Its figures are published below `$SYS/broker/NAME`."""
+    interests: Sequence[str] = ()
+    """Topic filters of what other brokers are to bring here for it, as for a subscriber."""
 
     def wants(self, topic: str, has_clients: bool) -> bool:
         """Is it to see what is published there? `has_clients`: it goes to clients, here or elsewhere."""

@@ -14,9 +14,13 @@ from hedgerow.broker.session import Session
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_session import take_back
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.federation.overlay.limits import STATIC_AGAIN_S
 
 LOOK_AGAIN_S = 5.0  # whether a session has expired; not more often, whatever its time is
-SETTLE_S = 10.0  # Filters that it was not given by then are of a mesh that it has left.
+# Filters that it was not given by then are of a mesh that it has left. Since it and this node have told each
+# other all that they know: those behind it come back a moment later, at the latest with their next dial.
+SETTLE_S = STATIC_AGAIN_S[-1] + 0.5
+UNHEARD_S = 10.0  # if it never says so: its link may have much else to carry first
 
 
 class Absences:
@@ -53,7 +57,12 @@ class Absences:
 
     def back(self, node_id: str, now: float) -> None:
         self._away_at.pop(node_id, None)
-        self._settle_at[node_id] = now + SETTLE_S
+        self._settle_at[node_id] = now + UNHEARD_S
+
+    def heard(self, node_id: str, now: float) -> None:
+        """It knows what this node has told it, and has told what it wants."""
+        if node_id in self._settle_at:
+            self._settle_at[node_id] = min(self._settle_at[node_id], now + SETTLE_S)
 
     @property
     def deadline(self) -> float:
@@ -61,8 +70,11 @@ class Absences:
 
     def handle_timer(self, now: float) -> None:
         for node_id in [node_id for node_id, at in self._settle_at.items() if at <= now]:
-            del self._settle_at[node_id]
-            self._settle(node_id)
+            if self._federator.is_hearing(node_id):
+                self._settle_at[node_id] = now + SETTLE_S
+            else:
+                del self._settle_at[node_id]
+                self._settle(node_id)
         for node_id in [node_id for node_id, at in self._away_at.items() if at <= now]:
             self._look_at(node_id, now)
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.connection import Connection
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.session import Channel, Session
 from hedgerow.federation.absences import Absences
@@ -36,6 +37,7 @@ from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, O
 from hedgerow.federation.overlay.limits import OverlaySettings
 from hedgerow.federation.overlay.overlay import Overlay
 from hedgerow.federation.overlay.wire import Peer
+from hedgerow.federation.signs_of_life import ALIVE_S, ALIVE_TOPIC, SignsOfLife
 from hedgerow.federation.state import StateTeller
 from hedgerow.federation.tunnel.tunnels import Tunnels
 from hedgerow.federation.tunnel_links import TunnelSet
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 OVERLAY_TOPIC = CONTROL_PREFIX + "overlay"
 MESH_TOPIC = CONTROL_PREFIX + "mesh"
+# Behind all that a neighbour is told when it comes: that this was all, which it answers behind its own.
+INTRODUCTION_TOPIC = CONTROL_PREFIX + "introduction"
+THAT_WAS_ALL, HEARD = b"all", b"heard"
 MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
 MIN_PLACES = 16  # for neighbours that an owner may always have, while there are any
 MAX_TOLD = 256  # addresses of which the log says why there is no link
@@ -98,6 +103,10 @@ class Federation:
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Channel]] = []
+        self._introduced: set[str] = set()  # neighbours that have just been told all
+        self._to_answer: set[str] = set()  # and those that have told us all
+        self._signs_of_life: dict[str, SignsOfLife] = {}  # on links that neighbours dialled
+        self._alive_at = float("inf")
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
         self._absences = Absences(broker, self.federator)
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
@@ -115,7 +124,11 @@ class Federation:
                 node_id = session.client_id.removeprefix(NEIGHBOUR_PREFIX)
                 take_session(broker, node_id, self.keeping)
                 self._absences.gone(node_id, now)
-        broker.subscriptions.local.watch(self._note_interest)
+        local = broker.subscriptions.local
+        for observer in broker.subscriptions.observers:
+            for topic_filter in observer.interests:
+                local.grow(topic_filter)
+        local.watch(self._note_interest)
 
     def _note_interest(self, topic_filter: str, is_wanted: bool) -> None:
         if is_wanted:
@@ -320,6 +333,10 @@ class Federation:
             self.state.look(now)  # It may have told how far it is.
         elif topic == MESH_TOPIC:
             self.federator.receive(node_id, payload, now)
+        elif topic == INTRODUCTION_TOPIC and payload == THAT_WAS_ALL:
+            self._to_answer.add(node_id)
+        elif topic == INTRODUCTION_TOPIC and payload == HEARD:
+            self._absences.heard(node_id, now)
         self.has_work = True
 
     def take_session(self, node_id: str) -> Session:
@@ -334,6 +351,10 @@ class Federation:
     ) -> None:
         now = self.broker.now
         self._links[node_id] = connection
+        self._signs_of_life.pop(node_id, None)
+        if isinstance(connection, Connection) and not isinstance(connection, NeighbourConnection):
+            self._signs_of_life[node_id] = SignsOfLife(connection)
+            self._alive_at = min(self._alive_at, now + ALIVE_S)
         self._absences.back(node_id, now)
         for address in addresses:
             self._told.pop(address, None)
@@ -354,6 +375,7 @@ class Federation:
             self._send(OVERLAY_TOPIC, self.overlay.take_packets())
             packets = self.federator.take_packets()
             self._send(MESH_TOPIC, packets)
+            self._tell_of_introductions()
             if self.home is not None:
                 self._events += self.home.serve()
             for node_id in self.overlay.take_disconnects():
@@ -363,21 +385,35 @@ class Federation:
             if changes or packets:
                 self.state.look(now)
 
+    def _tell_of_introductions(self) -> None:
+        introduced, self._introduced = sorted(self._introduced), set()
+        self._send(INTRODUCTION_TOPIC, [(node_id, THAT_WAS_ALL) for node_id in introduced])
+        # What is wanted of a list is said when all of it has come.
+        heard = sorted(each for each in self._to_answer if not self.federator.is_hearing(each))
+        self._to_answer.difference_update(heard)
+        self._send(INTRODUCTION_TOPIC, [(node_id, HEARD) for node_id in heard])
+
     def _follow_overlay(self, now: float) -> None:
         for event in self.overlay.take_events():
             self._events.append(event)
             self.state.look(now)
             if isinstance(event, NeighbourGained):
                 self.federator.add_neighbour(event.node_id, now)
+                self._introduced.add(event.node_id)
                 self.identities.said(event.node_id, self.overlay.addresses_of(event.node_id))
             elif isinstance(event, NeighbourLost):
                 self.federator.remove_neighbour(event.node_id, now)
+                self._to_answer.discard(event.node_id)
+        for node_id in self.overlay.take_asked_again():
+            if self.federator.introduce_again(node_id, now):
+                self._introduced.add(node_id)
 
     def _take_ended(self, now: float) -> None:
         ended, self._ended = self._ended, []
         for node_id, connection in ended:
             if self._links.get(node_id) is connection:
                 del self._links[node_id]
+                self._signs_of_life.pop(node_id, None)
                 session = connection.connected_session()
                 waits = session.expiry_s > 0 and bool(session.subscriptions or len(session.outbox or ()))
                 if waits and node_id in self.overlay.links:
@@ -401,6 +437,11 @@ class Federation:
             if link is not None and link.is_connected:
                 link.send_packet(Publish(topic, payload))
 
+    def _say_alive(self, now: float) -> None:
+        due = [node_id for node_id, signs in self._signs_of_life.items() if signs.is_due]
+        self._send(ALIVE_TOPIC, [(node_id, b"") for node_id in due])
+        self._alive_at = now + ALIVE_S if self._signs_of_life else float("inf")
+
     # Time
 
     @property
@@ -408,7 +449,7 @@ class Federation:
         of_tunnels = min((each.tunnels.deadline for each in self._tunnel_sets), default=float("inf"))
         of_home = self.home.deadline if self.home is not None else float("inf")
         own = min(self.overlay.deadline, self.federator.deadline, self._absences.deadline)
-        return min(own, self.state.deadline, of_tunnels, of_home)
+        return min(own, self.state.deadline, of_tunnels, of_home, self._alive_at)
 
     def handle_timer(self, now: float) -> None:
         self.broker.now = now
@@ -421,6 +462,8 @@ class Federation:
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self._absences.handle_timer(now)
+        if self._alive_at <= now:
+            self._say_alive(now)
         self.has_work = True
 
     # What people see

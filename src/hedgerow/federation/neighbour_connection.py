@@ -14,6 +14,7 @@ from hedgerow.broker.dialled import DialledConnection
 from hedgerow.broker.exchange import Authentication, ConnectionSeal
 from hedgerow.broker.handle_connect import carry_ids, resume
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
+from hedgerow.broker.session import Pause
 from hedgerow.federation.foreign_neighbour import ForeignNeighbour
 from hedgerow.federation.neighbours import ALREADY_LINKED, NEIGHBOUR_PREFIX
 from hedgerow.federation.overlay.wire import Peer
@@ -207,6 +208,13 @@ class NeighbourConnection(DialledConnection):
     def handle_round_trip(self, round_trip_s: float) -> None:
         if self.foreign is None:  # which is beside the neighbour
             self.federation.measured(self, round_trip_s)
+
+    # Time
+
+    def check_time(self) -> None:
+        if self.pauses & Pause.HELD:
+            self.heard_at = self.broker.now  # It is we who do not listen.
+        super().check_time()
 
     # Messages
 

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from hedgerow.bridges.far_connection import OWN_FILTERS
 from hedgerow.bridges.part import BridgesPart
-from hedgerow.bridges.stamps import CONTROL_FILTER
 from hedgerow.errors import ConfigError
 from hedgerow.federation import federation as machine
 from hedgerow.federation.config import FederationConfig, secret_files
@@ -94,7 +94,7 @@ class FederationPart(Part):
             now,
             self._config.assume,
             client_id=bridge.section.remote_clientid_on(self.node.node_id),
-            own_filters=(CONTROL_FILTER,),
+            own_filters=OWN_FILTERS,
             broker=str(home),
             user=home.username,
             remembered=bridge.listened,

@@ -35,13 +35,19 @@ class JournalConfig:
     max_bytes: int | None = None
     max_age_s: float | None = None
     drop_committed: bool = False
+    is_local: bool = False
+    """Nothing is brought here for it: it has what clients of this node publish, or want."""
+
+    @property
+    def interests(self) -> tuple[str, ...]:
+        return () if self.is_local else self.topics
 
     @property
     def retains_all(self) -> bool:
         return self.max_bytes is None and self.max_age_s is None and not self.drop_committed
 
 
-FIELDS = {"max_age": "max_age_s"}
+FIELDS = {"max_age": "max_age_s", "local": "is_local"}
 
 
 def make_journal(given: Given) -> JournalConfig:
@@ -121,6 +127,13 @@ JOURNAL_KEYS = (
         "",
         read_boolean,
         "remove what every reader of the journal has taken",
+    ),
+    Key(
+        "journal.local",
+        "--journal-local",
+        "",
+        read_boolean,
+        "record only what comes to this node anyway: have the federation bring nothing for the journal",
     ),
 )
 

@@ -69,9 +69,12 @@ class Recording(Protocol):
 class JournalObserver(Observer):
     name = "journal"
 
-    def __init__(self, recording: Recording, topic_filters: Sequence[str]) -> None:
+    def __init__(
+        self, recording: Recording, topic_filters: Sequence[str], interests: Sequence[str] = ()
+    ) -> None:
         self._recording = recording
         self._filters = tuple(topic_filters)
+        self.interests = tuple(interests)
 
     def wants(self, topic: str, has_clients: bool) -> bool:
         return any(matches(topic_filter, topic) for topic_filter in self._filters)

@@ -24,7 +24,7 @@ class JournalPart(Part):
         """Raises StoreError."""
         config = self.node.config.of(JournalConfig)
         self.log = self.journal = await NodeJournal.open(config, self.node.node_id)
-        self.node.broker.observe(JournalObserver(self.journal, config.topics))
+        self.node.broker.observe(JournalObserver(self.journal, config.topics, config.interests))
         logger.info("recording %s in the journal in %s", ", ".join(config.topics), config.directory)
 
     async def close(self) -> None:

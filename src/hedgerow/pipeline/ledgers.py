@@ -72,7 +72,7 @@ def read_ledgers(scrapes: Iterable[str]) -> list[Ledger]:
 
 def agreement(quality: Iterable[Mapping[str, Any]], ledgers: Iterable[Ledger]) -> list[Difference]:
     """Every difference; none if they agree. `quality`: the rows of all its links and hops (`Row.asDict()`);
-    those of single topics are passed over."""
+    those of single topics are passed over. What they do not know (`basis` known) agrees with anything."""
     rows = [row for row in quality if row["topic"] is None]
     of_all = list(ledgers)
     return [

@@ -269,6 +269,23 @@ def test_a_core_that_restarts_without_subscribers_is_none() -> None:
     assert_all_reached(network)
 
 
+@pytest.mark.parametrize("away_s", [0.0, 1.0])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_core_that_restarts_without_subscribers_is_followed_by_nobody(away_s: float, epoch: int) -> None:
+    """Not for the lifetime of what it announced before: nobody else has subscribers."""
+    network = Network(grid(4, 4))
+    network.subscribe("1", "t")
+    network.run(1)
+    assert network.cores("t") == {"1"}
+    links = network.kill("1")
+    network.run(away_s)
+    network.start("1", epoch=epoch)
+    for link in links:
+        network.join(*link)
+    network.run(1.5)
+    assert not any(network.nodes[node].filter_count for node in network.nodes)
+
+
 @settings(max_examples=15, deadline=None)
 @given(seeds)
 def test_churn(seed: int) -> None:

@@ -79,6 +79,7 @@ class Federator:
         self._own = Core(node_id, node_id)
         # Not the same again, should an epoch be: others take the same number for the same announcement.
         self._own.sequence = (epoch << limits.EPOCH_SHIFT) + int(random() * (1 << 24))
+        self._first_sequence = self._own.sequence
         self._bounds = bounds
         self._neighbours: dict[str, Neighbour] = {}
         self._local = LocalFilters()
@@ -131,6 +132,10 @@ class Federator:
         meshes = self._meshes.by_filter.values()
         return [mesh.topic_filter for mesh in meshes if neighbour_id in mesh.receivers]
 
+    def is_hearing(self, neighbour_id: str) -> bool:
+        """Is a list of filters yet to come from this neighbour?"""
+        return any(core.asked_of == neighbour_id for core in self._cores.by_id.values())
+
     @property
     def filter_count(self) -> int:
         return len(self._meshes.by_filter)
@@ -177,13 +182,30 @@ class Federator:
             raise ValueError(f"{neighbour_id!r} is this node itself")
         if neighbour_id in self._neighbours:
             self.remove_neighbour(neighbour_id, now)
-        self._neighbours[neighbour_id] = Neighbour(neighbour_id, self._bounds.cores)
+        self._neighbours[neighbour_id] = Neighbour(neighbour_id, self._bounds.cores, now)
+        self._introduce(neighbour_id, now)
+
+    def introduce_again(self, neighbour_id: str, now: float) -> bool:
+        """The link is up, and the node at its other end may have forgotten what it was told. False: it was
+        told all just now."""
+        neighbour = self._neighbours.get(neighbour_id)
+        if neighbour is None or now < neighbour.introduced_at + limits.ASK_AGAIN_S:
+            return False
+        neighbour.introduced_at = now
+        for core in self._cores.by_id.values():
+            if core.told.pop(neighbour_id, None) is not None:
+                self._meshes.dirty[core] = None
+        self._introduce(neighbour_id, now)
+        return True
+
+    def _introduce(self, neighbour_id: str, now: float) -> None:
         own = [self._own] if self._own.announced_version and self._own.roster.filters else []
         for core in (*own, *self._cores.by_id.values()):
             if not core.is_lost:
                 self._send_announcement([neighbour_id], core, self._cores.whole(core), now)
-            if core.suspected_until != NEVER:
-                # Or it would follow a core that everyone else gives up in a moment, for its lifetime.
+            if core.suspected_until != NEVER or core.id == neighbour_id:
+                # Or it would follow a core that everyone else gives up in a moment, for its lifetime. A core
+                # that comes back, perhaps without subscribers, is to say what it is now.
                 self._send_repair([neighbour_id], core)
         self._finish(now)
 
@@ -238,7 +260,7 @@ class Federator:
 
     def _receive_core_announcement(self, neighbour: Neighbour, entry: CoreAnnouncement, now: float) -> None:
         if entry.core == self.node_id:
-            self._hear_of_own(entry, now)
+            self._hear_of_own(entry.sequence, now)
             return
         is_core_itself = entry.core == neighbour.id
         if entry.distance >= limits.MAX_DISTANCE or (entry.distance == 0) != is_core_itself:
@@ -272,12 +294,15 @@ class Federator:
         elif is_fresh:
             self._meshes.dirty[core] = None  # Membership is "published for every new core announcement" (§4).
 
-    def _hear_of_own(self, entry: CoreAnnouncement, now: float) -> None:
-        """Of this node as a core: an echo; or one of an earlier life or an invented one, from which this one
-        goes on. `EARLY_S` bounds how often somebody can make it announce."""
-        if is_after(entry.sequence, self._own.sequence):
-            self._own.sequence = entry.sequence
+    def _hear_of_own(self, sequence: int, now: float) -> None:
+        """Of this node as a core: an echo; or one of an earlier life or an invented one. This life's replaces
+        it, and goes on from a later one. `EARLY_S` bounds how often somebody can make it announce."""
+        if is_after(sequence, self._own.sequence):
+            self._own.sequence = sequence
             self._own.roster.version = 0
+            self._announce_early(now)
+        elif is_after(self._first_sequence, sequence):
+            # Others follow this node as the core that it was then.
             self._announce_early(now)
 
     def _receive_question(self, neighbour: Neighbour, entry: Question, now: float) -> None:
@@ -293,12 +318,15 @@ class Federator:
 
     def _receive_repair(self, neighbour: Neighbour, entry: Repair, now: float) -> None:
         core = self._cores.find(entry.core)
-        if core is None or core.is_lost or is_after(entry.sequence, core.sequence):
+        if core is self._own:
+            if entry.sequence == core.sequence:
+                self._announce_early(now)
+            else:
+                self._hear_of_own(entry.sequence, now)
+        elif core is None or core.is_lost or is_after(entry.sequence, core.sequence):
             self._ignore("unknown core")
         elif is_after(core.sequence, entry.sequence):
             pass  # The answer is on its way already; a second one would cross the link in vain (Theorem 1).
-        elif core is self._own:
-            self._announce_early(now)
         else:
             self._ask_repair(core, neighbour.id, now)
 

@@ -58,8 +58,12 @@ class Mesh:
         return self.is_local or core.id in self.children
 
     def find_receivers(self, now: float) -> tuple[str, ...]:
-        """Between a core that has withdrawn and the next one, the ways of the first still lead on."""
-        found = dict.fromkeys(self._receivers_with(self.core) if self.core is not None else ())
+        """Between a core that has withdrawn and the next one, the ways of the first still lead on. A child
+        that has not said that it knows, as the link may be cut, is one of the next core's, or that core."""
+        of_none = (
+            neighbour for _, children in sorted(self.children.items()) for neighbour in sorted(children)
+        )
+        found = dict.fromkeys(self._receivers_with(self.core) if self.core is not None else of_none)
         if self.previous_core is not None and now < self.overlaps_until:
             found.update(dict.fromkeys(self._receivers_with(self.previous_core)))
         return tuple(found)

@@ -21,10 +21,12 @@ class Membership:
 
 
 class Neighbour:
-    __slots__ = ("_answered_at", "_max_cores", "allowance", "filters", "id", "memberships")
+    __slots__ = ("_answered_at", "_max_cores", "allowance", "filters", "id", "introduced_at", "memberships")
 
-    def __init__(self, neighbour_id: str, max_cores: int) -> None:
+    def __init__(self, neighbour_id: str, max_cores: int, introduced_at: float) -> None:
         self.id = neighbour_id
+        self.introduced_at = introduced_at
+        """When it was told of every core: not whenever it asks, since that may be megabytes."""
         self.memberships: dict[str, Membership] = {}
         """Core → the meshes of it in which the neighbour is a child of this node."""
         self.filters = 0

@@ -20,6 +20,8 @@ def handle_join(overlay: Overlay, link: OverlayLink, packet: OverlayPacket, now:
     if is_new:
         overlay.make_room(link, now)
         overlay.activate(link, now)
+    else:
+        overlay.asked_again.add(node_id)
     overlay.send(node_id, OverlayPacket(OverlayKind.NEIGHBOUR_REPLY, 1))
     if is_new:
         nearer.tell_neighbours(overlay, link)  # Until the walks end it knows nobody but us.
@@ -56,6 +58,8 @@ def handle_neighbour(overlay: Overlay, link: OverlayLink, packet: OverlayPacket,
             overlay.send(link.peer.node_id, OverlayPacket(OverlayKind.NEIGHBOUR_REPLY, 0))
             return
         overlay.activate(link, now)
+    else:
+        overlay.asked_again.add(link.peer.node_id)
     overlay.send(link.peer.node_id, OverlayPacket(OverlayKind.NEIGHBOUR_REPLY, 1))
 
 

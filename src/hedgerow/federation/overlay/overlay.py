@@ -79,6 +79,7 @@ class Overlay:
         self._packets: list[tuple[str, bytes]] = []
         self._connects: list[Peer] = []
         self._disconnects: list[str] = []
+        self.asked_again: set[str] = set()
         self._events: list[OverlayEvent] = []
         self._repair_at = float("inf")
         self._contact_at = now  # A contact that refuses at once is not asked at once again.
@@ -282,6 +283,11 @@ class Overlay:
     def take_disconnects(self) -> list[str]:
         disconnects, self._disconnects = self._disconnects, []
         return disconnects
+
+    def take_asked_again(self) -> list[str]:
+        """Neighbours that asked to be some: they may have been started again, and know nothing of us."""
+        asked_again, self.asked_again = sorted(self.asked_again), set()
+        return asked_again
 
     def take_events(self) -> list[OverlayEvent]:
         events, self._events = self._events, []

@@ -35,7 +35,7 @@ from hedgerow.journal.io import recorder_state
 from hedgerow.journal.io.node_journal import retain_for_ever, segment_bytes_for
 from hedgerow.journal.io.recorder_state import RecorderState
 from hedgerow.journal.io.writer import BUFFER_BYTES
-from hedgerow.journal.redeliveries import Redeliveries
+from hedgerow.journal.redeliveries import WINDOW, Redeliveries
 from hedgerow.message import MAX_ORIGIN, MessageId, Properties
 from hedgerow.mqtt import packets
 from hedgerow.mqtt.client.events import (
@@ -45,6 +45,7 @@ from hedgerow.mqtt.client.events import (
     MessageReceived,
     Subscribed,
 )
+from hedgerow.mqtt.dropped_there import DROPPED_TOPIC, DroppedThere, describe_dropped
 from hedgerow.mqtt.ids import is_held_deletion, may_bear
 from hedgerow.mqtt.reasons import FAILURE, describe
 from hedgerow.node.authority import authority
@@ -53,7 +54,9 @@ from hedgerow.topics import matches
 logger = logging.getLogger(__name__)
 
 QOS = 2  # Of the subscriptions: each message comes at the QoS at which it was published.
-RECEIVE_MAXIMUM = 4_096
+# Behind what is in flight Mosquitto keeps 1,000 messages, and drops the rest. All that is in flight must be
+# among those that are known again when the broker sends them again, with room for what it sends beyond.
+RECEIVE_MAXIMUM = WINDOW // 2
 # Messages that may wait for the disk. Beyond them nothing is read: what is to be looked through after a crash
 # is bounded too (`redeliveries.MAX_ROWS_BACK`).
 MAX_BEHIND = 65_536
@@ -97,6 +100,7 @@ class Recorder:
         directory = options.journal.directory
         self.repeated = 0
         """Messages without ids that the broker sent again, and that were in the journal."""
+        self.dropped_there = DroppedThere()
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -113,6 +117,7 @@ class Recorder:
         self._state = recorder_state.load(directory)
         self._filters = _in_order(options.journal.topics, self._state.filters)
         self._identifiers = _identifiers(self._filters)
+        self._records_dropped = any(matches(each, DROPPED_TOPIC) for each in self._filters)
         self._redeliveries = Redeliveries(self.writer)
         self._redeliveries.resume_session(self._state.since)
         self._epoch = time.time_ns() // 1000
@@ -250,6 +255,9 @@ class Recorder:
         for topic_filter in self._filters:
             if topic_filter not in held and topic_filter not in self._asked:
                 self._subscribe(topic_filter)
+        if client.far_node is None and not self._records_dropped and DROPPED_TOPIC not in self._asked:
+            self._asked.add(DROPPED_TOPIC)
+            client.subscribe([packets.Subscription(DROPPED_TOPIC, 0)], self._driver.clock())
         self._tell_if_recording()
 
     def _identified(self) -> list[str]:
@@ -271,6 +279,8 @@ class Recorder:
 
     def _handle_subscribed(self, event: Subscribed) -> None:
         for asked, code in zip(event.subscriptions, event.reason_codes, strict=True):
+            if asked.topic_filter not in self._filters:
+                continue  # What the broker says of itself: without it nothing is known of what it drops.
             if code >= FAILURE:
                 reason = event.reason or describe(code)
                 where = self._driver.address
@@ -293,6 +303,11 @@ class Recorder:
 
     def _append(self, message: MessageReceived) -> bool:
         """False: there is no room now."""
+        if message.topic == DROPPED_TOPIC and self._driver.client.far_node is None:
+            if more := self.dropped_there.hear(message.payload):
+                logger.warning("%s", describe_dropped(str(self._driver.address), more))
+            if not self._records_dropped:
+                return True
         if (message.subscription_identifiers and self._is_extra_copy(message)) or (
             message.properties and is_held_deletion(message)
         ):

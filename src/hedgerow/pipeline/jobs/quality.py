@@ -18,8 +18,9 @@ the origin's journal, what any journal has ("known"): a message that no journal 
 
 **Lost** is exact between the first and the last message of a topic that the far end has. What was published
 before the first (`before`) may be older than the subscription; what is behind the last (`open_end`) may be
-under way still. A topic of which the far end has nothing is no topic of it. So always
-published = before + delivered + lost + open_end.
+under way still. A topic of which the far end has nothing is no topic of it. Without the source's journal
+`lost` is what is missing at least; where nothing is known to be missing it is null, as nobody knows, and not
+0. So always published = before + delivered + lost + open_end, a null counting as 0.
 
 **Delay** is `received_at` at the target less `received_at` in the source's journal, or `published_at` where
 the source has none. Both are clocks of different machines: a negative delay is kept as it is, counted in
@@ -50,7 +51,8 @@ QUALITY_COLUMNS = (
     "duplicates", "gaps", "delay_p50_s", "delay_p95_s", "delay_p99_s", "delay_max_s", "negative",
     "clock_skew_s", "first_at", "last_at",
 )  # fmt: skip
-"""`topic` null: all topics. `duplicates`: copies beyond the first. `gaps`: ranges of lost messages."""
+"""`topic` null: all topics. `duplicates`: copies beyond the first. `gaps`: ranges of lost messages. `lost`
+and `gaps` null: not known."""
 GAP_COLUMNS = (
     "kind", "source", "target", "origin", "epoch", "topic", "first_sequence", "last_sequence", "missing",
     "from_at", "to_at",
@@ -226,12 +228,10 @@ def _figures() -> list[Column]:
     return [
         sql.min("basis").alias("basis"),
         sql.count("*").alias("published"),
-        *(
-            sql.count_if(sql.col("state") == name).alias(name)
-            for name in ("before", "delivered", "lost", "open_end")
-        ),
+        *(sql.count_if(sql.col("state") == name).alias(name) for name in ("before", "delivered", "open_end")),
+        _as_far_as_known(sql.count_if(sql.col("state") == "lost")).alias("lost"),
         sql.sum(sql.col("duplicates").cast("long")).alias("duplicates"),
-        sql.count_if("begins_gap").alias("gaps"),
+        _as_far_as_known(sql.count_if("begins_gap")).alias("gaps"),
         *(delays[at].alias(name) for at, name in enumerate(names)),
         sql.count_if(sql.col("delay_s") < 0).alias("negative"),
         sql.when(sql.min("delay_s") < 0, -sql.min("delay_s"))
@@ -240,3 +240,8 @@ def _figures() -> list[Column]:
         sql.min("received_at").alias("first_at"),
         sql.max("received_at").alias("last_at"),
     ]
+
+
+def _as_far_as_known(count: Column) -> Column:
+    """Null for 0 where the source has no journal to say so."""
+    return sql.when((count > 0) | (sql.min("basis") == "journal"), count)

@@ -79,7 +79,9 @@ class FarmNode(Hedgerow):
 
     def __init__(self, name: str, directory: Path, journals: Path) -> None:
         super().__init__(name, directory / name)
-        self.options = ("--journal", "#", "--journal-dir", str(journals / name), "--log-level", "warning")
+        # What passes anyway: the story is about who gets what.
+        journal = ("--journal", "#", "--journal-local", "--journal-dir", str(journals / name))
+        self.options = (*journal, "--log-level", "warning")
 
     def address(self, scheme: str) -> str:
         """Where it serves something else than MQTT, as HOST:PORT."""

@@ -48,12 +48,14 @@ class Learned(NamedTuple):
     """On these links; without the datagrams of sensors."""
     datagrams: int
     """Lost on these links, of the sensors'."""
+    unknown: int = 0
+    """Links of which nothing is known to be lost, nor that nothing is: the publisher has no journal."""
 
     def __str__(self) -> str:
         return (
             f"{self.readings:,} readings, {self.scored} series of them with a score and {self.anomalies:,} "
             f"unlike those before them; on {self.links} links {self.lost:,} messages and {self.datagrams:,} "
-            "datagrams lost"
+            "datagrams lost" + (f", not known of {self.unknown} of them" if self.unknown else "")
         )
 
 
@@ -159,14 +161,15 @@ class PipelineProgram(LabProgram):
             for row in load_rows(tables, "quality", ("kind", "source", "target", "topic", "lost"))
             if row["kind"] == "link" and row["topic"] is not None
         ]
-        datagrams = sum(row["lost"] for row in links if row["topic"] in SENSOR_TOPICS.values())
+        datagrams = sum(row["lost"] or 0 for row in links if row["topic"] in SENSOR_TOPICS.values())
         return Learned(
             readings=sum(1 for _ in load_rows(tables, "readings", ("field",))),
             scored=len({(row["sensor"], row["field"]) for row in judged if row["score"] is not None}),
             anomalies=sum(row["is_anomaly"] for row in judged),
             links=len({(row["source"], row["target"]) for row in links}),
-            lost=sum(row["lost"] for row in links) - datagrams,
+            lost=sum(row["lost"] or 0 for row in links) - datagrams,
             datagrams=datagrams,
+            unknown=len({(row["source"], row["target"]) for row in links if row["lost"] is None}),
         )
 
 

@@ -112,7 +112,8 @@ class Farm:
     def _node(self, stack: AsyncExitStack, name: str) -> Hedgerow:
         # They name each other before any of them runs.
         node = stack.enter_context(_Gentle(name, self._directory / name, port=free_port()))
-        node.options = ("--journal", "#", "--journal-dir", str(self._directory / "journals" / name))
+        journal = str(self._directory / "journals" / name)
+        node.options = ("--journal", "#", "--journal-local", "--journal-dir", journal)
         return node
 
     async def run(self, seconds: float) -> None:
