@@ -8,10 +8,13 @@ only those that were active just now, and at most `MAX_ADDRESSES` of them.
 from __future__ import annotations
 
 import ipaddress
+import re
 from functools import lru_cache
 
 MAX_ADDRESSES = 4_096  # addresses that are remembered: an attacker may have very many, or forge them
 IPV6_SITE_BITS = 64  # one customer holds at least a /64, so that its addresses count as one
+
+_SITE_IPV6 = re.compile(rf"[0-9a-f]{{{IPV6_SITE_BITS // 4}}}")
 
 
 class RatePerAddress:
@@ -77,6 +80,24 @@ def site_of(address: str) -> str:
 
     Anything else, such as the path of a socket, is its own site."""
     return address if ":" not in address else _ipv6_site(address)
+
+
+def name_of(site: str) -> str:
+    """For people: an IPv6 network as 2001:db8::/64."""
+    if not _SITE_IPV6.fullmatch(site):
+        return site
+    first = bytes.fromhex(site).ljust(16, b"\0")
+    return str(ipaddress.IPv6Network((first, IPV6_SITE_BITS)))
+
+
+def networks_of(site: str) -> tuple[str, str, str]:
+    """The networks that hold a site, the widest first, and the site: what one attacker has many sites in."""
+    if site.count(".") == 3:  # an IPv4 address: of a /16 and a /24
+        middle = site.rpartition(".")[0]
+        return middle.rpartition(".")[0], middle, site
+    if _SITE_IPV6.fullmatch(site):  # of a /32, which a provider has, and the /48 that a customer gets
+        return site[:8], site[:12], site
+    return site, site, site
 
 
 @lru_cache(MAX_ADDRESSES)  # reading an IPv6 address takes as long as receiving a datagram

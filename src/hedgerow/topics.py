@@ -135,7 +135,7 @@ class TopicTree(Generic[K, V]):
 
     `match` takes a name and finds the filters that match it; `match_filter` takes a filter and
     finds the names that it matches, which is what retained messages need. `visited` counts the nodes
-    that both have looked at: peers choose filters and names that make it many.
+    that both have looked at, and what `match` has found: peers choose filters and names that make it many.
     """
 
     def __init__(self) -> None:
@@ -228,6 +228,7 @@ class TopicTree(Generic[K, V]):
             child = node.children.get("#") if node.children is not None else None
             if child is not None and child.values is not None:
                 found.extend(child.values.items())
+        self.visited += len(found)
         return found
 
     def match_wider(self, topic_filter: str) -> list[tuple[K, V]]:

@@ -84,7 +84,7 @@ class Side(Protocol):
 
     def receive_data(self, data: bytes, now: float) -> None: ...
 
-    def lost(self, now: float) -> None: ...
+    def lost(self, now: float, was_closed: bool) -> None: ...
 
 
 class Wire:
@@ -121,14 +121,14 @@ class Wire:
             return
         while self.deliver(1 - index):
             pass
-        self._leave(1 - index)
+        self._leave(1 - index, was_closed=True)
         self.network.wires.remove(self)
 
-    def _leave(self, index: int) -> None:
+    def _leave(self, index: int, was_closed: bool = False) -> None:
         side = self.sides[index]
         if side.link is not None:
             side.link = None
-            side.lost(self.network.now)
+            side.lost(self.network.now, was_closed)
 
     def lose(self) -> None:
         """A reset: what is under way is gone, and both sides know."""
@@ -178,7 +178,7 @@ class Script:
     def receive_data(self, data: bytes, now: float) -> None:
         self._reader.feed(self.seal.open(data) if self.seal is not None else data)
 
-    def lost(self, now: float) -> None:
+    def lost(self, now: float, was_closed: bool) -> None:
         self.is_lost = True
 
     def send(self, *packets: Packet) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hedgerow.bridges.bridge import Bridge, BridgePhase
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.session import DELIVERY_BYTES
 from hedgerow.mqtt.packets import Connack, Puback, Publish, Pubrec, Suback, Subscribe
 from hedgerow.mqtt.reasons import Reason
 from tests.bridges.harness import Network, Node, balance, make_section
@@ -49,7 +50,7 @@ def arrive(network: Network) -> Node:
 
 
 def test_a_full_queue_drops_the_oldest(network: Network, north: Node) -> None:
-    bridge = north.bridge("# out 1", queue_bytes=10_000)
+    bridge = north.bridge("# out 1", queue_bytes=10 * (600 + DELIVERY_BYTES))
     for number in range(30):
         north.publish("a", (b"%d " % number).ljust(599))
         assert balance(bridge.ledger, waiting(bridge)) == 0
@@ -59,7 +60,7 @@ def test_a_full_queue_drops_the_oldest(network: Network, north: Node) -> None:
 
 
 def test_or_the_newest(network: Network, north: Node) -> None:
-    bridge = north.bridge("# out 1", queue_bytes=10_000, queue_overflow="drop-newest")
+    bridge = north.bridge("# out 1", queue_bytes=10 * (600 + DELIVERY_BYTES), queue_overflow="drop-newest")
     for number in range(30):
         north.publish("a", (b"%d " % number).ljust(599))
     assert (waiting(bridge), bridge.ledger.overflowed) == (10, 20)

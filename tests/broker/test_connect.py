@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hedgerow.broker.connection import MAX_CONNECT_BYTES
 from hedgerow.broker.events import ClientConnected, ClientDisconnected, ConnectionRefused, ProtocolBroken
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.owners import MAX_CONNECT_BYTES
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
     MQTT_3_1,

@@ -33,7 +33,7 @@ from hedgerow.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from tests.broker.harness import Client, World
+from tests.broker.harness import Client, RelayRole, World
 from tests.packets import read_packets
 
 LONG_WAY = {first: short for first, short in SHORT_PATH.items() if first >> 4 != PUBLISH}
@@ -645,3 +645,20 @@ def test_what_a_peer_sends_is_worked_off_in_turns(origin: str, most: int) -> Non
     assert world.broker.stats.publish_received <= most
     world.settle()
     assert world.broker.stats.publish_received == 2_000
+
+
+def test_the_sessions_of_links_are_known_apart_from_those_of_clients() -> None:
+    """Who looks for what waits for other links need not walk a hundred thousand clients."""
+    world = World()
+    world.connect("client")
+    broker = world.broker
+    assert set(broker.links.values()) == {each for each in broker.sessions.values() if each.role.is_link}
+
+    class LinkRole(RelayRole):
+        is_link = True
+
+    role = LinkRole(broker)
+    link = broker.create_session("link", None, role)
+    assert list(broker.links.values()) == [link]
+    broker.discard(link)
+    assert not broker.links

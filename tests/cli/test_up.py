@@ -181,30 +181,47 @@ def test_sighup_reads_the_passwords_again(hedgerow_node: StartNode, tmp_path: Pa
 
 
 def test_sighup_during_the_start_is_ignored(tmp_path: Path) -> None:
-    configuration = tmp_path / "hedgerow.toml"
-    os.mkfifo(configuration)  # the node waits for its configuration until someone writes it
-    command = [sys.executable, "-m", "hedgerow", "up", "--config", str(configuration)]
-    command += ["--mqtt", "127.0.0.1:0", "--ws", "off", "--http", "off"]
-    writers: list[int] = []
-
-    def opened() -> bool:
-        try:
-            writers.append(os.open(configuration, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:  # nobody reads yet
-            return process.poll() is not None
-        return True
-
+    command = [
+        sys.executable,
+        "-m",
+        "hedgerow",
+        "up",
+        "--mqtt",
+        "127.0.0.1:0",
+        "--ws",
+        "off",
+        "--http",
+        "off",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path)
+
+    def ignores_it() -> bool:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+        return process.poll() is not None or bool(int(ignored, 16) & 1 << signal.SIGHUP - 1)
+
     try:
-        wait_until(opened, "the node to read its configuration")
+        wait_until(ignores_it, "the node to begin")
         process.send_signal(signal.SIGHUP)
-        os.close(writers.pop())
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"listening mqtt://")
     finally:
         process.terminate()
         assert process.communicate(timeout=10)[0] == b""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("command", [("up",), ("federate",), ("dash",), ("bridge", "new")])
+def test_a_configuration_that_nobody_writes_is_not_waited_for(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    given = (str(fifo),) if command[0] == "bridge" else ("--config", str(fifo))
+    words = [sys.executable, "-m", "hedgerow", *command, *given]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert told.returncode == 2
+    assert f"{fifo}: cannot be read: not a regular file" in told.stderr
 
 
 def test_the_file_limit_is_raised(hedgerow_node: StartNode) -> None:

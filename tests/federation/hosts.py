@@ -73,15 +73,15 @@ class Pipe:
         if host.is_frozen:
             host.unheard.append(lambda: self.end(index))
         elif not self.is_cut:
-            self.leave(index)
+            self.leave(index, was_closed=True)
             self.fabric.forget(self)
             host.settle()
 
-    def leave(self, index: int) -> None:
+    def leave(self, index: int, was_closed: bool = False) -> None:
         side = self.sides[index]
         if side.link is not None:
             side.link = None
-            side.lost(self.fabric.now)
+            side.lost(self.fabric.now, was_closed)
 
     def cut(self) -> None:
         self.is_cut = True

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hedgerow.broker.events import ConnectionRefused
+from hedgerow.broker.events import ClientDisconnected, ConnectionRefused
 from hedgerow.node import eventlog
 from hedgerow.node.eventlog import EventLog
 from hedgerow.node.events import TransportFailed
@@ -25,12 +25,12 @@ def log() -> EventLog:
 def test_one_address_gets_so_many_lines_a_minute_and_a_summary(
     log: EventLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(eventlog.MAX_LINES + 1_000):
+    for _ in range(eventlog.MAX_WARNINGS + 1_000):
         log.write(refused("192.0.2.1"), 100.0)
-    assert len(caplog.records) == eventlog.MAX_LINES
+    assert len(caplog.records) == eventlog.MAX_WARNINGS
     log.write(refused("192.0.2.2"), 100.0)
     log.write(TransportFailed("192.0.2.1", "mqtts", "for the test"), 100.0)
-    assert len(caplog.records) == eventlog.MAX_LINES + 2
+    assert len(caplog.records) == eventlog.MAX_WARNINGS + 2
     assert log.deadline == 160.0
     log.handle_timer(160.0)
     assert caplog.records[-1].getMessage() == "1000 more of ConnectionRefused from 192.0.2.1 were left out"
@@ -39,10 +39,27 @@ def test_one_address_gets_so_many_lines_a_minute_and_a_summary(
     assert caplog.records[-1].getMessage().startswith("a connection from 192.0.2.1 refused")
 
 
+def test_connections_have_more_lines_than_refusals(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(100):
+        log.write(ClientDisconnected("192.0.2.1", "c", "for the test"), 100.0)
+    assert len(caplog.records) == eventlog.MAX_LINES > eventlog.MAX_WARNINGS
+
+
+def test_an_ipv6_network_is_one_address(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever has one has 2**64 addresses."""
+    for number in range(100):
+        log.write(refused(f"2001:db8::{number:x}"), 100.0)
+    log.write(refused("2001:db8:0:1::1"), 100.0)
+    assert len(caplog.records) == eventlog.MAX_WARNINGS + 1
+    log.close()
+    assert caplog.records[-1].getMessage() == "90 more of ConnectionRefused from 2001:db8::/64 were left out"
+
+
 def test_many_addresses_share_one_count_in_the_end(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
     for n in range(10 * eventlog.MAX_KEYS):
         log.write(refused(f"10.0.{n >> 8}.{n & 255}"), 100.0)
-    assert len(caplog.records) == eventlog.MAX_KEYS + eventlog.MAX_LINES
+    assert len(caplog.records) == eventlog.MAX_KEYS + eventlog.MAX_WARNINGS
 
 
 def test_a_record_carries_the_fact_itself(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -54,7 +71,7 @@ def test_what_is_not_logged_is_not_counted(log: EventLog, caplog: pytest.LogCapt
     caplog.set_level(logging.ERROR)
     logging.getLogger("test.eventlog").setLevel(logging.ERROR)
     try:
-        for _ in range(eventlog.MAX_LINES + 1):
+        for _ in range(eventlog.MAX_WARNINGS + 1):
             log.write(refused("192.0.2.1"), 100.0)
     finally:
         logging.getLogger("test.eventlog").setLevel(logging.NOTSET)
@@ -63,7 +80,7 @@ def test_what_is_not_logged_is_not_counted(log: EventLog, caplog: pytest.LogCapt
 
 
 def test_the_last_minute_has_its_summary_too(log: EventLog, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(eventlog.MAX_LINES + 5):
+    for _ in range(eventlog.MAX_WARNINGS + 5):
         log.write(refused("192.0.2.1"), 100.0)
     log.close()
     assert caplog.records[-1].getMessage() == "5 more of ConnectionRefused from 192.0.2.1 were left out"

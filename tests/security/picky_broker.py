@@ -34,6 +34,7 @@ class PickyBroker:
         self.network = network
         self.refuses: Callable[[Publish], int | None] = lambda packet: None
         self.answers: Callable[[Publish], int] = lambda packet: 0
+        self.acknowledges: Callable[[Publish], bool] = lambda packet: True
         self.connack = Connack()
         self.keeps_sessions = True
         self.judges_qos_0 = False
@@ -92,6 +93,8 @@ class _PickyConnection(Script):
             code = broker.answers(packet)
             if not code:
                 broker.taken.append(packet)
+            if not broker.acknowledges(packet):
+                return
             answers = [Puback(packet.packet_id, code) if packet.qos == 1 else Pubrec(packet.packet_id, code)]
         for each in answers:
             self.send_later(each)

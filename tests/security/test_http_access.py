@@ -114,6 +114,59 @@ async def test_metrics_from_elsewhere_need_a_user_who_may_read_sys(tmp_path: Pat
         assert (await ask(node, "/metrics", authorization=basic("anna", "right"))).status == 200
 
 
+FOREIGN_NAMES = ("evil.example:8780", "127.0.0.1.evil.example", "")
+
+
+@pytest.mark.parametrize("has_users", [False, True], ids=["open", "users"])
+async def test_by_a_name_that_leads_to_this_machine_nobody_reads_metrics(
+    tmp_path: Path, has_users: bool
+) -> None:
+    """DNS rebinding, in a browser that does not say that it is one. Other machines may use any name."""
+    users = tmp_path / "passwords"
+    set_password(users, "anna", b"right", create=True, iterations=1)
+    access = {"passwords": users, "anonymous": False} if has_users else {}
+    async with running(http=LOOPBACK, **access) as node:
+        for host in FOREIGN_NAMES:
+            refused = await ask(node, "/metrics", "127.0.0.1", host=host)
+            assert refused.status == 401
+            assert b"--allow-host" in refused.body
+            assert (await ask(node, "/metrics", host=host)).status == (401 if has_users else 200)
+            assert (await ask(node, "/health", "127.0.0.1", host=host)).status == 200
+            if has_users:
+                told = await ask(
+                    node, "/metrics", "127.0.0.1", host=host, authorization=basic("anna", "right")
+                )
+                assert told.status == 200
+        for host in ("localhost:8780", "127.0.0.1", "[::1]:8780"):
+            assert (await ask(node, "/metrics", "127.0.0.1", host=host)).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["forwarded", "x_forwarded_for", "x_forwarded_proto", "x_forwarded_host", "x_real_ip", "via"],
+)
+async def test_behind_a_proxy_on_this_machine_is_another_machine(tmp_path: Path, header: str) -> None:
+    _, tls = certificates(tmp_path)
+    listeners = {"mqtt": LOOPBACK, "mqtts": EVERYWHERE, "http": LOOPBACK}
+    async with running(**listeners, tls=tls) as node:  # without a certificate, from this machine alone
+        for path in ("/metrics", "/"):
+            assert (await ask(node, path, "127.0.0.1")).status == 200
+            assert (await ask(node, path, "127.0.0.1", **{header: "barn"})).status in (401, 403)
+
+
+async def test_pages_of_other_sites_are_refused(tmp_path: Path) -> None:
+    async with running(http=LOOPBACK) as node:
+        for path in ("/metrics", "/health", "/"):
+            for headers in (
+                {"origin": "https://evil.example"},
+                {"origin": "null"},
+                {"sec_fetch_site": "cross-site", "sec_fetch_dest": "empty"},
+                {"sec_fetch_site": "same-site", "sec_fetch_dest": "script"},
+            ):
+                assert (await ask(node, path, "127.0.0.1", **headers)).status == 403
+            assert (await ask(node, path, "127.0.0.1", sec_fetch_site="none")).status == 200
+
+
 async def test_metrics_of_an_open_node_are_for_everyone_who_may_read_sys(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic read farm/#\n")

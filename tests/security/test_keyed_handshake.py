@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hedgerow.broker.connection import Connection
+from hedgerow.broker.events import MessageSetAside
 from hedgerow.broker.seal import LENGTH_BYTES, MAX_PLAIN_BYTES, RecordSeal
 from hedgerow.errors import ProtocolError
 from hedgerow.federation.events import LinkNotOpen
@@ -32,7 +33,7 @@ from hedgerow.mqtt.packets import (
 )
 from hedgerow.mqtt.reasons import Reason
 from tests.federation.fabric_of_nodes import Fabric
-from tests.federation.hosts import Node
+from tests.federation.hosts import Node, Pipe
 from tests.packets import read_packets
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -355,6 +356,36 @@ def test_a_link_ends_with_a_record_that_was_changed(fabric: Field, side: int) ->
     wires = relay(fabric, "a")
     wires[side].alter = lambda data: data[:-1] + bytes([data[-1] ^ 0x80])
     fabric.wait_for(lambda: wires[1 - side].is_closed, 5)
+
+
+@pytest.mark.parametrize("sender", ["a", "b"], ids=["from the dialler", "from the acceptor"])
+def test_records_that_were_changed_are_blamed_on_no_message(
+    fabric: Field, sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is on the way sees sizes, and so chooses the message whose record it changes, on each link anew."""
+    receiver = "ab".replace(sender, "")
+    fabric["a"].link_to("b")
+    fabric.settle_links()
+    inbox = fabric[receiver].subscribe("t/#", client_id="reader")
+    fabric.advance(1)
+    deliver, changed, said = Pipe._deliver, 0, []
+
+    def deliver_or_change(pipe: Pipe, index: int, data: bytes) -> None:
+        nonlocal changed
+        if pipe.names[index] == receiver and len(data) > 2_900 and changed < 12:
+            changed += 1
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        elif changed and pipe.names[index] == sender:
+            said.append(pipe.sides[index].far_reason)
+        deliver(pipe, index, data)
+
+    monkeypatch.setattr(Pipe, "_deliver", deliver_or_change)
+    fabric[sender].publish("t/x", b"x" * 3_000)
+    fabric.advance(120)
+    assert changed == 12
+    assert inbox.payloads == [b"x" * 3_000]
+    assert set(said) == {None}
+    assert not [each for each in fabric[sender].broker.take_events() if isinstance(each, MessageSetAside)]
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["at the dialler", "at the acceptor"])

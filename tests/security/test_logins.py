@@ -12,7 +12,7 @@ from hedgerow.mqtt.packets import MQTT_3_1_1, Connack, Connect
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node import back_off, logins
 from hedgerow.node.back_off import PAIR, SITE, USER, BackOff
-from hedgerow.node.logins import MAX_HELD_OF_ONE, Attempt, LoginQueue, Logins, TooManyError
+from hedgerow.node.logins import MAX_HELD, MAX_HELD_OF_ONE, Attempt, LoginQueue, Logins, TooManyError
 from hedgerow.node.passwords import set_password
 from hedgerow.rates import site_of
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, raw_client, running
@@ -91,6 +91,55 @@ async def test_a_flood_is_held_and_then_refused_unseen() -> None:
     assert results.finished.pop("bob")
     assert len(results.finished) <= PAIR.free + 1  # of two workers, one may be late to learn it
     assert not any(results.finished.values())
+
+
+NETWORKS = {
+    "sites of one IPv4 network": [f"203.0.113.{number}" for number in range(64)],
+    "networks of one IPv6 provider": [site_of(f"2001:db8:{number:x}::1") for number in range(2 * MAX_HELD)],
+}
+
+
+@pytest.mark.parametrize("sites", NETWORKS.values(), ids=NETWORKS)
+async def test_whoever_fills_the_line_with_a_users_name_locks_nobody_out(
+    sites: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each log-in of a user whom many sites try is held. Those of the attacker find no more room."""
+    monkeypatch.setattr(back_off, "USER", USER._replace(first_s=1.0, most_s=1.0))
+    passwords, results = GatedPasswords(), Results()
+    passwords.may_answer.set()
+    waiting = LoginQueue(passwords, lambda: 0.0)
+    try:
+        fail(waiting.back_off, "ada", "198.51.100.1", USER.free)
+        for number in range(2 * MAX_HELD):
+            name = f"attack-{number}"
+            waiting.add(results.attempt(sites[number % len(sites)], name, b"wrong", user="ada"))
+        assert len(results.refused) >= MAX_HELD
+        for number in range(10):
+            waiting.add(results.attempt(f"192.0.{number}.1", f"ada-{number}", user="ada"))
+            waiting.add(results.attempt(sites[0], f"after-{number}", b"wrong", user="ada"))
+        right = {f"ada-{number}" for number in range(10)}
+        await until(lambda: right <= results.finished.keys(), "the right passwords to be looked at")
+    finally:
+        waiting.close()
+    assert not right & results.refused.keys()
+    assert all(results.finished[name] for name in right)
+
+
+async def test_many_sites_of_one_network_delay_no_other() -> None:
+    """Whoever has a /48 has 65,536 sites."""
+    passwords, results = GatedPasswords(), Results()
+    waiting = LoginQueue(passwords, lambda: 0.0)
+    try:
+        for number in range(200):
+            waiting.add(results.attempt(site_of(f"2001:db8:0:{number:x}::1"), f"flood-{number}", b"wrong"))
+        waiting.add(results.attempt(site_of("2001:db8:1::1"), "ada"))
+        waiting.add(results.attempt("192.0.2.1", "bob"))
+        passwords.may_answer.set()
+        await until(lambda: {"ada", "bob"} <= results.finished.keys(), "their log-ins to finish")
+    finally:
+        waiting.close()
+    assert passwords.asked.index("bob") <= logins.WORKERS + 2
+    assert passwords.asked.index("ada") <= logins.WORKERS + 3
 
 
 def fail(known: BackOff, user: str, site: str, times: int, now: float = 0.0) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.broker.access import Access, Acl
+from hedgerow.broker.owners import filter_bytes
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.reasons import Reason
@@ -203,3 +204,13 @@ def test_a_neighbour_that_both_dials_and_is_dialled_finds_back() -> None:
         fabric["a"].publish("t", b"1")
         inbox = fabric["b"].subscribe("t", client_id="reader")
         fabric.wait_for(lambda inbox=inbox: b"1" in inbox.payloads, 5)  # type: ignore[misc]
+
+
+def test_what_a_neighbour_is_subscribed_to_counts_for_its_owner() -> None:
+    """As after a restart, when the store tells of it."""
+    fabric = dialled_by_y()
+    fabric["y"].subscribe("t/#", client_id="reader")
+    fabric.advance(1)
+    session = fabric["x"].broker.sessions["hedgerow-federation-y"]
+    assert session.subscriptions
+    assert session.subscription_bytes == sum(map(filter_bytes, session.subscriptions))

@@ -41,6 +41,11 @@ def everywhere(*schemes: str, **more: object) -> Config:
             "wss *:1 is open: whoever has a certificate",
             "--acl",
         ),
+        (
+            everywhere("mqtts", tls=CERTIFIED, acl=Path("rules")),
+            "whoever has a certificate of ca.pem .* what the ACL lets",
+            "give fewer rights in rules,",
+        ),
         (everywhere("http", mqtt=(HERE,)), "http *:1 is open: .* the dashboard and metrics", "--passwords"),
         (everywhere("http", mqtt=(HERE,), passwords=FILE), "can read metrics without", "--no-anonymous"),
         (

@@ -6,6 +6,7 @@ import tracemalloc
 
 from hedgerow.broker.broker import MAX_PURGED
 from hedgerow.broker.core import TURN_WORK
+from hedgerow.broker.deliveries import PUMP_BYTES
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import MQTT_5, Pingreq, Publish, Suback, Subscribe, Subscription, Unsubscribe
 from tests.broker.harness import Client, World
@@ -123,3 +124,19 @@ def test_messages_that_expire_at_one_moment_go_in_turns() -> None:
     steps = [before - after for before, after in zip([RETAINED, *left], left, strict=False)]
     assert max(steps) <= MAX_PURGED
     assert left[-1] == 0
+
+
+def test_names_that_take_long_to_look_at_are_looked_at_in_turns() -> None:
+    """300 names of 60,000 characters, of which none matches: none of them is sent, and all are read."""
+    world = World()
+    publisher, client = world.connect("publisher"), world.connect("a")
+    for number in range(300):
+        publisher.send_later(Publish("a" * 60_000 + str(number), b"x", retain=True))
+    world.settle()
+    client.send_later(Subscribe(1, [Subscription("+/b")]))
+    rounds = 0
+    while client.connection.backlog:
+        rounds += 1
+        world.broker.handle_timer(world.now)
+    assert rounds >= 300 // (PUMP_BYTES // 60_000 + 1) - 1
+    assert payload_topics(client) == []

@@ -16,6 +16,7 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.web import view
 from hedgerow.web.actions import ACTIONS
 from tests.node.peers import connected, part_of, port_of
+from tests.waiting import until
 from tests.web.browser import PASSWORD, showing, with_users
 
 ACL = """
@@ -103,6 +104,19 @@ async def test_a_client_is_disconnected_by_administrators_alone(tmp_path: Path) 
         assert isinstance(answer, Disconnect)
         assert answer.reason_code == Reason.ADMINISTRATIVE_ACTION
         assert "there is no client" in await boss.act(view.DISCONNECT_CLIENT, client_id="nobody")
+
+
+async def test_the_session_of_a_client_that_is_away_is_ended_by_administrators_alone(tmp_path: Path) -> None:
+    users = with_users(tmp_path, "anna", "boss", acl=ACL, administrators=("boss",))
+    kept: Properties = {"session_expiry_interval": 3_600}
+    async with showing(**users) as shown:
+        anna, boss = await shown.browser_of("anna"), await shown.browser_of("boss")
+        async with connected(port_of(shown.server), "away", properties=kept, **AS_ANNA):
+            assert "disconnect it first" in await boss.act(view.END_SESSION, client_id="away")
+        await until(lambda: not shown.server.broker.client_count, "the client to be away")
+        assert "for administrators" in await anna.act(view.END_SESSION, client_id="away")
+        assert await boss.act(view.END_SESSION, "/clients", client_id="away") == "Ended the session of away."
+        assert "away" not in shown.server.broker.sessions
 
 
 async def test_a_client_that_gives_ids_is_disconnected_as_any_other(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ async def test_no_page_is_framed_or_runs_what_is_not_ours(tmp_path: Path, path: 
         anna = await shown.browser_of("anna")
         answer = await (anna.post(path, {"token": "x"}) if path == "/logout" else anna.get(path))
         assert answer.headers["x-frame-options"] == "DENY"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         policy = answer.headers["content-security-policy"].split("; ")
         assert {
             "default-src 'self'",

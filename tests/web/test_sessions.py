@@ -12,15 +12,18 @@ from typing import cast
 import pytest
 
 from hedgerow.node.addresses import is_own_name
-from hedgerow.node.back_off import PAIR
+from hedgerow.node.back_off import PAIR, USER
+from hedgerow.node.browsers import objection_to_request
 from hedgerow.node.config import Config
+from hedgerow.node.eventlog import MAX_WARNINGS
 from hedgerow.node.handlers import Request
-from hedgerow.node.logins import TooManyError
+from hedgerow.node.logins import MAX_ASKED_OF_ONE, Logins, TooManyError
 from hedgerow.node.part import NodeContext
 from hedgerow.node.passwords import Passwords, delete_user, set_password
 from hedgerow.web import sessions
-from hedgerow.web.sessions import objection, read_cookie
+from hedgerow.web.sessions import read_cookie
 from hedgerow.web.view import LOG_OUT, PUBLISH
+from tests.node.peers import part_of
 from tests.waiting import until
 from tests.web.browser import PASSWORD, showing, with_users
 
@@ -76,6 +79,16 @@ async def test_a_wrong_log_in_gives_nothing(tmp_path: Path, user: str, password:
         assert (await browser.get("/")).status == HTTPStatus.SEE_OTHER
 
 
+async def test_wrong_log_ins_do_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with showing(**with_users(tmp_path, "anna")) as shown:
+        for number in range(MAX_WARNINGS + 5):
+            answer = await shown.browser().log_in(f"user-{number}", "wrong")
+            assert answer.status == HTTPStatus.FORBIDDEN
+    lines = [each.getMessage() for each in caplog.records]
+    assert len([each for each in lines if "wrong user or password" in each]) == MAX_WARNINGS
+    assert "5 more of DashboardRefused from 127.0.0.1 were left out" in lines
+
+
 async def test_after_five_wrong_passwords_the_right_one_has_to_wait(tmp_path: Path) -> None:
     async with showing(**with_users(tmp_path, "anna")) as shown:
         browser = shown.browser()
@@ -90,35 +103,36 @@ async def test_after_five_wrong_passwords_the_right_one_has_to_wait(tmp_path: Pa
 
 async def test_who_hangs_up_does_not_get_around_the_limit(tmp_path: Path) -> None:
     async with showing(**with_users(tmp_path, "anna")) as shown:
-        known = shown.dashboard.sessions
+        known, logins = shown.dashboard.sessions, part_of(shown.server, Logins)
         request = Request("POST", "/login", address="192.0.2.1")
         for _ in range(PAIR.free):
             trying = asyncio.create_task(known.log_in(request, "anna", "wrong"))
             await asyncio.sleep(0)  # until it waits for the password to be looked at
             trying.cancel()
-            await until(lambda: not known.verifying, "it to be found wrong all the same")
+            await until(lambda: not logins.asked, "it to be found wrong all the same")
         with pytest.raises(TooManyError):
             await known.log_in(request, "anna", PASSWORD)
         # Others are not concerned.
         assert await known.log_in(Request("POST", "/login", address="192.0.2.2"), "anna", PASSWORD)
 
 
-async def test_one_address_has_one_password_verified_at_a_time(tmp_path: Path) -> None:
-    async with showing(**with_users(tmp_path, "anna")) as shown:
-        known = shown.dashboard.sessions
-        request = Request("POST", "/login", address="192.0.2.1")
-        first = asyncio.create_task(known.log_in(request, "anna", PASSWORD))
-        await asyncio.sleep(0)  # until it waits for the password to be looked at
-        second = asyncio.create_task(known.log_in(request, "anna", PASSWORD))
-        await asyncio.sleep(0)
-        assert known.verifying == 1
-        assert await first
-        assert await second
-        count = 1 + sessions.MAX_VERIFYING
-        tasks = [asyncio.create_task(known.log_in(request, "anna", PASSWORD)) for _ in range(count + 1)]
-        *cookies, last = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(each) for each in cookies] == [str] * count
-        assert isinstance(last, TooManyError)
+async def test_behind_a_proxy_a_user_who_is_attacked_delays_no_other(tmp_path: Path) -> None:
+    """All have the proxy's address. The log-ins of a user whom many sites try wait, 4 s each."""
+    async with showing(**with_users(tmp_path, "anna", "ben")) as shown:
+        known, logins = shown.dashboard.sessions, part_of(shown.server, Logins)
+        request = Request("POST", "/login", address="127.0.0.1")
+        for number in range(USER.free + 10):
+            logins.back_off.note("anna", f"198.51.100.{number}", accepted=False, now=shown.server.clock())
+        count = 2 * MAX_ASKED_OF_ONE
+        attacks = [asyncio.create_task(known.log_in(request, "anna", "wrong")) for _ in range(count)]
+        await until(
+            lambda: sum(each.done() for each in attacks) == count - MAX_ASKED_OF_ONE, "the line to be full"
+        )
+        assert await asyncio.wait_for(known.log_in(request, "ben", PASSWORD), USER.most_s / 2)
+        assert logins.asked == MAX_ASKED_OF_ONE - 1
+        for each in attacks:
+            each.cancel()
+        await asyncio.wait(attacks)
 
 
 async def test_a_log_in_form_of_another_browser_is_refused(tmp_path: Path) -> None:
@@ -231,10 +245,14 @@ def from_site(method: str, **headers: str) -> Request:
         from_site("POST", origin="https://evil.example"),
         from_site("POST", origin="http://127.0.0.1:9999"),
         from_site("POST", origin="http://[broken"),
+        from_site("POST", origin="null"),  # a sandbox in any page, or a file
+        from_site("POST", sec_fetch_site="same-origin", origin="null"),
+        from_site("GET", origin="https://evil.example"),
+        from_site("GET", origin="null"),
     ],
 )
 def test_requests_of_other_sites_are_refused(request_: Request) -> None:
-    found = objection(a_node(), request_)
+    found = objection_to_request(a_node(), request_)
     assert found is not None
     assert found[0] == HTTPStatus.FORBIDDEN
 
@@ -246,21 +264,21 @@ def test_requests_of_other_sites_are_refused(request_: Request) -> None:
         from_site("GET", sec_fetch_site="cross-site", sec_fetch_dest="document"),
         from_site("GET", sec_fetch_site="same-origin", sec_fetch_dest="empty"),
         from_site("POST", sec_fetch_site="same-origin", origin="http://127.0.0.1:8780"),
-        # What a browser sends with a form of a page that has the policy no-referrer.
-        from_site("POST", sec_fetch_site="same-origin", origin="null"),
+        from_site("HEAD"),
+        from_site("POST"),
         # A proxy took the TLS off.
         from_site("POST", origin="https://127.0.0.1:8780"),
     ],
 )
 def test_our_own_requests_are_not(request_: Request) -> None:
-    assert objection(a_node(), request_) is None
+    assert objection_to_request(a_node(), request_) is None
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:8780", "192.0.2.7", "[::1]:8780", "localhost:8780", "LOCALHOST", "localhost."]
 )
 def test_addresses_and_localhost_are_answered(host: str) -> None:
-    assert objection(a_node(), Request("GET", "/", {"host": host})) is None
+    assert objection_to_request(a_node(), Request("GET", "/", {"host": host})) is None
 
 
 @pytest.mark.parametrize(
@@ -268,7 +286,7 @@ def test_addresses_and_localhost_are_answered(host: str) -> None:
     ["evil.example:8780", "evil.example", "", "127.0.0.1.evil.example", "a@127.0.0.1", "x/127.0.0.1", "[::1"],
 )
 def test_a_name_that_anyone_can_give_is_not(host: str) -> None:
-    found = objection(a_node(), Request("GET", "/", {"host": host}))
+    found = objection_to_request(a_node(), Request("GET", "/", {"host": host}))
     assert found is not None
     assert found[0] == HTTPStatus.MISDIRECTED_REQUEST
     assert "--allow-host" in found[1]

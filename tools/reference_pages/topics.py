@@ -26,7 +26,7 @@ from hedgerow.journal.metrics import JOURNAL_COUNTERS, JOURNAL_GAUGES
 from hedgerow.mobility import hot_state
 from hedgerow.mobility.delegation.publications import ACTIONS, FROM_FIXED, FROM_MOBILE, PLAN_PREFIX
 from hedgerow.mobility.fixed import GUEST_RIGHT
-from hedgerow.mqtt.ids import RIGHT_TOPIC
+from hedgerow.mqtt.ids import CLIENT_RIGHT, RIGHT_TOPIC
 from hedgerow.multicast.groups import CONTROL_TOPIC
 from hedgerow.node import status
 from hedgerow.node.metrics import COUNTERS
@@ -83,6 +83,12 @@ BRIDGES = (
         f"{NODE_RIGHT}ID",
         "nobody",
         "a user that may write it by the ACL is the federated node of this id, percent-encoded",
+    ),
+    (
+        f"{CLIENT_RIGHT}ID",
+        "nobody",
+        "a user that may write it by the ACL has this client id, percent-encoded: it ends the session of "
+        "another user who took it",
     ),
     (
         f"{GUEST_RIGHT}USER",

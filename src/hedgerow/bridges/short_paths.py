@@ -8,8 +8,8 @@ from hedgerow.bridges.foreign import ForeignLink
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.handle_publish import accept
-from hedgerow.broker.identified import MAX_RUN, RUN_WORK
-from hedgerow.broker.publishing import publish
+from hedgerow.broker.identified import RUN_WORK
+from hedgerow.broker.publishing import most_of_run, publish
 from hedgerow.broker.short_path import (
     PUBLISH_AT_LEAST_ONCE,
     PUBLISH_AT_MOST_ONCE,
@@ -56,7 +56,10 @@ def publish_born_row(
     route = connection.route_for(data[body + 2 : topic_end])
     if route is None or foreign is None or not foreign.is_simple:
         return 0
-    payloads, row_end = _read_row(connection, data, position, body, stop, data[body:payload_at])
+    if route.topic in broker.undelivered:
+        return 0
+    most = most_of_run(broker, route)
+    payloads, row_end = _read_row(connection, data, position, body, stop, data[body:payload_at], most)
     ids = foreign.stamps.next_run(len(payloads), broker.now)
     if ids is None:
         return 0
@@ -77,15 +80,15 @@ def _note_known(broker: BrokerCore, origin: str, epoch: int, sequences: range) -
 
 
 def _read_row(
-    connection: ForeignLink, data: bytes, position: int, body: int, stop: int, head: bytes
+    connection: ForeignLink, data: bytes, position: int, body: int, stop: int, head: bytes, most: int
 ) -> tuple[list[bytes], int]:
-    """Packets in a row whose bodies begin like this: their payloads, and the end."""
+    """So many packets in a row at most, whose bodies begin like this: their payloads, and the end."""
     end, limit = len(data), connection.broker.limits.packet_bytes
     payloads: list[bytes] = []
     while True:
         payloads.append(data[body + len(head) : stop])
         position = stop
-        found = packet_at(data, position, PUBLISH_AT_MOST_ONCE, limit) if len(payloads) < MAX_RUN else None
+        found = packet_at(data, position, PUBLISH_AT_MOST_ONCE, limit) if len(payloads) < most else None
         if found is None:
             break
         body, stop = found

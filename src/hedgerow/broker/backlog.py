@@ -17,13 +17,22 @@ from hedgerow.mqtt.packets import Subscription
 class Backlog:
     """Of one subscription."""
 
-    __slots__ = ("_cursor", "_deleted_count", "_deleted_cursor", "_value_count", "identifiers", "qos")
+    __slots__ = (
+        "_cursor",
+        "_deleted_count",
+        "_deleted_cursor",
+        "_value_count",
+        "identifiers",
+        "looked_at",
+        "qos",
+    )
 
     def __init__(
         self, retained: Retained, subscription: Subscription, identifier: int | None, with_tombstones: bool
     ) -> None:
         self.qos = subscription.qos
         self.identifiers = () if identifier is None else (identifier,)
+        self.looked_at = 0  # characters of the topic that the last step looked at
         self._value_count = retained.count
         self._deleted_count = retained.tombstones.count
         self._cursor: Cursor | None = Cursor(subscription.topic_filter)
@@ -38,6 +47,7 @@ class Backlog:
         cursor, tombstones = self._cursor, retained.tombstones
         if cursor is not None:
             topic = cursor.step(retained.order)
+            self.looked_at = cursor.looked_at
             message = retained.get_older(topic, self._value_count) if topic is not None else None
             if cursor.is_done:
                 self._cursor = None
@@ -46,6 +56,7 @@ class Backlog:
         cursor = self._deleted_cursor
         assert cursor is not None
         topic = cursor.step(tombstones.order)
+        self.looked_at = cursor.looked_at
         message = tombstones.get_older(topic, self._deleted_count) if topic is not None else None
         if cursor.is_done:
             self._deleted_cursor = None

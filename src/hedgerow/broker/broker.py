@@ -158,7 +158,7 @@ class Broker(BrokerCore):
     ) -> Connection:
         self.now = now
         connection = Connection(self, now, address, anonymous, certificate_name, transport, FROM_CLIENTS)
-        self.add_connection(connection)
+        self.add_connection(connection, address)
         return connection
 
     def take_dirty(self) -> list[Channel]:
@@ -218,12 +218,15 @@ class Broker(BrokerCore):
                 continue
             self.work += TIMER_WORK
             subject.timer_at = None
-            if isinstance(subject, Session):
-                session_end.check_time(self, subject)
-            else:
-                try:
+            try:
+                if isinstance(subject, Session):
+                    session_end.check_time(self, subject)
+                else:
                     subject.check_time()
-                except Exception as error:
+            except Exception as error:
+                if isinstance(subject, Session):
+                    self.note_failure(subject.client_id, error)
+                else:
                     subject.fail(error)
         if self.purge_at <= now:
             self._purge(now)
@@ -251,9 +254,12 @@ class Broker(BrokerCore):
                     waiting.fail(error)
             if number < endings:
                 self.begin_turn()
-                take_apart = self._endings.popleft()
-                if not take_apart():
-                    self._endings.append(take_apart)
+                go_on = self._endings.popleft()
+                try:
+                    if not go_on():
+                        self._endings.append(go_on)
+                except Exception as error:
+                    self.note_failure("", error)
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""

@@ -27,9 +27,17 @@ from hedgerow.broker.deliveries import (
     note_dropped,
     pump,
 )
-from hedgerow.broker.events import ClientDisconnected, ConnectionFailed, ConnectionRefused, ProtocolBroken
+from hedgerow.broker.events import (
+    ClientDisconnected,
+    ConnectionFailed,
+    ConnectionRefused,
+    ProtocolBroken,
+    PublicationRefused,
+)
 from hedgerow.broker.exchange import ConnectionSeal
 from hedgerow.broker.ids import encode_id, identify_as
+from hedgerow.broker.owners import MAX_CONNECT_BYTES, owner_of
+from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Channel, Pause, Session
@@ -49,7 +57,9 @@ from hedgerow.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
+    Puback,
     Pubcallback,
+    Pubrec,
 )
 from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
@@ -59,15 +69,23 @@ from hedgerow.topics import validate_name
 PACKET_WORK = 5
 MAX_CACHED_TOPICS = 1_024  # Per publisher; one that invents topics starts its cache anew.
 MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
-MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+MAX_UNREAD_ANSWER_BYTES = 128 * 1024  # A SUBACK may have 2 MB.
 
-SMALL_CONNECT_BYTES = 16 * 1024
-MAX_UNKNOWN_BYTES = (
-    64 * 1024 * 1024
-)  # Of larger CONNECTs on their way, together: 10,000 of them would be 5 GiB.
+SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
+
+
+# What is wrong with a PUBLISH that breaks no rule of MQTT, and PUBACK and PUBREC can say (§3.4.2.1).
+OF_CONTENT = frozenset(
+    {
+        Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+        Reason.TOPIC_NAME_INVALID,
+        Reason.QUOTA_EXCEEDED,
+        Reason.PAYLOAD_FORMAT_INVALID,
+    }
+)
 
 
 class State(Enum):
@@ -78,7 +96,8 @@ class State(Enum):
     CLOSED = "closed"
 
 
-MUST_WAIT = Pause.LOGIN | Pause.POSTPONED  # What has come meanwhile is not looked at.
+# What has come meanwhile is not looked at.
+MUST_WAIT = Pause.LOGIN | Pause.POSTPONED | Pause.DELIVERING
 
 
 class Dialect(NamedTuple):
@@ -139,8 +158,8 @@ class Connection(Channel):
         "state",
         "topics",
         "unfinished",
+        "unread_answer_bytes",
         "unread_answers",
-        "unread_bytes",
         "unsealed",
         "wanted",
     )
@@ -175,11 +194,13 @@ class Connection(Channel):
         self.partial: bytearray | None = None  # the beginning of a packet
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.wanted = 0  # how long `partial` must be before it is worth looking at
-        self.reserved = 0  # bytes of a large CONNECT that has yet to arrive
+        # For a packet that has come in part: what was taken of which pool, and for whom.
+        self.reserved: tuple[Pool, str | None, int] | None = None
         self.seal: ConnectionSeal | None = None  # what all bytes travel in, once an exchange is over
         self.unsealed = 0  # bytes in `out` that go before
-        self.unread_bytes = 0  # QoS 0 in `out`, while congested
-        self.unread_answers = 0  # packets in `out` that this client's own called for, while congested
+        # Packets in `out` that this client's own called for, while congested, and their bytes.
+        self.unread_answers = 0
+        self.unread_answer_bytes = 0
         self.unfinished: Callable[[], None] | None = None  # the rest of a packet that was too much work
         self.received_before = 0  # QoS 2 publications that an earlier connection left unreleased
         self.pauses = Pause(0)
@@ -209,9 +230,11 @@ class Connection(Channel):
         if self.partial is not None:
             self.partial += data
             if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
+                self.hold_partly(len(self.partial))
                 return
             data = bytes(self.partial)
             self.partial = None
+            self._release()
         elif self.pauses & MUST_WAIT:
             self.partial = bytearray(data)
             return
@@ -223,7 +246,9 @@ class Connection(Channel):
         try:
             return seal.open(chunk)
         except ProtocolError as error:
-            self.refuse(error)
+            # Without a DISCONNECT: the peer did not write this, and must not look for what it sent amiss.
+            self.broker.stats.protocol_errors += 1
+            self.end(str(error))
             return b""
 
     def seal_with(self, seal: ConnectionSeal | None) -> None:
@@ -254,9 +279,18 @@ class Connection(Channel):
         if self.attachment is not None:
             self.attachment.input_handled()
         if self.congested:
-            self.unread_answers += len(self.out) - out_before
-            if self.unread_answers > MAX_UNREAD_ANSWERS:
-                self.pause(Pause.UNREAD)
+            self._count_unread(out_before)
+        if self.partial is not None:
+            self.hold_partly(len(self.partial))
+        elif self.reserved is not None:
+            self._release()
+
+    def _count_unread(self, out_before: int) -> None:
+        """What the client's own packets called for, since there was so much in `out`."""
+        self.unread_answers += len(self.out) - out_before
+        self.unread_answer_bytes += sum(map(len, self.out[out_before:]))
+        if self.unread_answers > MAX_UNREAD_ANSWERS or self.unread_answer_bytes > MAX_UNREAD_ANSWER_BYTES:
+            self.pause(Pause.UNREAD)
 
     def _receive_packets(self, data: bytes) -> int:
         """Handle every whole packet of `data`, or as many as fit into a turn; where the rest begins."""
@@ -306,7 +340,11 @@ class Connection(Channel):
                 stats.publish_bytes_received += stop - position
             if first >> 4 == AUTH and self.exchange is not None and stop < end:
                 raise _hasty()
-            self._handle(first, data[body:stop])
+            try:
+                self._handle(first, data[body:stop])
+            except ProtocolError as error:
+                if not self._pass_over(first, data[body:stop], error):
+                    raise
             position = stop
             if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
                 if self.state is State.EXCHANGE and stop < end:
@@ -324,10 +362,10 @@ class Connection(Channel):
         dialect = self.dialect
         packet_type = data[0] >> 4 if data else dialect.opening_packet
         if self.exchange is not None and packet_type == AUTH:
-            return SMALL_CONNECT_BYTES
+            return SMALL_PACKET_BYTES
         if self.state is State.EXCHANGE:
             if packet_type == DISCONNECT:
-                return SMALL_CONNECT_BYTES
+                return SMALL_PACKET_BYTES
             raise ProtocolError(Reason.PROTOCOL_ERROR, "neither AUTH nor DISCONNECT", "MQTT-3.1.2-30")
         if packet_type != dialect.opening_packet:
             raise ProtocolError(
@@ -337,16 +375,33 @@ class Connection(Channel):
 
     def _reserve(self, size: int) -> None:
         """Room for a CONNECT that comes in pieces, before anybody has proved anything."""
+        site = owner_of(None, self.address)
+        if size > SMALL_PACKET_BYTES and not self._take(self.broker.owners.unknown_bytes, site, size):
+            raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
+
+    def hold_partly(self, size: int) -> None:
+        """So many bytes of a packet have come, and not all. Its room is asked for in steps, as it fills."""
+        reserved = self.reserved[2] if self.reserved is not None else SMALL_PACKET_BYTES
+        if size <= reserved or self.session is None:
+            return
+        wanted = min(2 * size, max(size, self.wanted))
+        if not self._take(self.broker.owners.packet_bytes, self.session.owner, wanted):
+            reason = "too many large packets of this user or address, or in all, have come in part"
+            self.refuse(ProtocolError(Reason.QUOTA_EXCEEDED, reason))
+
+    def _take(self, pool: Pool, owner: str | None, size: int) -> bool:
         self._release()
-        if size > SMALL_CONNECT_BYTES:
-            if self.broker.unknown_bytes + size > MAX_UNKNOWN_BYTES:
-                raise ProtocolError(Reason.SERVER_BUSY, "too many large CONNECTs are on their way")
-            self.broker.unknown_bytes += size
-            self.reserved = size
+        if not pool.has_room(owner, size):
+            return False
+        pool.change(owner, size)
+        self.reserved = pool, owner, size
+        return True
 
     def _release(self) -> None:
-        self.broker.unknown_bytes -= self.reserved
-        self.reserved = 0
+        if self.reserved is not None:
+            pool, owner, size = self.reserved
+            pool.change(owner, -size)
+            self.reserved = None
 
     def _handle(self, first: int, body: bytes) -> None:
         handler, legal_in = self.dialect.handlers.get(first >> 4, (None, None))
@@ -365,10 +420,31 @@ class Connection(Channel):
             if claimed == MQTT_EXTENDED and not self.broker.client_role.is_extended:
                 raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "version 255", "MQTT-3.1.2-2")
         packet = codec.decode(first, body, self.protocol_version)
-        if isinstance(packet, Connect) and len(body) > SMALL_CONNECT_BYTES and packet.names_method:
+        if isinstance(packet, Connect) and len(body) > SMALL_PACKET_BYTES and packet.names_method:
             # It would wait for its proof: 10,000 of them would be 5 GiB.
             raise ProtocolError(Reason.PACKET_TOO_LARGE, f"CONNECT of {len(body)} bytes with a method")
         handler(self, packet)
+
+    def _pass_over(self, first: int, body: bytes, error: ProtocolError) -> bool:
+        """Answer a PUBLISH of another broker, in order but beyond what we take, with an error, and go on.
+
+        If we closed, it would come again for ever, and a node would have to guess what it was.
+        """
+        inbound, session = self.inbound, self.session
+        if first >> 4 != PUBLISH or inbound is None or session is None or error.reason_code not in OF_CONTENT:
+            return False
+        inbound.published += 1
+        inbound.refused += 1
+        broker, qos, topic_end = self.broker, first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
+        broker.stats.protocol_errors += 1
+        topic = body[2:topic_end].decode(errors="replace")
+        broker.events.append(PublicationRefused(self.address, session.client_id, topic, str(error)))
+        if qos:
+            packet_id = int.from_bytes(body[topic_end : topic_end + 2], "big")
+            answer = (Puback if qos == 1 else Pubrec)(packet_id, error.reason_code)
+            data = codec.encode(answer, self.protocol_version)
+            broker.durability.acknowledge(self, data, must_wait=False)
+        return True
 
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""
@@ -378,10 +454,13 @@ class Connection(Channel):
         if self.unfinished is not None:
             unfinished, self.unfinished = self.unfinished, None
             self.broker.begin_turn()
+            out_before = len(self.out)
             try:
                 unfinished()
             except ProtocolError as error:
                 self.refuse(error)
+            if self.congested:
+                self._count_unread(out_before)
         if self.partial is not None and not self.pauses & MUST_WAIT:
             data = bytes(self.partial)
             self.partial = None
@@ -406,20 +485,23 @@ class Connection(Channel):
 
     def send_at_most_once(self, data: bytes, count: int) -> bool:
         stats = self.broker.stats
-        send = self.send
         if self.congested:
-            if self.unread_bytes + len(data) > self.broker.limits.queue_bytes:
+            if not self._may_leave_unread(len(data)):
                 stats.publish_dropped += count
                 note_dropped(self.broker, self.session, count)
                 return False
             self.unread_bytes += len(data)
-            if self.trial is not None:
-                send = self.trial.hold
         stats.publish_sent += count
         stats.packets_sent += count
         stats.publish_bytes_sent += len(data)
-        send(data)
+        self.send(data)
         return True
+
+    def _may_leave_unread(self, size: int) -> bool:
+        broker, session = self.broker, self.session
+        if self.unread_bytes + size > broker.limits.queue_bytes:
+            return False
+        return session is None or broker.owners.may_queue(session, session.waiting_bytes + size, broker.now)
 
     def encode_publish(
         self,
@@ -561,11 +643,12 @@ class Connection(Channel):
 
     def take_output(self) -> bytes:
         if self.congested and not self.closing:
-            return self._take_trial()
+            return b""
         data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
         self.out.clear()
         self.unread_bytes = 0
         self.unread_answers = 0
+        self.unread_answer_bytes = 0
         if self.seal is not None:
             data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)
@@ -575,23 +658,8 @@ class Connection(Channel):
         before, self.unsealed = data[: self.unsealed], max(0, self.unsealed - len(data))
         return before + seal.close(data[len(before) :])
 
-    def _take_trial(self) -> bytes:
-        trial = self.trial
-        if trial is None or trial.is_transport_congested:
-            return b""
-        data = b"".join(trial.take_output(self.out))
-        if self.seal is not None:
-            data = self._close_sealed(self.seal, data)
-        self.broker.stats.bytes_sent += len(data)
-        return data
-
     def set_congested(self, congested: bool, now: float) -> None:
         self.broker.now = now
-        if self.trial is not None:
-            self.trial.is_transport_congested = congested
-            if self.trial.is_holding:
-                self.broker.dirty.append(self)
-                return
         self.congested = congested
         if congested or self.state is State.CLOSED:
             return
@@ -604,6 +672,7 @@ class Connection(Channel):
 
     def pause(self, reason: Pause) -> None:
         self.pauses |= reason
+        self.repeated = None
         if not self.paused:
             self.paused = True
             self.broker.dirty.append(self)
@@ -699,10 +768,11 @@ class Connection(Channel):
         client_id = self.session.client_id if self.session is not None else ""
         self.broker.events.append(ConnectionFailed(self.address, client_id, repr(error), error))
 
-    def lost(self, now: float) -> None:
-        """The transport is gone."""
+    def lost(self, now: float, was_closed: bool = False) -> None:
+        """The transport is gone. `was_closed`: the peer closed it in order; nobody on the way reset it."""
         self.broker.now = now
-        self.far_reason = 0
+        if was_closed and self.protocol_version < MQTT_5:
+            self.far_reason = Reason.SUCCESS  # There is no DISCONNECT from a server that could say more.
         self.end("connection lost")
 
     def closed_by_client(self, with_will: bool) -> None:

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hedgerow.broker.access import Access
 from hedgerow.broker.durability import Durability
-from hedgerow.broker.events import Event
+from hedgerow.broker.events import ConnectionFailed, Event
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.owners import Owners
 from hedgerow.broker.recent import Recent
@@ -26,6 +26,9 @@ from hedgerow.broker.stats import Stats
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import split_shared
+
+if TYPE_CHECKING:
+    from hedgerow.broker.rest import Rest
 
 # What one client's input may cost before others have their turn, in units of about a microsecond. A few
 # bytes can ask for much: a publication to a thousand subscribers, a topic that is looked up among filters
@@ -79,8 +82,8 @@ class BrokerCore:
         self.client_count = 0  # connections of clients whose CONNECT was accepted
         self.link_count = 0  # and those to and from other brokers
         self.sessions: dict[str, Session] = {}
+        self.links: dict[str, Session] = {}  # those among them that are links to other brokers
         self.owners = Owners(self.limits)
-        self.unknown_bytes = 0  # that large CONNECTs which have yet to arrive may take
         self.retained = Retained(self.limits.retained_bytes)
         self.retained.tombstones.on_forget = partial(self.durability.store_retained, message=None)
         self.dirty: list[Channel] = []
@@ -92,6 +95,8 @@ class BrokerCore:
         self.encoded_properties: tuple[Message | None, float, bytes] = (None, 0, b"")
         self.deadline = now  # when `handle_timer` is next needed
         self.purge_at = now  # when expired retained messages are next looked for
+        self.undelivered: dict[str, deque[Rest]] = {}  # by topic: publications to many, see `rest.py`
+        self.undelivered_bytes = 0  # of those whose publishers cannot wait
         self._pumping: deque[Channel] = deque()
         self._postponed: deque[Channel] = deque()
         self._endings: deque[Callable[[], bool]] = deque()  # see `end_later`
@@ -116,6 +121,14 @@ class BrokerCore:
     def turn_is_over(self) -> bool:
         return self.work > self.turn_ends_at
 
+    def end_turn(self) -> None:
+        """Whoever's turn it is has to wait, whatever is left of it."""
+        self.turn_ends_at = min(self.turn_ends_at, self.work - 1)
+
+    @property
+    def round_is_over(self) -> bool:
+        return self.work > self.round_ends_at
+
     def pump_later(self, connection: Channel) -> None:
         """There is more to send than fits into a turn."""
         connection.pumping = True
@@ -128,10 +141,15 @@ class BrokerCore:
         self._postponed.append(connection)
         self.wake_at(self.now)
 
-    def end_later(self, take_apart: Callable[[], bool]) -> None:
-        """What is left of an ended session takes more than a turn. Called turn by turn, until it is True."""
-        self._endings.append(take_apart)
+    def end_later(self, go_on: Callable[[], bool]) -> None:
+        """What was begun takes more than a turn: called turn by turn, until it is True."""
+        self._endings.append(go_on)
         self.wake_at(self.now)
+
+    def note_failure(self, client_id: str, error: Exception) -> None:
+        """Our own code failed at what concerns this client, which is not connected; others go on."""
+        self.stats.connections_failed += 1
+        self.events.append(ConnectionFailed("", client_id, repr(error), error))
 
     # Time
 
@@ -199,10 +217,19 @@ class BrokerCore:
         session = Session(key or self._next_session_key, client_id, username, role or self.client_role)
         self._next_session_key = max(self._next_session_key, session.key) + 1
         self.sessions[client_id] = session
+        self.note_role(session)
         return session
 
-    def add_connection(self, connection: Channel) -> None:
-        """A connection is open, and has yet to say who it is."""
+    def note_role(self, session: Session) -> None:
+        """It is that of a link now, or it is not."""
+        if session.role.is_link:
+            self.links[session.client_id] = session
+        else:
+            self.links.pop(session.client_id, None)
+
+    def add_connection(self, connection: Channel, address: str | None = None) -> None:
+        """A connection is open, and has yet to say who it is; `address`: of one that came from elsewhere."""
+        self.owners.opened(connection, address)
         self.stats.connections_opened += 1
         self.connections.add(connection)
         self.arm(self.now + self.limits.connect_timeout_s, connection)

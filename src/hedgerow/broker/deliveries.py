@@ -11,7 +11,7 @@ from collections import OrderedDict
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
-from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
@@ -19,7 +19,6 @@ from hedgerow.mqtt.packets import PUBLISH
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 PUMPED_BYTES = 128  # What each message counts for beside its bytes, sent or not: many have one byte.
-DELIVERY_BYTES = 400  # What one takes beside its bytes, where the bytes alone are limited.
 PURGE_S = 10.0  # How long what has expired may still take up room.
 # So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
 # queue that is only a little behind would fall further behind by it.
@@ -132,12 +131,30 @@ def _drop(broker: BrokerCore, session: Session) -> None:
     note_dropped(broker, session, 1)
 
 
+def drop_parked(broker: BrokerCore, session: Session) -> None:
+    """There is no room for the oldest of those that the far end closes on (`suspects.py`)."""
+    outbox, suspicion = session.outbox, session.suspicion
+    assert outbox is not None
+    assert suspicion is not None
+    delivery = next(iter(suspicion.parked))
+    del suspicion.parked[delivery]
+    if session.connection is not None:
+        outbox.window -= 1
+    if outbox.in_flight.get(delivery.packet_id) is delivery:
+        outbox.finish(delivery.packet_id)
+        _drop(broker, session)
+        broker.durability.finish_delivery(session, delivery)
+
+
 def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
+    queued, size, limits = len(outbox.queue), outbox.bytes + delivery.size, broker.limits
+    wanted = size + DELIVERY_BYTES * (queued + len(outbox.in_flight) + 1)
     if session.queue_limits is not None:
-        return outbox.bytes + delivery.size + DELIVERY_BYTES * len(outbox) <= session.queue_limits.bytes
-    limits, wanted = broker.limits, outbox.bytes + delivery.size
-    if len(outbox.queue) >= limits.queue_messages or wanted > limits.queue_bytes:
+        if wanted > session.queue_limits.bytes:
+            return False
+    elif queued >= limits.queue_messages or size > limits.queue_bytes:
         return False
+    # Of its owner's room. What the client left unread is asked for where it grows.
     return wanted <= session.queue_share or broker.owners.may_queue(session, wanted, broker.now)
 
 
@@ -151,6 +168,8 @@ def _make_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: D
         session.purged_at = broker.now
         for expired in outbox.drop(lambda message: _has_expired(broker, message)):
             _expire(broker, session, expired)
+    while session.suspicion and session.suspicion.parked and not _has_room(broker, session, outbox, delivery):
+        drop_parked(broker, session)
     limits = session.queue_limits
     if limits is not None and limits.drops_oldest:
         # One that has no room at all would push out everything for nothing.
@@ -167,6 +186,15 @@ def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
     if session.ledger is not None:
         session.ledger.expired += 1
     broker.durability.finish_delivery(session, delivery)
+
+
+def drop_expired(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
+    """Is it over with a delivery that is in flight, and has not been sent on this connection?"""
+    is_over = _has_expired(broker, delivery.message)
+    if is_over and session.outbox is not None:
+        session.outbox.finish(delivery.packet_id)
+        _expire(broker, session, delivery)
+    return is_over
 
 
 def drop_aged(broker: BrokerCore, session: Session, with_in_flight: bool = False) -> None:
@@ -273,15 +301,15 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
 def _send_retained(
     broker: BrokerCore, connection: Channel, session: Session, backlog: OrderedDict[str, Backlog]
 ) -> int:
-    """Look at one retained topic for the first subscription that waits, and send it; its bytes."""
+    """Look at one retained topic for the first subscription that waits, and send it; bytes read and sent."""
     topic_filter, waiting = next(iter(backlog.items()))
     message = waiting.step(broker.retained, broker.now)
     if waiting.is_done:
         del backlog[topic_filter]
     if message is None or not session.may_read(broker.access, message.topic):
-        return 0
-    if session.refused_ids is not None and message.id in session.refused_ids:
-        return 0
+        return waiting.looked_at
+    if session.suspicion is not None and message.id in session.suspicion.parked.values():
+        return waiting.looked_at  # It is sent on each connection, and must not end each.
     qos = min(message.qos, waiting.qos)
     if qos:
         broker.durability.store_separately()
@@ -290,14 +318,12 @@ def _send_retained(
         send_counted(broker, session, message, True)
     else:
         connection.send_message(message, True, waiting.identifiers)
-    return message.size
+    return waiting.looked_at + message.size
 
 
 def _resend(broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, budget: int) -> int:
     """Send again what an earlier connection sent, within this one's window; what is left to spend."""
     resending = connection.resending
-    if connection.trial is not None:
-        return budget  # It sends them, one by one.
     while resending and not connection.congested and budget > 0:
         if len(outbox.in_flight) - len(resending) >= outbox.window:
             break  # MQTT-3.3.4-9

@@ -137,20 +137,7 @@ class DialledConnection(Connection):
             # A broker that knows no MQTT 5 refuses it in the words of 3.1.1 (3.1.1 §3.2).
             _handle_connack(self, codec.decode(first, body, MQTT_3_1_1))
             return
-        try:
-            super()._handle(first, body)
-        except ProtocolError as error:
-            if first >> 4 != PUBLISH or error.reason_code != Reason.QUOTA_EXCEEDED:
-                raise
-            self._pass_over(first, body)
-
-    def _pass_over(self, first: int, body: bytes) -> None:
-        """A PUBLISH that is in order but beyond our limits: if we closed, it would come again for ever."""
-        qos, topic_end = first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
-        if self.inbound is not None:
-            self.inbound.published += 1
-            self.inbound.refused += 1
-        self.acknowledge(qos, int.from_bytes(body[topic_end : topic_end + 2], "big"))
+        super()._handle(first, body)
 
     def bind(self, session: Session, packet: Connack, maximum_packet_size: int = 0) -> None:
         """The far broker took the CONNECT: from now on this connection is the session's."""

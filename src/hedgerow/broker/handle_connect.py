@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
+from hedgerow.broker import suspects
 from hedgerow.broker.connection import Connection, State
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
@@ -19,11 +20,10 @@ from hedgerow.broker.exchange import Authentication, AuthenticationError
 from hedgerow.broker.handle_publish import release
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
-from hedgerow.broker.owners import owner_of
+from hedgerow.broker.owners import ADMINISTRATORS_CONNECTIONS, own_bytes, owner_of
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Pause, Session, WireForm
-from hedgerow.broker.session_end import discard
-from hedgerow.broker.suspects import begin_trial, blame
+from hedgerow.broker.session_end import check_time, discard
 from hedgerow.broker.watching import set_role
 from hedgerow.errors import ProtocolError, printable
 from hedgerow.message import Properties
@@ -119,16 +119,29 @@ def _log_in(connection: Connection, packet: Connect) -> None:
 
 
 def _refusal(connection: Connection, packet: Connect) -> tuple[int, str] | None:
-    limits = connection.broker.limits
     if not packet.client_id:
         if packet.protocol_version == MQTT_3_1:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client identifier"
         if packet.protocol_version in (MQTT_3_1_1, MQTT_EXTENDED) and not packet.clean_start:
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, "no client identifier for a session [MQTT-3.1.3-8]"
+    claimed = connection.certificate_name or packet.username
+    return _crowd_refusal(connection, packet, claimed)
+
+
+def _crowd_refusal(connection: Connection, packet: Connect, username: str | None) -> tuple[int, str] | None:
+    """Are too many connections open? Asked of who it claims to be, before its password costs any work, and
+    again when that is proved."""
     broker = connection.broker
-    if len(broker.connections) > limits.connections:
-        return Reason.SERVER_BUSY, f"{limits.connections} connections are open"
-    return None
+    limit = broker.limits.connections
+    room = ADMINISTRATORS_CONNECTIONS if username in broker.administrators else 0
+    if len(broker.connections) > limit + room:
+        return Reason.SERVER_BUSY, f"{limit} connections are open"
+    if room or not broker.owners.has_too_many_connections(connection):
+        return None
+    known = broker.sessions.get(packet.client_id)
+    if known is not None and known.connection is not None and known.connection.owner == connection.owner:
+        return None  # in the place of that one
+    return Reason.SERVER_BUSY, "this user or address has as many connections as are free for all others"
 
 
 def establish(connection: Connection, packet: Connect, username: str | None) -> None:
@@ -140,9 +153,16 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     if refusal is not None:
         _refuse(connection, client_id, refusal)
         return
+    if username is not None:
+        broker.owners.logged_in(connection, username)
+    crowd_refusal = _crowd_refusal(connection, packet, username)
+    if crowd_refusal is not None:
+        connection.refuse_connect(*crowd_refusal, client_id)
+        return
     owner = owner_of(username, connection.address)
-    if not _has_room(broker, packet, username, owner):
-        reason = "too many sessions are kept for this user or address, or in all"
+    full = _why_full(broker, packet, username, owner, role)
+    if full is not None:
+        reason = f"too many {full} are kept for this user or address, or in all"
         connection.refuse_connect(Reason.QUOTA_EXCEEDED, reason, client_id)
         return
     answer = _answer(broker, packet)
@@ -173,6 +193,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     session.will = packet.will if role.keeps_will else None
     session.will_at = None
     session.timer_at = None
+    broker.owners.weigh(session)
     attach(connection)
     broker.durability.store_session(session)
     broker.events.append(
@@ -221,7 +242,25 @@ def _refuse(connection: Connection, client_id: str, refusal: Refusal) -> None:
         connection.refuse_connect(refusal.reason_code, refusal.reason, client_id, refusal.properties)
 
 
-def _has_room(broker: BrokerCore, packet: Connect, username: str | None, owner: str) -> bool:
+def _why_full(
+    broker: BrokerCore, packet: Connect, username: str | None, owner: str, role: Role
+) -> str | None:
+    """Of what this owner has too much for the session; None: there is room."""
+    if not _has_place(broker, packet, username, owner):
+        return "sessions"
+    size = own_bytes(packet.client_id, username, packet.will if role.keeps_will else None)
+    while True:
+        known = broker.sessions.get(packet.client_id)
+        before = known.own_bytes if known is not None and known.owner == owner else 0
+        if broker.owners.session_bytes.has_room(owner, size - before):
+            return None
+        idle = broker.owners.oldest_idle(owner)
+        if idle is None:
+            return "bytes of wills and client identifiers"
+        discard(broker, idle)
+
+
+def _has_place(broker: BrokerCore, packet: Connect, username: str | None, owner: str) -> bool:
     """May this owner have the session? One that it left empty makes way for it, the oldest first."""
     known = broker.sessions.get(packet.client_id)
     if known is not None and not packet.clean_start and known.username == username:
@@ -260,7 +299,7 @@ def resume(connection: Connection) -> None:
         else:
             connection.resending.append(delivery)
     if session.suspicion is not None:
-        begin_trial(broker, connection)
+        suspects.begin(broker, connection, session.suspicion)
     pump(broker, connection)
 
 
@@ -268,13 +307,13 @@ def _take_session(
     broker: BrokerCore, packet: Connect, client_id: str, username: str | None, role: Role
 ) -> tuple[Session, bool]:
     session = broker.sessions.get(client_id)
-    if session is not None and session.expires_at is not None and session.expires_at <= broker.now:
-        discard(broker, session)  # Its timer is late.
-        session = None
     if session is not None and session.connection is not None:
         # MQTT-3.1.4-3. A will that waits for its delay dies with the take-over, unless the
         # session ends with it (§3.1.2.5).
         session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "")
+        session = broker.sessions.get(client_id)
+    if session is not None:
+        check_time(broker, session)  # Its timer may be late: what the client publishes is behind its will.
         session = broker.sessions.get(client_id)
     if session is not None and session.username != username and role.inherits(session, username):
         session.username = username
@@ -391,7 +430,7 @@ def handle_disconnect(connection: Connection, packet: Packet) -> None:
         limit = connection.broker.limits.session_expiry_s
         if not keeps:
             session.expiry_s = min(float("inf") if interval == NEVER_EXPIRES else float(interval), limit)
-    connection.far_reason = blame(packet.reason_code)
+    connection.far_reason = suspects.blame(packet.reason_code)
     # MQTT-3.14.4-3: a client that leaves for another reason than that it is done leaves its will.
     connection.closed_by_client(with_will=packet.reason_code != Reason.SUCCESS)
 

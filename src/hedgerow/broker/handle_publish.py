@@ -7,12 +7,15 @@ answers for QoS 1 and 2, once the broker has stored what must survive.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hedgerow.broker.connection import MAX_ALIAS_BYTES, Connection
 from hedgerow.broker.deliveries import note_set_aside, pump
 from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import has_age, is_again, is_known, is_outdated
 from hedgerow.broker.publishing import Outcome, find_full, merge, publish_message
+from hedgerow.broker.rest import when_delivered
+from hedgerow.broker.retaining import retainer
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
 from hedgerow.errors import ProtocolError
@@ -96,8 +99,11 @@ def _refusal(connection: Connection, message: Message) -> tuple[int, str] | None
         refusal = _command_refusal(connection, message)
         if refusal is not None:
             return refusal
-    if message.retain and not connection.broker.retained.has_room_for(message):
-        return Reason.QUOTA_EXCEEDED, "no room for more retained messages"
+    if message.retain and not connection.broker.retained.has_room_for(message, retainer(session)):
+        reason = "no room for more retained messages of this user or address, or in all"
+        if message.qos and connection.protocol_version != MQTT_5:
+            reason += "; it was acknowledged, since its version of MQTT has no word for that"
+        return Reason.QUOTA_EXCEEDED, reason
     return None
 
 
@@ -166,7 +172,22 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     data = head + packet_id.to_bytes(2, "big")
     if not count and connection.protocol_version == MQTT_5:
         data = head[:1] + b"\x03" + data[2:] + b"\x10"  # No matching subscribers
+    if broker.undelivered:
+        then = partial(_acknowledge_late, connection, session, qos, packet_id, data)
+        if when_delivered(broker, message.topic, connection, then):
+            return
     broker.durability.acknowledge(connection, data, must_wait)
+
+
+def _acknowledge_late(
+    connection: Connection, session: Session, qos: int, packet_id: int, data: bytes
+) -> None:
+    """All recipients have it."""
+    durability = connection.broker.durability
+    if qos == 2 and packet_id in (session.received or ()):
+        durability.store_received(session, packet_id, True)
+    if connection.is_connected:
+        durability.acknowledge(connection, data, durability.is_behind)
 
 
 def is_taken(connection: Connection, route: Route, size: int) -> bool:
@@ -222,8 +243,10 @@ def _accept_exactly_once(
         # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
         return 1, session.durable or connection.broker.durability.is_behind
     session.received.add(packet_id)
-    connection.broker.durability.store_received(session, packet_id, True)
     count, must_wait = _publish_once(connection, message, route)
+    broker = connection.broker
+    if message.topic not in broker.undelivered:  # Else nobody would send it again after a crash.
+        broker.durability.store_received(session, packet_id, True)
     return count, must_wait or session.durable
 
 

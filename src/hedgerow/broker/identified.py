@@ -10,7 +10,7 @@ from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, OwnLife
 from hedgerow.broker.handle_publish import accept, is_taken
 from hedgerow.broker.ids import has_been_here
-from hedgerow.broker.publishing import publish
+from hedgerow.broker.publishing import most_of_run, publish
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.short_path import (
@@ -27,7 +27,6 @@ from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.ids import ID_HEAD, parse_id
 from hedgerow.mqtt.scanner import packet_at
 
-MAX_RUN = 4_096  # Packets in a row before the turn is looked at.
 MAX_CACHED_LIVES = 1_024  # Per connection; a peer that invents origins starts its cache anew.
 RUN_WORK = 12  # of one packet; a peer may use another topic for each,
 LIFE_WORK = 10  # and another origin.
@@ -50,12 +49,13 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
     prefix, _ = found
     life = _life_of(connection, prefix)
     route = connection.route_for(data[body + 2 : topic_end])
-    if life is None or route is None:
+    if life is None or route is None or route.topic in connection.broker.undelivered:
         return 0
     sequences: list[int] = []
     payloads: list[bytes] = []
     count = 0
     limit = connection.broker.limits.packet_bytes
+    most = most_of_run(connection.broker, route)
     digits_at = head_size + len(ID_HEAD) + 2 + len(prefix)
     payload_at = head_size + data[topic_end]
     expected = data[body : body + digits_at]
@@ -69,7 +69,7 @@ def publish_identified(connection: Connection, data: bytes, position: int, body:
             sequences.append(sequence)
             payloads.append(data[body + payload_at : stop])
         position = stop
-        found_next = packet_at(data, position, PUBLISH_AT_MOST_ONCE, limit) if count < MAX_RUN else None
+        found_next = packet_at(data, position, PUBLISH_AT_MOST_ONCE, limit) if count < most else None
         if found_next is None:
             break
         body, stop = found_next

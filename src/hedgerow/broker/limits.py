@@ -22,7 +22,9 @@ PEER_ROOM_BYTES = 2 * KIB
 @dataclass(slots=True, frozen=True)
 class Limits:
     connections: int = 10_000
-    """Open connections; the next one is refused with Server busy."""
+    """Open connections; the next one is refused with Server busy. One owner (a user, or an address for those
+    without a name) may have as many as it leaves free, so at most half; addresses of this machine, all.
+    Administrators get a few more."""
     http_connections: int = 256
     """Open connections of the HTTP port, beside the others; one address, but for loopback, gets a quarter."""
     connects_per_s: float = 100.0
@@ -35,6 +37,9 @@ class Limits:
     """QoS 1 and 2 publications that one client may have in flight to us."""
     in_flight: int = 1_024
     """QoS 1 and 2 deliveries in flight to one client, when its own Receive Maximum allows."""
+    session_bytes: int = 256 * MIB
+    """About the memory that client ids, user names and wills of all sessions take; those of one owner at most
+    a quarter of it."""
     queue_bytes: int = 16 * MIB
     """What may wait for one session: deliveries until they are complete, and what a slow reader leaves."""
     queue_messages: int = 100_000

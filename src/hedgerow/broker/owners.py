@@ -11,13 +11,20 @@ are bounded for each session and for each owner.
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 from hedgerow.broker.limits import Limits
-from hedgerow.broker.session import FREE_QUEUE_BYTES, Session
-from hedgerow.rates import site_of
+from hedgerow.broker.pool import Pool
+from hedgerow.broker.session import FREE_QUEUE_BYTES, Channel, Session
+from hedgerow.message import Message
+from hedgerow.mqtt.packets import Will
+from hedgerow.rates import is_loopback, site_of
 from hedgerow.topics import is_wildcard
 
 FREE_PER_OWN = 3
 MIN_SESSIONS = 16  # An owner may always have so many, for as long as there are any.
+MIN_CONNECTIONS = 16  # the same
+ADMINISTRATORS_CONNECTIONS = 16  # beyond the limit
 OWNER_SUBSCRIPTIONS = 16  # An owner's filters may take as much as those of so many sessions.
 
 
@@ -27,10 +34,19 @@ OWNER_QUEUES = 16
 MAX_SPARE_BYTES = 64 * 1024  # that a session takes beyond what it needs
 RECLAIM_S = 0.1  # Shares that are no longer needed are looked for this seldom.
 
+# Packets of which only the beginning has come: so many of the largest may be on their way, those of one owner
+# a quarter of that. 300 connections that each held back the end of an 8 MB packet took 2.3 GB.
+LARGE_PACKETS = 128
+
+MAX_CONNECT_BYTES = 512 * 1024  # Five fields of 64 KiB, and properties: nobody unknown may have us keep more.
+# Of larger CONNECTs on their way, together: 10,000 of them would be 5 GiB.
+MAX_UNKNOWN_BYTES = 64 * 1024 * 1024
+
 # What a subscription takes beside its filter, and each level of it in the tree. Counted by their number,
 # 2,000 filters of 65 KB took 125 MiB.
 SUBSCRIPTION_BYTES = 400
 LEVEL_BYTES = 120
+WILL_BYTES = 400  # the same, of a will. Counted by their number, 6,000 of 365 KB took 2.1 GB.
 
 # Finding the filters for a name of few levels is little work, whatever they are: two ways at each level. With
 # "+" in every combination, 760 filters of 200 levels kept everybody waiting for 28 ms at each publication.
@@ -52,6 +68,14 @@ def owner_of(username: str | None, address: str) -> str:
 def filter_bytes(topic_filter: str) -> int:
     """About the memory that a subscription takes."""
     return len(topic_filter) + SUBSCRIPTION_BYTES + LEVEL_BYTES * (topic_filter.count("/") + 1)
+
+
+def own_bytes(client_id: str, username: str | None, will: Will | None) -> int:
+    """What a session takes for itself, beside a little that all have. The names may have 64 KiB each."""
+    size = getsizeof(client_id) + (getsizeof(username) if username is not None else 0)
+    if will is None:
+        return size
+    return size + WILL_BYTES + Message(will.topic, will.payload, properties=will.properties).size
 
 
 def deep_levels(topic_filter: str) -> int:
@@ -86,12 +110,42 @@ class Owners:
         self._limits = limits
         self._owners: dict[str, Owner] = {}
         self._deep_levels = 0
+        self.packet_bytes = Pool(
+            LARGE_PACKETS * limits.packet_bytes, limits.peer_packet_bytes, FREE_PER_OWN
+        )  # of packets that have come in part
+        # Of these it may have as many as it leaves free: many devices may have one user.
+        self.connections = Pool(limits.connections, MIN_CONNECTIONS, 1)
+        self.session_bytes = Pool(limits.session_bytes, MAX_CONNECT_BYTES, FREE_PER_OWN)
+        self.unknown_bytes = Pool(MAX_UNKNOWN_BYTES, MAX_CONNECT_BYTES, FREE_PER_OWN)  # the same, of CONNECTs
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def get(self, name: str) -> Owner | None:
         return self._owners.get(name)
+
+    def opened(self, connection: Channel, address: str | None) -> None:
+        """Its owner is not known yet: until it has logged in it counts for its site. This machine's own are
+        no strangers, and among them may be a proxy that speaks for many."""
+        if address is not None and not is_loopback(address):
+            connection.owner = owner_of(None, address)
+        self.connections.change(connection.owner, 1)
+
+    def logged_in(self, connection: Channel, username: str) -> None:
+        self.connections.change(connection.owner, -1)
+        connection.owner = owner_of(username, "")
+        self.connections.change(connection.owner, 1)
+
+    def closed(self, connection: Channel) -> None:
+        self.connections.change(connection.owner, -1)
+
+    def has_too_many_connections(self, connection: Channel) -> bool:
+        """Has the owner of this one, which is counted, more than it may have?"""
+        pool, owner = self.connections, connection.owner
+        pool.change(owner, -1)
+        has_room = owner is None or pool.has_room(owner, 1)
+        pool.change(owner, 1)
+        return not has_room
 
     def may_open(self, name: str, total: int) -> bool:
         """May it have one more session, where there are so many?"""
@@ -113,6 +167,7 @@ class Owners:
     def add(self, session: Session, name: str) -> None:
         session.owner = name
         self._owners.setdefault(name, Owner()).sessions += 1
+        self.weigh(session)
 
     def remove(self, session: Session) -> None:
         """With all that it was subscribed to."""
@@ -125,9 +180,18 @@ class Owners:
         owner.sessions -= 1
         owner.idle.pop(session, None)
         _set_share(owner, session, 0)
+        self.session_bytes.change(session.owner, -session.own_bytes)
+        session.own_bytes = 0
         if not owner.sessions:
             del self._owners[session.owner]
         session.owner = None
+
+    def weigh(self, session: Session) -> None:
+        """Its will is another one, or its user."""
+        if session.owner is not None:
+            size = own_bytes(session.client_id, session.username, session.will)
+            self.session_bytes.change(session.owner, size - session.own_bytes)
+            session.own_bytes = size
 
     def came(self, session: Session) -> None:
         owner = self._owners.get(session.owner or "")
@@ -162,11 +226,16 @@ class Owners:
         if owner.queue_bytes - session.queue_share > room and owner.reclaim_at <= now:
             owner.reclaim_at = now + RECLAIM_S
             for each in list(owner.sharing):
-                _set_share(owner, each, each.outbox.bytes if each.outbox is not None else 0)
+                _set_share(owner, each, each.waiting_bytes)
         if owner.queue_bytes - session.queue_share > room:
             return False
         _set_share(owner, session, share)
         return True
+
+    def waits(self, session: Session) -> None:
+        """Count what waits for it, whether there is room or not: the store had it."""
+        if session.owner is not None:
+            _set_share(self._owners[session.owner], session, session.waiting_bytes)
 
     def subscribed(self, session: Session, topic_filter: str) -> None:
         """To a filter that is new to the session."""

@@ -10,13 +10,12 @@ messages of a batch one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
 from hedgerow.broker.batch import MAX_ID_BYTES, Batch, encode_plain
-from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.core import TURN_WORK, BrokerCore
 from hedgerow.broker.deliveries import (
-    DELIVERY_BYTES,
     DELIVERY_WORK,
     PUBLICATION_WORK,
     enqueue,
@@ -25,14 +24,17 @@ from hedgerow.broker.deliveries import (
 from hedgerow.broker.ids import is_before
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
+from hedgerow.broker.rest import deliver_in_turns
 from hedgerow.broker.retaining import may_have_forgotten, retain
 from hedgerow.broker.routes import ALWAYS, Listener, Route
-from hedgerow.broker.session import Channel, Publisher, Session, WireForm
+from hedgerow.broker.session import DELIVERY_BYTES, Channel, Publisher, Session, WireForm
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode_publish_run
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.topics import matches
 
+MAX_RUN = 4_096  # Publications in a row before the turn is looked at.
+MOST_AT_ONCE = TURN_WORK // DELIVERY_WORK  # Recipients that get a message before the turn is looked at.
 HEADER_BYTES = 9  # of a PUBLISH beside topic, properties and payload, at most
 
 Outcome = tuple[int, bool]
@@ -76,12 +78,18 @@ def publish_message(
         broker.identify(message)
         must_wait = observe(broker, Batch.of_message(publisher, message), route)
     recipients = route.recipients
-    count = len(recipients)
-    broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
-    count += len(route.elsewhere)
+    count = len(recipients) + len(route.elsewhere)
+    broker.work += PUBLICATION_WORK
     if message.first_at is not None:
         # It comes late: for those who were subscribed when it was published.
         recipients = [each for each in recipients if not is_before(message, each.since)]
+    if is_divided(broker, route, recipients):
+        broker.identify(message)  # before others take the next number
+        steps = _deliver_step_by_step(broker, message, recipients, route, publisher)
+        deliver_in_turns(broker, message, steps, publisher)
+        count += len(route.groups) + len(route.ports)
+        return count, must_wait or durability.change_count != change_count
+    broker.work += DELIVERY_WORK * len(recipients)
     for recipient in recipients:
         deliver(broker, recipient, message, publisher)
     for group in route.groups:
@@ -91,6 +99,40 @@ def publish_message(
         broker.work += DELIVERY_WORK * len(route.ports)
         count += _deliver_to_ports(broker, message, route, publisher)
     return count, must_wait or durability.change_count != change_count
+
+
+def is_divided(broker: BrokerCore, route: Route, recipients: Sequence[Recipient]) -> bool:
+    """Is a publication to so many passed on in turns, or behind one that is?"""
+    is_long = len(recipients) + len(route.groups) > MOST_AT_ONCE
+    return is_long or (bool(broker.undelivered) and route.topic in broker.undelivered)
+
+
+def _deliver_step_by_step(
+    broker: BrokerCore,
+    message: Message,
+    recipients: Sequence[Recipient],
+    route: Route,
+    publisher: Publisher | None,
+) -> Iterator[None]:
+    for recipient in recipients:
+        broker.work += DELIVERY_WORK
+        # Between two steps subscriptions and rights may change.
+        if not route.stale or _still_gets(broker, recipient, message.topic):
+            deliver(broker, recipient, message, publisher)
+        yield
+    for group in route.groups:
+        deliver_to_one(broker, group, message, publisher)
+        yield
+    if route.ports:
+        broker.work += DELIVERY_WORK * len(route.ports)
+        _deliver_to_ports(broker, message, route, publisher)
+
+
+def _still_gets(broker: BrokerCore, recipient: Recipient, topic: str) -> bool:
+    session, holds = recipient.session, broker.subscriptions.holds
+    return any(holds(session, entry.topic_filter) for entry in recipient.entries) and session.may_read(
+        broker.access, topic
+    )
 
 
 def deliver(
@@ -130,7 +172,9 @@ def deliver_to_one(
     broker: BrokerCore, group: SharedGroup, message: Message, publisher: Publisher | None
 ) -> bool:
     """To a member of a shared subscription (§4.8.2); False: there is none that may read it."""
+    visited = group.visited
     chosen = group.choose(broker.access, message.topic)
+    broker.work += DELIVERY_WORK + group.visited - visited
     if chosen is not None:
         broker.durability.store_separately()
         deliver(broker, chosen, message, publisher, group)
@@ -149,6 +193,14 @@ def _deliver_to_ports(broker: BrokerCore, message: Message, route: Route, publis
 
 
 # Batches
+
+
+def most_of_run(broker: BrokerCore, route: Route) -> int:
+    """How many publications at QoS 0 in a row the turn has room for; one at least."""
+    one_by_one = len(route.others) + len(route.groups) + len(route.ports) + len(route.peers)
+    if not one_by_one:
+        return MAX_RUN
+    return max(1, min(MAX_RUN, (broker.turn_ends_at - broker.work) // (DELIVERY_WORK * one_by_one)))
 
 
 def publish(broker: BrokerCore, batch: Batch, route: Route) -> Outcome:
@@ -247,7 +299,11 @@ def deliver_individually(
     broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None
 ) -> None:
     """To the recipients that take no plain packet. QoS 0."""
-    broker.work += DELIVERY_WORK * (len(route.others) + len(route.groups) + len(route.ports))
+    if is_divided(broker, route, route.others):
+        steps = _deliver_step_by_step(broker, message, route.others, route, publisher)
+        deliver_in_turns(broker, message, steps, publisher)
+        return
+    broker.work += DELIVERY_WORK * (len(route.others) + len(route.ports))
     for recipient in route.others:
         deliver(broker, recipient, message, publisher)
     for group in route.groups:
@@ -406,10 +462,14 @@ def _as_held(broker: BrokerCore, session: Session, topic: str) -> Recipient | No
 def deliver_to_rest(broker: BrokerCore, message: Message, route: Route, but: Listener) -> None:
     """To all who are never served elsewhere: links, shared subscriptions, and ports but one."""
     broker.identify_late(message)
-    broker.work += DELIVERY_WORK * (len(route.recipients) + len(route.groups) + len(route.ports))
-    for recipient in route.recipients:
-        if not recipient.session.role.is_movable:
-            deliver(broker, recipient, message, but)
+    recipients = [each for each in route.recipients if not each.session.role.is_movable]
+    if is_divided(broker, route, recipients):
+        steps = _deliver_step_by_step(broker, message, recipients, route, but)
+        deliver_in_turns(broker, message, steps, but)
+        return
+    broker.work += DELIVERY_WORK * (len(route.recipients) + len(route.ports))
+    for recipient in recipients:
+        deliver(broker, recipient, message, but)
     for group in route.groups:
         deliver_to_one(broker, group, message, but)
     if route.ports:

@@ -57,10 +57,11 @@ class Recipient:
 class SharedGroup:
     """The sessions of one `$share/NAME/FILTER`; each message goes to one of them, in turn (§4.8.2)."""
 
-    __slots__ = ("_in_order", "_turn", "members")
+    __slots__ = ("_in_order", "_turn", "members", "visited")
 
     def __init__(self) -> None:
         self.members: dict[Session, Recipient] = {}
+        self.visited = 0  # members that `choose` has looked at: many may be away
         self._in_order: list[Recipient] = []
         self._turn = 0
 
@@ -68,20 +69,24 @@ class SharedGroup:
         """True when its session is new to the group."""
         is_new = recipient.session not in self.members
         self.members[recipient.session] = recipient
-        self._in_order = list(self.members.values())
+        self._in_order = []
         return is_new
 
     def leave(self, session: Session) -> bool:
         """True when it was in the group."""
         was_member = self.members.pop(session, None) is not None
-        self._in_order = list(self.members.values())
+        self._in_order = []
         return was_member
 
     def choose(self, readers: Access, topic: str) -> Recipient | None:
         """The next member that can take it at once; else one that is connected; else one that is away."""
         members = self._in_order
+        if not members:
+            members = self._in_order = list(self.members.values())
+            self.visited += len(members)
         second_best: Recipient | None = None
         for step in range(len(members)):
+            self.visited += 1
             position = (self._turn + step) % len(members)
             recipient = members[position]
             session = recipient.session

@@ -29,6 +29,7 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
     for key, delivery in snapshot.deliveries:
         _restore_delivery(broker, sessions[key], delivery)
     for session in sessions.values():
+        broker.owners.waits(session)
         broker.owners.went(session)
     if snapshot.messages:
         broker.durability.next_message_key = max(snapshot.messages) + 1
@@ -60,6 +61,7 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
     session.will = record.will
     if record.will is not None:
         session.will_at = broker.now + record.will.properties.get("will_delay_interval", 0)
+        broker.owners.weigh(session)
     session_end.arm(broker, session)
     return session
 

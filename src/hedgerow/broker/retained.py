@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from hedgerow.broker.pool import Pool
 from hedgerow.broker.topic_order import Cursor, TopicOrder
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.ids import HELD
@@ -32,6 +33,7 @@ from hedgerow.mqtt.ids import HELD
 MESSAGE_BYTES = 400
 LEVEL_BYTES = 240
 TOMBSTONE_S = 7 * 86_400.0
+MIN_OWN_BYTES = 64 * 1024  # An owner's messages may always take so much, for as long as there is room.
 TOMBSTONE_SHARE = 8  # They may take one part in so many of what values may: some 30,000 by default.
 MAX_VOID_EXPIRIES = 1_024  # Beside those of the messages that there are.
 
@@ -150,6 +152,9 @@ class Tombstones(TopicMessages):
 class Retained(TopicMessages):
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
+        # Those of an owner (`owners.py`) may take as much as they leave free. Whose one is, is not stored.
+        self.shares = Pool(max_bytes, MIN_OWN_BYTES, 1)
+        self._owners: dict[str, str] = {}  # by topic
         self._expiring = 0  # messages with a Message Expiry Interval
         self._expiries: list[tuple[float, str]] = []  # a heap: when, and which topic; void if it differs
         self.tombstones = Tombstones(max_bytes // TOMBSTONE_SHARE)
@@ -161,22 +166,43 @@ class Retained(TopicMessages):
             return self.tombstones.get(topic)
         return message if message.expires_at is None or message.expires_at > now else None
 
-    def has_room_for(self, message: Message) -> bool:
-        return not message.payload or self._bytes_with(message) <= self.max_bytes
+    def has_room_for(self, message: Message, owner: str | None = None) -> bool:
+        if not message.payload:
+            return True
+        if self._bytes_with(message) > self.max_bytes:
+            return False
+        if owner is None:
+            return True
+        old = self._messages.get(message.topic)
+        if old is None or self._owners.get(message.topic) != owner:
+            return self.shares.has_room(owner, cost(message))
+        # Others have come since: what it has may change, if not grow beyond what one alone may have.
+        own = self.shares.of(owner) + cost(message) - cost(old)
+        return own <= max(self.max_bytes // 2, MIN_OWN_BYTES)
 
-    def set(self, message: Message) -> bool:
+    def set(self, message: Message, owner: str | None = None) -> bool:
         """Keep it in place of the topic's last one, or its tombstone. False when there is no room for it."""
-        if not self.has_room_for(message):
+        if not self.has_room_for(message, owner):
             return False
         self._note_expiry(self._messages.get(message.topic), -1)
+        self._disown(message.topic)
         self._put(message)
+        self.shares.change(owner, cost(message))
+        if owner is not None:
+            self._owners[message.topic] = owner
         self._note_expiry(message, 1)
         self.tombstones.remove(message.topic)
         return True
 
     def remove(self, topic: str) -> bool:
         self._note_expiry(self._messages.get(topic), -1)
+        self._disown(topic)
         return super().remove(topic)
+
+    def _disown(self, topic: str) -> None:
+        message, owner = self._messages.get(topic), self._owners.pop(topic, None)
+        if message is not None:
+            self.shares.change(owner, -cost(message))
 
     def _note_expiry(self, message: Message | None, change: int) -> None:
         if message is None or message.expires_at is None:

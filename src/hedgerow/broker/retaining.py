@@ -37,10 +37,19 @@ def retain(broker: BrokerCore, message: Message, route: Route, publisher: Publis
     if not message.payload:
         remove_mark(message)
         _delete(broker, message, leaves_tombstone=kept is not None or _concerns_brokers(route, publisher))
-    elif retained.set(message):
+    elif retained.set(message, retainer(publisher)):
         if message.expires_at is not None:
             broker.purge_later(message.expires_at, broker.now + PURGE_S)
         broker.durability.store_retained(message.topic, message)
+
+
+def retainer(publisher: Publisher | None) -> str | None:
+    """In whose share a value is. A link that proved to be of this fabric brings those of many."""
+    if not isinstance(publisher, Session):
+        return None
+    connection = publisher.connection
+    is_proven = connection is not None and (connection.is_proven or connection.exchange is not None)
+    return None if publisher.role.is_link and is_proven else publisher.owner
 
 
 def may_have_forgotten(session: Session, message: Message) -> bool:

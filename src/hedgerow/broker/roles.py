@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.ids import alias_of, is_own_origin
+from hedgerow.broker.owners import is_idle
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Channel, Session
 from hedgerow.broker.short_path import SHORT_PATH
 from hedgerow.message import Properties
-from hedgerow.mqtt.ids import NODE_PROPERTY, RIGHT_TOPIC, node_of
+from hedgerow.mqtt.ids import CLIENT_RIGHT, NODE_PROPERTY, RIGHT_TOPIC, node_of
 from hedgerow.mqtt.packets import MQTT_5, Connect
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import is_loopback
@@ -32,11 +34,26 @@ class ClientRole(Role):
     def refusal(
         self, connection: Channel, packet: Connect, username: str | None, owner: Session | None
     ) -> Refusal | None:
+        if packet.client_id.startswith(f"local.{self.broker.node_id}."):
+            reason = f"{packet.client_id!r} is kept for a link of this broker"
+            return Refusal(Reason.CLIENT_IDENTIFIER_NOT_VALID, reason)
         if owner is not None and owner.username is not None and owner.username != username:
-            # Nobody ends, or reads, the session of another user by guessing its client identifier.
-            reason = f"the session of {packet.client_id!r} belongs to another user"
-            return Refusal(Reason.NOT_AUTHORIZED, reason)
+            # Nobody ends, or reads, the session of another user by guessing its client identifier. But who
+            # came first does not keep it from a user that it was given to, and what is empty is no loss.
+            has_better_claim = self._is_entitled(username, packet.client_id) and not self._is_entitled(
+                owner.username, packet.client_id
+            )
+            if not has_better_claim and not is_idle(owner):
+                reason = f"the session of {packet.client_id!r} belongs to another user"
+                return Refusal(Reason.NOT_AUTHORIZED, reason)
         return None
+
+    def _is_entitled(self, username: str | None, client_id: str) -> bool:
+        """Did people say that this client id is this user's? Its own name is."""
+        access, right = self.broker.access, CLIENT_RIGHT + quote(client_id, safe="")
+        return username is not None and (
+            username == client_id or (not access.is_open and access.may_write(username, client_id, right))
+        )
 
     def may_write(self, session: Session, topic: str) -> bool:
         broker = self.broker

@@ -284,7 +284,7 @@ class SubscriptionTable:
             if len(self._routes) >= MAX_ROUTES or self._cached_recipients >= MAX_CACHED_RECIPIENTS:
                 self.forget_all_routes()
             self._routes[topic] = route
-            self._cached_recipients += len(route.recipients) + len(route.elsewhere)
+            self._cached_recipients += len(route.recipients) + len(route.elsewhere) + len(route.groups)
         return route
 
     def _build(self, topic: str) -> Route:

@@ -45,6 +45,7 @@ class Pause(IntFlag):
     POSTPONED = 2  # it is the others' turn
     HELD = 4  # too many of its acknowledgements wait for a commit
     UNREAD = 8  # it leaves too many of its answers unread
+    DELIVERING = 16  # what it published last has yet to reach all of its many recipients
 
 
 class Publisher(Protocol):
@@ -59,17 +60,25 @@ class Publisher(Protocol):
 
 
 class Suspicion:
-    """That the far end closes because of a message in flight: see `suspects.py`."""
+    """Which messages in flight the far end of a link may be closing on: see `suspects.py`."""
 
-    __slots__ = ("deaths", "first", "is_tried")
+    __slots__ = ("careful_until", "first", "is_careful", "parked", "retry_at", "retry_s", "tried", "window")
 
-    def __init__(self, first: Delivery, deaths: int, is_tried: bool) -> None:
-        self.first = first
-        self.deaths = deaths  # connections in a row that ended with it unacknowledged
-        self.is_tried = is_tried  # what was in flight is sent one by one
+    def __init__(self, retry_s: float) -> None:
+        self.first: Delivery | None = None  # in flight when the far end closed
+        self.is_careful = False  # one message at a time leaves
+        self.careful_until = 0.0
+        self.window = 0  # when that is over
+        self.parked: dict[Delivery, MessageId] = {}  # in flight, and not sent for now; the oldest first
+        self.retry_at = 0.0  # when the first of them is tried again
+        self.retry_s = retry_s
+        self.tried: Delivery | None = None  # was parked, and is sent again
 
 
 FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner
+# What a delivery takes beside its bytes: 150 of a message that waits for others too, 490 with one that does
+# not, 880 where that has properties and is stored. By its bytes alone an empty one cost nothing.
+DELIVERY_BYTES = 600
 
 
 class Session:
@@ -86,13 +95,13 @@ class Session:
         "key",
         "ledger",
         "outbox",
+        "own_bytes",
         "owner",
         "protocol_version",
         "purged_at",
         "queue_limits",
         "queue_share",
         "received",
-        "refused_ids",
         "role",
         "subscription_bytes",
         "subscriptions",
@@ -119,7 +128,8 @@ class Session:
         self.will_at: float | None = None  # when a will that waits for its delay is published
         self.timer_at: float | None = None  # when the broker next looks at this session
         self.subscriptions: dict[str, SubscriptionRecord] | None = None
-        self.owner: str | None = None  # whose quota it counts for, with the next three: see `owners.py`
+        self.owner: str | None = None  # whose quota it counts for, with the next four: see `owners.py`
+        self.own_bytes = 0
         self.subscription_bytes = 0
         self.deep_levels = 0
         self.queue_share = FREE_QUEUE_BYTES  # that may wait for it before its owner's room is asked for
@@ -132,11 +142,17 @@ class Session:
         self.ledger: Outbound | None = None  # of a link to another broker
         self.queue_limits: QueueLimits | None = None  # where they are not the broker's
         self.suspicion: Suspicion | None = None  # of a link
-        self.refused_ids: dict[MessageId, None] | None = None  # set aside since the far end dies of them
 
     @property
     def gives_ids(self) -> bool:
         return self.role.gives_ids
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About the memory that what waits for its client takes."""
+        outbox, connection = self.outbox, self.connection
+        size = 0 if outbox is None else outbox.bytes + DELIVERY_BYTES * len(outbox)
+        return size if connection is None else size + connection.unread_bytes
 
     def waiting(self) -> list[Delivery]:
         """What its client has yet to acknowledge, in order."""
@@ -168,36 +184,13 @@ class Session:
 
 
 class Attachment(Protocol):
-    """What a role, or `suspects.py`, has going on with a connection."""
+    """What a role has going on with a connection."""
 
     def input_handled(self) -> None:
         """The packets of a chunk are handled."""
 
     def check_time(self) -> None:
         """The time that was set for the connection has come."""
-
-
-class OneByOne(Attachment, Protocol):
-    """What was in flight is sent one by one: the `Trial` of `suspects.py`."""
-
-    delivery: Delivery | None
-    """The one that is tried."""
-    sent_at: float | None
-    """When its bytes left."""
-    is_alone: bool
-    """Nothing left together with it."""
-    is_transport_congested: bool
-    is_holding: bool
-    """What clients publish waits."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """The far end has yet to answer."""
-
-    def hold(self, data: bytes) -> None: ...
-
-    def take_output(self, out: list[bytes]) -> list[bytes]:
-        """What may leave of the output now."""
 
 
 class Channel(ABC):
@@ -221,6 +214,7 @@ class Channel(ABC):
         "maximum_packet_size",
         "opened_at",
         "out",
+        "owner",
         "peer_name",
         "protocol_version",
         "pumping",
@@ -228,7 +222,7 @@ class Channel(ABC):
         "session",
         "timer_at",
         "transport",
-        "trial",
+        "unread_bytes",
     )
 
     def __init__(self, now: float, address: str, transport: str) -> None:
@@ -237,6 +231,7 @@ class Channel(ABC):
         self.transport = transport
         self.certificate_name: str | None = None  # of a client that showed a certificate
         self.link: Any = None  # the shell's own
+        self.owner: str | None = None  # whose share of the connections it is in; None: nobody's
         self.attachment: Attachment | None = None
         self.session: Session | None = None
         self.protocol_version = 0
@@ -256,8 +251,8 @@ class Channel(ABC):
         self.held_acknowledgements = 0  # that wait for a commit
         self.held_packets = 0  # QoS 2 PUBLISH and PUBREL that wait for a commit, and what is behind them
         self.far_reason: int | None = None  # why the far end closed, if that may be what it was sent
-        self.trial: OneByOne | None = None  # of what the far end may refuse
         self.held_publications = 0  # those among them that finish a publication
+        self.unread_bytes = 0  # QoS 0 in `out`, while congested
 
     def connected_session(self) -> Session:
         """The session, for whoever knows that there is one."""

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 
+from hedgerow.broker import suspects
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.publishing import deliver_to_one, publish_message
 from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
-from hedgerow.broker.suspects import note_end
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 
@@ -24,13 +24,15 @@ END_WORK = 4  # for each of them
 
 def detach(broker: BrokerCore, connection: Channel, with_will: bool) -> None:
     """A connection is over: see to its will and its session (§3.1.2.5, §4.1)."""
-    broker.connections.discard(connection)
+    if connection in broker.connections:
+        broker.connections.remove(connection)
+        broker.owners.closed(connection)
     session = connection.session
     if session is None or session.connection is not connection:
         return
     session.connection = None
     broker.count_connection(session, -1)
-    note_end(broker, session, connection)
+    suspects.note_end(broker, session, connection)
     _connection_ended(broker, session, connection, with_will)
 
 
@@ -39,20 +41,25 @@ def _connection_ended(broker: BrokerCore, session: Session, connection: Channel,
     session.role.disconnected(connection)
     if session.role.keeps(session):
         session.will = None  # The other broker has it: the client lives.
+        broker.owners.weigh(session)
         broker.durability.store_session(session)
         return
     if not with_will:
         session.will = None
     delay_s = float(session.will.properties.get("will_delay_interval", 0)) if session.will else 0.0
-    if session.expiry_s <= 0:
+    # Thousands may end at one moment, each with a will for many: then it is as if their timers were due.
+    is_later = broker.round_is_over
+    broker.work += END_WORK
+    if session.expiry_s <= 0 and not is_later:
         discard(broker, session)
         return
     session.expires_at = broker.now + session.expiry_s
-    if session.will is not None and delay_s == 0:
+    if session.will is not None and delay_s == 0 and not is_later:
         _publish_will(broker, session)
     elif session.will is not None:
         session.will_at = broker.now + delay_s
     arm(broker, session)
+    broker.owners.weigh(session)
     broker.owners.went(session)
     broker.durability.store_session(session)
 
@@ -62,6 +69,7 @@ def discard(broker: BrokerCore, session: Session) -> None:
     session.role.discarded(session)
     _publish_will(broker, session)
     del broker.sessions[session.client_id]
+    broker.links.pop(session.client_id, None)
     broker.owners.remove(session)
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
     filters, session.subscriptions = session.subscriptions or {}, None
@@ -120,14 +128,17 @@ def arm(broker: BrokerCore, session: Session) -> None:
 
 
 def check_time(broker: BrokerCore, session: Session) -> None:
-    """Its timer is due."""
-    if session.connection is not None or broker.sessions.get(session.client_id) is not session:
+    """Its timer is due, or may be late."""
+    if broker.sessions.get(session.client_id) is not session:
+        return
+    if session.connection is not None:
+        suspects.check_time(broker, session)
         return
     if session.will_at is not None and session.will_at <= broker.now:
         _publish_will(broker, session)
         broker.durability.store_session(session)
     if session.expires_at is not None and session.expires_at <= broker.now:
-        broker.stats.sessions_expired += 1
+        broker.stats.sessions_expired += session.expiry_s > 0
         discard(broker, session)
     else:
         arm(broker, session)
@@ -135,10 +146,14 @@ def check_time(broker: BrokerCore, session: Session) -> None:
 
 def _publish_will(broker: BrokerCore, session: Session) -> None:
     will, session.will, session.will_at = session.will, None, None
+    broker.owners.weigh(session)
     if will is None or not session.role.may_write(session, will.topic):
         return
     properties = will.properties.copy()
     properties.pop("will_delay_interval", None)
     message = Message(will.topic, will.payload, will.qos, will.retain, properties)
     message.expire_from(broker.now)
-    publish_message(broker, message, broker.subscriptions.route(will.topic), session)
+    try:
+        publish_message(broker, message, broker.find_route(will.topic), session)
+    except Exception as error:  # The session has to end all the same.
+        broker.note_failure(session.client_id, error)

@@ -16,7 +16,7 @@ from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, Repeated
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK
 from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, is_taken, room_to_receive
-from hedgerow.broker.publishing import fan_out, forward, observe, publish
+from hedgerow.broker.publishing import fan_out, forward, is_divided, most_of_run, observe, publish
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
@@ -56,6 +56,8 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
             if route is None:
                 break
             topics = connection.topics
+        if broker.undelivered and route.topic in broker.undelivered:
+            break
         verbatim = route.verbatim_5 if is_mqtt_5 else route.verbatim_3
         if not count and verbatim is not None:
             recipients = verbatim
@@ -70,6 +72,7 @@ def publish_at_most_once(connection: Connection, data: bytes, position: int, bod
         while run_end <= last and data.startswith(head, run_end):
             run_end += size
         if verbatim is None:
+            run_end = min(run_end, position + size * most_of_run(broker, route))
             run = (position, body, topic_end, payload, run_end)
             return _forward_run(connection, route, data, run, size)
         if route.observers:
@@ -104,10 +107,11 @@ def publish_again(connection: Connection, repeated: Repeated, data: bytes) -> bo
     Without this, latency at 1,000 messages a second was 1.18 times Mosquitto's; with it, 1.09.
     """
     head, size, route, recipients, _ = repeated
-    if len(data) != size or route.stale or not data.startswith(head):
+    broker = connection.broker
+    if len(data) != size or route.stale or not data.startswith(head) or broker.undelivered:
         return False
     count_received(connection, 1, size)
-    broker = connection.broker
+    broker.work += len(recipients) // SENDS_PER_WORK
     if route.observers:
         observe(broker, _own_batch(connection, route, data, size, len(head), broker.sequence), route)
     fan_out(broker, recipients, data, 1)
@@ -196,6 +200,8 @@ def most_in_a_row(connection: Connection, route: Route) -> int:
     broker = connection.broker
     recipients = len(route.recipients)
     if not recipients or route.groups or route.ports or connection.congested:
+        return 0
+    if is_divided(broker, route, route.recipients):
         return 0
     session = connection.connected_session()
     if broker.durability.enabled and recipients > 1 and _is_stored_for_several(route, session):

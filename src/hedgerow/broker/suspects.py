@@ -1,45 +1,46 @@
-"""What a peer cannot take, so that a link never dies for good of one message.
+"""What a far end closes on, so that a link never dies for good of one message, and no message of that.
 
 What this side knows that a peer cannot carry (too large, no name there) is *set aside* before it is sent:
 counted, logged, and complete for that peer; what is behind it goes on. A peer that answers PUBACK or PUBREC
-with an error has set it aside itself. Both end in `set_aside`.
+with an error has set it aside itself: nodes answer each other so (`Connection._pass_over`).
 
-The rest is for what nobody foresees. The far end closes whenever it is sent a certain message, and without
-this rule it would be sent again first thing after every reconnect, with the queue behind it waiting for ever:
+The rest is for what nobody foresees. The far end closes whenever it is sent a certain message, which would be
+sent again first thing after every reconnect, with the queue behind it waiting for ever:
 
-1. The far end says why (a DISCONNECT of MQTT 5 with one of `REFUSALS`) while messages were in flight, or it
-   closed without a reason twice in a row while the same message was the first in flight. Then something in
-   flight is *suspect*.
-2. On the next connection what was in flight is *tried*: once the connection has stood for `SETTLE_S`, and
-   nothing that clients publish has left for `QUIET_S` more, one message at a time; and nothing else leaves
-   until it is acknowledged.
-3. A message that was alone in flight when the far end said a second time that it refuses is set aside. If it
-   never says why, as before MQTT 5, the message is set aside after `MAX_DEATHS` tries in a row, each ended by
-   the far end within `MOMENT_S` with nothing else sent.
+1. An end of a connection is *blamed* on what was in flight if the far end says so, by a DISCONNECT of MQTT 5
+   with one of `BLAMING`. Before MQTT 5 there are no words for it: there, closing in order is enough. A reset,
+   a cut, a record that does not open and a time-out never are: anybody on the way can bring those about.
+2. The next connection is *careful*: for `CAREFUL_S` one message is in flight at a time, so that the first in
+   flight is the one that the far end closes on.
+3. A message that is the first in flight at two such ends is *parked*: logged and counted, kept in the session
+   and the store, and not sent with the others. After `RETRY_S` it is tried again, when nothing else waits;
+   after each try that ends with the connection, twice as long later than before. So a link dies of what is
+   parked at most once in that time, and all else goes on.
 
-Ordinary failures discard nothing: a silent cut, a probe without an answer, a keep-alive that ran out, a
-server that shuts down or is busy, and whatever ends a connection before a message is tried are no verdict,
-and begin the count anew. The rule is for the sessions of links and of peers that give ids, whoever dialled.
+A verdict may be wrong, since what left at QoS 0 may be the cause, and may be brought about by whoever breaks
+into a link in clear. Then a message comes late, and is not lost. The rule is for the sessions of links and of
+peers that give ids, whoever dialled. It is kept in memory: after a restart it begins anew.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.deliveries import is_tracked, note_set_aside, transmit
-from hedgerow.broker.session import Channel, OneByOne, Session, Suspicion
-from hedgerow.mqtt.outbox import Delivery, Stage
-from hedgerow.mqtt.packets import PINGREQ, PINGRESP, PUBLISH
+from hedgerow.broker.deliveries import drop_expired, drop_parked, is_tracked, note_set_aside, pump, transmit
+from hedgerow.broker.session import Channel, Session, Suspicion
+from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox, Stage
 from hedgerow.mqtt.reasons import Reason, describe
 
-SETTLE_S = 1.0  # A connection that dies of something else does so before a message is tried.
-QUIET_S = 1.0  # What was sent before at QoS 0 is refused within that time, and blamed on nothing else.
-MOMENT_S = 1.0
-MAX_DEATHS = 5
-SUSPICIOUS_DEATHS = 2
-MAX_REFUSED_IDS = 1_000  # Of one session. Whoever may publish decides how many a far end refuses.
+CAREFUL_S = 5.0  # A far end that does not answer holds up the others no longer.
+RETRY_S = 60.0
+MAX_RETRY_S = 3_600.0
+LOOK_S = 1.0
+MAX_PARKED = 256  # Of one session. Whoever may publish decides how many messages a far end closes on.
 
-REFUSALS = frozenset(
+BLAMING = frozenset(
     {
+        Reason.UNSPECIFIED_ERROR,
         Reason.MALFORMED_PACKET,
         Reason.PROTOCOL_ERROR,
         Reason.IMPLEMENTATION_SPECIFIC_ERROR,
@@ -52,189 +53,108 @@ REFUSALS = frozenset(
         Reason.QOS_NOT_SUPPORTED,
     }
 )
-"""By which a peer blames what it was sent, rather than itself, the connection or its administrator."""
+"""By which a peer may mean what it was sent, rather than itself, the connection or its administrator."""
 
 
 def blame(reason_code: int) -> int | None:
-    """What a DISCONNECT says of what was sent: one of `REFUSALS`, 0 without a reason, None for nothing."""
-    if reason_code == Reason.UNSPECIFIED_ERROR:
-        return 0
-    return reason_code if reason_code in REFUSALS else None
-
-
-def set_aside(broker: BrokerCore, session: Session, delivery: Delivery, reason: str) -> None:
-    """Give up a delivery in flight that the far end refuses: the queue goes on behind it."""
-    outbox = session.outbox
-    if outbox is None or outbox.in_flight.get(delivery.packet_id) is not delivery:
-        return
-    outbox.finish(delivery.packet_id)
-    if session.ledger is not None:
-        session.ledger.refused += 1
-    # A retained value is sent on each connection, and must not end each.
-    if session.refused_ids is None:
-        session.refused_ids = {}
-    elif len(session.refused_ids) >= MAX_REFUSED_IDS:
-        del session.refused_ids[next(iter(session.refused_ids))]
-    session.refused_ids[broker.identify_late(delivery.message)] = None
-    note_set_aside(broker, session, delivery.message.topic, reason)
-    broker.durability.finish_delivery(session, delivery)
-
-
-class Trial:
-    """What was in flight, one message at a time (rule 2). It has the connection until that is through."""
-
-    def __init__(self, broker: BrokerCore, connection: Channel) -> None:
-        self._broker = broker
-        self._connection = connection
-        self._ready_at = broker.now + SETTLE_S
-        self.delivery: Delivery | None = None
-        self.sent_at: float | None = None
-        self.is_alone = False
-        self.is_transport_congested = connection.congested
-        self.is_holding = False
-        self._held: list[bytes] = []
-
-    @property
-    def is_under_way(self) -> bool:
-        connection, delivery = self._connection, self.delivery
-        outbox = connection.session.outbox if connection.session is not None else None
-        return (
-            delivery is not None
-            and outbox is not None
-            and outbox.in_flight.get(delivery.packet_id) is delivery
-            and delivery.stage == Stage.SENT
-        )
-
-    def input_handled(self) -> None:
-        """The far end was heard: it may be the time to go on."""
-        connection, now = self._connection, self._broker.now
-        if now < self._ready_at or not connection.is_connected or self.is_under_way:
-            return
-        if not self.is_holding:
-            self.is_holding = connection.congested = True  # As for a slow reader, within the same bounds.
-            self._ready_at = now + QUIET_S
-        else:
-            self._try_next()
-
-    def check_time(self) -> None:
-        """Of a connection that was accepted; one that was dialled hears the answers to its probes."""
-        connection = self._connection
-        connection.check_keep_alive()
-        self.input_handled()
-        if connection.is_connected and self._broker.now < self._ready_at:
-            due = min(self._ready_at, connection.timer_at or self._ready_at)
-            self._broker.arm(due, connection)
-
-    def _try_next(self) -> None:
-        connection = self._connection
-        session, broker = connection.connected_session(), self._broker
-        outbox, resending = session.outbox, connection.resending
-        self.delivery = self.sent_at = None
-        while resending and outbox is not None:
-            delivery = resending.popleft()
-            if outbox.in_flight.get(delivery.packet_id) is not delivery or delivery.stage != Stage.SENT:
-                continue
-            self.delivery = delivery
-            transmit(broker, connection, session, delivery, dup=True)
-            if self.is_under_way:
-                return
-        self._finish(session)
-
-    def _finish(self, session: Session) -> None:
-        """All of it was taken: nothing is suspect any more."""
-        connection = self._connection
-        session.suspicion = None
-        connection.trial = connection.attachment = None
-        connection.out += self._held
-        connection.set_congested(self.is_transport_congested, self._broker.now)
-
-    def hold(self, data: bytes) -> None:
-        """Clients' QoS 0: it leaves when all is through."""
-        self._held.append(data)
-
-    def take_output(self, out: list[bytes]) -> list[bytes]:
-        """What may leave of the output: all until the message that is tried, then signs of life alone."""
-        now = self._broker.now
-        leaving: list[bytes] = []
-        for chunk in out:
-            if not chunk:
-                continue
-            is_tried = chunk[0] >> 4 == PUBLISH and bool(chunk[0] & 0x06)
-            if self.sent_at is None and is_tried:
-                self.sent_at = now
-                self.is_alone = not [each for each in leaving if not _is_sign_of_life(each)]
-            elif self.sent_at is not None and not _is_sign_of_life(chunk):
-                self._held.append(chunk)
-                continue
-            leaving.append(chunk)
-        out.clear()
-        return leaving
-
-
-def _is_sign_of_life(chunk: bytes) -> bool:
-    return len(chunk) == 2 and chunk[0] >> 4 in (PINGREQ, PINGRESP)
-
-
-def begin_trial(broker: BrokerCore, connection: Channel) -> None:
-    """A session goes on: try what is suspect, if anything is. `resending` has it."""
-    session = connection.session
-    if session is None or session.suspicion is None or not session.suspicion.is_tried:
-        return
-    if not connection.resending:
-        session.suspicion = None
-        return
-    connection.trial = connection.attachment = Trial(broker, connection)
-    ready_at = broker.now + SETTLE_S
-    broker.arm(min(ready_at, connection.timer_at or ready_at), connection)
-
-
-# The end of a connection
+    """What a DISCONNECT says of what was sent; None for nothing."""
+    return reason_code if reason_code in BLAMING else None
 
 
 def note_end(broker: BrokerCore, session: Session, connection: Channel) -> None:
     """A connection of the session is over: is something that was in flight to blame?"""
-    outbox, suspicion = session.outbox, session.suspicion
+    outbox, suspicion, reason = session.outbox, session.suspicion, connection.far_reason
     if outbox is None or not outbox.in_flight or not is_tracked(session):
         return
-    session.suspicion = None
-    reason = connection.far_reason
+    if suspicion is not None and suspicion.tried is not None:
+        tried, suspicion.tried = suspicion.tried, None
+        if _is_unanswered(outbox, tried):  # Whatever ended it, what was tried does not go first again.
+            suspicion.retry_s = min(2 * suspicion.retry_s, MAX_RETRY_S)
+            _park(broker, session, suspicion, tried)
+            return
     if reason is None:
-        return  # It was this end, or nobody.
-    trial = connection.trial
-    if trial is not None:
-        if trial.is_under_way and trial.delivery is not None:
-            _judge(broker, session, trial, suspicion, reason)
         return
-    unsent = set(connection.resending or ())
+    parked = suspicion.parked if suspicion is not None else {}
+    unsent = {*(connection.resending or ()), *parked}
     first = next(
         (each for each in outbox.in_flight.values() if each.stage == Stage.SENT and each not in unsent), None
     )
     if first is None:
         return
-    if reason in REFUSALS:
-        session.suspicion = Suspicion(first, 0, True)
-    else:
-        deaths = suspicion.deaths + 1 if suspicion is not None and suspicion.first is first else 1
-        session.suspicion = Suspicion(first, deaths, deaths >= SUSPICIOUS_DEATHS)
-        if session.suspicion.is_tried:
-            session.suspicion.deaths = 0  # Those that count are of a message that was alone.
+    if suspicion is None:
+        suspicion = session.suspicion = Suspicion(RETRY_S)
+    suspicion.is_careful = True
+    if suspicion.first is not first:
+        suspicion.first = first
+        return
+    what = f"disconnects: {describe(reason)}" if reason else "closes when it comes"
+    why = f"the far end {what}; it is kept, and tried again in {suspicion.retry_s:g} s"
+    note_set_aside(broker, session, first.message.topic, why)
+    _park(broker, session, suspicion, first)
 
 
-def _judge(
-    broker: BrokerCore, session: Session, trial: OneByOne, suspicion: Suspicion | None, reason: int
+def _is_unanswered(outbox: Outbox, delivery: Delivery) -> bool:
+    return outbox.in_flight.get(delivery.packet_id) is delivery and delivery.stage == Stage.SENT
+
+
+def _park(broker: BrokerCore, session: Session, suspicion: Suspicion, delivery: Delivery) -> None:
+    suspicion.first = None
+    if len(suspicion.parked) >= MAX_PARKED:
+        drop_parked(broker, session)
+    suspicion.parked[delivery] = broker.identify_late(delivery.message)
+    suspicion.retry_at = broker.now + suspicion.retry_s
+
+
+def begin(broker: BrokerCore, connection: Channel, suspicion: Suspicion) -> None:
+    """A session goes on. `resending` has what was in flight; what is parked takes no part of the window."""
+    session = connection.connected_session()
+    outbox = session.outbox
+    assert outbox is not None
+    suspicion.parked = {
+        each: message_id for each, message_id in suspicion.parked.items() if _is_unanswered(outbox, each)
+    }
+    parked = suspicion.parked
+    connection.resending = deque(each for each in connection.resending or () if each not in parked)
+    suspicion.window = min(outbox.window, MAX_PACKET_ID - len(parked))
+    suspicion.careful_until = broker.now + CAREFUL_S
+    outbox.window = (1 if suspicion.is_careful else suspicion.window) + len(parked)
+    broker.arm(broker.now + (CAREFUL_S if suspicion.is_careful else LOOK_S), session)
+
+
+def check_time(broker: BrokerCore, session: Session) -> None:
+    """The time that was set for a session with a connection: care is over, or what is parked is tried."""
+    suspicion, connection, outbox = session.suspicion, session.connection, session.outbox
+    if suspicion is None or connection is None or outbox is None or not connection.is_connected:
+        return
+    if suspicion.is_careful:
+        if broker.now < suspicion.careful_until:
+            broker.arm(suspicion.careful_until, session)
+            return
+        suspicion.is_careful = False
+        outbox.window += suspicion.window - 1
+        pump(broker, connection)
+    if suspicion.tried is not None and not _is_unanswered(outbox, suspicion.tried):
+        suspicion.tried, suspicion.retry_s = None, RETRY_S  # It was taken.
+    if suspicion.tried is None:
+        _try_next(broker, connection, session, outbox, suspicion)
+    if suspicion.tried is not None:
+        broker.arm(broker.now + LOOK_S, session)
+    elif suspicion.parked:
+        broker.arm(max(suspicion.retry_at, broker.now + LOOK_S), session)
+    elif suspicion.first is None or not _is_unanswered(outbox, suspicion.first):
+        session.suspicion = None
+
+
+def _try_next(
+    broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, suspicion: Suspicion
 ) -> None:
-    """Rule 3, for the message that was tried when the far end closed."""
-    delivery = trial.delivery
-    assert delivery is not None
-    if trial.sent_at is None:
-        return
-    if reason in REFUSALS:
-        set_aside(broker, session, delivery, f"the far end disconnects: {describe(reason)}")
-        return
-    if not trial.is_alone or broker.now > trial.sent_at + MOMENT_S:
-        return
-    deaths = suspicion.deaths + 1 if suspicion is not None and suspicion.first is delivery else 1
-    if deaths >= MAX_DEATHS:
-        set_aside(broker, session, delivery, f"the far end closed {deaths} times in a row when it came")
-    else:
-        session.suspicion = Suspicion(delivery, deaths, True)
+    is_busy = connection.congested or connection.resending or outbox.queue
+    while suspicion.parked and broker.now >= suspicion.retry_at and not is_busy:
+        delivery = next(iter(suspicion.parked))
+        del suspicion.parked[delivery]
+        outbox.window -= 1  # It takes its part again.
+        if _is_unanswered(outbox, delivery) and not drop_expired(broker, session, delivery):
+            transmit(broker, connection, session, delivery, dup=True)
+            if _is_unanswered(outbox, delivery):
+                suspicion.tried = delivery
+                return

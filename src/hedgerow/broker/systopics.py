@@ -7,6 +7,7 @@ averages per minute over 1, 5 and 15 minutes. A topic is published when its valu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import exp
 
 from hedgerow.broker.core import BrokerCore
@@ -58,13 +59,28 @@ class SysTopics:
         self._last_counters = dict.fromkeys(LOADS.values(), 0)
         self._loads: dict[str, list[float]] = {topic: [0.0] * len(LOAD_MINUTES) for topic in LOADS}
         self._last_values: dict[str, str] = {}
+        self._is_publishing = False
         self.next_at = now if interval_s else float("inf")
 
     def publish(self, now: float) -> None:
         self.next_at = now + self._interval_s
         self._update_loads(now)
+        if self._is_publishing:
+            return  # Some are still on their way: there are very many who get them.
+        self._is_publishing = True
+        values = iter(list(self._values(now)))
+        self._broker.begin_turn()
+        if not self._publish_some(values):
+            self._broker.end_later(partial(self._publish_some, values))
+
+    def _publish_some(self, values: Iterator[tuple[str, str]]) -> bool:
+        """Are all of them published?"""
         broker = self._broker
-        for topic, value in self._values(now):
+        while not broker.turn_is_over:
+            topic, value = next(values, (None, ""))
+            if topic is None:
+                self._is_publishing = False
+                return True
             if self._last_values.get(topic) == value:
                 continue
             self._last_values[topic] = value
@@ -72,8 +88,8 @@ class SysTopics:
             message = Message(name, value.encode(), retain=True)
             broker.retained.set(message)
             # To those who subscribed before: as any live message, without RETAIN.
-            route = broker.subscriptions.route(name)
-            publish_message(broker, Message(name, message.payload), route, None)
+            publish_message(broker, Message(name, message.payload), broker.find_route(name), None)
+        return False
 
     def _values(self, now: float) -> Iterator[tuple[str, str]]:
         broker = self._broker

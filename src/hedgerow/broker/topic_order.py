@@ -62,7 +62,7 @@ class TopicOrder:
 class Cursor:
     """The names that a filter matches, one look at a time."""
 
-    __slots__ = ("_at", "_levels", "is_done")
+    __slots__ = ("_at", "_levels", "is_done", "looked_at")
 
     def __init__(self, topic_filter: str) -> None:
         self._levels = topic_filter.split("/")
@@ -70,6 +70,7 @@ class Cursor:
         literal = self._levels[: wildcards[0]] if wildcards else self._levels
         self._at = _SLASH.join(literal)
         self.is_done = False
+        self.looked_at = 0  # characters of the name that the last step looked at: it takes so long
 
     def step(self, order: TopicOrder) -> str | None:
         """Look at one name, and return it if the filter matches it. `is_done`: there are no more."""
@@ -77,6 +78,7 @@ class Cursor:
         if key is None:
             self.is_done = True
             return None
+        self.looked_at = len(key)
         if key[:1] == "$" and self._levels[0] in ("+", "#"):
             self._at = "%"  # MQTT-4.7.2-1; "%" comes next behind "$"
             return None

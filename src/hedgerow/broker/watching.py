@@ -40,6 +40,7 @@ def set_role(broker: BrokerCore, session: Session, role: Role) -> None:
         table.shift_interest(session, topic_filter, role)
         tell(table.watcher, session, topic_filter, None)
     session.role = role
+    broker.note_role(session)
     for topic_filter, qos in held.items():
         tell(table.watcher, session, topic_filter, qos)
         table.forget_routes(topic_filter)

@@ -133,7 +133,7 @@ def _read_sections(arguments: argparse.Namespace, words: list[str]) -> list[Sect
         raise UsageError("new takes FILE, or - for standard input, or NAME and ADDRESS with -t TOPIC")
     if words[0] == "-":
         return read_bridges([("standard input", sys.stdin.buffer.read().decode(errors="replace"))])
-    return read_bridges([(words[0], read_utf8(Path(words[0]), may_wait=True))])
+    return read_bridges([(words[0], read_utf8(Path(words[0])))])
 
 
 def _section_of_words(name: str, addresses: list[str], topics: list[str], options: list[str]) -> Section:

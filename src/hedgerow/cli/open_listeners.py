@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hedgerow.node.config import Config
-from hedgerow.node.http_access import takes_strangers
+from hedgerow.node.http_access import ELSEWHERE, takes_strangers
 from hedgerow.node.values import Address
 from hedgerow.web.config import serves_dashboard
 
 MQTT = ("mqtt", "mqtts", "ws", "wss")
 HTTP = ("http", "https")
 WITH_TLS = ("mqtts", "wss", "https")
-ELSEWHERE = ""  # an address that is not of this machine
 
 
 class OpenListener(NamedTuple):
@@ -75,7 +74,8 @@ def _takes_certificates(config: Config, scheme: str) -> bool:
 def _how_to_close(config: Config, scheme: str) -> str:
     here = f"serve this machine alone (--{scheme} localhost:PORT)"
     if scheme in MQTT and _takes_certificates(config, scheme):
-        return f"trust fewer authorities (--client-ca FILE), give fewer rights (--acl FILE), or {here}"
+        fewer = "set rights (--acl FILE)" if config.acl is None else f"give fewer rights in {config.acl}"
+        return f"trust fewer authorities (--client-ca FILE), {fewer}, or {here}"
     if not config.takes_clients:
         return here
     if config.passwords is not None:

@@ -427,7 +427,7 @@ class Federation:
 
     def neighbour_sessions(self) -> list[tuple[str, Session]]:
         """Of every node that is a neighbour, or was one, by its id."""
-        sessions = [each for each in self.broker.sessions.values() if each.role.name == NeighbourRole.name]
+        sessions = [each for each in self.broker.links.values() if each.role.name == NeighbourRole.name]
         return [(session.client_id.removeprefix(NEIGHBOUR_PREFIX), session) for session in sessions]
 
     @property

@@ -58,6 +58,7 @@ def give(broker: Broker, session: Session, topic_filter: str) -> None:
         send_recent(broker, session, subscription)
         _send_waiting(broker, session, topic_filter)
         record = held[topic_filter] = SubscriptionRecord(subscription)
+        broker.owners.subscribed(session, topic_filter)
         broker.subscriptions.add(session, subscription, None)
         broker.durability.store_subscription(session, topic_filter, record)
     if session.connection is not None:
@@ -67,6 +68,7 @@ def give(broker: Broker, session: Session, topic_filter: str) -> None:
 
 def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
     if session.subscriptions and session.subscriptions.pop(topic_filter, None) is not None:
+        broker.owners.unsubscribed(session, topic_filter)
         broker.subscriptions.remove(session, topic_filter)
         broker.durability.store_subscription(session, topic_filter, None)
 
@@ -74,10 +76,12 @@ def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
 def _send_waiting(broker: Broker, session: Session, topic_filter: str) -> None:
     """What waits for others that are away."""
     known = {delivery.message.id for delivery in session.waiting()}
-    for other in list(broker.sessions.values()):
+    for other in list(broker.links.values()):
         if other.role is not session.role or other is session or other.connection is not None:
             continue
-        for delivery in other.waiting():
+        waiting = other.waiting()
+        broker.work += len(waiting)
+        for delivery in waiting:
             message = delivery.message
             if not matches(topic_filter, message.topic):
                 continue

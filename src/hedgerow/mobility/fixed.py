@@ -368,6 +368,7 @@ class FixedNode:
             return
         self._leave(callback)
         session.will = None  # The client lives, and its mobile broker has it.
+        self.broker.owners.weigh(session)
         end_session(self.broker, session)
 
     def take_events(self) -> list[DelegationEvent | NodeEvent]:

@@ -80,7 +80,9 @@ class Move:
         elif is_busy and self._reason_code == Reason.USE_ANOTHER_SERVER:
             self._stay()
         else:
-            connection.connected_session().will = None  # The other broker has it: the client lives.
+            session = connection.connected_session()
+            session.will = None  # The other broker has it: the client lives.
+            broker.owners.weigh(session)
             connection.disconnect(self._reason_code, "", self._address)
 
     def _stay(self) -> None:

@@ -15,6 +15,7 @@ from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Propert
 
 ID_PROPERTY = "hedgerow-id"
 RIGHT_TOPIC = "$hedgerow/bridge"  # Who may write it may give ids, where there is an ACL.
+CLIENT_RIGHT = "$hedgerow/client/"  # and a client id, percent-encoded: who may write it has a right to the id
 NODE_PROPERTY = "hedgerow-node"
 BRIDGE_PROPERTY = "hedgerow-bridge"
 TIME_PROPERTY = "hedgerow-time"

@@ -1,16 +1,21 @@
-"""What pages in a browser may reach here: those of this node's own host, and those that the node is told of.
+"""What pages in a browser may reach here: those of this node's own host, and by WebSocket those of origins
+that are configured.
 
 A browser shows pages of strangers, and lets each of them open a WebSocket to any place that the browser's
 user can reach: the same-origin policy does not cover WebSocket. It says of which origin the page is. A page
 whose own name the attacker lets lead here (DNS rebinding) is of the same host as far as the browser can tell,
 so that host has to be one that no name server elsewhere gives away. With TLS the browser has verified
 the name against our certificate. Programs say no origin, and have no strangers' pages.
+
+Over HTTP a browser says more: whether a page of another site asks (`Sec-Fetch-Site`), and the page's origin
+with whatever may change something.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hedgerow.node.handlers import Request
     from hedgerow.node.part import NodeContext
 
 ANY = "*"
@@ -67,6 +73,33 @@ def objection_to_page(
     if not all(_is_of_host(origin, host) for origin in origins):
         return "the page is of another host: set access.origins (--allow-origin ORIGIN) to let it in"
     return None
+
+
+def is_of_browser(request: Request) -> bool:
+    """A browser says which languages its user reads, or whose page asks. Prometheus and curl do not."""
+    return any(name in request.headers for name in ("accept-language", "sec-fetch-site", "origin"))
+
+
+def objection_to_request(node: NodeContext, request: Request) -> tuple[HTTPStatus, str] | None:
+    """Why HTTP does not answer, whatever is asked for."""
+    headers, host = request.headers, request.headers.get("host", "")
+    if not request.is_tls and not is_own_host(node, host):
+        return HTTPStatus.MISDIRECTED_REQUEST, BY_OWN_NAME
+    is_link = (
+        request.method == "GET" and headers.get("sec-fetch-dest") == "document"
+    )  # that somebody followed
+    is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link
+    if is_foreign or ("origin" in headers and not _is_own_origin(headers["origin"], host)):
+        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
+    return None
+
+
+def _is_own_origin(origin: str, host: str) -> bool:
+    # By the host alone: behind a proxy that adds TLS, the browser's scheme is not the one that we see.
+    try:
+        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
 
 
 def _is_of_host(origin: str, header: str) -> bool:

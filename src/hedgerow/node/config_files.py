@@ -25,7 +25,7 @@ def read_config_file(path: Path, tables: Collection[str]) -> dict[str, Written]:
     """By key, with that of its table ("tls.key") if it stands in one of `tables`. Raises ConfigError."""
     import tomllib
 
-    text = read_utf8(path, may_wait=True)
+    text = read_utf8(path)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,8 +1,8 @@
-"""Log lines about peers, at most so many a minute for each kind and address.
+"""Log lines about peers, at most so many a minute for each kind and site (`rates.site_of`).
 
 Whoever connects decides how often it is refused, so without a bound a hostile or broken peer fills
 the disk through the log. Lines beyond the bound are counted, and the minute ends with one line for
-each kind and address that says how many were left out. A kind with a bound of its own says each reason
+each kind and site that says how many were left out. A kind with a bound of its own says each reason
 once, and ends the last of its lines with the word that it is the last.
 """
 
@@ -16,10 +16,12 @@ from typing import Any, cast
 from hedgerow.node.events import Event
 from hedgerow.node.history import History
 from hedgerow.node.logs import kind_of
+from hedgerow.rates import name_of, site_of
 
 WINDOW_S = 60.0
-MAX_LINES = 30  # a minute, of one kind from one address
-MAX_KEYS = 1_000  # kinds × addresses told apart within a minute; the rest share one count
+MAX_LINES = 30  # a minute, of one kind from one site
+MAX_WARNINGS = 10  # the same: what peers do wrong, and may do all day
+MAX_KEYS = 1_000  # kinds × sites told apart within a minute; the rest share one count
 MAX_SUMMARIES = 20
 NO_MORE = "; more from there are only counted for a minute"
 
@@ -33,12 +35,12 @@ class EventLog:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._reasons: dict[tuple[str, str], set[str]] = {}  # of kinds with a bound of their own
         self._window_ends_at = 0.0
-        self._is_over = False  # some lines of this minute were left out
+        self._left_out: Counter[tuple[str, str]] = Counter()  # of this minute
 
     @property
     def deadline(self) -> float | None:
         """When `handle_timer` has something to say."""
-        return self._window_ends_at if self._is_over else None
+        return self._window_ends_at if self._left_out else None
 
     def write(self, event: Event, now: float) -> None:
         self.history.add(event, now)
@@ -47,7 +49,7 @@ class EventLog:
         if now >= self._window_ends_at:
             self._end_window()
             self._window_ends_at = now + WINDOW_S
-        key = (kind_of(event), getattr(event, "address", ""))
+        key = (kind_of(event), site_of(getattr(event, "address", "")))
         if key not in self._counts and len(self._counts) >= MAX_KEYS:
             key = _OTHERS
         bound = getattr(event, "lines_a_minute", None)
@@ -59,23 +61,26 @@ class EventLog:
             if len(reasons) == bound:
                 event = cast(Event, replace(cast(Any, event), reason=reason + NO_MORE))
         self._counts[key] += 1
-        if self._counts[key] <= MAX_LINES:
+        is_warning_of_peer = key[1] and event.level > logging.INFO
+        most = bound or (MAX_WARNINGS if is_warning_of_peer else MAX_LINES)
+        if self._counts[key] <= most:
             # A failure of our own code brings its traceback.
             self._logger.log(event.level, event, exc_info=getattr(event, "error", None))
         else:
-            self._is_over = True
+            self._left_out[key] += 1
 
     def handle_timer(self, now: float) -> None:
-        if self._is_over and now >= self._window_ends_at:
+        if self._left_out and now >= self._window_ends_at:
             self._end_window()
 
     def close(self) -> None:
         self._end_window()
 
     def _end_window(self) -> None:
-        left_out = {key: count - MAX_LINES for key, count in self._counts.items() if count > MAX_LINES}
-        for (kind, address), count in Counter(left_out).most_common(MAX_SUMMARIES):
-            self._logger.warning("%d more of %s from %s were left out", count, kind, address or "everywhere")
+        for (kind, site), count in self._left_out.most_common(MAX_SUMMARIES):
+            self._logger.warning(
+                "%d more of %s from %s were left out", count, kind, name_of(site) or "everywhere"
+            )
         self._counts.clear()
+        self._left_out.clear()
         self._reasons.clear()
-        self._is_over = False

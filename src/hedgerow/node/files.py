@@ -1,4 +1,5 @@
-"""Files that somebody names: certificates, keys, passwords, access rules. Only regular ones, of bounded size.
+"""Files that somebody names: configuration, certificates, keys, passwords, access rules. Only regular ones,
+of bounded size.
 
 A node reads them in its event loop, when it starts, when it reloads, and when a command names one. A FIFO
 would hold the loop, SIGTERM included, until somebody writes into it; opening a device may start it.

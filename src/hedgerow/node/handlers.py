@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from hedgerow.node.browsers import BY_OWN_NAME, is_own_host
+from hedgerow.node.browsers import is_of_browser, objection_to_request
 
 if TYPE_CHECKING:
     from hedgerow.node.part import NodeContext
@@ -82,15 +82,15 @@ def for_programs(node: NodeContext, handler: Handler) -> Handler:
     """What programs read, by whatever name they know this machine.
 
     It is not for pages of other sites: the names of neighbours and bridges, and what flows between them, are
-    not for someone who made a browser ask by a name of his own that leads here (DNS rebinding). A browser
-    says which languages its user reads, whatever a page wants; Prometheus, curl or a load balancer do not. So
-    a browser is answered by the names that the dashboard answers to, and others by any.
+    not for someone who made a browser ask by a name of his own that leads here (DNS rebinding). So browsers
+    are answered by the names that the dashboard answers to, and others by any.
     """
 
     def handle(request: Request) -> Response | Awaitable[Response]:
-        is_browser = "accept-language" in request.headers
-        if is_browser and not request.is_tls and not is_own_host(node, request.headers.get("host", "")):
-            return Response(f"{BY_OWN_NAME}\n".encode(), status=HTTPStatus.MISDIRECTED_REQUEST)
+        found = objection_to_request(node, request) if is_of_browser(request) else None
+        if found is not None:
+            status, text = found
+            return Response(f"{text}\n".encode(), status=status)
         return handler(request)
 
     return handle

@@ -11,6 +11,7 @@ from base64 import b64decode
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from hedgerow.node.browsers import SET_HOST_NAMES, is_own_host
 from hedgerow.node.handlers import Handler, Request, Response
 from hedgerow.node.logins import Logins, TooManyError
 from hedgerow.rates import is_loopback
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 METRICS_FILTER = "$SYS/#"  # whoever may read this over MQTT may read metrics
 CLIENT_ID = "metrics"  # as whom an ACL's `%c` sees those who read them
-FORWARDED = ("forwarded", "x-forwarded-for")
+# What proxies put into a request, to say for whom they ask or that they are there.
+FORWARDED = ("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+FORWARDED_PREFIXES = ("x-forwarded", "x-original")
+ELSEWHERE = ""  # an address that is not of this machine
 
 
 def takes_strangers(config: Config, address: str) -> bool:
@@ -42,12 +46,14 @@ def certified_user(config: Config, request: Request) -> str | None:
 
 def may_be_nobody(config: Config, request: Request) -> bool:
     """May this request read what MQTT shows to clients without a name?"""
-    return takes_strangers(config, request.address) or (config.anonymous and request.has_certificate)
+    address = request.address if is_near(request) else ELSEWHERE
+    return takes_strangers(config, address) or (config.anonymous and request.has_certificate)
 
 
-def is_of_this_machine(request: Request) -> bool:
-    """Does a program of this machine ask, and for itself? A proxy says for whom it asks."""
-    return is_loopback(request.address) and not any(name in request.headers for name in FORWARDED)
+def is_near(request: Request) -> bool:
+    """Does a program of this machine ask, and for itself?"""
+    is_forwarded = any(name in FORWARDED or name.startswith(FORWARDED_PREFIXES) for name in request.headers)
+    return is_loopback(request.address) and not is_forwarded
 
 
 def for_readers(node: NodeContext, handler: Handler) -> Handler:
@@ -56,10 +62,14 @@ def for_readers(node: NodeContext, handler: Handler) -> Handler:
     def may_read(user: str | None) -> bool:
         return node.broker.access.may_read(user, CLIENT_ID, METRICS_FILTER)
 
+    def is_let_in(request: Request) -> bool:
+        if is_near(request):  # A name that is not ours may be that of a page, which leads here.
+            return request.is_tls or is_own_host(node, request.headers.get("host", ""))
+        return may_be_nobody(node.config, request) and may_read(None)
+
     async def handle(request: Request) -> Response:
         user, config = certified_user(node.config, request), node.config
-        is_let_in = is_of_this_machine(request) or (may_be_nobody(config, request) and may_read(None))
-        if not is_let_in and not (user is not None and may_read(user)):
+        if not is_let_in(request) and not (user is not None and may_read(user)):
             try:
                 user = await _basic_user(node, request)
             except TooManyError as error:
@@ -78,7 +88,7 @@ def for_readers(node: NodeContext, handler: Handler) -> Handler:
 
 _WHO = (
     f"Metrics are for users who may read {METRICS_FILTER}: give a user and a password of access.passwords, "
-    "or ask from this machine."
+    f"or ask from this machine, by one of its names ({SET_HOST_NAMES})."
 )
 
 

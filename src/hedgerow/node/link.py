@@ -124,13 +124,13 @@ class Link(asyncio.Protocol):
         self.node.sockets.linger(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.detach()
+        self.detach(was_closed=error is None)
         self.node.sockets.closed()
         self.node.flush()
 
-    def detach(self) -> None:
+    def detach(self, was_closed: bool = False) -> None:
         self.connection.link = None
-        self.connection.lost(self.node.clock())
+        self.connection.lost(self.node.clock(), was_closed)
 
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:

@@ -1,16 +1,15 @@
 """Password checks, off the event loop and fair, for whatever asks for them: MQTT, WebSocket, HTTP.
 
 A check costs tens of milliseconds by design, so a peer that sends many wrong passwords could keep
-everyone else waiting. Waiting logins stand in one queue for each site (`rates.site_of`: whoever has an IPv6
-network has very many addresses), and the sites take turns. After several wrong passwords the next ones are
-held (`back_off`), and refused unseen where that would take long.
+everyone else waiting. Waiting logins stand in a fair line (`fair_line`): networks take turns, in them sites
+(`rates.site_of`), and at a site users. After several wrong passwords the next ones are held (`back_off`), and
+refused unseen where that would take long. Where too many are held, those of whoever has most are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.back_off import BackOff
+from hedgerow.node.fair_line import FairLine, Place
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.node.passwords import Passwords
-from hedgerow.rates import site_of
+from hedgerow.rates import networks_of, site_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,18 @@ class Attempt:
     is_wanted: Callable[[], bool] = lambda: True
     """Does anybody wait for the answer?"""
 
+    @property
+    def place(self) -> Place:
+        return (*networks_of(self.site), self.username)
+
+
+def too_many(line: FairLine[Attempt], added: Attempt, most: int, most_of_one: int) -> Iterator[Attempt]:
+    """Who must leave a line of which a site may have `most_of_one`, since one was added."""
+    *site, _ = added.place
+    for branch, bound in ((tuple(site), most_of_one), ((), most)):
+        if line.size(branch) > bound:
+            yield line.heaviest(branch)
+
 
 class LoginQueue:
     """`passwords` are those in force."""
@@ -74,9 +86,9 @@ class LoginQueue:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(WORKERS, "hedgerow-login")
-        self._waiting: dict[str, deque[Attempt]] = {}  # by site, whose turn it is first
-        self._held: dict[Attempt, asyncio.TimerHandle] = {}
-        self._held_of: Counter[str] = Counter()  # by site
+        self._waiting: FairLine[Attempt] = FairLine()
+        self._held: FairLine[Attempt] = FairLine()
+        self._timers: dict[Attempt, asyncio.TimerHandle] = {}  # of those that are held
         self._running = 0
         self._closed = False
 
@@ -90,42 +102,45 @@ class LoginQueue:
 
     def close(self) -> None:
         self._closed = True
-        self._waiting.clear()
-        for timer in self._held.values():
+        for timer in self._timers.values():
             timer.cancel()
-        self._held.clear()
+        self._timers.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def withdraw(self, attempt: Attempt) -> None:
+        """Unless its password is being looked at, it never will be."""
+        if attempt in self._timers:
+            self._timers.pop(attempt).cancel()
+            self._held.remove(attempt.place, attempt)
+        elif self._waiting.contains(attempt.place, attempt):
+            self._waiting.remove(attempt.place, attempt)
+
     def _queue(self, attempt: Attempt) -> None:
-        self._waiting.setdefault(attempt.site, deque()).append(attempt)
+        self._waiting.add(attempt.place, attempt)
         self._start()
 
     def _hold(self, attempt: Attempt, wait_s: float) -> None:
-        site = attempt.site
-        if wait_s > MAX_HELD_S or len(self._held) >= MAX_HELD or self._held_of[site] >= MAX_HELD_OF_ONE:
+        if wait_s > MAX_HELD_S:
             attempt.refuse(wait_s)
             return
-        self._held[attempt] = self._loop.call_later(wait_s, self._release, attempt)
-        self._held_of[site] += 1
+        self._timers[attempt] = self._loop.call_later(wait_s, self._release, attempt)
+        self._held.add(attempt.place, attempt)
+        for each in too_many(self._held, attempt, MAX_HELD, MAX_HELD_OF_ONE):
+            left_s = self._timers[each].when() - self._loop.time()
+            self.withdraw(each)
+            each.refuse(max(left_s, 0.0))
 
     def _release(self, attempt: Attempt) -> None:
-        del self._held[attempt]
-        self._held_of[attempt.site] -= 1
-        if not self._held_of[attempt.site]:
-            del self._held_of[attempt.site]
+        self.withdraw(attempt)
         self._queue(attempt)
 
     def _start(self) -> None:
-        while self._waiting and self._running < WORKERS:
-            site, queue = next(iter(self._waiting.items()))
-            attempt = queue.popleft()
-            del self._waiting[site]
-            if queue:
-                self._waiting[site] = queue
+        while not self._closed and len(self._waiting) and self._running < WORKERS:
+            attempt = self._waiting.take()
             if not attempt.is_wanted():
                 continue  # it has hung up
             # Asked when its turn has come: those before it may have been wrong.
-            wait_s = self.back_off.wait_s(attempt.username, site, self._clock())
+            wait_s = self.back_off.wait_s(attempt.username, attempt.site, self._clock())
             if wait_s:
                 self._hold(attempt, wait_s)
                 continue
@@ -158,7 +173,7 @@ class Logins(Part):
         self._file: Path = node.config.passwords
         node.passwords = Passwords.load(self._file)
         self._queue = LoginQueue(node.passwords, self._now)
-        self._asked: Counter[str] = Counter()  # over HTTP, by site
+        self._asked: FairLine[Attempt] = FairLine()  # over HTTP
 
     def _now(self) -> float:
         return self.node.clock()
@@ -166,6 +181,11 @@ class Logins(Part):
     @property
     def back_off(self) -> BackOff:
         return self._queue.back_off
+
+    @property
+    def asked(self) -> int:
+        """How many passwords that came over HTTP wait."""
+        return len(self._asked)
 
     @property
     def has_work(self) -> bool:
@@ -202,29 +222,30 @@ class Logins(Part):
         wait_s = self.back_off.wait_s(username, site, self.node.clock())
         if wait_s:
             raise TooManyError(wait_s)
-        if self._asked[site] >= MAX_ASKED_OF_ONE or self._asked.total() >= MAX_ASKED:
-            raise TooManyError(1.0)
-        self._asked[site] += 1
         answer: asyncio.Future[bool] = loop.create_future()
 
         def finish(accepted: bool) -> None:
-            self._answered(site)
+            self._answered(attempt)
             if not answer.done():
                 answer.set_result(accepted)
 
         def refuse(wait_s: float) -> None:
-            self._answered(site)
+            self._answered(attempt)
             if not answer.done():
                 answer.set_exception(TooManyError(max(wait_s, 1.0)))
 
         # Whether or not anybody waits: whoever hangs up must not get around the count of wrong passwords.
-        self._queue.add(Attempt(site, username, password, finish, refuse))
+        attempt = Attempt(site, username, password, finish, refuse)
+        self._asked.add(attempt.place, attempt)
+        self._queue.add(attempt)
+        for each in too_many(self._asked, attempt, MAX_ASKED, MAX_ASKED_OF_ONE):
+            self._queue.withdraw(each)
+            each.refuse(1.0)
         return await answer
 
-    def _answered(self, site: str) -> None:
-        self._asked[site] -= 1
-        if not self._asked[site]:
-            del self._asked[site]
+    def _answered(self, attempt: Attempt) -> None:
+        if self._asked.contains(attempt.place, attempt):
+            self._asked.remove(attempt.place, attempt)
 
     def reload(self) -> Callable[[], None]:
         return partial(self._set, Passwords.load(self._file))

@@ -50,7 +50,7 @@ COUNTERS = {
     ),
     "publish_set_aside": (
         "hedgerow_messages_set_aside",
-        "Messages for links that the far end cannot take, or refuses; the log says which and why.",
+        "Messages for links that the far end cannot take, refuses or closes on; the log says which and why.",
     ),
     "publish_expired": ("hedgerow_messages_expired", "Deliveries whose message expired while waiting."),
     "publish_refused": ("hedgerow_messages_refused", "Publications refused by an access rule or a limit."),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hedgerow.broker.events import ConnectionRefused
 from hedgerow.broker.limits import Limits
+from hedgerow.broker.owners import MIN_CONNECTIONS
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import RatePerAddress, is_loopback, site_of
 
@@ -68,7 +69,9 @@ class OpenSockets:
         self.lingering: dict[Lingering, float] = {}  # and when they are aborted, soonest first
         self.linger_s = LINGER_S
         self.http_spares_loopback = True  # this machine's own processes may have every place of HTTP
-        self._opening = 0  # accepted, and a TLS handshake away from being open
+        self.connections_of: Callable[[str], int] = lambda address: 0
+        """How many the broker has of an address whose users it does not know."""
+        self._opening: Counter[str] = Counter()  # accepted, and a TLS handshake away from being open; by site
         self._http_opening: Counter[str] = Counter()  # by site
         self._http_sites: Counter[str] = Counter()  # whose those of HTTP are, with those that linger
         self._clock = clock
@@ -87,7 +90,7 @@ class OpenSockets:
 
     def admit(self, address: str, scheme: str) -> bool:
         """May this address have one more connection? Refused ones are closed without a word."""
-        why_full = self._why_full_for_http(address) if scheme in HTTP_SCHEMES else self._why_full()
+        why_full = self._why_full_for_http(address) if scheme in HTTP_SCHEMES else self._why_full(address)
         if why_full:
             refused = ConnectionRefused(address, None, Reason.SERVER_BUSY, why_full)
         elif not self._connect_rate.allows(address, self._clock()):
@@ -98,10 +101,14 @@ class OpenSockets:
         self._on_refused(refused)
         return False
 
-    def _why_full(self) -> str:
+    def _why_full(self, address: str) -> str:
         """Why there is no room; nothing when there is."""
-        is_full = self.open - self.http_open + self._opening >= self.maximum
-        return f"{self.maximum} connections are open" if is_full else ""
+        free = self.maximum - (self.open - self.http_open + self._opening.total())
+        if free <= 0:
+            return f"{self.maximum} connections are open"
+        own = self._opening[site_of(address)] + self.connections_of(address)
+        is_full = own >= max(MIN_CONNECTIONS, free) and not is_loopback(address)
+        return "this address has as many connections as are free for all others" if is_full else ""
 
     def _why_full_for_http(self, address: str) -> str:
         if self.http_open + self.http_opening >= self._http_maximum:
@@ -127,13 +134,13 @@ class OpenSockets:
         if scheme in HTTP_SCHEMES:
             self._http_opening[site_of(address)] += 1
         else:
-            self._opening += 1
+            self._opening[site_of(address)] += 1
 
     def end_opening(self, address: str, scheme: str) -> None:
         if scheme in HTTP_SCHEMES:
             _take_one(self._http_opening, site_of(address))
         else:
-            self._opening -= 1
+            _take_one(self._opening, site_of(address))
 
     def opened(self, http_site: str | None = None) -> None:
         self.open += 1

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.events import ConnectionRefused
+from hedgerow.broker.owners import owner_of
 from hedgerow.errors import ConfigError
 from hedgerow.node.clock import SteadyClock
 from hedgerow.node.committer import Committer
@@ -170,6 +171,8 @@ class Server:
             administrators=config.administrators,
             begun_at=begun_at,
         )
+        connections = self.broker.owners.connections
+        self.sockets.connections_of = lambda address: connections.of(owner_of(None, address))
 
     def reload(self) -> None:
         """Read passwords, access rules, neighbours, fixed brokers and multicast keys again. What is wrong

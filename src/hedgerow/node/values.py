@@ -44,6 +44,7 @@ LIMIT_RANGES: dict[str, tuple[float, float]] = {
     "queue_bytes": (KIB, TIB),
     "queue_messages": (1, 1_000_000_000),
     "subscriptions": (1, 10_000_000),
+    "session_bytes": (64 * KIB, TIB),
     "subscription_bytes": (64 * KIB, TIB),
     "retained_bytes": (0, TIB),
     "topic_alias_maximum": (0, 65_535),
@@ -300,12 +301,10 @@ def show(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def read_utf8(path: Path, *, may_wait: bool = False) -> str:
-    """The text of a regular file. Raises ConfigError with the file's name, and the line that is not UTF-8.
-
-    `may_wait`: nothing is served yet, so it may be a pipe as well."""
+def read_utf8(path: Path) -> str:
+    """The text of a regular file. Raises ConfigError with the file's name, and the line that is not UTF-8."""
     try:
-        content = path.read_bytes() if may_wait else read_regular(path)
+        content = read_regular(path)
         # As universal newlines would have it.
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:

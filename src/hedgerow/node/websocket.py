@@ -24,7 +24,8 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from hedgerow.broker.connection import MAX_CONNECT_BYTES, Connection
+from hedgerow.broker.connection import Connection
+from hedgerow.broker.owners import MAX_CONNECT_BYTES
 from hedgerow.node.browsers import objection_to_page
 from hedgerow.node.events import TransportFailed
 from hedgerow.node.link import Entrance, Link
@@ -54,7 +55,7 @@ _library_logger.disabled = True
 
 
 class WebSocketLink(Link):
-    __slots__ = ("bytes_before_connect", "congested", "make_protocol", "unhandled", "websocket")
+    __slots__ = ("bytes_before_connect", "congested", "in_frame", "make_protocol", "unhandled", "websocket")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class WebSocketLink(Link):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.bytes_before_connect = 0
         self.congested = False
+        self.in_frame = 0  # bytes since a frame was last whole
         self.unhandled = b""  # read, and left for the next turns
         self.websocket = self.make_protocol(
             subprotocols=SUBPROTOCOLS,
@@ -113,6 +115,9 @@ class WebSocketLink(Link):
         self._send_frames()
         self.node.flush()
         self._limit_stranger(len(data))
+        if self.in_frame:
+            self.connection.hold_partly(self.in_frame + len(self.connection.partial or b""))
+            self.node.flush()
         if self.unhandled:
             self.rest()
 
@@ -121,7 +126,9 @@ class WebSocketLink(Link):
         websocket = self.websocket
         websocket.receive_data(data)
         chunks: list[bytes | bytearray | memoryview] = []
-        for event in websocket.events_received():
+        events = websocket.events_received()
+        self.in_frame = 0 if events else self.in_frame + len(data)
+        for event in events:
             if isinstance(event, Request):
                 websocket.send_response(self._answer(event))
             elif isinstance(event, Frame):
@@ -203,9 +210,9 @@ class WebSocketLink(Link):
             self.transport.write(b"".join(self.websocket.data_to_send()))
         super().close()
 
-    def detach(self) -> None:
+    def detach(self, was_closed: bool = False) -> None:
         self.unhandled = b""
-        super().detach()
+        super().detach(was_closed)
 
     def _report(self, reason: str) -> None:
         failed = TransportFailed(self.address, self.listener.scheme, reason[:MAX_REASON_LENGTH])

@@ -25,6 +25,7 @@ from hedgerow.message import Message
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.topics import validate_name
 from hedgerow.web import view
+from hedgerow.web.sessions import DashboardRefused
 
 if TYPE_CHECKING:
     from hedgerow.node.part import NodeContext
@@ -66,7 +67,9 @@ async def run(action: Action, asked: Asked) -> str:
     try:
         text = await action(asked)
     except HedgerowError as error:
-        logger.warning("%s, %s from %s: refused: %s", name, *_who(asked), _short(str(error)))
+        user, address = _who(asked)
+        refused = DashboardRefused(address, f"{name}, {user} from {address}: refused: {_short(str(error))}")
+        asked.node.event_log.write(refused, asked.node.clock())
         return f"Not done: {error}."
     logger.info("%s, %s from %s: %s", name, *_who(asked), _short(text))
     return f"{text}."
@@ -141,6 +144,21 @@ async def disconnect_client(asked: Asked) -> str:
     return f"Disconnected {client_id}"
 
 
+async def end_session(asked: Asked) -> str:
+    """Of a client that is away: somebody else may need its identifier, or its room."""
+    _need_administrator(asked)
+    node, client_id = asked.node, asked.form.get("client_id", "")
+    session = node.broker.sessions.get(client_id)
+    if session is None or session.role.is_link or session.role.is_own:
+        raise ActionError(f"there is no client {client_id}")
+    if session.connection is not None:
+        raise ActionError(f"{client_id} is connected: disconnect it first")
+    node.broker.now = node.clock()
+    node.broker.discard(session)
+    node.flush()
+    return f"Ended the session of {client_id}"
+
+
 # Bridges
 
 
@@ -192,6 +210,7 @@ ACTIONS: dict[str, Action] = {
     view.PUBLISH: publish,
     view.CLEAR_RETAINED: clear_retained,
     view.DISCONNECT_CLIENT: disconnect_client,
+    view.END_SESSION: end_session,
     view.NEW_BRIDGE: new_bridge,
     view.DELETE_BRIDGE: delete_bridge,
 }

@@ -1,6 +1,6 @@
 """The dashboard on a node's HTTP port.
 
-A request goes through the same steps, whatever it asks for: it is not of another site (`sessions.objection`),
+A request goes through the same steps, whatever it asks for: it is not of another site (`node.browsers`),
 there is a log-in if the node has users, a certificate where MQTT asks for one (`node.http_access`), and what
 is shown is what that user may read. A page asks for its live part each second. While somebody does, the node
 is subscribed to the statuses of the whole fabric, through a port; `IDLE_S` after the last time it is not, so
@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from hedgerow.broker.port import Port
 from hedgerow.message import Message
 from hedgerow.node import status
+from hedgerow.node.browsers import objection_to_request
 from hedgerow.node.handlers import ELSEWHERE, Response, refusal
 from hedgerow.node.http_access import certified_user, may_be_nobody
 from hedgerow.node.logins import TooManyError
@@ -39,10 +40,10 @@ from hedgerow.web.sessions import (
     LOG_IN_FORM_S,
     SESSION_COOKIE,
     SESSION_S,
+    DashboardRefused,
     LogIn,
     Sessions,
     is_same,
-    objection,
     read_cookie,
     set_cookie,
 )
@@ -74,7 +75,8 @@ SECURITY = {
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer", browsers send `Origin: null` with our own forms.
+    "Referrer-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
 
@@ -294,11 +296,14 @@ class Dashboard(Part):
             notice = f"Too many attempts: {error}."
             return self._log_in_page(request, back, notice, HTTPStatus.TOO_MANY_REQUESTS, wait)
         if cookie is None:
-            logger.warning("log-in of %r from %s: wrong user or password", user[:100], request.address)
+            self._report(request, f"log-in of {user[:100]!r} from {request.address}: wrong user or password")
             notice = "The user or the password is wrong."
             return self._log_in_page(request, back, notice, HTTPStatus.FORBIDDEN)
         logger.info("log-in of %r from %s", user, request.address)
         return _go_to(self._back(back), set_cookie(request, SESSION_COOKIE, cookie, SESSION_S))
+
+    def _report(self, request: Request, reason: str) -> None:
+        self.node.event_log.write(DashboardRefused(request.address, reason), self.node.clock())
 
     async def _log_out(self, request: Request) -> Response:
         if (refused := self._refusal(request)) is not None:
@@ -336,7 +341,7 @@ class Dashboard(Part):
     # What all have in common
 
     def _refusal(self, request: Request) -> Response | None:
-        found = objection(self.node, request)
+        found = objection_to_request(self.node, request)
         return None if found is None else _plain(*found)
 
     def _back(self, address: str) -> str:

@@ -73,7 +73,7 @@ def _head(page: Page, view: View) -> str:
     return (
         '<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
+        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="same-origin">\n'
         f"<title>{escape(page.title)} · {text(view.node_id, 1000)} · Hedgerow</title>\n"
         f'<link rel="icon" href="{ICON}">\n<link rel="stylesheet" href="{STYLE_PATH}">\n{refresh}{script}'
         + (_without_script() if view.is_live and _is_polled(page, view) else "")

@@ -4,32 +4,25 @@ A log-in is known by a cookie of 32 random bytes, which scripts cannot read and 
 `SESSION_S` at most. It ends earlier when the user logs out, is gone from the password file, or has another
 password there. What is remembered of it is in memory alone, and bounded.
 
-Passwords are verified where those of MQTT are (`node.logins`), one at a time for each site and
-`MAX_VERIFYING` in all, whether or not the browser waits for the answer; after several wrong ones the next has
-to wait.
+Passwords are verified where those of MQTT are (`node.logins`), in turn and whether or not the browser waits
+for the answer; after several wrong ones the next has to wait.
 
-Three things keep other sites out, each for another attack. A form holds its session's token, which no other
-site knows (that of the log-in form belongs to a cookie too, so that nobody can be logged in as someone else).
-Browsers say from which site a request comes, and those of others are refused. And the dashboard answers only
-to names that an attacker's name server cannot give it (`node.browsers`).
+A form holds its session's token, which no other site knows. That of the log-in form belongs to a cookie too,
+so that nobody can be logged in as someone else. What else keeps other sites out is in `node.browsers`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
+import logging
 import re
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, ClassVar
 
 from hedgerow.node.authority import host_and_port
-from hedgerow.node.browsers import BY_OWN_NAME, is_own_host
-from hedgerow.node.logins import Logins, TooManyError
-from hedgerow.rates import site_of
+from hedgerow.node.logins import Logins
 
 if TYPE_CHECKING:
     from hedgerow.node.handlers import Request
@@ -41,7 +34,6 @@ SESSION_S = 12 * 3_600.0
 LOG_IN_FORM_S = 3_600  # how long a log-in form may stand open
 MAX_SESSIONS = 1_000  # A user with a script could make any number; who was idle longest goes.
 MAX_NOTICES = 10  # of one session, until a page shows them
-MAX_VERIFYING = 64  # at a time: each costs a tenth of a second of a core
 MAX_NAME, MAX_PASSWORD = 1_024, 4_096  # characters; nobody types more
 
 _TOKEN = re.compile(r"[0-9a-f]{64}")
@@ -64,6 +56,19 @@ class LogIn:
         return text
 
 
+@dataclass(slots=True)
+class DashboardRefused:
+    """A log-in with a wrong password, or something that the user may not do."""
+
+    level: ClassVar[int] = logging.WARNING
+    history_kind: ClassVar[str] = "refused"
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"dashboard: {self.reason}"
+
+
 class Sessions:
     """The log-ins of one node. It asks the node for its passwords at each use: they may be reloaded."""
 
@@ -71,8 +76,6 @@ class Sessions:
         self.max_sessions = MAX_SESSIONS
         self._node = node
         self._log_ins: dict[str, LogIn] = {}  # by cookie; who was idle longest is first
-        self._verifying: dict[str, asyncio.Task[str | None]] = {}  # by site
-        self._waiting = 0  # for one of these
         self._key = secrets.token_bytes(32)
 
     def __len__(self) -> int:
@@ -82,11 +85,6 @@ class Sessions:
     def is_needed(self) -> bool:
         """Has the node users? Then nobody sees a page who is not one of them."""
         return self._node.config.passwords is not None
-
-    @property
-    def verifying(self) -> int:
-        """How many passwords are being verified."""
-        return len(self._verifying)
 
     # Log-ins that there are
 
@@ -114,16 +112,7 @@ class Sessions:
 
     async def log_in(self, request: Request, user: str, password: str) -> str | None:
         """The cookie of a new session; None when the password is wrong. Raises TooManyError."""
-        site = site_of(request.address)
-        await self._wait_for_turn(site)
-        if self.verifying >= MAX_VERIFYING:
-            raise TooManyError(1.0)
-        # A task of its own: who hangs up must not get around the count of failures, nor leave a thread busy
-        # that nobody counts.
-        task = asyncio.get_running_loop().create_task(self._verify(request.address, user, password))
-        self._verifying[site] = task
-        task.add_done_callback(lambda _: self._verifying.pop(site, None))
-        entry = await asyncio.shield(task)
+        entry = await self._verify(request.address, user, password)
         if entry is None:
             return None
         cookie = secrets.token_hex(32)
@@ -131,17 +120,6 @@ class Sessions:
             del self._log_ins[next(iter(self._log_ins))]
         self._log_ins[cookie] = LogIn(user, entry, self._node.clock() + SESSION_S)
         return cookie
-
-    async def _wait_for_turn(self, site: str) -> None:
-        """Until no other password from there is being verified: somebody may have clicked twice."""
-        while (running := self._verifying.get(site)) is not None:
-            if self._waiting >= MAX_VERIFYING:
-                raise TooManyError(1.0)
-            self._waiting += 1
-            try:
-                await asyncio.wait({running})
-            finally:
-                self._waiting -= 1
 
     async def _verify(self, address: str, user: str, password: str) -> str | None:
         """The user's entry if this is the password."""
@@ -197,32 +175,3 @@ def set_cookie(request: Request, name: str, value: str, max_age_s: float) -> dic
     secure = "; Secure" if request.is_tls else ""
     attributes = f"Path=/; Max-Age={int(max_age_s)}; HttpOnly; SameSite=Strict{secure}"
     return {"Set-Cookie": f"{cookie_name(request, name)}={value}; {attributes}"}
-
-
-# Requests of other sites
-
-
-def objection(node: NodeContext, request: Request) -> tuple[HTTPStatus, str] | None:
-    """Why a request is not answered, whatever it asks for."""
-    headers = request.headers
-    if not request.is_tls and not is_own_host(node, headers.get("host", "")):
-        return HTTPStatus.MISDIRECTED_REQUEST, BY_OWN_NAME
-    is_reading = request.method in ("GET", "HEAD")
-    is_link = is_reading and headers.get("sec-fetch-dest") == "document"  # that somebody followed
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link:
-        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
-    origin = headers.get("origin")
-    if not is_reading and origin is not None and not _is_own_origin(origin, headers.get("host", "")):
-        return HTTPStatus.FORBIDDEN, "This is not for pages of other sites."
-    return None
-
-
-def _is_own_origin(origin: str, host: str) -> bool:
-    # By the host alone: behind a proxy that adds TLS, the browser's scheme is not the one that we see.
-    # Nothing follows from "null": a browser says so for our own forms too, since our pages send no referrer.
-    if origin == "null":
-        return True
-    try:
-        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:
-        return False

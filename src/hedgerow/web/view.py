@@ -27,6 +27,7 @@ LOG_OUT = "/logout"
 PUBLISH = "/actions/publish"  # topic, payload, qos ("0".."2"), retain ("1" or absent)
 CLEAR_RETAINED = "/actions/retained/clear"  # topic
 DISCONNECT_CLIENT = "/actions/clients/disconnect"  # client_id
+END_SESSION = "/actions/clients/end"  # client_id
 NEW_BRIDGE = "/actions/bridges/new"  # section: text, as published to $SYS/broker/bridge/new
 DELETE_BRIDGE = "/actions/bridges/delete"  # name
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hedgerow.web import charts
 from hedgerow.web.markup import Html, badge, empty, heading, ident, join, paragraph, table, text, visible
 from hedgerow.web.pages.common import action, count, left_out, search_form, search_of
-from hedgerow.web.view import DISCONNECT_CLIENT, MAX_ROWS, ClientRow, View
+from hedgerow.web.view import DISCONNECT_CLIENT, END_SESSION, MAX_ROWS, ClientRow, View
 
 PATH = "/clients"
 TITLE = "Clients"
@@ -62,8 +62,8 @@ def _cells(view: View, row: ClientRow, may_act: bool) -> list[Html]:
         charts.duration(max(0.0, view.now - row.since)) if row.since is not None else Html("–"),
     ]
     if may_act:
-        form = action(view, DISCONNECT_CLIENT, "Disconnect", PATH, {"client_id": row.client_id}, "danger")
-        cells.append(form if row.connected else Html(""))
+        what, label = (DISCONNECT_CLIENT, "Disconnect") if row.connected else (END_SESSION, "End session")
+        cells.append(action(view, what, label, PATH, {"client_id": row.client_id}, "danger"))
     return cells
 
 
