@@ -271,3 +271,20 @@ def test_a_bridge_of_mosquittos_own_to_a_node_with_bridges(
         for side, name in ((there, "end"), (at_end, "other")):
             wait_until(lambda s=side, n=name: bool(payloads(s, f"field/{n}/last")), name, PATIENCE_S)  # type: ignore[misc]
             assert payloads(side, f"field/{name}") == expected
+
+
+@every_version
+def test_a_message_that_mosquitto_takes_no_packet_of_holds_up_no_other(
+    hedgerow_node: StartNode, mosquitto: StartMosquitto, more: tuple[str, ...]
+) -> None:
+    """In MQTT 5 it says how large a packet may be. Before, it resets each connection that brings a larger."""
+    port = mosquitto("max_packet_size 2000")
+    with bridged(hedgerow_node(), port, "topic # out 1", *more) as (here, there):
+        there.subscribe("field/#", 1)
+        here.publish("field/a", "before", 1)
+        here.publish("field/a", "x" * 5_000, 1)
+        for number in range(COUNT):
+            here.publish("field/a", f"{number}", 1)
+        expected = {"before", *(f"{number}" for number in range(COUNT))}
+        wait_until(lambda: expected <= set(payloads(there, "field/a")), "all others", 2 * PATIENCE_S)
+        assert "x" * 5_000 not in payloads(there, "field/a")

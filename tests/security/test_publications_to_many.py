@@ -11,6 +11,7 @@ import pytest
 
 from hedgerow.broker.core import TURN_WORK
 from hedgerow.broker.deliveries import DELIVERY_WORK
+from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
 from hedgerow.broker.routes import MAX_CACHED_RECIPIENTS
 from hedgerow.message import Message
@@ -29,6 +30,7 @@ from hedgerow.mqtt.packets import (
 )
 from tests.broker.harness import Client, World
 
+ROOMY = Limits(connections=20_000)  # One address may have half.
 MANY = 6_000  # more than two turns' worth
 MOST = 2 * TURN_WORK // DELIVERY_WORK
 ANSWERS: dict[int, type[Puback | Pubrec]] = {1: Puback, 2: Pubrec}
@@ -133,7 +135,7 @@ def test_what_parts_of_the_node_publish_does_not_pile_up() -> None:
 
 
 def test_who_unsubscribes_meanwhile_gets_it_no_more() -> None:
-    world = World()
+    world = World(ROOMY)
     clients = [world.connect(f"c{number}") for number in range(MOST)]
     for client in clients:
         client.connection.receive_data(encode(Subscribe(1, [Subscription("t", 1)]), MQTT_5), world.now)
@@ -151,7 +153,7 @@ def test_who_unsubscribes_meanwhile_gets_it_no_more() -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_crash_before_all_have_it_loses_nothing(qos: int) -> None:
-    world = World(durable=True)
+    world = World(ROOMY, durable=True)
     clients = [world.connect(f"c{number}", kept=True) for number in range(MOST)]
     for client in clients:
         client.send_later(Subscribe(1, [Subscription("t", 2)]))

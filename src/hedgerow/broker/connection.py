@@ -769,7 +769,7 @@ class Connection(Channel):
         self.broker.events.append(ConnectionFailed(self.address, client_id, repr(error), error))
 
     def lost(self, now: float, was_closed: bool = False) -> None:
-        """The transport is gone. `was_closed`: the peer closed it in order; nobody on the way reset it."""
+        """The transport is gone. `was_closed`: the peer closed or reset it; it did not just fall silent."""
         self.broker.now = now
         if was_closed and self.protocol_version < MQTT_5:
             self.far_reason = Reason.SUCCESS  # There is no DISCONNECT from a server that could say more.

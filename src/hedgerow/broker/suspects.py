@@ -8,8 +8,9 @@ The rest is for what nobody foresees. The far end closes whenever it is sent a c
 sent again first thing after every reconnect, with the queue behind it waiting for ever:
 
 1. An end of a connection is *blamed* on what was in flight if the far end says so, by a DISCONNECT of MQTT 5
-   with one of `BLAMING`. Before MQTT 5 there are no words for it: there, closing in order is enough. A reset,
-   a cut, a record that does not open and a time-out never are: anybody on the way can bring those about.
+   with one of `BLAMING`. Before MQTT 5 there are no words for it: there, closing or resetting is enough. A
+   cut, a record that does not open and a time-out never are, nor is a reset in MQTT 5: anybody on the way can
+   bring those about.
 2. The next connection is *careful*: for `CAREFUL_S` one message is in flight at a time, so that the first in
    flight is the one that the far end closes on.
 3. A message that is the first in flight at two such ends is *parked*: logged and counted, kept in the session

@@ -124,7 +124,8 @@ class Link(asyncio.Protocol):
         self.node.sockets.linger(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.detach(was_closed=error is None)
+        # Mosquitto resets a connection on which it was sent a packet larger than its max_packet_size.
+        self.detach(was_closed=error is None or isinstance(error, ConnectionResetError))
         self.node.sockets.closed()
         self.node.flush()
 
