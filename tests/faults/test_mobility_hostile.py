@@ -38,6 +38,7 @@ from hedgerow.mqtt.packets import (
     Subscription,
 )
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.node.eventlog import MAX_WARNINGS
 from hedgerow.node.passwords import set_password
 from tests.conftest import StartNode
 from tests.faults.client import PersistentClient, running
@@ -248,17 +249,28 @@ PRESUMPTUOUS: list[tuple[PublicationKind, Registrations | EventBody | Serving, s
 ]
 
 
-async def test_words_that_break_a_rule_are_refused(hedgerow_node: StartNode) -> None:
+@pytest.mark.parametrize("broken", [BROKEN[:MAX_WARNINGS], BROKEN[MAX_WARNINGS:]])
+async def test_words_that_break_a_rule_are_refused(
+    hedgerow_node: StartNode, broken: list[tuple[str, Callable[[Rogue], bytes], str]]
+) -> None:
     tower = start_tower(hedgerow_node)
     tractor = start_tractor(hedgerow_node, tower, STAY)
     async with bystanders(tower, tractor) as those, rogue_at(tower) as rogue:
-        for count, (topic, make, why) in enumerate(BROKEN, 1):
+        for count, (topic, make, why) in enumerate(broken, 1):
             rogue.publish(topic, make(rogue))
             await until_metric(tower, REFUSED, count)
             assert any(
                 f"'rogue' is refused '{topic}'" in line and why in line for line in tower.log.splitlines()
             ), (topic, why, tower.log)
         assert not rogue.stream.received
+        await those.hear()
+    assert "refused" not in tractor.log
+
+
+async def test_words_that_claim_what_is_not_theirs_are_refused(hedgerow_node: StartNode) -> None:
+    tower = start_tower(hedgerow_node)
+    tractor = start_tractor(hedgerow_node, tower, STAY)
+    async with bystanders(tower, tractor) as those, rogue_at(tower) as rogue:
         for kind, body, why in PRESUMPTUOUS:
             rogue.say(kind, body)
             topic = rogue_topic(kind)

@@ -127,8 +127,8 @@ class Role:
     def origin_of(self, connection: Channel, origin: str) -> str | None:
         """Under which origin the ids count that this peer gives under `origin`; None: they do not count.
 
-        A peer that may speak for every origin, since it proved to be a node or this node dialled it, has them
-        count as they are. Asked once for each origin of a connection, not for each message.
+        A peer that may speak for every origin, since it proved to be a node, has them count as they
+        are. Asked once for each origin of a connection, not for each message.
         """
         return origin
 

@@ -19,13 +19,13 @@ from hedgerow.mqtt.reasons import Reason
 from hedgerow.node.back_off import BackOff
 from hedgerow.node.fair_line import FairLine, Place
 from hedgerow.node.part import NodeContext, Part
-from hedgerow.node.passwords import Passwords
 from hedgerow.rates import networks_of, site_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hedgerow.broker.handle_connect import Login
+    from hedgerow.node.passwords import Passwords
 
 WORKERS = 2
 MAX_HELD_S = 5.0  # longer, and a login is refused: what it came with would have to be kept
@@ -171,7 +171,7 @@ class Logins(Part):
         super().__init__(node)
         assert node.config.passwords is not None
         self._file: Path = node.config.passwords
-        node.passwords = Passwords.load(self._file)
+        node.passwords = self._load()
         self._queue = LoginQueue(node.passwords, self._now)
         self._asked: FairLine[Attempt] = FairLine()  # over HTTP
 
@@ -248,7 +248,13 @@ class Logins(Part):
             self._asked.remove(attempt.place, attempt)
 
     def reload(self) -> Callable[[], None]:
-        return partial(self._set, Passwords.load(self._file))
+        return partial(self._set, self._load())
+
+    def _load(self) -> Passwords:
+        # Most nodes have no such file, and start the sooner.
+        from hedgerow.node.passwords import Passwords
+
+        return Passwords.load(self._file)
 
     def _set(self, passwords: Passwords) -> None:
         """And disconnect whoever is no longer a user."""
