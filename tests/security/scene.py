@@ -14,8 +14,9 @@ from typing import Any
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.connection import Connection
 from hedgerow.broker.port import Port
-from hedgerow.federation.federation import MESH_TOPIC, OVERLAY_TOPIC
+from hedgerow.federation.federation import INTRODUCTION_TOPIC, MESH_TOPIC, OVERLAY_TOPIC
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
+from hedgerow.federation.signs_of_life import ALIVE_TOPIC
 from hedgerow.mobility.fixed import FixedNode
 from hedgerow.mobility.roles import MOBILE_PREFIX
 from hedgerow.mqtt import codec
@@ -46,6 +47,7 @@ from tests.security.oracle import DOMAIN, Oracle, fits, write_acl
 KEY = b"the key of the federation, 32 b."
 HEARD = ("house/#", "public/#", "inbox/#", "meter/#")  # by carol
 SENSOR_TOPIC = "inbox/udp"
+FEDERATION_TOPICS = (MESH_TOPIC, OVERLAY_TOPIC, INTRODUCTION_TOPIC, ALIVE_TOPIC)
 PAYLOAD = re.compile(rb'\[(?:null|"\w*"), "[^"]*", "[^"]*", \d+\]')
 ACCESS = Access(Acl.parse(write_acl(), "acl"))
 
@@ -147,7 +149,7 @@ class Scene(Domain):
         where = f"{user}/{client_id} got {topic!r}: {payload!r}"
         if client_id.startswith(MOBILE_PREFIX) and topic.startswith(f"{DOMAIN}/node/"):
             return  # From broker to broker.
-        if client_id == NEIGHBOUR_PREFIX + "rogue" and topic in (MESH_TOPIC, OVERLAY_TOPIC):
+        if client_id == NEIGHBOUR_PREFIX + "rogue" and topic in FEDERATION_TOPICS:
             assert not self.is_keyed, f"without the key: {where}"
             return  # From federation to federation.
         assert self.oracle.may_read(user, client_id, topic), f"forbidden to read: {where}"

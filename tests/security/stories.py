@@ -46,6 +46,8 @@ TOPICS = ("house/door", "house/safe", "house/deep/x", "public/a", "public/b", "i
 CONTROL = (
     "$hedgerow/federation/mesh",
     "$hedgerow/federation/overlay",
+    "$hedgerow/federation/introduction",
+    "$hedgerow/federation/alive",
     "$hedgerow/status/node",
     "$hedgerow/status/hill",
     "$SYS/broker/bridge/new",
