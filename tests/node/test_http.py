@@ -120,6 +120,8 @@ SILENT_BROWSER = "Accept-Language: \r\n"  # all that a page can do about it
         ("127.0.0.1:8780", PROMETHEUS, True),
         ("barn.farm.example:8780", BROWSER, False),
         ("barn.farm.example", SILENT_BROWSER, False),
+        ("[::1].farm.example", BROWSER, False),
+        ("farm.example[::1]:8780", BROWSER, False),
         ("127.0.0.1:8780", BROWSER, True),
         ("[fd00::1]:8780", BROWSER, True),
         ("localhost:8780", BROWSER, True),
@@ -238,6 +240,34 @@ async def test_bad_forms_get_their_status(form: bytes, more: str, status: HTTPSt
     async with running(http=LOOPBACK) as server:
         server.actions["/act"] = lambda request: Response(b"done")
         assert (await post(server, "/act", form, more))[0] == status
+
+
+CHUNKED = f"POST /act HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n{FORM}\r\n".encode()
+
+
+async def test_forms_in_chunks_are_refused_before_any_comes() -> None:
+    """Chunks of one byte take the loop longest: a client would wait for the whole of them."""
+    async with running(http=LOOPBACK) as server:
+        server.actions["/act"] = lambda request: Response(b"done")
+        for sent in (CHUNKED, CHUNKED + b"1\r\na\r\n" * 40_000):
+            assert (await ask(server, sent))[0] == HTTPStatus.LENGTH_REQUIRED
+
+
+async def test_a_form_that_is_too_long_is_refused_before_any_comes() -> None:
+    async with running(http=LOOPBACK) as server:
+        server.actions["/act"] = lambda request: Response(b"done")
+        head = f"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_FORM_BYTES + 1}\r\n{FORM}\r\n"
+        assert (await ask(server, head.encode()))[0] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+async def test_a_form_that_does_not_come_is_cut_off() -> None:
+    async with (
+        running(http=LOOPBACK, table=with_part("listeners", Impatient)) as server,
+        raw_client(port_of(server, "http")) as client,
+    ):
+        server.actions["/act"] = lambda request: Response(b"done")
+        client.writer.write(b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
+        assert await client.closed()
 
 
 async def test_a_handler_that_waits_does_not_outlive_its_connection() -> None:

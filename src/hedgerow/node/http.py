@@ -1,7 +1,8 @@
 """The HTTP port: the node's two tables of paths, to read and to act (see `handlers`).
 
 HTTP itself is h11's. A connection carries one request, must be over within `MAX_CONNECTION_S`, and may send
-`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`.
+`MAX_HEAD_BYTES` of head and, with POST, a form of `MAX_FORM_BYTES`. The head has to say its length: browsers
+send no form in chunks, and in those of one byte it would take the loop a hundred times as long to read.
 """
 
 from __future__ import annotations
@@ -93,13 +94,12 @@ class HttpLink(asyncio.Protocol):
                 if not self._takes_form(event):
                     self._answer(self._request(event, b""))
                     return
+                _check_form_length(event)
                 if self._http.they_are_waiting_for_100_continue:
                     go_on = h11.InformationalResponse(status_code=100, headers=[])
                     self.transport.write(self._http.send(go_on) or b"")
             elif isinstance(event, h11.Data):
                 self._form += event.data
-                if len(self._form) > MAX_FORM_BYTES:
-                    raise FormError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
                 self._answer(self._request(self._head, bytes(self._form)))
                 return
@@ -165,6 +165,14 @@ class HttpLink(asyncio.Protocol):
     def _finish(self) -> None:
         self._deadline.cancel()
         self._node.sockets.http_links.discard(self)
+
+
+def _check_form_length(head: h11.Request) -> None:
+    headers = dict(head.headers)
+    if b"transfer-encoding" in headers:
+        raise FormError(HTTPStatus.LENGTH_REQUIRED)
+    if int(headers.get(b"content-length", 0)) > MAX_FORM_BYTES:
+        raise FormError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def _request(head: h11.Request, body: bytes, address: str, is_tls: bool) -> Request:
