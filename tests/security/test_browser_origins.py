@@ -69,6 +69,8 @@ async def open_websocket(node: Server, host: str, origins: Iterable[str], **tls:
         ("other.local:9001", "http://other.local"),
         ("", "http://"),
         ("[::1", "http://[::1"),
+        ("[::1].evil.example", "http://[::1].evil.example"),
+        ("[::1]:9001", "http://[::1].evil.example"),
         ("127.0.0.1:9001", "file://127.0.0.1"),
     ],
 )

@@ -106,10 +106,10 @@ def _is_of_host(origin: str, header: str) -> bool:
     """On any port: no page comes from that of a WebSocket listener. `null` is a sandbox, or a file."""
     try:
         parts = urlsplit(origin)
-        page = _plain(parts.hostname or "")
     except ValueError:
         return False
-    if parts.scheme not in DEFAULT_PORTS or "@" in parts.netloc or not page:
+    page = _plain(host_and_port(parts.netloc)[0])
+    if parts.scheme not in DEFAULT_PORTS or not page:
         return False
     host = _plain(host_and_port(header)[0])
     return page == host or (_is_loopback_name(page) and _is_loopback_name(host))
@@ -153,11 +153,11 @@ def _read_origin(value: object, base: Path) -> str:
     wrong = ConfigError(f"{show(value)} is not the origin of a page, such as https://app.example, or *")
     try:
         parts = urlsplit(text)
-        host, port = parts.hostname or "", parts.port
     except ValueError:
         raise wrong from None
+    host, port = host_and_port(parts.netloc)
     is_host = _HOST_NAME.fullmatch(host) or ":" in host
-    if not (parts.scheme and is_host) or "@" in parts.netloc or parts.path.strip("/") or parts.query:
+    if not (parts.scheme and is_host) or parts.path.strip("/") or parts.query:
         raise wrong
     return f"{parts.scheme}://{authority(host, None if port == DEFAULT_PORTS.get(parts.scheme) else port)}"
 
