@@ -7,15 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hedgerow
 from hedgerow.broker.port import Port
+from hedgerow.broker.topic_order import Cursor, TopicOrder
 from hedgerow.federation.config import FederationConfig
 from hedgerow.federation.part import MAX_FILTERS_BYTES, MESHES, FederationPart
+from hedgerow.message import Message
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from hedgerow.node import status
 from hedgerow.node.broker_urls import BrokerUrl, read_broker_url
 from hedgerow.node.server import Server
+from hedgerow.node.status_format import MAX_JOBS
 from hedgerow_workshop.programs import free_port
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S, until
@@ -120,6 +125,26 @@ async def test_what_a_pipeline_says_cannot_make_a_status_large() -> None:
         assert told["hot"] == {"rows": 3}
         assert "long" not in told
         assert len(status.encode(status.describe(server))) < 20_000
+
+
+async def test_a_status_looks_at_a_few_of_the_topics_of_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client publishes as many as it likes, and a status is told each second."""
+    looks = 0
+    step = Cursor.step
+
+    def count(cursor: Cursor, order: TopicOrder) -> str | None:
+        nonlocal looks
+        looks += 1
+        return step(cursor, order)
+
+    async with running(id="barn") as server:
+        retained = server.broker.retained
+        for number in range(3_000):  # Those with one more level do not match, and are looked at.
+            retained.set(Message(f"$hedgerow/pipeline/{number:05}{'/x' * (number % 2)}", b"{}", retain=True))
+        monkeypatch.setattr(Cursor, "step", count)
+        told = status.describe(server)["pipeline"]
+        assert len(told) == MAX_JOBS
+        assert looks <= status.MAX_LOOKS
 
 
 async def test_a_neighbour_that_is_not_there_is_a_link_that_is_down() -> None:

@@ -97,14 +97,13 @@ class TopicMessages:
         self.order.remove(topic)
         return True
 
-    def _find(self, topic_filter: str) -> list[Message]:
+    def look_for(self, topic_filter: str) -> Iterator[Message | None]:
+        """Those that a filter matches, and None for each look at a name that it does not match. Peers choose
+        how many there are of both: whoever does not take all of them takes some, or goes on later."""
         cursor = Cursor(topic_filter)
-        found: list[Message] = []
         while not cursor.is_done:
             topic = cursor.step(self.order)
-            if topic is not None:
-                found.append(self._messages[topic])
-        return found
+            yield None if topic is None else self._messages[topic]
 
 
 class Tombstones(TopicMessages):
@@ -220,12 +219,13 @@ class Retained(TopicMessages):
         message = self._messages.get(topic)
         return message is not None and message.expires_at == at
 
-    def match(self, topic_filter: str, now: float) -> list[Message]:
-        """The retained messages that a new subscription gets, without those that have expired."""
+    def match(self, topic_filter: str, now: float, most_looks: int | None = None) -> list[Message]:
+        """The retained messages that a new subscription gets, without those that have expired. In one go: for
+        whoever knows that they are few, or takes those alone that are found with so many looks."""
         return [
             message
-            for message in self._find(topic_filter)
-            if message.expires_at is None or message.expires_at > now
+            for message in islice(self.look_for(topic_filter), most_looks)
+            if message is not None and (message.expires_at is None or message.expires_at > now)
         ]
 
     @property

@@ -27,6 +27,7 @@ TELL_S = 1.0
 BESIDE_S = 2.0  # at most so often, when it has changed
 BESIDE_AGAIN_S = 10.0  # for those who came meanwhile
 MAX_PROGRESS_BYTES = 4_096
+MAX_LOOKS = 10 * MAX_JOBS  # Clients may publish as many topics as they like where pipelines tell of jobs.
 PROGRESS_FILTER = "$hedgerow/pipeline/+"  # what a pipeline tells of its jobs at this broker
 
 # Name here → counter of the broker's `Stats`.
@@ -168,7 +169,7 @@ def _kind(config: Config) -> str:
 def _pipeline(node: NodeContext, now: float) -> dict[str, Any]:
     """What a pipeline has told here; it is a client like any other, so it may be anything."""
     told: dict[str, Any] = {}
-    for message in islice(node.broker.retained.match(PROGRESS_FILTER, now), MAX_JOBS):
+    for message in islice(node.broker.retained.match(PROGRESS_FILTER, now, MAX_LOOKS), MAX_JOBS):
         if len(message.payload) <= MAX_PROGRESS_BYTES:
             with suppress(ValueError, RecursionError):
                 told[message.topic.rpartition("/")[2]] = _flat(json.loads(message.payload))
