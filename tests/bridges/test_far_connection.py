@@ -362,12 +362,10 @@ MISTAKES = {
     "an empty PUBLISH": b"\x30\x00",
     "a PUBLISH of one byte": b"\x30\x01\x00",
     "a PUBLISH whose topic is longer than it": b"\x30\x04\x00\x09aa",
-    "a PUBLISH whose properties are longer than it": b"\x30\x05\x00\x01a\x7f\x26",
     "QoS 3": b"\x36\x06\x00\x01a\x00\x01\x00",
     "a packet of a client": b"\xc0\x00",
     "a second CONNACK": b"\x20\x03\x00\x00\x00",
     "a topic alias": codec.encode(Publish("a", b"", properties={"topic_alias": 1}), MQTT_5),
-    "a wildcard": b"\x30\x05\x00\x01#\x00x",
     "reserved": b"\x00\x00",
 }
 

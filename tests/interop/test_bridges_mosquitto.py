@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from hedgerow.mqtt import codec
+from hedgerow.mqtt.packets import Connect, Publish
 from hedgerow_workshop.programs import free_port
 from tests.conftest import StartMosquitto, StartNode
 from tests.interop.conftest import Reach
@@ -288,3 +291,24 @@ def test_a_message_that_mosquitto_takes_no_packet_of_holds_up_no_other(
         expected = {"before", *(f"{number}" for number in range(COUNT))}
         wait_until(lambda: expected <= set(payloads(there, "field/a")), "all others", 2 * PATIENCE_S)
         assert "x" * 5_000 not in payloads(there, "field/a")
+
+
+def test_what_mosquitto_takes_and_we_refuse_does_not_end_the_bridge(
+    hedgerow_node: StartNode, mosquitto: StartMosquitto
+) -> None:
+    port = mosquitto()
+    with bridged(hedgerow_node(), port) as (here, there):
+        here.subscribe("field/#", 1)
+        wrong = codec.encode(
+            Publish("field/wrong", b"", 1, packet_id=1, properties={"response_topic": "field/?"}), 5
+        )
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(codec.encode(Connect("wrong", 5), 5))
+            client.sendall(wrong.replace(b"?", b"#"))
+            wait_until(lambda: b"\x40" in client.recv(4_096), "Mosquitto's PUBACK", PATIENCE_S)
+        there.publish_and_wait("field/after", "1")
+        wait_until(lambda: bool(payloads(here, "field/after")), "what is behind it", PATIENCE_S)
+        assert payloads(here, "field/wrong") == []
+        wait_until(lambda: state(here).get("in", {}).get("refused") == 1, "it to be counted", PATIENCE_S)
+        states = [json.loads(each) for each in payloads(here, "$SYS/broker/bridge/moss/state") if each]
+        assert {each["since"] for each in states if each["state"] == "up"} == {state(here)["since"]}

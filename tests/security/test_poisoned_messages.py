@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hedgerow.broker.connection import Connection
-from hedgerow.broker.events import MessageSetAside
+from hedgerow.broker.events import MessageSetAside, PublicationRefused
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.suspects import RETRY_S
 from hedgerow.errors import ProtocolError
@@ -109,6 +109,57 @@ def test_more_properties_than_we_take_from_a_far_broker_do_not_end_the_link() ->
     assert north.is_up
     assert north.take_heard() == [b"after"]
     assert north.find().inbound.refused == 1
+
+
+WRONG_CONTENT = {
+    "wildcards in the response topic": (b"t", b"\x08\0\3a/#"),
+    "wildcards in the topic": (b"t/#", b""),
+    "U+0000 in the topic": (b"t\0", b""),
+    "no UTF-8 in the topic": (b"t\xff", b""),
+    "no UTF-8 in the content type": (b"t", b"\x03\0\1\xff"),
+    "U+0000 in a user property": (b"t", b"\x26\0\1\0\0\1v"),
+    "a payload format out of range": (b"t", b"\x01\2"),
+    "a property given twice": (b"t", b"\x01\0\x01\0"),
+    "a property that nobody knows": (b"t", b"\x7e\0"),
+    "a property of another packet": (b"t", b"\x21\0\1"),
+    "a property that is cut off": (b"t", b"\x03\0\7x"),
+}
+
+
+def wrong_publish(topic: bytes, properties: bytes, qos: int, version: str) -> bytes:
+    body = len(topic).to_bytes(2, "big") + topic + (b"\0\1" if qos else b"")
+    if version == "mqttv50":
+        body += bytes((len(properties),)) + properties
+    return bytes((0x30 | qos << 1, len(body) + 6)) + body + POISON
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("wrong", WRONG_CONTENT)
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+def test_content_that_breaks_a_rule_does_not_end_the_link(version: str, wrong: str, qos: int) -> None:
+    """Brokers pass on what others refuse: it would come again after each reconnect."""
+    topic, properties = WRONG_CONTENT[wrong]
+    if version == "mqttv311" and properties:
+        pytest.skip("it has no properties")
+    network = Network()
+    opened = network.script("south")
+    north = network.add("north")
+    north.listen("#")
+    north.bridge("# both 2", bridge_protocol_version=version)
+    opened[0].accept()
+    opened[0].send_bytes(wrong_publish(topic, properties, qos, version))
+    opened[0].send(Publish("t/1", b"after", 1, packet_id=2))
+    network.advance(1)
+    answers = [each for each in opened[0].take() if isinstance(each, Puback | Pubrec)]
+    assert [each.packet_id for each in answers] == ([1, 2] if qos else [2])
+    if version == "mqttv50" and qos:
+        assert answers[0].reason_code == Reason.UNSPECIFIED_ERROR  # Mosquitto closes on words of DISCONNECT.
+    assert north.is_up
+    assert len(opened) == 1
+    assert north.take_heard() == [b"after"]
+    assert north.find().inbound.refused == 1
+    (event,) = [each for each in north.broker.take_events() if isinstance(each, PublicationRefused)]
+    assert event.topic == topic.decode(errors="replace")
 
 
 # What this end knows that the far one cannot take

@@ -57,12 +57,11 @@ from hedgerow.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
-    Puback,
     Pubcallback,
-    Pubrec,
 )
 from hedgerow.mqtt.properties import with_length
 from hedgerow.mqtt.reasons import Reason, describe
+from hedgerow.mqtt.refusals import read_refused
 from hedgerow.topics import validate_name
 
 # Work is counted in units of about a microsecond: see `Broker.begin_turn`.
@@ -75,17 +74,6 @@ SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest lat
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
-
-
-# What is wrong with a PUBLISH that breaks no rule of MQTT, and PUBACK and PUBREC can say (§3.4.2.1).
-OF_CONTENT = frozenset(
-    {
-        Reason.IMPLEMENTATION_SPECIFIC_ERROR,
-        Reason.TOPIC_NAME_INVALID,
-        Reason.QUOTA_EXCEEDED,
-        Reason.PAYLOAD_FORMAT_INVALID,
-    }
-)
 
 
 class State(Enum):
@@ -426,24 +414,21 @@ class Connection(Channel):
         handler(self, packet)
 
     def _pass_over(self, first: int, body: bytes, error: ProtocolError) -> bool:
-        """Answer a PUBLISH of another broker, in order but beyond what we take, with an error, and go on.
+        """Answer a PUBLISH of another broker whose content we do not take with an error, and go on.
 
         If we closed, it would come again for ever, and a node would have to guess what it was.
         """
         inbound, session = self.inbound, self.session
-        if first >> 4 != PUBLISH or inbound is None or session is None or error.reason_code not in OF_CONTENT:
+        refused = read_refused(first, body, error) if inbound is not None and session is not None else None
+        if inbound is None or session is None or refused is None:
             return False
         inbound.published += 1
         inbound.refused += 1
-        broker, qos, topic_end = self.broker, first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
+        broker = self.broker
         broker.stats.protocol_errors += 1
-        topic = body[2:topic_end].decode(errors="replace")
-        broker.events.append(PublicationRefused(self.address, session.client_id, topic, str(error)))
-        if qos:
-            packet_id = int.from_bytes(body[topic_end : topic_end + 2], "big")
-            answer = (Puback if qos == 1 else Pubrec)(packet_id, error.reason_code)
-            data = codec.encode(answer, self.protocol_version)
-            broker.durability.acknowledge(self, data, must_wait=False)
+        broker.events.append(PublicationRefused(self.address, session.client_id, refused.topic, str(error)))
+        if refused.qos:
+            broker.durability.acknowledge(self, refused.answer(self.protocol_version), must_wait=False)
         return True
 
     def go_on(self) -> None:

@@ -162,8 +162,12 @@ async def _record(options: RecorderOptions, terminal: ProgressLine | None) -> in
             await telling
         if terminal is not None:
             terminal.show("")
-        logger.info("recorded %s messages", f"{recorder.rows:,}")
+        logger.info("recorded %s messages%s", f"{recorder.rows:,}", _describe_refused(recorder.refused))
     return 0
+
+
+def _describe_refused(count: int) -> str:
+    return f"; {count:,} that break a rule were set aside" if count else ""
 
 
 async def _tell(recorder: Recorder, terminal: ProgressLine | None) -> None:

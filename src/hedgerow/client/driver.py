@@ -33,6 +33,7 @@ from hedgerow.mqtt.client.events import (
     Disconnected,
     Event,
     MessageReceived,
+    MessageRefused,
     Refused,
     Renewed,
     Subscribed,
@@ -78,6 +79,9 @@ class ClientDriver:
         """The machine for the application's calls."""
         self.line = self._make_line(self.client)
         """Its link. Both are others after a move to another server."""
+        self.refused = 0
+        """Messages whose content breaks a rule: the server was told so, and no application has them."""
+        self._tell_refused_at = 1
         self._options = options
         self._on_events = on_events
         self._on_state = on_state
@@ -332,6 +336,9 @@ class ClientDriver:
         self._news.set()
 
     def _handle(self, line: Line, events: list[Event]) -> None:
+        for event in events:
+            if event.__class__ is MessageRefused:
+                self._note_refused(event)
         if line.client.options.version == packets.MQTT_EXTENDED and self._options.follow:
             for event in events:
                 if isinstance(event, Renewed):
@@ -341,6 +348,14 @@ class ClientDriver:
             self._is_refused |= any(_is_refusal(event) for event in events)
             events = [event for event in events if isinstance(event, MessageReceived)]
         self._on_events(events)
+
+    def _note_refused(self, event: MessageRefused) -> None:
+        """With a line for the first, and then for every tenth, hundredth and so on."""
+        self.refused += 1
+        if self.refused == self._tell_refused_at:
+            self._tell_refused_at *= 10
+            text = "%s sent a message to %.200r that breaks a rule, and it was set aside (%d so far): %.200s"
+            logger.warning(text, self.address, event.topic, self.refused, event.reason)
 
     def _handle_renewal(self, line: Line, event: Renewed) -> None:
         if event.code == Renewal.CONNECTION:

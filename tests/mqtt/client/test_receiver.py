@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hedgerow.message import Properties
 from hedgerow.mqtt import codec
-from hedgerow.mqtt.client.events import Disconnected, Event, MessageReceived
+from hedgerow.mqtt.client.events import Disconnected, Event, MessageReceived, MessageRefused
 from hedgerow.mqtt.client.receiver import PublishDecoder
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
@@ -69,6 +69,45 @@ def test_expiry_becomes_a_time() -> None:
     peer = connected()
     (message,) = received(peer.answer(Publish("a", properties={"message_expiry_interval": 30})))
     assert message.expires_at == NOW + 30
+
+
+# Content that breaks a rule.
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("manual", [False, True])
+@pytest.mark.parametrize(("version", "is_topic"), [(MQTT_3_1_1, True), (MQTT_5, True), (MQTT_5, False)])
+def test_content_that_breaks_a_rule_is_refused_alone(
+    version: int, is_topic: bool, manual: bool, qos: int
+) -> None:
+    """It would come again first thing on each connection."""
+    peer = connected(version=version, manual_acknowledgement=manual)
+    wrong = Publish("a?", b"wrong", qos, packet_id=qos and 1)
+    if not is_topic:
+        wrong = Publish("a", b"wrong", qos, packet_id=qos and 1, properties={"response_topic": "r?"})
+    data = codec.encode(wrong, version).replace(b"?", b"#")
+    events = peer.client.receive_data(data + codec.encode(Publish("a", b"after"), version), NOW)
+    refused, after = events
+    assert isinstance(refused, MessageRefused)
+    assert refused.topic == ("a#" if is_topic else "a")
+    assert received([after])[0].payload == b"after"
+    reason_code = Reason.UNSPECIFIED_ERROR if version == MQTT_5 else 0
+    assert peer.sent() == [[], [Puback(1, reason_code)], [Pubrec(1, reason_code)]][qos]
+    if qos == 2 and version == MQTT_3_1_1:
+        peer.answer(Pubrel(1))
+        assert peer.sent() == [Pubcomp(1)]
+    assert peer.client.is_finished
+    assert peer.client.connected
+
+
+def test_a_refusal_leaves_in_the_order_of_the_messages() -> None:
+    peer = connected(manual_acknowledgement=True)
+    (first,) = received(peer.answer(Publish("a", b"1", 1, packet_id=1)))
+    data = codec.encode(Publish("a?", b"2", 2, packet_id=2), MQTT_5).replace(b"?", b"+")
+    peer.client.receive_data(data, NOW)
+    assert peer.sent() == []
+    peer.client.acknowledge(first)
+    assert peer.sent() == [Puback(1), Pubrec(2, Reason.UNSPECIFIED_ERROR)]
 
 
 # Automatic acknowledgement.

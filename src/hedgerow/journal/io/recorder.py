@@ -166,6 +166,11 @@ class Recorder:
         return self.writer.next_position - self._first_position
 
     @property
+    def refused(self) -> int:
+        """Messages whose content breaks a rule, which the broker was told and no journal has."""
+        return self._driver.refused
+
+    @property
     def behind(self) -> int:
         """Messages that came and are not durable yet."""
         return self.writer.next_position - self.writer.durable_position + len(self._unwritten)

@@ -82,13 +82,14 @@ class Refused:
 class Receipt:
     """A received QoS 1 or 2 message whose handshake is not over."""
 
-    __slots__ = ("acknowledged", "awaited", "packet_id", "qos")
+    __slots__ = ("acknowledged", "awaited", "packet_id", "qos", "refusal")
 
     def __init__(self, packet_id: int, qos: int, acknowledged: bool) -> None:
         self.packet_id = packet_id
         self.qos = qos
         self.acknowledged = acknowledged  # by the application
         self.awaited = False  # by the server: received on this connection, PUBACK or PUBREC not sent
+        self.refusal = b""  # what the server gets in the place of PUBACK or PUBREC, and no PUBREL follows
 
 
 @dataclass(slots=True)
@@ -103,6 +104,14 @@ class MessageReceived(Message):
     """What `Client.acknowledge` looks at; None when there is nothing to acknowledge."""
     callbacks: tuple[str, ...] = ()
     """The subscribers that it is for, where a server of the extension has matched it for this client."""
+
+
+@dataclass(slots=True)
+class MessageRefused:
+    """A message came whose content breaks a rule. The server was told so, and the connection goes on."""
+
+    topic: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -153,4 +162,14 @@ class Renewed:
     topics: list[str] = field(default_factory=list)
 
 
-Event = Connected | Refused | MessageReceived | Published | Subscribed | Unsubscribed | Disconnected | Renewed
+Event = (
+    Connected
+    | Refused
+    | MessageReceived
+    | MessageRefused
+    | Published
+    | Subscribed
+    | Unsubscribed
+    | Disconnected
+    | Renewed
+)

@@ -16,7 +16,7 @@ from typing import Any
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt import codec, extension
-from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, Receipt
+from hedgerow.mqtt.client.events import ConnectOptions, Event, MessageReceived, MessageRefused, Receipt
 from hedgerow.mqtt.client.sender import MAX_CACHED_TOPICS, MAX_PACKET_SIZE
 from hedgerow.mqtt.client.sightings import Sightings, parse_id
 from hedgerow.mqtt.ids import ID_HEAD, MAX_PREFIXES, identify_from
@@ -24,6 +24,7 @@ from hedgerow.mqtt.ids import parse_id as parse_fabric_id
 from hedgerow.mqtt.packets import MQTT_5, PUBLISH, Pubcomp, Publish
 from hedgerow.mqtt.properties import of_message
 from hedgerow.mqtt.reasons import Reason
+from hedgerow.mqtt.refusals import read_refused
 from hedgerow.mqtt.wire import PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, Reader
 
 # What a `Message` has behind its properties, and a PUBLISH without any does not say. By position, since
@@ -212,7 +213,12 @@ class Receiver:
     def handle_publish(
         self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
     ) -> None:
-        message = self._decoder.decode(first_byte, data, start, stop, now)
+        try:
+            message = self._decoder.decode(first_byte, data, start, stop, now)
+        except ProtocolError as error:
+            if not self._refuse(first_byte, data[start:stop], error, events):
+                raise
+            return
         if not message.qos:
             events.append(message)
             return
@@ -221,6 +227,19 @@ class Receiver:
             self.acknowledge(message)
         elif is_new:
             events.append(message)
+
+    def _refuse(self, first_byte: int, body: bytes, error: ProtocolError, events: list[Event]) -> bool:
+        """Answer a message whose content breaks a rule with an error, and go on: if we closed, a server that
+        keeps the session would send it again first thing, for ever."""
+        refused = read_refused(first_byte, body, error)
+        if refused is None:
+            return False
+        events.append(MessageRefused(refused.topic, str(error)))
+        if refused.qos:
+            version = self._options.version
+            refusal = refused.answer(version) if version == MQTT_5 else b""
+            self._note(MessageReceived(refused.topic, b"", refused.qos, packet_id=refused.packet_id), refusal)
+        return True
 
     def handle_pubcallback(
         self, first_byte: int, data: bytes, start: int, stop: int, now: float, events: list[Event]
@@ -243,13 +262,15 @@ class Receiver:
             return True
         return self._note(message)
 
-    def _note(self, message: MessageReceived) -> bool:
-        """Owe the server an answer; False when it sent a message again that the application has."""
+    def _note(self, message: MessageReceived, refusal: bytes | None = None) -> bool:
+        """Owe the server an answer; False when it sent a message again that the application has. A `refusal`,
+        which may be empty: the application does not get it."""
         packet_id = message.packet_id
         receipt = self._receipts.get(packet_id)
         is_new = receipt is None or receipt.qos != 2 or message.qos != 2
         if receipt is None or is_new:
-            receipt = Receipt(packet_id, message.qos, self._automatic)
+            receipt = Receipt(packet_id, message.qos, self._automatic or refusal is not None)
+            receipt.refusal = refusal or b""
             self._receipts[packet_id] = receipt
             options = self._options
             if (
@@ -284,10 +305,10 @@ class Receiver:
             receipt = awaited.popleft()
             receipt.awaited = False
             packet_id = receipt.packet_id.to_bytes(2, "big")
-            if receipt.qos == 2:
+            if receipt.qos == 2 and not receipt.refusal:
                 self._output.append(PUBREC_HEAD + packet_id)
                 continue
-            self._output.append(PUBACK_HEAD + packet_id)
+            self._output.append(receipt.refusal or PUBACK_HEAD + packet_id)
             if self._receipts.get(receipt.packet_id) is receipt:
                 del self._receipts[receipt.packet_id]
 
