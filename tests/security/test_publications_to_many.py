@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hedgerow.broker.access import Access
 from hedgerow.broker.core import TURN_WORK
 from hedgerow.broker.deliveries import DELIVERY_WORK
 from hedgerow.broker.limits import Limits
@@ -97,6 +98,70 @@ def test_members_that_are_away_are_counted_too() -> None:
     before = world.broker.work
     publisher.connection.receive_data(chunk([Publish("t")], MQTT_5), world.now)
     assert world.broker.work - before >= 300
+
+
+class Looks(Access):
+    """Lets some clients read, and counts how often it is asked whether one may."""
+
+    count = 0
+
+    def may_read(self, username: str | None, client_id: str, topic: str) -> bool:
+        self.count += 1
+        return not client_id.startswith("away")
+
+    def rounds(self, world: World, begin: Callable[[], None]) -> Iterator[int]:
+        before = self.count
+        for _ in rounds(world, begin):
+            yield self.count - before
+            before = self.count
+
+
+def away(world: World, count: int, topic_filter: str) -> None:
+    for number in range(count):
+        session = world.broker.create_session(f"away{number}", None)
+        session.expiry_s = 1_000.0
+        world.broker.subscriptions.add(session, Subscription(topic_filter, 2), None)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_member_is_looked_for_in_turns(qos: int) -> None:
+    looks = Looks()
+    world = World(access=looks)
+    away(world, 3 * TURN_WORK, "$share/g/t")
+    reader, publisher = world.connect("reader"), world.connect("p", MQTT_3_1_1)
+    reader.subscribe("$share/g/t", qos)
+    other = world.connect("other")
+    packets = [Publish("t", b"%d" % number, qos, packet_id=qos * number) for number in range(1, 6)]
+    found = looks.rounds(world, lambda: publisher.connection.receive_data(chunk(packets), world.now))
+    assert next(found) <= 2 * TURN_WORK, "not all members"
+    other.connection.receive_data(encode(Pingreq(), MQTT_5), world.now)
+    assert other.connection.out
+    assert not reader.connection.out
+    assert max(found) <= 2 * TURN_WORK
+    reader.transmit()
+    assert reader.take_payloads() == [packet.payload for packet in packets]
+
+
+def test_what_waits_for_a_member_goes_to_others_in_turns() -> None:
+    looks = Looks()
+    world = World(access=looks)
+    away(world, TURN_WORK, "$share/g/t")
+    member = world.connect("first", kept=True)
+    member.subscribe("$share/g/t", 1)
+    member.lose()
+    payloads = [b"%d" % number for number in range(5)]
+    publisher = world.connect("p", MQTT_3_1_1)
+    for number, payload in enumerate(payloads, 1):
+        publisher.send_later(Publish("t", payload, 1, packet_id=number))
+    world.settle()
+    first = world.broker.sessions["first"]
+    assert len(first.waiting()) == 5
+    second = world.connect("second")
+    second.subscribe("$share/g/t", 1)
+    found = looks.rounds(world, lambda: world.broker.discard(first))
+    assert max(found) <= 2 * TURN_WORK
+    second.transmit()
+    assert second.take_payloads() == payloads
 
 
 def test_all_get_it_although_its_publisher_leaves_meanwhile() -> None:

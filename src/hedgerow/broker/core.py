@@ -7,7 +7,7 @@ Whatever handles packets, publications and sessions is in modules of its own, wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import heapify, heappush
 from typing import TYPE_CHECKING, Any
@@ -145,6 +145,10 @@ class BrokerCore:
         """What was begun takes more than a turn: called turn by turn, until it is True."""
         self._endings.append(go_on)
         self.wake_at(self.now)
+
+    def take_steps(self, steps: Iterator[object]) -> bool:
+        """As many as the turn has room for, one at least. Are all of them taken?"""
+        return not any(self.turn_is_over for _ in steps)
 
     def note_failure(self, client_id: str, error: Exception) -> None:
         """Our own code failed at what concerns this client, which is not connected; others go on."""

@@ -103,8 +103,16 @@ def publish_message(
 
 def is_divided(broker: BrokerCore, route: Route, recipients: Sequence[Recipient]) -> bool:
     """Is a publication to so many passed on in turns, or behind one that is?"""
-    is_long = len(recipients) + len(route.groups) > MOST_AT_ONCE
+    is_long = len(recipients) + _to_look_at(route) > MOST_AT_ONCE
     return is_long or (bool(broker.undelivered) and route.topic in broker.undelivered)
+
+
+def _to_look_at(route: Route) -> int:
+    """Of shared subscriptions: to find one who takes a message, all members may have to be looked at."""
+    looks = 0
+    for group in route.groups:
+        looks += DELIVERY_WORK + len(group.members)
+    return looks // DELIVERY_WORK
 
 
 def _deliver_step_by_step(
@@ -121,8 +129,8 @@ def _deliver_step_by_step(
             deliver(broker, recipient, message, publisher)
         yield
     for group in route.groups:
-        deliver_to_one(broker, group, message, publisher)
-        yield
+        for _ in deliver_to_one_step_by_step(broker, group, message, publisher):
+            yield
     if route.ports:
         broker.work += DELIVERY_WORK * len(route.ports)
         _deliver_to_ports(broker, message, route, publisher)
@@ -172,13 +180,35 @@ def deliver_to_one(
     broker: BrokerCore, group: SharedGroup, message: Message, publisher: Publisher | None
 ) -> bool:
     """To a member of a shared subscription (§4.8.2); False: there is none that may read it."""
-    visited = group.visited
-    chosen = group.choose(broker.access, message.topic)
-    broker.work += DELIVERY_WORK + group.visited - visited
-    if chosen is not None:
-        broker.durability.store_separately()
-        deliver(broker, chosen, message, publisher, group)
-    return chosen is not None
+    chosen = group.next_if_ready()
+    if chosen is None or not chosen.session.may_read(broker.access, message.topic):
+        return any(list(deliver_to_one_step_by_step(broker, group, message, publisher)))
+    broker.work += DELIVERY_WORK
+    _deliver_in_group(broker, group, chosen, message, publisher)
+    return True
+
+
+def _deliver_in_group(
+    broker: BrokerCore, group: SharedGroup, chosen: Recipient, message: Message, publisher: Publisher | None
+) -> None:
+    broker.durability.store_separately()
+    deliver(broker, chosen, message, publisher, group)
+
+
+def deliver_to_one_step_by_step(
+    broker: BrokerCore, group: SharedGroup, message: Message, publisher: Publisher | None
+) -> Iterator[bool]:
+    """The last step says whether there was one."""
+    broker.work += DELIVERY_WORK
+
+    def may_read(session: Session) -> bool:
+        return session.may_read(broker.access, message.topic)
+
+    for looked_at, chosen in group.look_for_one(may_read):
+        broker.work += looked_at
+        if chosen is not None:
+            _deliver_in_group(broker, group, chosen, message, publisher)
+        yield chosen is not None
 
 
 def _deliver_to_ports(broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None) -> int:
@@ -197,7 +227,7 @@ def _deliver_to_ports(broker: BrokerCore, message: Message, route: Route, publis
 
 def most_of_run(broker: BrokerCore, route: Route) -> int:
     """How many publications at QoS 0 in a row the turn has room for; one at least."""
-    one_by_one = len(route.others) + len(route.groups) + len(route.ports) + len(route.peers)
+    one_by_one = len(route.others) + _to_look_at(route) + len(route.ports) + len(route.peers)
     if not one_by_one:
         return MAX_RUN
     return max(1, min(MAX_RUN, (broker.turn_ends_at - broker.work) // (DELIVERY_WORK * one_by_one)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from hedgerow.broker.access import Access
+from collections.abc import Callable, Iterator
+
 from hedgerow.broker.session import Session
 from hedgerow.mqtt.packets import Subscription
+
+MEMBERS_AT_ONCE = 64  # of a shared subscription, which may have as many as there are sessions
 
 
 class Entry:
@@ -57,11 +60,10 @@ class Recipient:
 class SharedGroup:
     """The sessions of one `$share/NAME/FILTER`; each message goes to one of them, in turn (§4.8.2)."""
 
-    __slots__ = ("_in_order", "_turn", "members", "visited")
+    __slots__ = ("_in_order", "_turn", "members")
 
     def __init__(self) -> None:
         self.members: dict[Session, Recipient] = {}
-        self.visited = 0  # members that `choose` has looked at: many may be away
         self._in_order: list[Recipient] = []
         self._turn = 0
 
@@ -78,28 +80,52 @@ class SharedGroup:
         self._in_order = []
         return was_member
 
-    def choose(self, readers: Access, topic: str) -> Recipient | None:
-        """The next member that can take it at once; else one that is connected; else one that is away."""
+    def next_if_ready(self) -> Recipient | None:
+        """The member whose turn it is, if it can take a message at once, as most can."""
         members = self._in_order
         if not members:
+            return None
+        position = self._turn if self._turn < len(members) else 0
+        recipient = members[position]
+        session = recipient.session
+        connection, outbox = session.connection, session.outbox
+        if connection is None or connection.congested or (outbox is not None and outbox.is_full):
+            return None
+        self._turn = position + 1
+        return recipient
+
+    def look_for_one(self, may_read: Callable[[Session], bool]) -> Iterator[tuple[int, Recipient | None]]:
+        """The next member that can take a message at once; else one that is connected; else one that is away.
+
+        Each step looks at so many members, and the last one may find it. Nearly all may be away: what is
+        published to a large group is passed on in turns, and between two steps members come and go.
+        """
+        members = self._in_order
+        count = 0
+        if not members:
             members = self._in_order = list(self.members.values())
-            self.visited += len(members)
+            count = len(members) // MEMBERS_AT_ONCE
         second_best: Recipient | None = None
+        begin = self._turn
         for step in range(len(members)):
-            self.visited += 1
-            position = (self._turn + step) % len(members)
+            if count >= MEMBERS_AT_ONCE:
+                yield count, None
+                count = 0
+            count += 1
+            position = (begin + step) % len(members)
             recipient = members[position]
             session = recipient.session
             connection = session.connection
             if second_best is not None and (connection is None or connection.congested):
                 continue
-            if not session.may_read(readers, topic):
+            if session not in self.members or not may_read(session):
                 continue
             outbox = session.outbox
             if connection is not None and not connection.congested:
                 if outbox is None or not outbox.is_full:
                     self._turn = position + 1
-                    return recipient
+                    yield count, recipient
+                    return
                 second_best = recipient
             second_best = second_best or recipient
-        return second_best
+        yield count, second_best

@@ -53,7 +53,7 @@ def deliver_in_turns(
         if broker.undelivered_bytes + size > broker.limits.queue_bytes:
             broker.stats.publish_dropped += 1
             return
-    if topic not in broker.undelivered and _take_steps(broker, steps):
+    if topic not in broker.undelivered and broker.take_steps(steps):
         return
     broker.undelivered_bytes += size
     rest = Rest(steps, publisher, size)
@@ -81,18 +81,13 @@ def _connection_of(publisher: Publisher | None) -> Channel | None:
     return publisher.connection if isinstance(publisher, Session) else None
 
 
-def _take_steps(broker: BrokerCore, steps: Iterator[None]) -> bool:
-    """Are all of them taken?"""
-    return not any(broker.turn_is_over for _ in steps)
-
-
 def _go_on(broker: BrokerCore, topic: str) -> bool:
     """Is nothing of this topic left?"""
     queue = broker.undelivered[topic]
     while queue:
         rest = queue[0]
         try:
-            if not _take_steps(broker, rest.steps):
+            if not broker.take_steps(rest.steps):
                 return False
         except Exception as error:
             _report(broker, rest.publisher, error)

@@ -6,13 +6,13 @@ broker's, armed when the connection ends; what it was for is looked up when it i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import islice
 
 from hedgerow.broker import suspects
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.publishing import deliver_to_one, publish_message
+from hedgerow.broker.publishing import deliver_to_one_step_by_step, publish_message
 from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
@@ -74,39 +74,30 @@ def discard(broker: BrokerCore, session: Session) -> None:
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
     filters, session.subscriptions = session.subscriptions or {}, None
     waiting, session.outbox = session.waiting(), None
-    if len(filters) + len(waiting) <= MAX_ENDED_AT_ONCE:
-        _take_apart(broker, session, filters, waiting)
+    steps = _take_apart(broker, session, filters, waiting)
+    to_look_at = sum(len(each.group.members) for each in waiting if each.group is not None)
+    if len(filters) + len(waiting) + to_look_at <= MAX_ENDED_AT_ONCE:
+        deque(steps, maxlen=0)
         return
     session.role = EndedRole(session.role)  # It gets nothing any more, although it is in the table still.
     broker.subscriptions.forget_all_routes()
-    broker.end_later(partial(_take_apart_in_turns, broker, session, iter(filters), iter(waiting)))
+    broker.end_later(partial(broker.take_steps, steps))
 
 
 def _take_apart(
     broker: BrokerCore, session: Session, filters: Iterable[str], waiting: Iterable[Delivery]
-) -> None:
+) -> Iterator[object]:
     for topic_filter in filters:
         broker.subscriptions.remove(session, topic_filter)
         broker.work += END_WORK
+        yield
     for delivery in waiting:
         broker.work += END_WORK
         broker.durability.finish_delivery(session, delivery)
         if delivery.group is not None and delivery.qos == 1:
             # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
-            deliver_to_one(broker, delivery.group, delivery.message, None)
-
-
-def _take_apart_in_turns(
-    broker: BrokerCore, session: Session, filters: Iterator[str], waiting: Iterator[Delivery]
-) -> bool:
-    """Is all of it done?"""
-    while not broker.turn_is_over:
-        some_filters = list(islice(filters, MAX_ENDED_AT_ONCE))
-        some_waiting = [] if some_filters else list(islice(waiting, MAX_ENDED_AT_ONCE))
-        if not some_filters and not some_waiting:
-            return True
-        _take_apart(broker, session, some_filters, some_waiting)
-    return False
+            yield from deliver_to_one_step_by_step(broker, delivery.group, delivery.message, None)
+        yield
 
 
 def expire(broker: BrokerCore, session: Session, after_s: float) -> None:
