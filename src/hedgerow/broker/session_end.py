@@ -86,7 +86,7 @@ def discard(broker: BrokerCore, session: Session) -> None:
 
 def _take_apart(
     broker: BrokerCore, session: Session, filters: Iterable[str], waiting: Iterable[Delivery]
-) -> Iterator[object]:
+) -> Iterator[None]:
     for topic_filter in filters:
         broker.subscriptions.remove(session, topic_filter)
         broker.work += END_WORK
@@ -96,7 +96,8 @@ def _take_apart(
         broker.durability.finish_delivery(session, delivery)
         if delivery.group is not None and delivery.qos == 1:
             # §4.8.2: to another of the shared subscription. Not at QoS 2 (MQTT-4.8.2-5).
-            yield from deliver_to_one_step_by_step(broker, delivery.group, delivery.message, None)
+            for _ in deliver_to_one_step_by_step(broker, delivery.group, delivery.message, None):
+                yield
         yield
 
 
