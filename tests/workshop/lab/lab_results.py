@@ -11,11 +11,13 @@ from hedgerow_workshop.lab.harness.record import Arrival, Received, RunRecord
 from hedgerow_workshop.lab.harness.rows import Row
 from hedgerow_workshop.lab.morales.record import FarmRecord, MoralesRecord
 from hedgerow_workshop.lab.morales.setting import Uplink
+from hedgerow_workshop.lab.overload.record import OverloadRecord, Readers
 from hedgerow_workshop.lab.schmitt.record import Mode, SchmittRecord
 from hedgerow_workshop.lab.spohn.record import SpohnRecord
 from hedgerow_workshop.lab.storm.record import StormFault, StormRecord, SubscriberKind, Tally
 from hedgerow_workshop.lab.storm.settings import CALM, STORM
 from tests.workshop.lab.morales_records import make_farm, make_trio
+from tests.workshop.lab.overload_records import make_overload
 from tests.workshop.lab.schmitt_records import make_record as make_schmitt
 from tests.workshop.lab.spohn_records import make_delays, make_failures
 
@@ -29,10 +31,11 @@ class Results:
     morales: list[MoralesRecord] = field(default_factory=list)
     farm: FarmRecord = field(default_factory=FarmRecord)
     storm: list[StormRecord] = field(default_factory=list)
+    overload: list[OverloadRecord] = field(default_factory=list)
 
 
 def make_results() -> Results:
-    return Results(_spohn(), _schmitt(), _morales(), _farm(), _storm())
+    return Results(_spohn(), _schmitt(), _morales(), _farm(), _storm(), [make_overload(Readers.SLOW)])
 
 
 def leave_results(results: Results, directory: Path) -> None:
@@ -43,6 +46,7 @@ def leave_results(results: Results, directory: Path) -> None:
         "schmitt": results.schmitt,
         "morales": [*results.morales, results.farm],
         "storm": results.storm,
+        "overload": results.overload,
         "scale": [],
     }
     for name, runs in records.items():

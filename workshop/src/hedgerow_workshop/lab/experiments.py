@@ -7,6 +7,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "hedgerow_workshop.lab.morales.experiment",
         "brokers that move: they keep the topics that are hot",
     ),
+    "overload": (
+        "hedgerow_workshop.lab.overload.experiment",
+        "a federation at full speed: slow readers, and a node that is killed",
+    ),
     "schmitt": (
         "hedgerow_workshop.lab.schmitt.experiment",
         "bridges that come and go: five brokers, three leave",

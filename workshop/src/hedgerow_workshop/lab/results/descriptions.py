@@ -17,6 +17,7 @@ from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.lab.morales import report as morales_report
 from hedgerow_workshop.lab.morales.setting import Uplink
 from hedgerow_workshop.lab.morales.traffic import BIASED, BURST
+from hedgerow_workshop.lab.overload import report as overload_report
 from hedgerow_workshop.lab.results.charts import line_chart
 from hedgerow_workshop.lab.results.gather import Experiment, Figures, ReportRun
 from hedgerow_workshop.lab.results.page import Describe, describe_plainly, experiment_section
@@ -231,6 +232,15 @@ def _storm_parts(runs: Sequence[ReportRun]) -> Iterator[Html]:
         yield html.table(lines, "What each kind of subscriber lost and got again")
 
 
+# overload
+
+
+def describe_overload(experiment: Experiment) -> PageSection:
+    return _section(
+        experiment, overload_report.TITLE, [overload_report.INTRODUCTION], overload_report.BARS.lines
+    )
+
+
 # scale
 
 
@@ -252,6 +262,7 @@ def _scale_parts(rows: Sequence[Row]) -> Iterator[Html]:
 
 DESCRIPTIONS: Mapping[str, Describe] = {
     "morales": describe_morales,
+    "overload": describe_overload,
     "scale": describe_scale,
     "schmitt": describe_schmitt,
     "spohn": describe_spohn,

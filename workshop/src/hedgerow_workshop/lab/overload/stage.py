@@ -1,0 +1,148 @@
+"""The programs of a run: three nodes, a Mosquitto as our guide has it, and its federator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
+
+from hedgerow_workshop.lab.harness.brokers import (
+    SUBSCRIPTION_LOG,
+    BrokerProgram,
+    Hedgerow,
+    Mosquitto,
+    Sidecar,
+)
+from hedgerow_workshop.lab.harness.programs import LabProgram
+from hedgerow_workshop.lab.overload.settings import (
+    FILTER,
+    GATEWAY,
+    KILLED,
+    NODES,
+    RECORDER,
+    SENSOR_NUMBER,
+    SENSORS,
+    STOCK,
+)
+from hedgerow_workshop.programs import free_udp_port
+
+LOG = ("--log-format", "json")
+METRICS_S = 20.0
+_ADDRESS = re.compile(rb"^listening (\w+)://([\d.]+):(\d+)", re.MULTILINE)
+_METRIC = re.compile(r"^(\w+?)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+# The queue of docs/guides/mosquitto.md. The harness has no bound on messages already.
+GUIDE = "max_inflight_messages 1000\nmax_queued_bytes 268435456\n"
+
+# What a node counts of readings that it could not take, or could not record.
+DROPPED = (
+    *("overruns", "malformed", "unknown_topic", "limited", "refused"),
+    "hedgerow_journal_missed_total",
+)
+
+
+class OverloadNode(Hedgerow):
+    def address(self, scheme: str) -> tuple[str, int]:
+        for found, host, port in _ADDRESS.findall(self.output.read_bytes()):
+            if found.decode() == scheme:
+                return host.decode(), int(port)
+        raise LookupError(f"{self.name} does not serve {scheme}")
+
+    def metrics(self) -> dict[str, float]:
+        """The sums over their labels."""
+        host, port = self.address("http")
+        with urlopen(f"http://{host}:{port}/metrics", timeout=METRICS_S) as answer:
+            text = answer.read().decode()
+        found: dict[str, float] = {}
+        for name, value in _METRIC.findall(text):
+            found[name] = found.get(name, 0.0) + float(value)
+        return found
+
+    def dropped_readings(self) -> int:
+        found = self.metrics()
+        names = [
+            name if name.startswith("hedgerow_") else f"hedgerow_sensor_packets_{name}_total"
+            for name in DROPPED
+        ]
+        return round(sum(found.get(name, 0.0) for name in names))
+
+
+def peak_mib(program: LabProgram) -> float:
+    """The most memory that it has had at once since it was started; 0: it does not run."""
+    if program.process is not None:
+        with suppress(OSError):
+            found = _PEAK.search(Path(f"/proc/{program.process.pid}/status").read_text())
+            if found is not None:
+                return int(found[1]) / 1024
+    return 0.0
+
+
+class Stage(NamedTuple):
+    nodes: dict[str, OverloadNode]
+    stock: Mosquitto
+    federator: Sidecar
+    multicast_port: int
+
+    @property
+    def brokers(self) -> dict[str, BrokerProgram]:
+        return {**self.nodes, STOCK: self.stock}
+
+    @property
+    def recorder(self) -> OverloadNode:
+        return self.nodes[RECORDER]
+
+    @property
+    def killed(self) -> OverloadNode:
+        return self.nodes[KILLED]
+
+    @property
+    def programs(self) -> list[LabProgram]:
+        return [*self.nodes.values(), self.stock, self.federator]
+
+    def federated(self) -> Iterator[tuple[str, LabProgram]]:
+        """All that have links, by the names that they have there."""
+        yield from self.nodes.items()
+        yield STOCK, self.federator
+
+
+def make_stage(directory: Path, stack: ExitStack) -> Stage:
+    """Nothing of it runs yet."""
+    nodes = {name: stack.enter_context(OverloadNode(name, directory / name)) for name in NODES}
+    stock = stack.enter_context(Mosquitto(STOCK, directory / STOCK))
+    stock.more = SUBSCRIPTION_LOG + GUIDE
+    federator = stack.enter_context(Sidecar(STOCK, directory / "federator"))
+    return Stage(nodes, stock, federator, free_udp_port())
+
+
+async def start(stage: Stage) -> None:
+    """Who is dialled comes before who dials."""
+    port = str(stage.multicast_port)
+    options = {
+        RECORDER: (
+            *("--federation", "--udp", "127.0.0.1:0", "--sensor-topic", f"{SENSOR_NUMBER:02}={SENSORS}"),
+            *("--journal", FILTER, "--journal", SENSORS),
+        ),
+        GATEWAY: (
+            *("--multicast", FILTER, "--multicast-interface", "lo", "--multicast-ip", "4"),
+            *("--multicast-port", port),
+        ),
+        KILLED: (),
+    }
+    started: list[OverloadNode] = []
+    for name, node in stage.nodes.items():
+        node.http = "127.0.0.1:0"
+        links = [word for other in started for word in ("--neighbour", other.url)]
+        node.options = (*LOG, *options[name], *links)
+        await node.start()
+        started.append(node)
+    await stage.stock.start()
+    links = [word for name in (RECORDER, KILLED) for word in ("--neighbour", stage.nodes[name].url)]
+    stage.federator.start(stage.stock, [*LOG, *links])
+    await stage.federator.wait_until(
+        lambda: b"federating" in stage.federator.output.read_bytes() + stage.federator.log.read_bytes(),
+        "federation",
+    )
