@@ -13,10 +13,8 @@ from hedgerow.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
-    Puback,
     Pubcomp,
     Publish,
-    Pubrec,
     Pubrel,
     Suback,
     Subscribe,
@@ -95,7 +93,10 @@ class _PickyConnection(Script):
                 broker.taken.append(packet)
             if not broker.acknowledges(packet):
                 return
-            answers = [Puback(packet.packet_id, code) if packet.qos == 1 else Pubrec(packet.packet_id, code)]
+            first = b"\x40" if packet.qos == 1 else b"\x50"  # The codec writes no code that they cannot have.
+            said = bytes((code,)) if code and self.version == MQTT_5 else b""
+            body = packet.packet_id.to_bytes(2, "big") + said
+            self.link.wire.carry(1, first + bytes((len(body),)) + body)
         for each in answers:
             self.send_later(each)
 

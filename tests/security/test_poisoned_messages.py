@@ -162,6 +162,40 @@ def test_content_that_breaks_a_rule_does_not_end_the_link(version: str, wrong: s
     assert event.topic == topic.decode(errors="replace")
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("chunk_bytes", [1, 60, 1_000, 100_000])
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+def test_a_packet_larger_than_we_take_does_not_end_the_link(version: str, chunk_bytes: int, qos: int) -> None:
+    """Before MQTT 5 no broker can be told how large a packet may be, and a broker need not heed it."""
+    network = Network()
+    opened = network.script("south")
+    north = network.add("north", limits=Limits(packet_bytes=2_000))
+    north.listen("t/#")
+    north.bridge("# both 2", bridge_protocol_version=version)
+    opened[0].accept()
+    packet_id, number = min(qos, 1), 5 if version == "mqttv50" else 4
+    packets = [
+        Publish("t/0", b"before", 0),
+        Publish("t/large", bytes(70_000), qos, packet_id=packet_id),
+        Publish("t/after", b"after", 1, packet_id=2),
+    ]
+    data = b"".join(codec.encode(packet, number) for packet in packets)
+    step = chunk_bytes if chunk_bytes > 1 else len(data)
+    head, rest = (data[:100], data[100:]) if chunk_bytes == 1 else (b"", data)
+    chunks = [head[at : at + 1] for at in range(len(head))] + [
+        rest[at : at + step] for at in range(0, len(rest), step)
+    ]
+    for chunk in chunks:
+        opened[0].send_bytes(chunk)
+    network.advance(1)
+    answers = [each for each in opened[0].take() if isinstance(each, Puback | Pubrec)]
+    assert [each.packet_id for each in answers] == ([1, 2] if qos else [2])
+    assert north.is_up
+    assert len(opened) == 1
+    assert north.take_heard() == [b"before", b"after"]
+    assert north.find().inbound.refused == 1
+
+
 # What this end knows that the far one cannot take
 
 
@@ -225,6 +259,23 @@ def test_an_acknowledgement_with_an_error_is_counted_and_logged(qos: int) -> Non
     assert "payload format invalid" in event.reason
     assert north.find().ledger.refused == 1
     check_balance(north)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_acknowledgement_with_a_word_that_it_cannot_have_is_one_with_an_error(qos: int) -> None:
+    """Mosquitto answers so what is larger than its message_size_limit."""
+    network = Network()
+    far = PickyBroker(network)
+    far.answers = lambda packet: Reason.PACKET_TOO_LARGE if is_poison(packet) else 0
+    north = network.add("north")
+    north.bridge("# out 2")
+    north.publish("t", POISON, qos)
+    north.publish("t", b"after", qos)
+    network.advance(5)
+    assert far.payloads == [b"after"]
+    assert far.connections == 1
+    (event,) = set_aside(north)
+    assert "packet too large" in event.reason
 
 
 # What the far end closes on

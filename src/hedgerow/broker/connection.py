@@ -71,6 +71,7 @@ MAX_UNREAD_ANSWERS = 10_000  # To one client, before we stop reading from it.
 MAX_UNREAD_ANSWER_BYTES = 128 * 1024  # A SUBACK may have 2 MB.
 
 SMALL_PACKET_BYTES = 16 * 1024  # So much of a packet may come, and the rest later, without being counted.
+MAX_PUBLISH_HEAD_BYTES = 2 + 65_535 + 2  # topic and packet identifier
 # Topics of 64 KiB in 64 aliases each way would be 8 MiB for each connection.
 MAX_ALIAS_BYTES = 128 * 1024  # that a client may have us remember
 MAX_ALIASED_TOPIC = 1_024  # Longer ones we send in full.
@@ -143,6 +144,7 @@ class Connection(Channel):
         "reserved",
         "seal",
         "short_path",
+        "skipping",
         "state",
         "topics",
         "unfinished",
@@ -181,6 +183,7 @@ class Connection(Channel):
         self.repeated: Repeated | None = None  # what a chunk may be the same as
         self.partial: bytearray | None = None  # the beginning of a packet
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
+        self.skipping = 0  # so many bytes are still to come of a packet that is passed over
         self.wanted = 0  # how long `partial` must be before it is worth looking at
         # For a packet that has come in part: what was taken of which pool, and for whom.
         self.reserved: tuple[Pool, str | None, int] | None = None
@@ -210,6 +213,12 @@ class Connection(Channel):
             if not data:
                 return  # Whoever wrote that, the peer has yet to be heard.
         self.heard_at = now
+        if self.skipping:
+            size = len(data)
+            data = data[self.skipping :]
+            self.skipping -= size - len(data)
+            if not data:
+                return
         repeated = self.repeated
         if repeated is not None and repeated.publish_again(self, repeated, data):
             return
@@ -304,9 +313,11 @@ class Connection(Channel):
                     break
                 body, stop = header
                 if stop - position > max_bytes:
-                    raise ProtocolError(
-                        Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes", "MQTT-3.2.2-15"
-                    )
+                    after = self._pass_over_large(data, position, body, stop)
+                    if not after:
+                        break
+                    position = after
+                    continue
             if stop > end:
                 self.wanted = stop - position
                 if not connected:
@@ -430,6 +441,21 @@ class Connection(Channel):
         if refused.qos:
             broker.durability.acknowledge(self, refused.answer(self.protocol_version), must_wait=False)
         return True
+
+    def _pass_over_large(self, data: bytes, position: int, body: int, stop: int) -> int:
+        """A packet that is larger than we take. Of a PUBLISH of another broker, which before MQTT 5 nobody
+        can tell what we take, only the head is waited for, and the rest is dropped as it comes. Where to go
+        on; 0: the head has yet to come."""
+        error = ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes", "MQTT-3.2.2-15")
+        head = min(body + MAX_PUBLISH_HEAD_BYTES, stop)
+        if self.inbound is not None and data[position] >> 4 == PUBLISH and len(data) < head:
+            self.wanted = head - position
+            return 0
+        if not self._pass_over(data[position], data[body:head], error):
+            raise error
+        self.broker.stats.packets_received += 1
+        self.skipping = max(0, stop - len(data))
+        return min(stop, len(data))
 
     def go_on(self) -> None:
         """The CONNECT was accepted, or it is this client's turn again: go on with what has come since."""

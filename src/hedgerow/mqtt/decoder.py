@@ -75,6 +75,16 @@ from hedgerow.topics import MAX_LEVELS, is_wildcard
 # client waiting for seconds.
 MAX_TOPIC_FILTERS = 10_000
 
+# What is wrong with a message in the words of DISCONNECT. Mosquitto (2.0.11) answers one that is larger than
+# its message_size_limit with a PUBACK of the third; whoever closed on it would send the message for ever.
+_OF_MESSAGES = {
+    Reason.MALFORMED_PACKET,
+    Reason.PROTOCOL_ERROR,
+    Reason.PACKET_TOO_LARGE,
+    Reason.RETAIN_NOT_SUPPORTED,
+    Reason.QOS_NOT_SUPPORTED,
+}
+
 _CLAUSES_3_1_1 = {
     "§2.1.2": "§2.2.1",
     "§2.1.4": "§2.2.3",
@@ -185,7 +195,7 @@ def _read_packet_id(reader: Reader, clause: str) -> int:
 def _read_reason_code(reader: Reader, packet_type: int) -> int:
     reason_code = reader.byte()
     allowed, clause = REASON_CODES[packet_type]
-    if reason_code not in allowed:
+    if reason_code not in allowed and not (packet_type in (PUBACK, PUBREC) and reason_code in _OF_MESSAGES):
         raise _broken(f"reason code 0x{reason_code:02x} in packet type {packet_type}", clause)
     return reason_code
 

@@ -125,7 +125,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         # Mosquitto resets a connection on which it was sent a packet larger than its max_packet_size.
-        self.detach(was_closed=error is None or isinstance(error, ConnectionResetError))
+        self.detach(was_closed=error is None or isinstance(error, ConnectionError))
         self.node.sockets.closed()
         self.node.flush()
 
