@@ -134,11 +134,6 @@ class Bridge:
         names = (line.to_local(topic) for line in self.section.topics if line.is_in)
         return next((name for name in names if name is not None), None)
 
-    def qos_here(self, topic: str) -> int:
-        """The highest that a message of the far broker keeps."""
-        lines = self.section.topics
-        return next((each.qos for each in lines if each.is_in and each.to_local(topic) is not None), 2)
-
     def carries(self, topic: str) -> bool:
         """May what is published there go this way?"""
         return self.name_there(topic) is not None

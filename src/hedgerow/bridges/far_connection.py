@@ -21,7 +21,7 @@ from hedgerow.bridges.fabric_key import (
 )
 from hedgerow.bridges.far_filters import CONTROL_IDENTIFIER
 from hedgerow.bridges.foreign import ForeignLink
-from hedgerow.bridges.sealed_ids import encode_expiry, encode_via, may_go_on, read_sealed
+from hedgerow.bridges.sealed_ids import encode_expiry, encode_topic, encode_via, may_go_on, read_sealed
 from hedgerow.bridges.short_paths import FOREIGN_SHORT_PATH, OTHER_SHORT_PATH
 from hedgerow.bridges.stamps import CONTROL_FILTER, is_control
 from hedgerow.broker.batch import Batch
@@ -30,6 +30,7 @@ from hedgerow.broker.handle_connect import carry_ids
 from hedgerow.broker.identified import IDENTIFIED_SHORT_PATH
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import MAX_WINDOW
+from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Pause
 from hedgerow.message import Message, MessageId, Properties
@@ -55,10 +56,19 @@ if TYPE_CHECKING:
 # At a foreign broker: what bridges there tell each other, and what it says of itself.
 OWN_FILTERS = (CONTROL_FILTER, DROPPED_TOPIC)
 LOCAL_ONLY = ("$SYS/", "$hedgerow/")  # No far broker speaks there.
+MAX_TOPIC_IN_RUN = 100  # characters that are said twice: there is room for them in `MAX_ID_BYTES`
 
 
 class FarConnection(ForeignLink):
-    __slots__ = ("_connect", "_unstored_bytes", "bridge", "has_identifiers", "may_be_told", "retains")
+    __slots__ = (
+        "_connect",
+        "_is_weakened",
+        "_unstored_bytes",
+        "bridge",
+        "has_identifiers",
+        "may_be_told",
+        "retains",
+    )
 
     def __init__(self, bridge: Bridge, now: float, address: str) -> None:
         section = bridge.section
@@ -72,6 +82,7 @@ class FarConnection(ForeignLink):
         self._unstored_bytes = 0  # read since everything was stored
         self.has_identifiers = False  # of subscriptions
         self.may_be_told = True  # what comes next, if it has RETAIN (`stamps.py`)
+        self._is_weakened = False  # what comes next: the foreign broker has less than what was sent
         self.open()
 
     # CONNECT and CONNACK
@@ -201,7 +212,9 @@ class FarConnection(ForeignLink):
         if self.foreign is not None and not self.foreign.is_simple:
             return None  # Each message has to be asked about.
         name = self.bridge.name_there(topic)
-        return name.encode() if name is not None else None
+        if name is None or (self.foreign is not None and name != topic and len(topic) > MAX_TOPIC_IN_RUN):
+            return None
+        return name.encode()
 
     def has_name_for(self, topic: str) -> bool:
         return self.bridge.name_there(topic) is not None
@@ -253,21 +266,26 @@ class FarConnection(ForeignLink):
         if self.foreign is None or topic is None:
             return block
         block += encode_expiry(message, self.broker.now) + encode_via(message, self.broker.node_id)
+        block += encode_topic(message.topic, topic)
         carried = encode_carried(message.properties, message.properties.get("user_property", ()))
-        return block + self.bridge.key.seal(topic.encode(), qos, retain, block, carried, message.payload)
+        # The QoS that it has here: a line of the section lowers that of the packet, and not of the message.
+        return block + self.bridge.key.seal(
+            topic.encode(), message.qos, retain, block, carried, message.payload
+        )
 
     def id_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
         if self.foreign is None:
             return super().id_blocks(batch, topic)
-        return self._sealed_blocks(batch, topic, 1)
+        return self._sealed_blocks(batch, topic)
 
-    def _sealed_blocks(self, batch: Batch, topic: bytes, qos: int) -> list[bytes]:
-        key, via = self.bridge.key, encode_via(None, self.broker.node_id)
+    def _sealed_blocks(self, batch: Batch, topic: bytes) -> list[bytes]:
+        key = self.bridge.key
+        rest = encode_via(None, self.broker.node_id) + encode_topic(batch.topic, topic.decode())
         prefixes, origin = self.broker.id_prefixes, batch.origin or ""
         blocks = []
         for sequence, payload in zip(batch.sequences, batch.payloads, strict=True):
-            block = encode_block(prefixes, MessageId(origin, batch.epoch, sequence)) + via
-            blocks.append(with_length(block + key.seal(topic, qos, False, block, b"", payload)))
+            block = encode_block(prefixes, MessageId(origin, batch.epoch, sequence)) + rest
+            blocks.append(with_length(block + key.seal(topic, batch.qos, False, block, b"", payload)))
         return blocks
 
     def encode_run(self, batch: Batch, topic: bytes) -> bytes:
@@ -275,16 +293,23 @@ class FarConnection(ForeignLink):
             return super().encode_run(batch, topic)
         name = len(topic).to_bytes(2, "big") + topic
         packets: list[bytes] = []
-        for block, payload in zip(self._sealed_blocks(batch, topic, 0), batch.payloads, strict=True):
+        for block, payload in zip(self._sealed_blocks(batch, topic), batch.payloads, strict=True):
             remaining = encode_remaining_length(len(name) + len(block) + len(payload))
             packets += b"\x30", remaining, name, block, payload
         return b"".join(packets)
 
     def identify(self, message: Message) -> None:
+        self._is_weakened = False
         if self.foreign is None:
             super().identify(message)
         elif "user_property" in message.properties:
-            read_sealed(message, self.bridge.key, self.broker.now, self.foreign, self.bridge.qos_here)
+            route = self.route_for(message.topic.encode())
+            topic = message.topic if route is None else route.topic
+            is_whole = read_sealed(message, topic, self.bridge.key, self.broker.now, self.foreign)
+            if message.id is not None:
+                self._is_weakened = not is_whole
+                if is_whole:
+                    self.foreign.admission.note_heard(message.id)
 
     def note_change(self) -> None:
         self.bridge.on_change()
@@ -296,10 +321,27 @@ class FarConnection(ForeignLink):
             self.inbound.published += 1
             self.inbound.duplicates += 1
             self.acknowledge(message.qos, packet_id)
+        elif self.foreign is not None and self._is_weakened:
+            self._take_weakened(message, route, packet_id)
         elif self.foreign is not None:
             self.foreign.receive_message(message, route, packet_id, self.may_be_told)
         else:
             super().take_message(message, route, packet_id)
+
+    def _take_weakened(self, message: Message, route: Route, packet_id: int) -> None:
+        """What came is not all that was sent, and who would have brought that may find that it was here."""
+        inbound, session = self.inbound, self.session
+        assert self.foreign is not None
+        assert inbound is not None
+        assert session is not None
+        assert message.id is not None
+        before = inbound.duplicates + inbound.outdated
+        self.foreign.receive_message(message, route, packet_id, self.may_be_told)
+        recipient = route.recipient(session)
+        is_new = inbound.duplicates + inbound.outdated == before
+        began_there = message.id.origin == session.far_origin
+        if is_new and not began_there and message.qos and recipient is not None and recipient.qos:
+            deliver_to(self.broker, session, message, route, recipient.qos)
 
     def handle_control(self, packet: Publish) -> bool:
         """What bridges at this broker tell each other, and what it says of itself."""

@@ -199,8 +199,6 @@ class Foreign:
         self.serve()
 
     def _pass_on(self, connection: ForeignLink, message: Message, route: Route, packet_id: int) -> None:
-        if message.id is not None:
-            self.admission.note_heard(message.id)
         message.topic = route.topic
         if route.stale:
             route = connection.broker.find_route(message.topic)
@@ -234,6 +232,8 @@ class Foreign:
         self.admission.set_leader(attendance.first_carrier, attendance.is_alone, connection.broker.now)
         self._publish(connection)
         for message, context in stamps.take_identified():
+            assert message.id is not None
+            self.admission.note_heard(message.id)
             self._pass_on(connection, message, *cast(tuple[Route, int], context))
         self._release(connection)
         self._publish(connection)

@@ -1,23 +1,29 @@
 """Ids on their way through a foreign broker, where anyone may publish what looks like one.
 
 An id counts only with a MAC under the key that nodes share (`fabric_key.py`); otherwise the message is taken
-as born there. So nodes without a common key cannot tell that a message was with them before. That it does not
+as born there. Anyone may copy a message with its MAC to another foreign broker, at a lower QoS or with an
+earlier end, and what comes first is the message. So a copy is no less than what was sent: the QoS and the
+expiry that were sealed hold, by whichever line of a section it comes. Under another
+topic than at the node that sent it, it is another message (`alias_of_topic`).
+
+So nodes without a common key cannot tell that a message was with them before. That it does not
 go round for ever, each node adds its name to `hedgerow-via` when it sends a message to a foreign broker, and
 lets none through that has its name already. A forger can have only the own message dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from hedgerow.bridges.fabric_key import FabricKey, encode_carried, same
+from hedgerow.broker.ids import alias_of_topic
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.ids import (
     EXPIRY_PROPERTY,
     ID_PROPERTY,
     MAC_PROPERTY,
     OWN_PROPERTIES,
+    TOPIC_PROPERTY,
     identify_from,
     keep_pairs,
 )
@@ -27,6 +33,7 @@ from hedgerow.mqtt.properties import encode_body
 VIA_PROPERTY = "hedgerow-via"
 MAX_VIA = 16  # nodes without a common key in a row; a longer path is a circle, or somebody's joke
 MAX_VIA_TEXT = 2_048
+CLOCKS_S = 2.0  # A copy whose end is that much earlier by our clock was not weakened.
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -64,34 +71,52 @@ def encode_expiry(message: Message, now: float) -> bytes:
     return encode_body({"user_property": (pair,)}, PUBLISH)
 
 
-def _restore(message: Message, before: Pairs, sealed_qos: int, now: float, most_qos: int) -> None:
-    """Let it last as long, and be as safe, as it was sent: whoever passed it on may have given it less."""
-    if not message.qos:
-        message.qos = min(sealed_qos, most_qos)
+def encode_topic(topic: str, name_there: str) -> bytes:
+    """The user property that says the topic of a message here, where the foreign broker has another."""
+    if topic == name_there:
+        return b""
+    return encode_body({"user_property": ((TOPIC_PROPERTY, topic),)}, PUBLISH)
+
+
+def _restore(message: Message, before: Pairs, sealed_qos: int, now: float) -> bool:
+    """Let it last as long, and be as safe, as it was sent: whoever passed it on may have given it less.
+
+    Returns whether nobody has.
+    """
+    is_whole = message.qos > 0 or not sealed_qos
+    message.qos = message.qos or sealed_qos
     left_s = message.properties.pop("message_expiry_interval", None)
-    said = next((value for name, value in before if name == EXPIRY_PROPERTY), None)
+    said = _said(before, EXPIRY_PROPERTY)
     if said is None:
-        return
+        return is_whole and left_s is None
     interval, _, until = said.partition("/")
     lasts = int(interval)
     message.properties["message_expiry_interval"] = lasts
     # Clocks may differ: then the longer one holds, but never longer than was asked for.
     least = lasts if left_s is None else left_s
-    message.expires_at = now + min(lasts, max(least, float(until) - now))
+    left_here_s = min(lasts, float(until) - now)
+    message.expires_at = now + min(lasts, max(least, left_here_s))
+    return is_whole and (left_s is None or left_s + CLOCKS_S >= left_here_s)
 
 
-def read_sealed(
-    message: Message, key: FabricKey, now: float, counter: Counter, most_qos: Callable[[str], int]
-) -> None:
+def _said(pairs: Pairs, wanted: str) -> str | None:
+    return next((value for name, value in pairs if name == wanted), None)
+
+
+def read_sealed(message: Message, topic: str, key: FabricKey, now: float, counter: Counter) -> bool:
     """Set what the user properties tell of the id and the times, if that is proved, and take it away.
 
-    `most_qos`: the highest that a message of a topic there keeps."""
+    `topic`: what the message's topic is called here. Returns whether the foreign broker has the message as it
+    was sent, so that nobody need bring it there.
+    """
+    is_whole = False
     pairs = message.properties.get("user_property", ())
     before, proof, behind = _split(pairs)
     if proof is not None and _is_right(message, key, before, proof, behind):
         keep_pairs(message, list(before))
         identify_from(message, now)  # Only what is proved: a client's own stand behind it.
-        _restore(message, before, int(proof[0]), now, most_qos(message.topic))
+        is_whole = _restore(message, before, int(proof[0]), now)
+        _name(message, _said(before, TOPIC_PROPERTY) or message.topic, topic)
     elif any(name == ID_PROPERTY for name, _ in pairs):
         counter.forged_ids += 1
     path = path_of(message) if message.id is not None else _path_in(pairs)
@@ -101,6 +126,17 @@ def read_sealed(
     if len(path) > 1 or (path and message.id is None):
         kept.append((VIA_PROPERTY, ",".join(path)))
     keep_pairs(message, kept)
+    return is_whole
+
+
+def _name(message: Message, sealed: str, topic: str) -> None:
+    """Under another topic than the one that was sealed its id is another."""
+    if message.id is None or sealed == topic:
+        return
+    origin = alias_of_topic(sealed, topic, message.id.origin)
+    message.id = None if origin is None else message.id._replace(origin=origin)
+    if origin is None:
+        message.published_at = message.first_at = None
 
 
 def _path_in(pairs: Pairs) -> list[str]:

@@ -150,8 +150,13 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     session = connection.connected_session()
     broker.stats.publish_received += 1
     qos = message.qos
-    if not packet_id:  # Its own QoS may be higher than that of the packet that brought it.
-        _publish_once(connection, message, route)
+    if not packet_id:
+        # Its own QoS may be higher than that of the packet that brought it. Where it would not be recorded,
+        # it is dropped before it counts as seen: it may come again in a packet that is acknowledged.
+        if qos and find_full(route, len(message.payload)) is not None:
+            broker.stats.publish_dropped += 1
+        else:
+            _publish_once(connection, message, route)
         return
     # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
     if (

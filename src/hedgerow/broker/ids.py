@@ -22,6 +22,9 @@ gives an id that a node gives, and none gives that of another user. An id that d
 if it were not there: the message is a new one. With an ACL, ids are taken only from whoever may write
 `RIGHT_TOPIC`.
 
+Where anyone can bring a message of another, it is another message under another topic, lest who has it there
+miss it under its own: its alias is `!as:BEFORE#AFTER~ORIGIN`, with the levels that differ.
+
 A link that has proved nothing passes on what many have given, so it keeps them apart: what was an alias
 before becomes `!LINK@NODE~TRAIL~ORIGIN`. The trail begins with a digest of what it replaces; behind it are
 marks of the nodes that have renamed the message, by which it goes no further where it has been.
@@ -88,6 +91,28 @@ def alias_of_link(name: str, node_id: str, origin: str, kind: str = "") -> str |
     kind += KIND if kind else ""
     link = f"{BROKER}{kind}{_name(name, most=MAX_LINK)}{AT}{_name(node_id)}"
     return _bounded(_rename(link, origin))
+
+
+def alias_of_topic(was: str, now: str, origin: str) -> str | None:
+    """The same for a message that had another topic. With that topic again, it has its own origin again."""
+    before, after = _difference(was, now)
+    back = _retopic(after, before) + ALIAS
+    inner = origin.removeprefix(back)
+    if origin.startswith(back) and ALIAS not in inner and not inner.startswith(AT):
+        return inner
+    return _bounded(_rename(_retopic(before, after), origin))
+
+
+def _retopic(before: str, after: str) -> str:
+    return f"{BROKER}as{KIND}{_name(f'{before}#{after}')}"  # No topic has a "#".
+
+
+def _difference(was: str, now: str) -> tuple[str, str]:
+    """The levels of each that stand before those that both end with."""
+    levels, others = was.split("/"), now.split("/")
+    while levels and others and levels[-1] == others[-1]:
+        del levels[-1], others[-1]
+    return "".join(f"{each}/" for each in levels), "".join(f"{each}/" for each in others)
 
 
 def _rename(principal: str, origin: str) -> str:

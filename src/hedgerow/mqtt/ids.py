@@ -22,7 +22,15 @@ TIME_PROPERTY = "hedgerow-time"
 AGE_PROPERTY = "hedgerow-age"
 MAC_PROPERTY = "hedgerow-mac"  # proves the id at a broker where anyone may publish one
 EXPIRY_PROPERTY = "hedgerow-expiry"  # there: for how many seconds it lasts, and until when
-OWN_PROPERTIES = (ID_PROPERTY, TIME_PROPERTY, AGE_PROPERTY, MAC_PROPERTY, EXPIRY_PROPERTY)
+TOPIC_PROPERTY = "hedgerow-topic"  # there: its topic at the node that sent it, where that is another
+OWN_PROPERTIES = (
+    ID_PROPERTY,
+    TIME_PROPERTY,
+    AGE_PROPERTY,
+    MAC_PROPERTY,
+    EXPIRY_PROPERTY,
+    TOPIC_PROPERTY,
+)
 HELD = ("hedgerow-held", "1")
 # The year 2106. Up to it a microsecond more is another number, so that a later publication has a later time.
 MAX_TIME = 2.0**32
