@@ -53,6 +53,8 @@ MESH_TOPIC = CONTROL_PREFIX + "mesh"
 # Behind all that a neighbour is told when it comes: that this was all, which it answers behind its own.
 INTRODUCTION_TOPIC = CONTROL_PREFIX + "introduction"
 THAT_WAS_ALL, HEARD = b"all", b"heard"
+INTEREST_WORK = 40  # See `Broker.begin_turn`: for a filter that is new or gone,
+SWEEP_WORK = 5  # and for each that it may cover.
 MAX_SESSIONS = 256  # of nodes that are neighbours, or were: names can be invented
 MIN_PLACES = 16  # for neighbours that an owner may always have, while there are any
 MAX_TOLD = 256  # addresses of which the log says why there is no link
@@ -131,10 +133,12 @@ class Federation:
         local.watch(self._note_interest)
 
     def _note_interest(self, topic_filter: str, is_wanted: bool) -> None:
+        swept = self.federator.swept
         if is_wanted:
             self.federator.subscribe(topic_filter, self.broker.now)
         else:
             self.federator.unsubscribe(topic_filter, self.broker.now)
+        self.broker.work += INTEREST_WORK + SWEEP_WORK * (self.federator.swept - swept)
         self.state.look(self.broker.now)  # Of a node without neighbours nothing else would tell.
         self.has_work = True
 

@@ -10,7 +10,8 @@ heard, and what it told of makes room for what others tell: whoever invents them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import chain
 
 from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.core import Core
@@ -159,7 +160,7 @@ class Cores:
         version, filters = core.announced_version, core.roster.filters
         if not self._is_ready(core):
             return FilterChanges(version, version, 0)
-        return _inline(FilterChanges(version, 0, len(filters), tuple(sorted(filters))))
+        return _changes(version, 0, len(filters), filters)
 
     def own_changes(self) -> FilterChanges:
         """Of this node's list, for its next announcement. The version is the sequence with which it was first
@@ -168,11 +169,10 @@ class Cores:
         since, size = own.roster.version, len(own.roster.filters)
         if since and not pending:
             return FilterChanges(since, since, size)
-        whole = _inline(FilterChanges(own.sequence, 0, size, tuple(sorted(own.roster.filters))))
+        whole = _changes(own.sequence, 0, size, own.roster.filters)
         if not since or whole.since == 0:
             return whole  # Who has no list yet, or has forgotten it, need not ask.
-        added, removed = tuple(sorted(pending.added)), tuple(sorted(pending.removed))
-        return _inline(FilterChanges(own.sequence, since, size, added, removed))
+        return _changes(own.sequence, since, size, pending.added, pending.removed)
 
     def _is_ready(self, core: Core) -> bool:
         return core.is_complete and not (core is self._own and core.pending)
@@ -186,9 +186,14 @@ class Cores:
             self._out.put(neighbours, MeshKind.LIST, wire.encode_list(entry))
 
 
-def _inline(changes: FilterChanges) -> FilterChanges:
-    """As they are if they are short; otherwise the version alone."""
-    size = sum(map(len, changes.added)) + sum(map(len, changes.removed))
-    if size > limits.INLINE_BYTES:
-        return FilterChanges(changes.version, changes.version, changes.size)
-    return changes
+def _changes(
+    version: int, since: int, size: int, added: Collection[str], removed: Collection[str] = ()
+) -> FilterChanges:
+    """As they are if they are short; otherwise the version alone. Nobody looks at all of a hundred thousand,
+    each time that one changes."""
+    room = limits.INLINE_BYTES
+    for topic_filter in chain(added, removed):
+        room -= len(topic_filter)
+        if room < 0:
+            return FilterChanges(version, version, size)
+    return FilterChanges(version, since, size, tuple(sorted(added)), tuple(sorted(removed)))

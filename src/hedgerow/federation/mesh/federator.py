@@ -29,7 +29,7 @@ from hedgerow.federation.mesh import limits, wire
 from hedgerow.federation.mesh.core import NEVER, Core
 from hedgerow.federation.mesh.cores import Cores
 from hedgerow.federation.mesh.limits import BOUNDS, MeshBounds
-from hedgerow.federation.mesh.local_filters import LocalFilters
+from hedgerow.federation.mesh.local_filters import LocalFilters, Told
 from hedgerow.federation.mesh.memberships import Memberships
 from hedgerow.federation.mesh.meshes import Change, FilterState, Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
@@ -91,6 +91,8 @@ class Federator:
         self._announce_at = NEVER
         self._announced_at = -NEVER
         self._claim_at = NEVER
+        self._sweep_at = NEVER
+        self._has_news = False
 
     @property
     def neighbours(self) -> list[str]:
@@ -100,7 +102,7 @@ class Federator:
     def deadline(self) -> float:
         """When `handle_timer` has something to do."""
         first = self._timers[0][0] if self._timers else NEVER
-        return min(first, self._announce_at, self._claim_at, self._meshes.deadline)
+        return min(first, self._announce_at, self._claim_at, self._sweep_at, self._meshes.deadline)
 
     def core_of(self, topic_filter: str) -> str | None:
         core = self._core_of(topic_filter)
@@ -161,17 +163,23 @@ class Federator:
     def subscribe(self, topic_filter: str, now: float) -> None:
         """The first local subscriber of it has come. Most topics that begin with $ are each broker's own."""
         if not is_local(validate_filter(topic_filter)):
-            self._set_local(*self._local.add(topic_filter), now)
+            self._set_local(self._local.add(topic_filter), now, is_news=True)
 
     def unsubscribe(self, topic_filter: str, now: float) -> None:
         """The last local subscriber of it has gone."""
-        self._set_local(*self._local.remove(topic_filter), now)
+        self._set_local(self._local.remove(topic_filter), now, is_news=True)
 
-    def _set_local(self, new: list[str], gone: list[str], now: float) -> None:
-        for topic_filter in new:
-            self._meshes.set_local(topic_filter, True, now)
-        for topic_filter in gone:
-            self._meshes.set_local(topic_filter, False, now)
+    @property
+    def swept(self) -> int:
+        """What it has cost so far to find out which local filters are to be announced."""
+        return self._local.visited
+
+    def _set_local(self, told: Told, now: float, *, is_news: bool = False) -> None:
+        self._sweep_at = NEVER if self._local.is_swept else now + limits.SWEEP_S
+        for topic_filters, is_local_now in zip(told, (True, False), strict=True):
+            for topic_filter in topic_filters:
+                self._meshes.set_local(topic_filter, is_local_now, now)
+        self._has_news = self._has_news or is_news
         self._finish(now)
 
     # Neighbours
@@ -361,6 +369,7 @@ class Federator:
         changes = self._cores.own_changes()
         own.roster.version = own.announced_version = changes.version
         own.pending.clear()
+        self._has_news = False
         self._send_announcement(self._neighbours, own, changes, now)
         self._cores.answer_waiting(own)
         self.stats.announcements += 1
@@ -388,7 +397,10 @@ class Federator:
             self._claim_at = NEVER
             self._meshes.claim(now)
         self._meshes.end_overlaps(now)
-        self._finish(now)
+        if self._sweep_at <= now:
+            self._set_local(self._local.sweep(), now)
+        else:
+            self._finish(now)
 
     def _handle_core_timer(self, core: Core, now: float) -> None:
         if core.expires_at <= now:
@@ -422,7 +434,8 @@ class Federator:
 
     def _finish(self, now: float) -> None:
         """What follows from an input, once all of it has been taken in."""
-        if self._own.pending:
+        # What follows from a wide filter by and by is told together: each time others would ask for the list.
+        if self._own.pending and (self._has_news or self._sweep_at == NEVER):
             self._announce_early(now)
         if self._announce_at <= now:
             self._announce(now)

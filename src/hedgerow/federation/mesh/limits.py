@@ -27,6 +27,9 @@ CLAIM_WITHIN_S = 0.05
 # The ways of the last core are used so much longer, while the mesh of the next one forms.
 OVERLAP_S = 1.0
 
+# Between two steps over this node's own filters (`local_filters.py`) others are served.
+SWEEP_S = 0.001
+
 ASK_AGAIN_S = 1.0  # a list that was asked for and did not come
 
 # What changed in a list travels with the announcement, twice over each link, if it is short.
