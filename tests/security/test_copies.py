@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties as PahoProperties
 
 from hedgerow.bridges.attendance import CARRIER_TOPIC
 from hedgerow.bridges.stamp_codec import Presence, encode_presence
@@ -20,6 +25,10 @@ from hedgerow.broker.observer import Observer
 from hedgerow.message import MAX_ORIGIN, Properties
 from hedgerow.mqtt.packets import Connack, Disconnect, Pingresp, Puback, Publish, Subscribe, Subscription
 from tests.bridges.harness import Network, Node, Script, sealed
+from tests.conftest import StartMosquitto, StartNode
+from tests.interop.conftest import Reach
+from tests.interop.paho_peer import PATIENCE_S, Paho, paho
+from tests.programs import wait_until
 
 
 class Brokers(Network):
@@ -277,3 +286,67 @@ def test_a_copy_does_not_stand_for_the_message_where_it_was_published(
     assert [(each.payload, each.qos) for each in brought] == [(b"0", 1)]
     assert brought[0].properties["message_expiry_interval"] in (599, 600)
     assert id_of(brought[0]) == id_of(genuine)
+
+
+# Two real Mosquittos
+
+
+def write_section(folder: Path, name: str, port: int, line: str) -> str:
+    """As `--bridge` and the topic for commands take it."""
+    text = f"connection {name}\naddress 127.0.0.1:{port}\ntopic {line}\nnotifications false\n"
+    (folder / f"{name}.conf").write_text(text)
+    return text
+
+
+def copy_to(broker: Paho, found: MQTTMessage) -> None:
+    properties: Any = PahoProperties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    told: Any = found.properties
+    for pair in told.UserProperty:
+        properties.UserProperty = pair
+    broker.publish(found.topic, bytes(found.payload), 0, properties=properties)
+
+
+def test_a_client_of_two_mosquittos_weakens_nothing(
+    hedgerow_node: StartNode, mosquitto: StartMosquitto, tmp_path: Path
+) -> None:
+    """The message waits at one for the bridge of a node. Its copy comes by the other, at QoS 0."""
+    first, second = mosquitto(), mosquitto()
+    at_first = write_section(tmp_path, "first", first, "t in 1")
+    write_section(tmp_path, "second", second, "t in 0")
+    write_section(tmp_path, "there", first, "t out 1")
+    known = hedgerow_node("--id", "here", "--bridge", str(tmp_path / "first.conf"))
+    there = hedgerow_node("--id", "there", "--bridge", str(tmp_path / "there.conf"))
+    with paho(Reach("mqtt", known.port(), tmp_path), client_id="watcher") as watcher:
+        watcher.subscribe("$SYS/broker/bridge/first/state", 1)
+        wait_until(lambda: any(b'"up"' in each.payload for each in watcher.inbox), "the bridge", PATIENCE_S)
+    known.stop()
+    here = hedgerow_node("--id", "here", "--bridge", str(tmp_path / "second.conf"))
+    reach = Reach("mqtt", here.port(), tmp_path)
+    with paho(reach, client_id="away", clean=False, expiry_s=600) as away:
+        away.subscribe("t", 1)
+    with (
+        paho(reach, client_id="commander") as commander,
+        paho(Reach("mqtt", first, tmp_path), client_id="mallory") as mallory,
+        paho(Reach("mqtt", second, tmp_path), client_id="mallory") as accomplice,
+        paho(Reach("mqtt", there.port(), tmp_path), client_id="writer") as writer,
+    ):
+        commander.subscribe("t", 1)
+        commander.subscribe("$SYS/broker/bridge/+/state", 1)
+
+        def is_up(name: str) -> bool:
+            said = [each.payload for each in commander.inbox if each.topic.endswith(f"/{name}/state")]
+            return bool(said) and b'"up"' in said[-1]
+
+        wait_until(lambda: is_up("second"), "the bridge to the second", PATIENCE_S)
+        mallory.subscribe("t", 1)
+        writer.publish_and_wait("t", "genuine")
+        (found,) = mallory.expect(1)
+        copy_to(accomplice, found)
+        wait_until(lambda: any(each.topic == "t" for each in commander.inbox), "the copy", PATIENCE_S)
+        commander.publish("$SYS/broker/bridge/new", at_first, 1)
+        wait_until(lambda: is_up("first"), "the bridge to the first", PATIENCE_S)
+    with paho(reach, client_id="away", clean=False, expiry_s=600) as away:
+        away.subscribe("end", 1)
+        away.publish("end", "", 1)
+        came = away.expect(2)
+        assert [(each.payload, each.qos) for each in came[:1]] == [(b"genuine", 1)]
