@@ -312,3 +312,22 @@ def test_what_mosquitto_takes_and_we_refuse_does_not_end_the_bridge(
         wait_until(lambda: state(here).get("in", {}).get("refused") == 1, "it to be counted", PATIENCE_S)
         states = [json.loads(each) for each in payloads(here, "$SYS/broker/bridge/moss/state") if each]
         assert {each["since"] for each in states if each["state"] == "up"} == {state(here)["since"]}
+
+
+@pytest.mark.parametrize("line", ["topic # out 1", "topic # out 0"], ids=["QoS 1", "QoS 0"])
+@every_version
+def test_control_characters_which_mosquitto_resets_on_hold_up_nothing(
+    hedgerow_node: StartNode, mosquitto: StartMosquitto, more: tuple[str, ...], line: str
+) -> None:
+    with bridged(hedgerow_node(), mosquitto(), *more, line) as (here, there):
+        there.subscribe("field/#", 1)
+        here.publish_and_wait("field/\1", "1")
+        number = 0
+
+        def comes() -> bool:
+            nonlocal number
+            number += 1
+            here.publish_and_wait("field/after", f"{number}")
+            return bool(payloads(there, "field/after"))
+
+        wait_until(comes, "what is behind it", PATIENCE_S)

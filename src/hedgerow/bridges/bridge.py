@@ -40,6 +40,7 @@ from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.publishing import publish_message
 from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.role import Role
+from hedgerow.broker.suspects import HURRY_S, is_hurried
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.dropped_there import DroppedThere
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, Subscription
@@ -303,6 +304,10 @@ class Bridge:
         if self.is_draining:
             return
         self.on_down(self)
+        if is_hurried(self.broker, self.session) and self.section.start_type != "once":
+            self._dialling.hurry(now, HURRY_S)
+            self._become(BridgePhase.WAITING, reason, now)
+            return
         if was_up and not self.section.round_robin:
             self._dialling.position = 0
         else:

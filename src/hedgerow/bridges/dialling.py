@@ -63,6 +63,10 @@ class Dialling:
         # Another address need not wait for this one.
         self._dial_at = now + (0.0 if self.position else self._delay_s)
 
+    def hurry(self, now: float, delay_s: float) -> None:
+        """The same address again, and soon."""
+        self._dial_at = now + delay_s
+
     def forget_delay(self) -> None:
         self._delay_s = 0.0
 

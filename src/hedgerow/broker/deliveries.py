@@ -308,8 +308,11 @@ def _send_retained(
         del backlog[topic_filter]
     if message is None or not session.may_read(broker.access, message.topic):
         return waiting.looked_at
-    if session.suspicion is not None and message.id in session.suspicion.parked.values():
-        return waiting.looked_at  # It is sent on each connection, and must not end each.
+    suspicion = session.suspicion
+    if suspicion is not None and message.id is not None:
+        is_shunned = suspicion.shunned.get(message.id, 0.0) > broker.now
+        if is_shunned or message.id in suspicion.parked.values():
+            return waiting.looked_at  # It is sent on each connection, and must not end each.
     qos = min(message.qos, waiting.qos)
     if qos:
         broker.durability.store_separately()

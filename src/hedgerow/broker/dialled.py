@@ -269,6 +269,11 @@ class DialledConnection(Connection):
 
     # The end
 
+    def lost(self, now: float, was_closed: bool = False) -> None:
+        if was_closed and self.far_node is None and self.is_connected:
+            self.far_reason = Reason.SUCCESS
+        super().lost(now, was_closed)
+
     def refuse(self, error: ProtocolError) -> None:
         if error.reason_code == Reason.SERVER_BUSY:  # It is we who cannot.
             self.disconnect(error.reason_code, error.reason)

@@ -62,10 +62,26 @@ class Publisher(Protocol):
 class Suspicion:
     """Which messages in flight the far end of a link may be closing on: see `suspects.py`."""
 
-    __slots__ = ("careful_until", "first", "is_careful", "parked", "retry_at", "retry_s", "tried", "window")
+    __slots__ = (
+        "careful_until",
+        "evidence",
+        "first",
+        "hurried",
+        "hurried_at",
+        "is_blamed",
+        "is_careful",
+        "parked",
+        "relayed",
+        "retry_at",
+        "retry_s",
+        "shunned",
+        "tried",
+        "window",
+    )
 
     def __init__(self, retry_s: float) -> None:
         self.first: Delivery | None = None  # in flight when the far end closed
+        self.evidence = 0  # against it
         self.is_careful = False  # one message at a time leaves
         self.careful_until = 0.0
         self.window = 0  # when that is over
@@ -73,6 +89,12 @@ class Suspicion:
         self.retry_at = 0.0  # when the first of them is tried again
         self.retry_s = retry_s
         self.tried: Delivery | None = None  # was parked, and is sent again
+        # What was parked, and until when it is not sent anew where it is retained: a queue may be dropped.
+        self.shunned: dict[MessageId, float] = {}
+        self.is_blamed = False  # the connection that was the last to end
+        self.hurried = 0.0  # connections that were wanted at once, less those that time has made up for
+        self.hurried_at = 0.0
+        self.relayed = 0  # so many when the last of them ended
 
 
 FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for others of its owner

@@ -9,14 +9,18 @@ sent again first thing after every reconnect, with the queue behind it waiting f
 
 1. An end of a connection is *blamed* on what was in flight if the far end says so, by a DISCONNECT of MQTT 5
    with one of `BLAMING`. Before MQTT 5 there are no words for it: there, closing or resetting is enough. A
-   cut, a record that does not open and a time-out never are, nor is a reset in MQTT 5: anybody on the way can
-   bring those about.
+   foreign broker may close without a word in MQTT 5 too (Mosquitto does, on strings with control characters,
+   and a reset may overtake its word), which is half as much evidence. A cut, a record that does not open and
+   a time-out are none, nor is a close by a node of ours, which has words: anybody on the way can bring those
+   about.
 2. The next connection is *careful*: for `CAREFUL_S` one message is in flight at a time, so that the first in
-   flight is the one that the far end closes on.
-3. A message that is the first in flight at two such ends is *parked*: logged and counted, kept in the session
-   and the store, and not sent with the others. After `RETRY_S` it is tried again, when nothing else waits;
-   after each try that ends with the connection, twice as long later than before. So a link dies of what is
-   parked at most once in that time, and all else goes on.
+   flight is the one that the far end closes on. It is wanted soon (`is_hurried`): the far end is there, and
+   what is behind waits.
+3. A message that is the first in flight at two such ends, or four without a word, or one where another of its
+   topic is parked, is *parked*: logged and counted, kept in the session and the store, and not sent with the
+   others. After `RETRY_S` it is tried again, when nothing else waits; after each try that ends with the
+   connection, twice as long later than before. So a link dies of what is parked at most once in that time,
+   and all else goes on.
 
 A verdict may be wrong, since what left at QoS 0 may be the cause, and may be brought about by whoever breaks
 into a link in clear. Then a message comes late, and is not lost. The rule is for the sessions of links and of
@@ -31,6 +35,7 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import drop_expired, drop_parked, is_tracked, note_set_aside, pump, transmit
 from hedgerow.broker.session import Channel, Session, Suspicion
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox, Stage
+from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.reasons import Reason, describe
 
 CAREFUL_S = 5.0  # A far end that does not answer holds up the others no longer.
@@ -38,6 +43,13 @@ RETRY_S = 60.0
 MAX_RETRY_S = 3_600.0
 LOOK_S = 1.0
 MAX_PARKED = 256  # Of one session. Whoever may publish decides how many messages a far end closes on.
+ENOUGH = 4  # evidence against a message
+
+# What a far end closes on comes in numbers, where somebody publishes it: a back-off for each is long silence.
+HURRY_S = 0.1
+# In a row, while the far end takes nothing: it may be ill, and what it closes on be anything.
+MAX_HURRIED = 128
+HURRIED_AGAIN_S = 10.0  # for each of them
 
 BLAMING = frozenset(
     {
@@ -71,6 +83,7 @@ def note_end(broker: BrokerCore, session: Session, connection: Channel) -> None:
         tried, suspicion.tried = suspicion.tried, None
         if _is_unanswered(outbox, tried):  # Whatever ended it, what was tried does not go first again.
             suspicion.retry_s = min(2 * suspicion.retry_s, MAX_RETRY_S)
+            suspicion.is_blamed = reason is not None
             _park(broker, session, suspicion, tried)
             return
     if reason is None:
@@ -84,9 +97,14 @@ def note_end(broker: BrokerCore, session: Session, connection: Channel) -> None:
         return
     if suspicion is None:
         suspicion = session.suspicion = Suspicion(RETRY_S)
-    suspicion.is_careful = True
-    if suspicion.first is not first:
-        suspicion.first = first
+    suspicion.is_careful = suspicion.is_blamed = True
+    # Retained, it may be another delivery of the same message: of a queue that was dropped, the next one.
+    if suspicion.first is None or suspicion.first.message is not first.message:
+        is_alike = any(each.message.topic == first.message.topic for each in parked)
+        suspicion.evidence = ENOUGH // 2 if is_alike else 0
+    suspicion.first = first
+    suspicion.evidence += ENOUGH // 2 if reason or connection.protocol_version < MQTT_5 else ENOUGH // 4
+    if suspicion.evidence < ENOUGH:
         return
     what = f"disconnects: {describe(reason)}" if reason else "closes when it comes"
     why = f"the far end {what}; it is kept, and tried again in {suspicion.retry_s:g} s"
@@ -102,8 +120,28 @@ def _park(broker: BrokerCore, session: Session, suspicion: Suspicion, delivery: 
     suspicion.first = None
     if len(suspicion.parked) >= MAX_PARKED:
         drop_parked(broker, session)
-    suspicion.parked[delivery] = broker.identify_late(delivery.message)
+    message_id = broker.identify_late(delivery.message)
+    suspicion.parked[delivery] = message_id
     suspicion.retry_at = broker.now + suspicion.retry_s
+    suspicion.shunned.pop(message_id, None)
+    if len(suspicion.shunned) >= MAX_PARKED:
+        del suspicion.shunned[next(iter(suspicion.shunned))]
+    suspicion.shunned[message_id] = suspicion.retry_at
+
+
+def is_hurried(broker: BrokerCore, session: Session) -> bool:
+    """A link has just ended: is the next one wanted at once, to find what the far end closes on?"""
+    suspicion, ledger = session.suspicion, session.ledger
+    if suspicion is None or not suspicion.is_blamed:
+        return False
+    suspicion.is_blamed = False
+    made_up = (broker.now - suspicion.hurried_at) / HURRIED_AGAIN_S
+    suspicion.hurried = max(0.0, suspicion.hurried - made_up)
+    suspicion.hurried_at = broker.now
+    if ledger is not None and ledger.relayed != suspicion.relayed:
+        suspicion.relayed, suspicion.hurried = ledger.relayed, 0.0  # It answered well in between.
+    suspicion.hurried += 1
+    return suspicion.hurried <= MAX_HURRIED
 
 
 def begin(broker: BrokerCore, connection: Channel, suspicion: Suspicion) -> None:
@@ -111,6 +149,7 @@ def begin(broker: BrokerCore, connection: Channel, suspicion: Suspicion) -> None
     session = connection.connected_session()
     outbox = session.outbox
     assert outbox is not None
+    suspicion.shunned = {each: until for each, until in suspicion.shunned.items() if until > broker.now}
     suspicion.parked = {
         each: message_id for each, message_id in suspicion.parked.items() if _is_unanswered(outbox, each)
     }
@@ -143,7 +182,14 @@ def check_time(broker: BrokerCore, session: Session) -> None:
     elif suspicion.parked:
         broker.arm(max(suspicion.retry_at, broker.now + LOOK_S), session)
     elif suspicion.first is None or not _is_unanswered(outbox, suspicion.first):
+        _forget(broker, session, suspicion)
+
+
+def _forget(broker: BrokerCore, session: Session, suspicion: Suspicion) -> None:
+    if all(until <= broker.now for until in suspicion.shunned.values()):
         session.suspicion = None
+    else:
+        suspicion.first = None
 
 
 def _try_next(
