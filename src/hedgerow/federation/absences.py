@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.session import Session
+from hedgerow.federation.lingering import Lingering
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.neighbour_session import take_back
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX
@@ -24,8 +25,9 @@ UNHEARD_S = 10.0  # if it never says so: its link may have much else to carry fi
 
 
 class Absences:
-    def __init__(self, broker: Broker, federator: Federator) -> None:
+    def __init__(self, broker: Broker, federator: Federator, lingering: Lingering) -> None:
         self._broker = broker
+        self._lingering = lingering
         self._federator = federator
         self._away_at: dict[str, float] = {}  # by neighbour that is gone: when its session has expired
         self._settle_at: dict[str, float] = {}  # by neighbour that is back
@@ -93,7 +95,8 @@ class Absences:
         session = self._session(node_id)
         if session is not None:
             for topic_filter in set(session.subscriptions or ()) - set(self._federator.filters_of(node_id)):
-                take_back(self._broker, session, topic_filter)
+                if not self._lingering.holds(node_id, topic_filter):
+                    take_back(self._broker, session, topic_filter)
         self._forget(node_id)
 
     def _forget(self, node_id: str) -> None:

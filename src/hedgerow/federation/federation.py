@@ -28,10 +28,11 @@ from hedgerow.federation.events import LinkNotOpen, RightMissing
 from hedgerow.federation.identities import HEALTHY_S, Identities
 from hedgerow.federation.interests.events import InterestEvent
 from hedgerow.federation.key_proof import NONCE_BYTES, ProvingAcceptor, ProvingDialler
+from hedgerow.federation.lingering import LINGER_INTERVALS, Lingering
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.federation.neighbour_connection import NeighbourConnection
-from hedgerow.federation.neighbour_session import Keeping, give, take_back, take_session
+from hedgerow.federation.neighbour_session import Keeping, give, take_session
 from hedgerow.federation.neighbours import ALREADY_LINKED, KEY_HERE, NEIGHBOUR_PREFIX, NeighbourRole
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
 from hedgerow.federation.overlay.limits import OverlaySettings
@@ -110,7 +111,8 @@ class Federation:
         self._signs_of_life: dict[str, SignsOfLife] = {}  # on links that neighbours dialled
         self._alive_at = float("inf")
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
-        self._absences = Absences(broker, self.federator)
+        self._lingering = Lingering(broker, LINGER_INTERVALS * announce_interval_s)
+        self._absences = Absences(broker, self.federator, self._lingering)
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
         self._foreign: dict[str, None] = {}  # addresses of brokers that know nothing of our key
         self._again: list[Peer] = []  # to dial once more, now that this is known
@@ -376,6 +378,7 @@ class Federation:
             changes = self.federator.take_changes()
             for node_id, topic_filter, is_wanted in changes:
                 self._set_filter(node_id, topic_filter, is_wanted)
+            self._lingering.end(self._links, self.federator.take_forgotten())
             self._send(OVERLAY_TOPIC, self.overlay.take_packets())
             packets = self.federator.take_packets()
             self._send(MESH_TOPIC, packets)
@@ -418,6 +421,7 @@ class Federation:
             if self._links.get(node_id) is connection:
                 del self._links[node_id]
                 self._signs_of_life.pop(node_id, None)
+                self._lingering.forget(node_id)
                 session = connection.connected_session()
                 waits = session.expiry_s > 0 and bool(session.subscriptions or len(session.outbox or ()))
                 if waits and node_id in self.overlay.links:
@@ -431,9 +435,10 @@ class Federation:
         if session is None:
             return
         if is_wanted:
-            give(self.broker, session, topic_filter)
+            if not self._lingering.resume(node_id, topic_filter):
+                give(self.broker, session, topic_filter)
         elif node_id in self._links:
-            take_back(self.broker, session, topic_filter)
+            self._lingering.keep(node_id, topic_filter)
 
     def _send(self, topic: str, packets: list[tuple[str, bytes]]) -> None:
         for node_id, payload in packets:
@@ -453,6 +458,7 @@ class Federation:
         of_tunnels = min((each.tunnels.deadline for each in self._tunnel_sets), default=float("inf"))
         of_home = self.home.deadline if self.home is not None else float("inf")
         own = min(self.overlay.deadline, self.federator.deadline, self._absences.deadline)
+        own = min(own, self._lingering.deadline)
         return min(own, self.state.deadline, of_tunnels, of_home, self._alive_at)
 
     def handle_timer(self, now: float) -> None:
@@ -466,6 +472,7 @@ class Federation:
         if self.state.deadline <= now:
             self.state.handle_timer(now)
         self._absences.handle_timer(now)
+        self._lingering.handle_timer(now)
         if self._alive_at <= now:
             self._say_alive(now)
         self.has_work = True

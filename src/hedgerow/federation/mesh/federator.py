@@ -134,6 +134,11 @@ class Federator:
         meshes = self._meshes.by_filter.values()
         return [mesh.topic_filter for mesh in meshes if neighbour_id in mesh.receivers]
 
+    def take_forgotten(self) -> list[str]:
+        """Filters that had a mesh, and have none now; some may have got another one meanwhile."""
+        forgotten, self._meshes.forgotten = self._meshes.forgotten, []
+        return [topic_filter for topic_filter in forgotten if topic_filter not in self._meshes.by_filter]
+
     def is_hearing(self, neighbour_id: str) -> bool:
         """Is a list of filters yet to come from this neighbour?"""
         return any(core.asked_of == neighbour_id for core in self._cores.by_id.values())

@@ -41,6 +41,8 @@ class Meshes:
         self.dirty: dict[Core, None] = {}
         self.unclaimed: set[str] = set()
         """Filters whose core is lost, and of which this node may have to become the core."""
+        self.forgotten: list[str] = []
+        """Filters whose mesh is gone, for whoever takes them."""
         self._own = own
         self._bounds = bounds
         self._tree: TopicTree[str, Mesh] = TopicTree()
@@ -168,6 +170,7 @@ class Meshes:
         self._tell(mesh, mesh.find_receivers(now))
         if mesh.is_empty and mesh.previous_core is None:
             del self.by_filter[mesh.topic_filter]
+            self.forgotten.append(mesh.topic_filter)
             self._tree.remove(mesh.topic_filter, mesh.topic_filter)
 
     def _claim_or_yield(self, mesh: Mesh, is_loss: bool) -> None:
