@@ -161,7 +161,7 @@ def outcome(
         "closed": publisher.closed,
         "inbound": publisher.connection.inbound,
         "stats": {name: value for name, value in asdict(broker.stats).items() if name != "bytes_received"},
-        "recent": [(each.id, each.payload) for _, each in broker.recent.matching("#", world.now)],
+        "recent": [(each.id, each.payload) for _, run in broker.recent.runs(world.now) for each in run],
         "stored messages": len(world.store.messages),
         "stored": [
             (message.id, message.payload, delivery.packet_id, delivery.stage)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import enqueue
@@ -12,6 +13,9 @@ from hedgerow.broker.session import Session
 from hedgerow.message import MessageId
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
+from hedgerow.topics import matches
+
+KNOWN_PER_WORK = 4  # deliveries of which it takes the ids in a unit of work
 
 
 def send_recent(
@@ -29,20 +33,48 @@ def send_recent(
     Who does not look at ages would take the older for the newer. `since`: for one that does not look at them
     either, when it subscribed.
     """
-    if not subscription.qos:
-        return
+    if subscription.qos:
+        topic_filter = subscription.topic_filter
+        steps = send_recent_step_by_step(
+            broker,
+            session,
+            subscription,
+            lambda topic: matches(topic_filter, topic),
+            has_it,
+            with_past_values=with_past_values,
+            since=since,
+        )
+        deque(steps, maxlen=0)
+
+
+def send_recent_step_by_step(
+    broker: BrokerCore,
+    session: Session,
+    subscription: Subscription,
+    is_wanted: Callable[[str], bool],
+    has_it: Callable[[MessageId], bool] = lambda message_id: False,
+    *,
+    with_past_values: bool = True,
+    since: float = ALWAYS,
+) -> Iterator[None]:
+    """As `send_recent`, of topics that `is_wanted`: the filters may be many that have come together."""
     known = {each.message.id for each in session.waiting()}
-    broker.work += len(broker.recent)  # A SUBSCRIBE of thousands of filters is not one turn.
-    for at, message in broker.recent.matching(subscription.topic_filter, broker.now):
-        assert message.id is not None
-        if message.id in known or message.id.origin == session.far_origin or has_it(message.id):
-            continue
-        if message.retain and not (with_past_values or (not message.payload and is_newest(broker, message))):
-            continue
-        message.first_at = message.first_at or at
-        if is_before(message, since) and not message.retain:
-            continue
-        if session.may_read(broker.access, message.topic):
-            broker.durability.store_separately()
-            retain = message.retain and subscription.retain_as_published
-            enqueue(broker, session, Delivery(message, min(message.qos, subscription.qos), retain))
+    broker.work += len(known) // KNOWN_PER_WORK
+    for at, messages in broker.recent.runs(broker.now):
+        broker.work += len(messages)  # A SUBSCRIBE of thousands of filters is not one turn.
+        for message in messages if is_wanted(messages[0].topic) else ():
+            assert message.id is not None
+            if message.id in known or message.id.origin == session.far_origin or has_it(message.id):
+                continue
+            if message.retain and not (
+                with_past_values or (not message.payload and is_newest(broker, message))
+            ):
+                continue
+            message.first_at = message.first_at or at
+            if is_before(message, since) and not message.retain:
+                continue
+            if session.may_read(broker.access, message.topic):
+                broker.durability.store_separately()
+                retain = message.retain and subscription.retain_as_published
+                enqueue(broker, session, Delivery(message, min(message.qos, subscription.qos), retain))
+        yield

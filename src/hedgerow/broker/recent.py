@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 
 from hedgerow.message import Message
-from hedgerow.topics import matches
 
 KEEP_S = 10.0  # An agent that finds a broker gone has given its last command long before.
 MAX_MESSAGES = 10_000
@@ -47,11 +46,6 @@ class Recent:
             self._count -= len(oldest)
             self._bytes -= oldest_size
 
-    def matching(self, topic_filter: str, now: float) -> list[tuple[float, Message]]:
-        """Each with the time at which it was here."""
-        return [
-            (at, message)
-            for at, messages, _ in self._runs
-            if at + KEEP_S > now and matches(topic_filter, messages[0].topic)
-            for message in messages
-        ]
+    def runs(self, now: float) -> list[tuple[float, list[Message]]]:
+        """Messages of one topic each, with the time at which they were here."""
+        return [(at, messages) for at, messages, _ in self._runs if at + KEEP_S > now]

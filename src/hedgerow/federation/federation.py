@@ -15,8 +15,9 @@ due. Events for the log, links to open and a deadline are the shell's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hedgerow.broker.broker import Broker
@@ -32,7 +33,7 @@ from hedgerow.federation.lingering import LINGER_INTERVALS, Lingering
 from hedgerow.federation.mesh.federator import Federator
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S
 from hedgerow.federation.neighbour_connection import NeighbourConnection
-from hedgerow.federation.neighbour_session import Keeping, give, take_session
+from hedgerow.federation.neighbour_session import Gifts, Keeping, take_session
 from hedgerow.federation.neighbours import ALREADY_LINKED, KEY_HERE, NEIGHBOUR_PREFIX, NeighbourRole
 from hedgerow.federation.overlay.events import NeighbourGained, NeighbourLost, OverlayEvent, PeerRefused
 from hedgerow.federation.overlay.limits import OverlaySettings
@@ -113,6 +114,8 @@ class Federation:
         self._answered_at: dict[Channel, float] = {}  # accepted, and yet to say its first word
         self._lingering = Lingering(broker, LINGER_INTERVALS * announce_interval_s)
         self._absences = Absences(broker, self.federator, self._lingering)
+        self._gifts: dict[Session, Gifts] = {}
+        self._giving: set[Session] = set()  # to whom they are under way
         self._told: dict[str, str] = {}  # by address: why a link could not be opened
         self._foreign: dict[str, None] = {}  # addresses of brokers that know nothing of our key
         self._again: list[Peer] = []  # to dial once more, now that this is known
@@ -379,6 +382,7 @@ class Federation:
             for node_id, topic_filter, is_wanted in changes:
                 self._set_filter(node_id, topic_filter, is_wanted)
             self._lingering.end(self._links, self.federator.take_forgotten())
+            self._deliver_gifts()
             self._send(OVERLAY_TOPIC, self.overlay.take_packets())
             packets = self.federator.take_packets()
             self._send(MESH_TOPIC, packets)
@@ -436,9 +440,29 @@ class Federation:
             return
         if is_wanted:
             if not self._lingering.resume(node_id, topic_filter):
-                give(self.broker, session, topic_filter)
+                self._gifts.setdefault(session, Gifts(self.broker, session)).give(topic_filter)
         elif node_id in self._links:
             self._lingering.keep(node_id, topic_filter)
+
+    def _deliver_gifts(self) -> None:
+        for session, gifts in list(self._gifts.items()):
+            if session in self._giving:
+                continue
+            self._giving.add(session)
+            self.broker.begin_turn()
+            go_on = partial(self._go_on_giving, session, gifts.deliver())
+            if not go_on():
+                self.broker.end_later(go_on)
+
+    def _go_on_giving(self, session: Session, steps: Iterator[None]) -> bool:
+        is_over = True
+        try:
+            is_over = self.broker.take_steps(steps)
+        finally:
+            if is_over:
+                del self._gifts[session]
+                self._giving.discard(session)
+        return is_over
 
     def _send(self, topic: str, packets: list[tuple[str, bytes]]) -> None:
         for node_id, payload in packets:
