@@ -25,6 +25,7 @@ from hedgerow.broker.owners import (
     owner_of,
 )
 from hedgerow.broker.session import FREE_QUEUE_BYTES
+from hedgerow.broker.unreleased import FEW, MAP_BYTES, MAX_BEFORE_MQTT_5, Unreleased
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
@@ -33,6 +34,8 @@ from hedgerow.mqtt.packets import (
     Connect,
     Disconnect,
     Publish,
+    Pubrec,
+    Pubrel,
     Suback,
     Subscribe,
     Subscription,
@@ -519,3 +522,73 @@ def test_the_log_says_that_a_client_of_an_older_protocol_was_not_told() -> None:
     client = world.connect("old", MQTT_3_1_1)
     client.send(Publish("t", b"x" * 20_000, qos=1, retain=True, packet_id=1))
     assert any("it was acknowledged" in str(event) for event in world.broker.take_events())
+
+
+# QoS 2 publications that nobody releases
+
+
+def open_many(client: Client, first: int, count: int, version: int = MQTT_5) -> int:
+    """Publications at QoS 2 without a PUBREL; how many of them were answered."""
+    packets = (Publish("t", b"", 2, packet_id=first + number) for number in range(count))
+    client.send_bytes(b"".join(encode(packet, version) for packet in packets))
+    return sum(isinstance(packet, Pubrec) for packet in client.take())
+
+
+def test_packet_identifiers_take_a_bit_each() -> None:
+    received = Unreleased()
+    for packet_id in range(1, 65_536):
+        received.add(packet_id)
+        received.add(packet_id)
+    assert (len(received), received.size) == (65_535, MAP_BYTES)
+    for packet_id in range(1, 65_535):
+        received.remove(packet_id)
+    assert (len(received), list(received), 65_535 in received, 1 in received) == (1, [65_535], True, False)
+    received.remove(65_535)
+    assert (len(received), received.size, list(received)) == (0, 0, [])
+
+
+def test_those_of_a_client_before_mqtt_5_are_bounded() -> None:
+    world = World()
+    client = world.open("192.0.2.1")
+    client.send(Connect("c", MQTT_3_1_1, False))
+    client.take()
+    most = MAX_BEFORE_MQTT_5
+    assert open_many(client, 1, most, MQTT_3_1_1) == most
+    assert not client.closed
+    client.send(
+        Publish("t", b"", 2, dup=True, packet_id=1), Pubrel(1), Publish("t", b"", 2, packet_id=most + 1)
+    )
+    assert not client.closed
+    client.send(Publish("t", b"", 2, packet_id=most + 2))
+    assert client.closed
+
+
+def test_coming_again_makes_no_room_for_ever_more_of_them() -> None:
+    world = World()
+    most = world.broker.limits.receive_maximum
+    for number in range(5):
+        client = come(world, "c")
+        open_many(client, 1 + number * most, most)
+        client.lose()
+    assert len(world.broker.sessions["c"].received or ()) <= 2 * most
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_they_are_charged_to_their_owner(again: bool) -> None:
+    world = World(limits=Limits(session_bytes=2 * MAX_CONNECT_BYTES), durable=True)
+    count = 2 * MAX_CONNECT_BYTES // MAP_BYTES
+    took = 0
+    for number in range(count):
+        client = come(world, f"c{number}")
+        took += open_many(client, 1, FEW + 1) > FEW
+        world.commit()
+        client.lose()
+    assert 0 < took <= MAX_CONNECT_BYTES // MAP_BYTES
+    if again:
+        world.crash()
+    more = come(world, "more")
+    assert open_many(more, 1, FEW) == FEW
+    open_many(more, FEW + 1, 1)
+    assert more.closed
+    other = come(world, "other", address="198.51.100.1")
+    assert open_many(other, 1, FEW + 1) == FEW + 1

@@ -169,6 +169,7 @@ class DialledConnection(Connection):
         for packet_id in session.received or ():
             self.broker.durability.store_received(session, packet_id, False)
         session.received = None
+        self.broker.owners.weigh(session)
 
     # Subscriptions there
 

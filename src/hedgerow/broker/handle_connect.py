@@ -17,7 +17,7 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import pump
 from hedgerow.broker.events import ClientConnected
 from hedgerow.broker.exchange import Authentication, AuthenticationError
-from hedgerow.broker.handle_publish import release
+from hedgerow.broker.handle_publish import most_to_receive, release
 from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.owners import ADMINISTRATORS_CONNECTIONS, own_bytes, owner_of
@@ -372,7 +372,9 @@ def _negotiate(connection: Connection, session: Session, packet: Connect, role: 
     # One that is stored stays so until it is discarded, even if that is now with the connection.
     session.durable = session.durable or (broker.durability.enabled and session.expiry_s > 0)
     connection.keep_alive_s = float(_keep_alive(packet, limits))
-    connection.received_before = len(session.received or ())
+    # No more than one connection may leave: who comes again and again would have ever more of them.
+    before = len(session.received or ())
+    connection.received_before = min(before, most_to_receive(connection))
     connection.problem_information = asked.get("request_problem_information", 1) == 1
     if not connection.carries_ids:
         connection.aliases_out_maximum = min(asked.get("topic_alias_maximum", 0), limits.topic_alias_maximum)

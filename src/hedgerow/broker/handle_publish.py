@@ -18,6 +18,7 @@ from hedgerow.broker.rest import when_delivered
 from hedgerow.broker.retaining import retainer
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session
+from hedgerow.broker.unreleased import MAX_BEFORE_MQTT_5, Unreleased
 from hedgerow.errors import ProtocolError
 from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
@@ -159,12 +160,8 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
             _publish_once(connection, message, route)
         return
     # Mosquitto (2.0) with max_inflight_messages 0 goes beyond it: a far broker is slowed down, not refused.
-    if (
-        connection.protocol_version == MQTT_5
-        and session.role.holds_receive_maximum
-        and room_to_receive(connection, session) <= 0
-        and packet_id not in (session.received or ())
-    ):
+    is_beyond = session.role.holds_receive_maximum and not _has_room(connection, session, qos)
+    if is_beyond and packet_id not in (session.received or ()):
         raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
     if route.observers and not is_taken(connection, route, len(message.payload)):
         return
@@ -211,12 +208,27 @@ def is_taken(connection: Connection, route: Route, size: int) -> bool:
     raise ProtocolError(Reason.SERVER_BUSY, reason)
 
 
+def _has_room(connection: Connection, session: Session, qos: int) -> bool:
+    """For one more publication that is not finished. MQTT 3 has no Receive Maximum, and what it leaves
+    unreleased has to be remembered all the same."""
+    broker = connection.broker
+    if connection.protocol_version == MQTT_5:
+        if room_to_receive(connection, session) <= 0:
+            return False
+    elif qos == 2 and len(session.received or ()) >= MAX_BEFORE_MQTT_5:
+        return False
+    return qos == 1 or broker.owners.may_remember(session)
+
+
 def room_to_receive(connection: Connection, session: Session) -> int:
     """How many more publications at QoS 1 and 2 the client may send before one is finished."""
     unfinished = connection.held_publications + len(session.received or ()) - connection.received_before
+    return most_to_receive(connection) - unfinished
+
+
+def most_to_receive(connection: Connection) -> int:
     limits = connection.broker.limits
-    most = limits.peer_receive_maximum if connection.carries_ids else limits.receive_maximum
-    return most - unfinished
+    return limits.peer_receive_maximum if connection.carries_ids else limits.receive_maximum
 
 
 def _publish_once(connection: Connection, message: Message, route: Route) -> Outcome:
@@ -243,16 +255,27 @@ def _accept_exactly_once(
 ) -> Outcome:
     """§4.3.3, method of the receiver: the identifier is remembered until its PUBREL."""
     if session.received is None:
-        session.received = set()
+        session.received = Unreleased()
     if packet_id in session.received:
         # Sent again, perhaps while the first is not yet stored: then its PUBREC waits for that too.
         return 1, session.durable or connection.broker.durability.is_behind
-    session.received.add(packet_id)
+    _change_received(connection, session, session.received.add, packet_id)
     count, must_wait = _publish_once(connection, message, route)
     broker = connection.broker
     if message.topic not in broker.undelivered:  # Else nobody would send it again after a crash.
         broker.durability.store_received(session, packet_id, True)
     return count, must_wait or session.durable
+
+
+def _change_received(
+    connection: Connection, session: Session, change: Callable[[int], None], packet_id: int
+) -> None:
+    received = session.received
+    assert received is not None
+    size = received.size
+    change(packet_id)
+    if received.size != size:
+        connection.broker.owners.weigh(session)
 
 
 # Acknowledgements: each takes (connection, packet identifier, reason code).
@@ -321,7 +344,7 @@ def handle_pubrel(connection: Connection, packet_id: int, reason_code: int) -> N
         found = connection.protocol_version < MQTT_5
         broker.durability.acknowledge(connection, complete(packet_id, found), must_wait=session.durable)
         return
-    session.received.remove(packet_id)
+    _change_received(connection, session, session.received.remove, packet_id)
     # The client may use the identifier again once it has the PUBCOMP: if we then remembered the old
     # one after a crash, the new message would be taken for a duplicate and lost.
     broker.durability.store_received(session, packet_id, False)

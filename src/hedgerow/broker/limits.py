@@ -38,8 +38,8 @@ class Limits:
     in_flight: int = 1_024
     """QoS 1 and 2 deliveries in flight to one client, when its own Receive Maximum allows."""
     session_bytes: int = 256 * MIB
-    """About the memory that client ids, user names and wills of all sessions take; those of one owner at most
-    a quarter of it."""
+    """About the memory that client ids, user names and wills of all sessions take, and what they have to
+    remember of QoS 2 publications; those of one owner at most a quarter of it."""
     queue_bytes: int = 16 * MIB
     """What may wait for one session: deliveries until they are complete, and what a slow reader leaves."""
     queue_messages: int = 100_000

@@ -16,6 +16,7 @@ from sys import getsizeof
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.pool import Pool
 from hedgerow.broker.session import FREE_QUEUE_BYTES, Channel, Session
+from hedgerow.broker.unreleased import MAP_BYTES
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Will
 from hedgerow.rates import is_loopback, site_of
@@ -187,11 +188,19 @@ class Owners:
         session.owner = None
 
     def weigh(self, session: Session) -> None:
-        """Its will is another one, or its user."""
+        """Its will is another one, its user, or what it has to remember until its peer releases it."""
         if session.owner is not None:
             size = own_bytes(session.client_id, session.username, session.will)
+            size += session.received.size if session.received is not None else 0
             self.session_bytes.change(session.owner, size - session.own_bytes)
             session.own_bytes = size
+
+    def may_remember(self, session: Session) -> bool:
+        """Has its owner room for one more publication at QoS 2 that is not released?"""
+        received = session.received
+        if session.owner is None or received is None or not received.is_to_grow:
+            return True
+        return self.session_bytes.has_room(session.owner, MAP_BYTES)
 
     def came(self, session: Session) -> None:
         owner = self._owners.get(session.owner or "")

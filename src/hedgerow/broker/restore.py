@@ -8,6 +8,7 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import UnknownRole
 from hedgerow.broker.session import Session
+from hedgerow.broker.unreleased import Unreleased
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 
 
@@ -24,11 +25,12 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
     for key, packet_id in snapshot.received:
         session = sessions[key]
         if session.received is None:
-            session.received = set()
+            session.received = Unreleased()
         session.received.add(packet_id)
     for key, delivery in snapshot.deliveries:
         _restore_delivery(broker, sessions[key], delivery)
     for session in sessions.values():
+        broker.owners.weigh(session)
         broker.owners.waits(session)
         broker.owners.went(session)
     if snapshot.messages:

@@ -18,6 +18,7 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
+from hedgerow.broker.unreleased import Unreleased
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.mqtt.packets import Packet, Will
@@ -156,7 +157,7 @@ class Session:
         self.deep_levels = 0
         self.queue_share = FREE_QUEUE_BYTES  # that may wait for it before its owner's room is asked for
         self.outbox: Outbox | None = None
-        self.received: set[int] | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
+        self.received: Unreleased | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
         self.purged_at = 0.0  # when a full queue was last searched for what has expired
         self.dropped = 0  # deliveries given up because the queue was full
         self.far_origin: str | None = None  # the broker at the other end: what began there is not sent back
