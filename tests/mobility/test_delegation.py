@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
+from hedgerow.broker.core import TURN_WORK
 from hedgerow.hot.plan import HotPlan
 from hedgerow.hot.plan_codec import encode_plan
+from hedgerow.message import Message
 from hedgerow.mobility.delegation.events import Delegated, DelegationRefused, Recovered, TakenOver
 from hedgerow.mobility.events import FixedLinked, FixedNotLinked
+from hedgerow.mobility.fixed import OFFER_WORK
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5
 from tests.mobility.domain import Domain, Roamer
 from tests.mobility.traffic import Traffic, steady
@@ -192,6 +196,34 @@ def test_retained_values_outside_come_to_new_subscribers_inside(domain: Domain) 
     assert domain["m"].retained["state"] == b"on"
     later = domain["m"].subscribe("state")
     assert later.payloads == [b"on"]
+
+
+def test_what_is_retained_is_offered_in_turns(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mobile broker that asks for all of it keeps no client of the fixed one waiting."""
+    host, offered, turns = domain["f"], Counter[str](), list[int]()
+    broker, machine = host.broker, host.node.machine
+    offer, handle_timer = machine.offer, broker.handle_timer
+
+    def count_offer(mobile_id: str, topic_filter: str, message: Message, now: float) -> None:
+        offered[message.topic] += 1
+        offer(mobile_id, topic_filter, message, now)
+
+    def count_turn(now: float) -> None:
+        before = offered.total()
+        handle_timer(now)
+        turns.append(offered.total() - before)
+
+    monkeypatch.setattr(machine, "offer", count_offer)
+    monkeypatch.setattr(broker, "handle_timer", count_turn)
+    topics = [f"state/{number}" for number in range(3_000)]
+    for topic in topics:
+        broker.retained.set(Message(topic, b"on", retain=True, published_at=domain.now))
+    inbox = domain["m"].subscribe("state/+")
+    domain.advance(1)
+    assert sum(turns) == offered.total(), "in turns of the broker alone"
+    assert 0 < max(turns) <= 2 * TURN_WORK // OFFER_WORK
+    assert offered == Counter(topics)
+    assert len(inbox.payloads) == len(topics)
 
 
 def test_a_plan_decides_and_ends(domain: Domain) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import groupby
 from urllib.parse import quote
 
+from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.port import Port
@@ -42,11 +43,13 @@ from hedgerow.mobility.renewals import is_name_unverified, renew
 from hedgerow.mobility.roles import MOBILE_PREFIX, MobileBrokerRole, MobileClientRole, register_own_roles
 from hedgerow.mobility.sessions import end_session, may_have_come
 from hedgerow.mqtt.extension import Renewal, parse_address
-from hedgerow.mqtt.packets import Publish
+from hedgerow.mqtt.packets import Publish, Subscription
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import is_loopback
 from hedgerow.topics import split_shared
 
+OFFER_WORK = 10  # for each retained message that is looked at: see `Broker.begin_turn`
+LOOKED_AT_PER_WORK = 32  # characters of its topic
 GUEST_RIGHT = "$hedgerow/guest/"  # and the user whose clients a mobile broker may bring, percent-encoded
 
 
@@ -83,6 +86,7 @@ class FixedNode:
         self.has_work = True
         self._port = Port(broker, "mobile brokers", self.published, "mobile")
         self._filters: Counter[str] = Counter()
+        self._offers: dict[str, dict[str, Iterator[None]]] = {}  # by mobile broker and topic filter
         self._links: dict[str, Channel] = {}
         self._addresses: dict[str, str] = {}  # where the clients of a mobile broker reach it
         self._users: dict[str, str | None] = {}  # as whom a mobile broker logged in last
@@ -348,12 +352,44 @@ class FixedNode:
     def _register(self, mobile_id: str, topic_filter: str, now: float) -> None:
         self._kept.registered(mobile_id, topic_filter)
         self._filters[topic_filter] += 1
-        if self._filters[topic_filter] == 1:
-            self._port.subscribe(topic_filter, now)
-        for message in list(self.broker.retained.match(topic_filter, now)):
-            self.broker.identify_late(message)
-            self.machine.offer(mobile_id, topic_filter, message, now)
+        is_new = self._filters[topic_filter] == 1
+        if is_new:
+            self._port.listen(topic_filter, now)
+        if mobile_id not in self._offers:
+            self._offers[mobile_id] = {}
+            self.broker.end_later(partial(self._go_on_offering, mobile_id))
+        # One that it takes back and registers again begins anew, behind the others.
+        self._offers[mobile_id].pop(topic_filter, None)
+        self._offers[mobile_id][topic_filter] = self._offer_retained(mobile_id, topic_filter, is_new)
         self._kept.note()
+
+    def _go_on_offering(self, mobile_id: str) -> bool:
+        """What is retained, for one topic filter after the other. Is all of it offered?"""
+        offers = self._offers[mobile_id]
+        while offers:
+            topic_filter, steps = next(iter(offers.items()))
+            if not self.broker.take_steps(steps):
+                break
+            del offers[topic_filter]
+        if not offers:
+            del self._offers[mobile_id]
+        self._kept.note()
+        self.has_work = True
+        return not offers
+
+    def _offer_retained(self, mobile_id: str, topic_filter: str, is_new: bool) -> Iterator[None]:
+        """`is_new`: no mobile broker had it, so that none knows of what was published before."""
+        broker = self.broker
+        backlog = Backlog(broker.retained, Subscription(topic_filter), None, with_tombstones=False)
+        while not backlog.is_done and self._filters[topic_filter]:
+            message = backlog.step(broker.retained, broker.now)
+            broker.work += OFFER_WORK + backlog.looked_at // LOOKED_AT_PER_WORK
+            if message is not None:
+                broker.identify_late(message)
+                if is_new:
+                    self.published(message)
+                self.machine.offer(mobile_id, topic_filter, message, broker.now)
+            yield
 
     def _unregister(self, topic_filter: str) -> None:
         self._filters[topic_filter] -= 1

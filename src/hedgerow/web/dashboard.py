@@ -225,7 +225,7 @@ class Dashboard(Part):
             self.fabric.receive(topic, payload, now)
         self.fabric.begin_counting()
         self._port = _StatusPort(node.broker, "dashboard", self._hear)
-        self._port.subscribe(STATUS_FILTER, now)
+        self._port.listen(STATUS_FILTER, now)
         node.flush()
         asyncio.get_running_loop().call_later(self.idle_s, self._check_idle)
 
