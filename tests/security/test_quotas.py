@@ -24,8 +24,10 @@ from hedgerow.broker.owners import (
     filter_bytes,
     owner_of,
 )
+from hedgerow.broker.port import Port
 from hedgerow.broker.session import FREE_QUEUE_BYTES
 from hedgerow.broker.unreleased import FEW, MAP_BYTES, MAX_BEFORE_MQTT_5, Unreleased
+from hedgerow.message import Message
 from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.packets import (
     MQTT_3_1_1,
@@ -43,6 +45,7 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import Reason
+from tests.bridges.harness import Network
 from tests.broker.harness import KEPT, Client, World
 
 QUOTA = Limits(sessions=400)
@@ -515,6 +518,35 @@ def test_one_owner_leaves_room_for_the_retained_messages_of_others() -> None:
     for topic in [message.topic for message in retained]:
         hoarder.send(Publish(topic, b"", retain=True))
     assert (retained.bytes, retained.shares.used, retained.shares.of("site:192.0.2.1")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+def test_a_foreign_broker_leaves_room_for_the_retained_messages_of_others(version: str) -> None:
+    network = Network()
+    opened = network.script("south")
+    north = network.add("north", limits=Limits(retained_bytes=200_000))
+    north.bridge("# both 1", bridge_protocol_version=version)
+    opened[0].accept()
+    for number in range(40):
+        opened[0].send(Publish(f"h/{number}", bytes(10_000), 1, True, packet_id=1 + number))
+    network.advance(1)
+    assert 80_000 < north.broker.retained.bytes <= 100_000
+    assert north.is_up
+    client = north.connect("local")
+    for number in range(5):
+        client.send(Publish(f"o/{number}", bytes(8_000), 1, True, packet_id=1 + number))
+    assert north.broker.retained.get("o/4") is not None
+    assert north.find().inbound.refused > 20
+    assert any("of this link" in str(event) for event in north.broker.take_events())
+
+
+def test_a_part_leaves_room_for_the_retained_messages_of_others() -> None:
+    world = World(Limits(retained_bytes=200_000))
+    port = Port(world.broker, "gateway", lambda message: None, "multicast")
+    taken = [port.publish(Message(f"h/{n}", bytes(10_000), retain=True), world.now) for n in range(20)]
+    assert 7 < sum(taken) < 10
+    world.connect("c").send(Publish("o", bytes(10_000), retain=True))
+    assert world.broker.retained.get("o") is not None
 
 
 def test_the_log_says_that_a_client_of_an_older_protocol_was_not_told() -> None:

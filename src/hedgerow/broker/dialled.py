@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from hedgerow.broker.connection import Connection, Dialect, State
 from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.exchange import AuthenticationError
 from hedgerow.broker.handle_connect import attach, reason_of, set_wire_form
 from hedgerow.broker.handle_publish import accept, handle_acknowledgement, has_too_many_pairs
+from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.probe import Probe
+from hedgerow.broker.retaining import retainer
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
 from hedgerow.broker.suspects import blame
@@ -235,12 +238,24 @@ class DialledConnection(Connection):
         inbound = self.inbound
         assert inbound is not None
         route = self.route_for(topic_bytes)
-        if route is None or (message.retain and not self.broker.retained.has_room_for(message)):
-            inbound.published += 1
-            inbound.refused += 1
-            self.acknowledge(message.qos, packet_id)
+        if route is None:
+            self._refuse_message(inbound, message, packet_id)
+        elif message.retain and not self._has_room_to_retain(message):
+            reason = "no room for more retained messages of this link, or in all"
+            client_id = self.connected_session().client_id
+            event = PublicationRefused(self.address, client_id, route.topic, reason)
+            self.broker.events.append(event)
+            self._refuse_message(inbound, message, packet_id)
         else:
             self.take_message(message, route, packet_id)
+
+    def _has_room_to_retain(self, message: Message) -> bool:
+        return self.broker.retained.has_room_for(message, retainer(self.connected_session()))
+
+    def _refuse_message(self, inbound: Inbound, message: Message, packet_id: int) -> None:
+        inbound.published += 1
+        inbound.refused += 1
+        self.acknowledge(message.qos, packet_id)
 
     # Messages of this end itself, which no session gets
 

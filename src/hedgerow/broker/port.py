@@ -25,6 +25,8 @@ from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.topics import split_shared, validate_filter, validate_name
 
+NODE = "node"  # what the node itself publishes
+
 
 class Port:
     """`name` is what the log calls it, `transport` what observers call the way of its publications."""
@@ -32,10 +34,12 @@ class Port:
     gives_ids = False
 
     def __init__(
-        self, broker: BrokerCore, name: str, deliver: Callable[[Message], None], transport: str = "node"
+        self, broker: BrokerCore, name: str, deliver: Callable[[Message], None], transport: str = NODE
     ) -> None:
         self.name = name
         self.source: tuple[str, str | None] = (transport, None)
+        # What others publish by way of the part.
+        self.share = None if transport == NODE else f"part:{transport}"
         self.closed = False
         self.deliver = deliver
         self._broker = broker
@@ -79,7 +83,7 @@ class Port:
         stats = broker.stats
         stats.publish_received += 1
         stats.publish_bytes_received += len(message.payload) + len(message.topic)
-        if message.retain and not broker.retained.has_room_for(message):
+        if message.retain and not broker.retained.has_room_for(message, self.share):
             stats.publish_refused += 1
             reason = "no room for more retained messages"
             broker.events.append(PublicationRefused("this node", self.name, message.topic, reason))

@@ -44,12 +44,15 @@ def retain(broker: BrokerCore, message: Message, route: Route, publisher: Publis
 
 
 def retainer(publisher: Publisher | None) -> str | None:
-    """In whose share a value is. A link that proved to be of this fabric brings those of many."""
+    """In whose share a value is. A link that proved to be of this fabric brings those of many, and has none.
+    Any other has one of its own: whoever publishes at a foreign broker leaves room for the clients here."""
     if not isinstance(publisher, Session):
-        return None
+        return publisher.share if publisher is not None else None
+    if not publisher.role.is_link:
+        return publisher.owner
     connection = publisher.connection
     is_proven = connection is not None and (connection.is_proven or connection.exchange is not None)
-    return None if publisher.role.is_link and is_proven else publisher.owner
+    return None if is_proven else publisher.share
 
 
 def may_have_forgotten(session: Session, message: Message) -> bool:

@@ -59,6 +59,10 @@ class Publisher(Protocol):
     def source(self) -> tuple[str, str | None]:
         """By which way its publications come, and from whom, as observers are told."""
 
+    @property
+    def share(self) -> str | None:
+        """In whose share of what there is for all it takes; None: it is the node's own."""
+
 
 class Suspicion:
     """Which messages in flight the far end of a link may be closing on: see `suspects.py`."""
@@ -169,6 +173,10 @@ class Session:
     @property
     def gives_ids(self) -> bool:
         return self.role.gives_ids
+
+    @property
+    def share(self) -> str | None:
+        return f"link:{self.client_id}" if self.owner is None and self.role.is_link else self.owner
 
     @property
     def waiting_bytes(self) -> int:
