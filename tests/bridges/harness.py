@@ -98,6 +98,7 @@ class Wire:
         self.waiting: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # for each side
         self.written = 0  # by the first side
         self.acknowledged: int | None = None  # of that; None: all
+        self.unread_since = float("-inf")  # when the last bytes came that nobody has read yet
         for index, side in enumerate(self.sides):
             side.link = End(self, index)
 
@@ -162,6 +163,9 @@ class End:
     def unacknowledged_bytes(self) -> int:
         wire = self.wire
         return 0 if wire.acknowledged is None else wire.written - wire.acknowledged
+
+    def silent_s(self) -> float:
+        return self.wire.network.now - self.wire.unread_since
 
 
 class Script:

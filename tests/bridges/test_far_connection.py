@@ -242,6 +242,18 @@ def test_a_silent_cut_ends_the_link_after_three_misses_and_not_before(
     assert 1.45 <= bridge.since - at <= 2.0
 
 
+def test_what_has_come_and_is_still_to_be_read_is_a_sign_of_life(network: Network, north: Node) -> None:
+    north.bridge("# both 1", probe_interval=0.5, probe_misses=3)
+    network.advance(10.01)
+    (wire,) = network.wires
+    network.cut("north", "south")
+    wire.unread_since = network.now + 1
+    network.advance(2.3)
+    assert north.state() is BridgePhase.UP
+    network.advance(0.8)
+    assert north.state() is BridgePhase.WAITING
+
+
 @pytest.mark.parametrize(("interval_s", "misses"), [(0.1, 1), (2.0, 5)])
 def test_as_often_and_as_many_as_the_section_says(
     network: Network, north: Node, interval_s: float, misses: int

@@ -255,7 +255,12 @@ class Client:
         self.version = 0
         self.connack = Connack()
         self.closed = False
+        self.unread_since = float("inf")
+        """When it sent what the broker's loop has not come to."""
         self._received = PacketReader()
+
+    def silent_s(self) -> float:
+        return self.world.now - self.unread_since if self.unread_since <= self.world.now else float("inf")
 
     def send(self, *packets: Packet) -> None:
         """Send packets, in one chunk."""

@@ -46,6 +46,17 @@ def test_what_a_client_receives_does_not_keep_it_alive() -> None:
     assert client.closed
 
 
+def test_what_has_come_and_is_still_to_be_read_keeps_a_client_alive() -> None:
+    """The broker's loop is late, and the client is not to pay for it."""
+    world = World()
+    client = world.connect("a", keep_alive=10)
+    client.unread_since = world.now + 14
+    world.advance(28.9)
+    assert not client.closed
+    world.advance(0.2)
+    assert client.take_one(Disconnect).reason_code == Reason.KEEP_ALIVE_TIMEOUT
+
+
 def test_a_keep_alive_of_zero_is_none() -> None:
     world = World()
     client = world.connect("a", keep_alive=0)

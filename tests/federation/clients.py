@@ -55,6 +55,9 @@ class Inbox:
         properties = {"session_expiry_interval": KEPT if kept else 0} | (properties or {})
         self.send(Connect(client_id, MQTT_5, not kept, properties=properties))
 
+    def silent_s(self) -> float:
+        return float("inf")
+
     @property
     def connack(self) -> Connack:
         assert isinstance(self.answers[0], Connack), self.answers

@@ -103,6 +103,9 @@ class PipeEnd:
     def unacknowledged_bytes(self) -> int:
         return 0
 
+    def silent_s(self) -> float:
+        return float("inf")
+
 
 class Host(World):
     """A broker somewhere in the fabric. By itself it is one that federations do not know of."""

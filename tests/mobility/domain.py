@@ -179,6 +179,9 @@ class Line:
         self.connection: Connection = host.broker.open(host.now, "192.0.2.9:1", True)
         self.connection.link = self
 
+    def silent_s(self) -> float:
+        return float("inf")
+
     def send(self, *packets: Packet) -> None:
         data = b"".join(codec.encode(packet, self.roamer.version) for packet in packets)
         self.connection.receive_data(data, self.host.now)

@@ -371,6 +371,9 @@ class Peer:
     def unacknowledged_bytes(self) -> int:
         return 0
 
+    def silent_s(self) -> float:
+        return float("inf")
+
     def _answer(self, packet: Packet) -> list[Packet]:
         match packet:
             case Connack(reason_code=0):

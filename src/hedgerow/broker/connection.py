@@ -714,9 +714,18 @@ class Connection(Channel):
                 self.heard_at = broker.now  # It is we who do not listen.
             due = self.heard_at + self.keep_alive_s * 1.5
             if due <= broker.now:
+                due = self.look_for_bytes() + self.keep_alive_s * 1.5
+            if due <= broker.now:
                 self.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
             else:
                 broker.arm(due, self)
+
+    def look_for_bytes(self) -> float:
+        """When the other end was heard last, with what has come and is still to be read: where the loop is
+        late, it is we who do not listen."""
+        if self.link is not None:
+            self.heard_at = max(self.heard_at, self.broker.now - self.link.silent_s())
+        return self.heard_at
 
     # The end
 

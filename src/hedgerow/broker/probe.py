@@ -60,7 +60,9 @@ class Probe:
         stood_still = now > self._due_at + self._interval_s
         if stood_still or connection.pauses & MUST_WAIT or self._is_taking_bytes():
             connection.heard_at = now
-        if self._probed_at > connection.heard_at and now >= self._dead_at:
+        if self._is_over(now):
+            connection.look_for_bytes()
+        if self._is_over(now):
             connection.end(f"no answer to {self._misses} probes, {self._interval_s:g} s apart")
             return
         if now >= self._probed_at + self._interval_s:
@@ -79,6 +81,9 @@ class Probe:
             return None
         self._timed = 0
         return self._connection.broker.now - self._timed_at
+
+    def _is_over(self, now: float) -> bool:
+        return self._probed_at > self._connection.heard_at and now >= self._dead_at
 
     @property
     def _dead_at(self) -> float:

@@ -6,6 +6,7 @@ To the broker a tunnel is one more transport, as TCP or a WebSocket is: a `Tunne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from hedgerow.broker.connection import Connection
@@ -64,6 +65,9 @@ class TunnelLink:
 
     def unacknowledged_bytes(self) -> int:
         return self.tunnel.unacknowledged_bytes
+
+    def silent_s(self) -> float:
+        return math.inf  # What has come through a tunnel is read at once.
 
     @property
     def transport(self) -> TunnelLink:
