@@ -242,7 +242,9 @@ def test_a_silent_cut_ends_the_link_after_three_misses_and_not_before(
     assert 1.45 <= bridge.since - at <= 2.0
 
 
-def test_what_has_come_and_is_still_to_be_read_is_a_sign_of_life(network: Network, north: Node) -> None:
+def test_what_has_come_and_is_still_to_be_read_is_a_sign_of_life(
+    network: Network, north: Node, south: Node
+) -> None:
     north.bridge("# both 1", probe_interval=0.5, probe_misses=3)
     network.advance(10.01)
     (wire,) = network.wires
