@@ -13,6 +13,7 @@ from collections import OrderedDict
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import PURGE_S
+from hedgerow.broker.events import PublicationRefused
 from hedgerow.broker.ids import age_key, has_age, remove_mark
 from hedgerow.broker.retained import stamp
 from hedgerow.broker.routes import Route
@@ -41,6 +42,17 @@ def retain(broker: BrokerCore, message: Message, route: Route, publisher: Publis
         if message.expires_at is not None:
             broker.purge_later(message.expires_at, broker.now + PURGE_S)
         broker.durability.store_retained(message.topic, message)
+    else:  # There was room when it came: it waited for something.
+        _note_not_retained(broker, message, publisher)
+
+
+def _note_not_retained(broker: BrokerCore, message: Message, publisher: Publisher | None) -> None:
+    address, who = "this node", publisher.source[0] if publisher is not None else ""
+    if isinstance(publisher, Session):
+        who = publisher.client_id
+        address = publisher.connection.address if publisher.connection is not None else address
+    reason = "it was passed on, and there is no room to retain it"
+    broker.events.append(PublicationRefused(address, who, message.topic, reason))
 
 
 def retainer(publisher: Publisher | None) -> str | None:
