@@ -10,7 +10,8 @@ from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
 from hedgerow.node.server import Server
 from hedgerow.web import local
-from hedgerow.web.local import LocalRows, Scan, topic_test
+from hedgerow.web.local import LocalRows, topic_test
+from hedgerow.web.scan import AT_ONCE
 from hedgerow.web.view import MAX_ROWS, Viewer
 from tests.node.peers import RawClient, connected, port_of, running
 from tests.waiting import PATIENCE_S
@@ -152,25 +153,6 @@ async def test_a_hundred_thousand_sessions_do_not_stop_the_loop() -> None:
     assert [row.client_id for row in found] in (["client-099999"], [])
 
 
-def test_a_scan_looks_at_what_it_must_though_its_slice_is_over() -> None:
-    scan = Scan(range(10_000), lambda number: [number] * (number % 1_000 == 999), 100)
-    scan.run(slice_s=0.0, at_least=2_000)
-    assert scan.first == [999, 1_999]
-    assert not scan.is_done
-
-
-def test_a_scan_stops_after_its_slice_and_says_that_there_is_more() -> None:
-    scan = Scan(range(10_000), lambda number: [number], 3)
-    scan.run(slice_s=0.0)
-    assert not scan.is_done
-    assert scan.first == [0, 1, 2]
-    assert scan.total == local.AT_ONCE + 1
-    while not scan.is_done:
-        scan.run()
-    assert scan.total == 10_000
-    assert scan.first == [0, 1, 2]
-
-
 async def test_a_session_with_very_many_subscriptions_does_not_stop_the_loop() -> None:
     async with running() as server, connected(port_of(server), "client") as client:
         for number in range(1, 11):
@@ -179,7 +161,7 @@ async def test_a_session_with_very_many_subscriptions_does_not_stop_the_loop() -
             assert isinstance(await client.receive(), Suback)
         scan = LocalRows(server, EVERYONE).scan_subscriptions("", MAX_ROWS)
         scan.run(slice_s=0.0)
-        assert scan.found == local.AT_ONCE * local.FILTERS_AT_ONCE
+        assert scan.found == AT_ONCE * local.FILTERS_AT_ONCE
         assert not scan.is_done
         while not scan.is_done:
             scan.run()

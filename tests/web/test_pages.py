@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from hedgerow.web import frame, pages
 from hedgerow.web.charts import clock, delay, duration, number, sparkline
 from hedgerow.web.fabric import Fabric, StatusEvent
 from hedgerow.web.markup import MAX_PAYLOAD_SHOWN, ident, outside_link, payload, text
-from hedgerow.web.pages import LOGIN, PAGES, Page
+from hedgerow.web.pages import LOGIN, PAGES, Page, topics
+from hedgerow.web.scan import AT_ONCE
 from hedgerow.web.view import (
+    MAX_ROWS,
     ClientRow,
     EmptyLocal,
     MessageRow,
@@ -264,6 +267,29 @@ def test_topics_are_found_and_one_is_drawn() -> None:
     assert "arrow-barn-north" in {attributes.get("id") for _, attributes in found.elements}
     assert "barn has subscribers 1 north – north" in found.text
     assert "/topics?topic=farm%2F%23" in [a["href"] for a in live("/topics", fabric).all("a")]
+
+
+async def test_topics_are_looked_for_in_slices() -> None:
+    """Each of 500 nodes may tell a thousand."""
+    asked = 0
+
+    def may_read(topic: str) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    fabric = farm()
+    tell_meshes(fabric, "south", {f"home/{number:03}": mesh("south") for number in range(1_000)})
+    view = View("barn", fabric, 0.0, viewer=Viewer(may_read=may_read))
+    scan = topics.look_for(view)
+    scan.run(slice_s=0.0)
+    assert asked == AT_ONCE
+    assert not scan.is_done
+    await scan.run_in_turns()
+    asked = 0
+    rendered = str(topics.render(replace(view, topics=scan)))
+    assert asked < AT_ONCE, "it was found already"
+    assert f"{MAX_ROWS} of " in rendered
 
 
 def test_hot_topics_say_where_they_are_served() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from hedgerow.web.actions import ACTIONS, Action, Asked
 from hedgerow.web.actions import run as run_action
 from hedgerow.web.fabric import Fabric
 from hedgerow.web.local import LocalRows
-from hedgerow.web.pages import LOGIN, NOWHERE, PAGES, Page, clients, messages, retained
+from hedgerow.web.pages import LOGIN, NOWHERE, PAGES, Page, clients, messages, retained, topics
 from hedgerow.web.pages.common import search_of
 from hedgerow.web.sessions import (
     LOG_IN_COOKIE,
@@ -151,6 +152,10 @@ class Dashboard(Part):
                     await local.prepare_clients(search_of(view))
                 elif page.path == retained.PATH:
                     await local.prepare_retained(retained.filter_of(view))
+                elif page.path == topics.PATH:
+                    found = topics.look_for(view)
+                    await found.run_in_turns()
+                    view = replace(view, topics=found)
                 live = page.render(view)
                 return _html(str(live) if is_part else frame.document(page, view, live))
         except TooManyPagesError:

@@ -4,18 +4,13 @@ A viewer sees the clients of others, and what they subscribe to, only as an admi
 has no users; its own it always sees. Topics and filters it sees only if it may read them. There are no
 passwords among what is shown: a session has none.
 
-A node may have 100,000 sessions, and the broker has no time for a page while it looks for some of them. So a
-`Scan` goes on for `SLICE_S` at a time, and lets others have their turn in between, for `MAX_SCAN_S` in all;
-what it has not looked at by then is told as "more".
+A node may have 100,000 sessions: they are looked through by scans (`scan.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from hedgerow.broker.session import Session
 from hedgerow.errors import TopicError
@@ -24,14 +19,12 @@ from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
 from hedgerow.node.status import status_topic
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
 from hedgerow.web.fabric import StatusEvent
+from hedgerow.web.scan import Scan
 from hedgerow.web.view import MAX_ROWS, MAX_SEARCH, ClientRow, RetainedRow, SubscriptionRow, Viewer
 
 if TYPE_CHECKING:
     from hedgerow.node.part import NodeContext
 
-SLICE_S = 0.004
-MAX_SCAN_S = 0.05  # of the loop's time, for one request; a page that is looked at asks each second
-AT_ONCE = 50  # items between two looks at the clock
 FILTERS_AT_ONCE = 10  # of one session, which may have 10,000
 
 PROTOCOLS = {
@@ -41,48 +34,7 @@ PROTOCOLS = {
     MQTT_EXTENDED: "MQTT, renewals",
 }
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
 SomeFilters = tuple[Session, list[str]]
-
-
-class Scan(Generic[Item, Found]):
-    """What is found in many items, a slice at a time: the first `limit`, and how much there is in all."""
-
-    def __init__(self, items: Iterable[Item], find: Callable[[Item], Sequence[Found]], limit: int) -> None:
-        self.first: list[Found] = []
-        self.found = 0
-        self.has_begun = self.is_done = False
-        self._items = iter(items)
-        self._find = find
-        self._limit = limit
-
-    @property
-    def total(self) -> int:
-        """At least so many, while it is not done."""
-        return self.found + (not self.is_done)
-
-    def run(self, slice_s: float = SLICE_S, at_least: int = 0) -> None:
-        """`at_least` so many items are looked at: on a busy machine a slice may be over before it began."""
-        ends_at = time.perf_counter() + slice_s
-        self.has_begun = True
-        while not self.is_done:
-            items = list(islice(self._items, AT_ONCE))
-            at_least -= len(items)
-            for item in items:
-                if found := self._find(item):
-                    self.found += len(found)
-                    self.first.extend(found[: self._limit - len(self.first)])
-            self.is_done = len(items) < AT_ONCE
-            if at_least <= 0 and time.perf_counter() >= ends_at:
-                return
-
-    async def run_in_turns(self, max_s: float = MAX_SCAN_S) -> None:
-        for _ in range(max(1, round(max_s / SLICE_S))):
-            self.run()
-            if self.is_done:
-                return
-            await asyncio.sleep(0)
 
 
 class LocalRows:
@@ -107,15 +59,15 @@ class LocalRows:
 
     def clients(self, search: str, limit: int) -> tuple[Sequence[ClientRow], int]:
         scan = self._scan_clients(search, limit)
-        return sorted(map(_client_row, _begun(scan).first), key=lambda row: row.client_id), scan.total
+        return sorted(map(_client_row, scan.begun().first), key=lambda row: row.client_id), scan.total
 
     def subscriptions(self, search: str, limit: int) -> tuple[Sequence[SubscriptionRow], int]:
         scan = self.scan_subscriptions(search, limit)
-        return sorted(_begun(scan).first, key=lambda row: (row.filter, row.client_id)), scan.total
+        return sorted(scan.begun().first, key=lambda row: (row.filter, row.client_id)), scan.total
 
     def retained(self, topic_filter: str, limit: int) -> tuple[Sequence[RetainedRow], int]:
         scan = self._scan_retained(topic_filter, limit)
-        return sorted(map(self._retained_row, _begun(scan).first), key=lambda row: row.topic), scan.total
+        return sorted(map(self._retained_row, scan.begun().first), key=lambda row: row.topic), scan.total
 
     def events(self, limit: int) -> Sequence[StatusEvent]:
         """Newest first, as whoever may read this node's status may see them."""
@@ -218,13 +170,6 @@ def _client_row(session: Session) -> ClientRow:
         len(session.outbox or ()),
         connection.opened_at if connection is not None else None,
     )
-
-
-def _begun(scan: Scan[Item, Found]) -> Scan[Item, Found]:
-    """One that `prepare` began has had its time."""
-    if not scan.has_begun:
-        scan.run()
-    return scan
 
 
 def topic_test(text: str) -> Callable[[str], bool]:

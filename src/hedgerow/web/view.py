@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hedgerow.web.fabric import Fabric, StatusEvent
+from hedgerow.web.scan import Scan
 
 MAX_ROWS = 200  # of a table: a page is polled each second, and is read by a person
 MAX_SEARCH = 200  # characters that are searched for
@@ -154,6 +155,8 @@ class View:
     """The node has passwords: then there is a log-out, and empty pages speak of rights."""
     is_live: bool = True
     """htmx is there; without it the browser reloads the page every 5 s."""
+    topics: Scan[str, str] | None = None
+    """Filters with meshes, as far as they were looked for already."""
 
     @property
     def is_paused(self) -> bool:

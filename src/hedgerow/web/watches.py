@@ -23,7 +23,7 @@ from hedgerow.broker.port import Port
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
-from hedgerow.web.local import Scan
+from hedgerow.web.scan import Scan
 from hedgerow.web.view import MAX_FILTER, MessageRow, WatchView
 
 if TYPE_CHECKING:

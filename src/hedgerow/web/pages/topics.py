@@ -8,6 +8,7 @@ from hedgerow.web.fabric import FabricNode, MeshPlace
 from hedgerow.web.map import draw, edges_of, part_in
 from hedgerow.web.markup import Html, badge, code, empty, ident, join, link, table, text
 from hedgerow.web.pages.common import left_out, no_nodes, nodes_of, search_form, search_of
+from hedgerow.web.scan import Scan
 from hedgerow.web.view import MAX_ROWS, View
 
 PATH = "/topics"
@@ -33,18 +34,24 @@ def render(view: View) -> Html:
     return join([_one_topic(view, nodes, seen), _all_topics(view, nodes, seen)], "\n")
 
 
-def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Html:
+def look_for(view: View) -> Scan[str, str]:
+    """The filters that are to be shown, among those that all nodes tell: there may be 1,000 of each."""
     words = search_of(view).casefold()
     may_read = view.viewer.may_read
-    found = [
-        topic_filter
-        for topic_filter in view.fabric.meshes
-        if (not words or words in topic_filter.casefold()) and may_read(topic_filter)
-    ]
-    found.sort()
+
+    def find(topic_filter: str) -> Sequence[str]:
+        is_found = (not words or words in topic_filter.casefold()) and may_read(topic_filter)
+        return (topic_filter,) if is_found else ()
+
+    return Scan(list(view.fabric.meshes), find, MAX_ROWS)
+
+
+def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Html:
+    words = search_of(view).casefold()
+    found = (view.topics or look_for(view)).begun()
     rows: list[tuple[str, Sequence[Html]]] = []
-    for topic_filter in found[:MAX_ROWS]:
-        told = view.fabric.meshes[topic_filter]
+    for topic_filter in sorted(found.first):
+        told = view.fabric.meshes.get(topic_filter, {})  # It may have ended meanwhile.
         meshes = (
             told
             if len(seen) == len(view.fabric.nodes)
@@ -68,7 +75,7 @@ def _all_topics(view: View, nodes: Sequence[FabricNode], seen: set[str]) -> Html
                 ["Filter", "Core", "Subscribers at", "Nodes#", "Furthest#"],
                 rows,
             ),
-            left_out(len(rows), len(found)),
+            left_out(len(rows), found.total),
             f'<p class="soft">Nodes have {more:,} more filters that they do not tell.</p>' if more else "",
         ]
     )
