@@ -60,6 +60,11 @@ STATUS_FILTER = STATUS_PREFIX + "#"
 CONTROL_PREFIX = "$hedgerow/federation/"  # what federations say to each other, on the links between nodes
 
 
+def status_node(topic: str) -> str:
+    """The id of the node that a status topic is about."""
+    return topic.removeprefix(STATUS_PREFIX).partition("/")[0]
+
+
 def is_between_nodes(topic: str) -> bool:
     """Nodes alone publish there; no client does."""
     return topic.startswith((STATUS_PREFIX, CONTROL_PREFIX))

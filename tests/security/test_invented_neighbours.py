@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.federation.federation import MIN_PLACES
+from hedgerow.message import Properties
 from hedgerow.mqtt.ids import ID_PROPERTY, NODE_PROPERTY
+from hedgerow.mqtt.packets import Publish
 from hedgerow.mqtt.reasons import Reason
 from hedgerow.rates import is_loopback
 from hedgerow.topics import STATUS_PREFIX
@@ -60,6 +62,28 @@ def test_a_neighbour_does_not_tell_what_this_node_is(fabric: Fabric) -> None:
         member.publish(STATUS_PREFIX + node, payload, properties={"user_property": pairs})
     assert b"its own" in watcher.payloads
     assert b"forged" not in watcher.payloads
+
+
+def test_a_neighbour_that_was_dialled_does_not_tell_it_either() -> None:
+    fabric = Fabric()
+    fabric.add("x", "y")
+    fabric.add("y")  # It accepts, and never dials.
+    fabric.settle_links()
+    watcher = fabric["x"].subscribe(STATUS_PREFIX + "#")
+    link = fabric["y"].session_of("x").connection
+    assert link is not None
+    before = fabric["x"].session_of("y").connection.inbound.refused
+    topics = ("x", "x/meshes", "y", "z")
+    for number, topic in enumerate(topics):
+        pairs = ((ID_PROPERTY, f"y/1/{number}"),)
+        properties: Properties = {"user_property": pairs}
+        link.send_packet(
+            Publish(STATUS_PREFIX + topic, topic.encode(), 1, True, False, 1 + number, properties)
+        )
+    fabric.advance(1)
+    assert watcher.payloads == [b"y", b"z"]
+    assert fabric["x"].broker.retained.get(STATUS_PREFIX + "x") is None
+    assert fabric["x"].session_of("y").connection.inbound.refused == before + 2
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import NODE_PROPERTY
 from hedgerow.mqtt.packets import MQTT_5, Connack, Connect, Publish, Subscription, Will
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import CONTROL_PREFIX, is_local
+from hedgerow.topics import CONTROL_PREFIX, STATUS_PREFIX, is_local, status_node
 
 if TYPE_CHECKING:
     from hedgerow.federation.federation import Federation
@@ -228,7 +228,9 @@ class NeighbourConnection(DialledConnection):
         return True
 
     def name_here(self, topic: str) -> str | None:
-        return None if is_local(topic) else topic
+        """As for one that connected: nodes alone tell of themselves, this one too."""
+        is_here = topic.startswith(STATUS_PREFIX) and status_node(topic) == self.broker.node_id
+        return None if is_here or is_local(topic) or self.broker.is_reserved(topic) else topic
 
     # The end
 

@@ -21,7 +21,7 @@ from hedgerow.mqtt.codec import encode
 from hedgerow.mqtt.ids import RIGHT_TOPIC, node_of
 from hedgerow.mqtt.packets import Connect, Publish
 from hedgerow.mqtt.reasons import Reason
-from hedgerow.topics import CONTROL_PREFIX, STATUS_PREFIX
+from hedgerow.topics import CONTROL_PREFIX, STATUS_PREFIX, status_node
 
 NEIGHBOUR_PREFIX = "hedgerow-federation-"  # of the client ids of their sessions
 ALREADY_LINKED = "there is a link already"  # Both dialled. No reason to complain.
@@ -151,8 +151,7 @@ class NeighbourRole(Role):
     def may_write(self, session: Session, topic: str) -> bool:
         if topic.startswith("$"):
             # Nodes alone tell of themselves, this one too; the rest is each broker's own.
-            node_id = topic.removeprefix(STATUS_PREFIX).partition("/")[0]
-            return topic.startswith(STATUS_PREFIX) and node_id != self._broker.node_id
+            return topic.startswith(STATUS_PREFIX) and status_node(topic) != self._broker.node_id
         broker = self._broker
         return not broker.is_reserved(topic) and broker.access.may_write(
             session.username, session.client_id, topic
