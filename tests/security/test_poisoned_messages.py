@@ -12,6 +12,7 @@ from hedgerow.broker.events import MessageSetAside, PublicationRefused
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.suspects import RETRY_S
 from hedgerow.errors import ProtocolError
+from hedgerow.federation.tunnel.frames import NODE_TOPIC
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import Connack, Puback, Publish, Pubrec
 from hedgerow.mqtt.properties import MAX_REPETITIONS
@@ -126,6 +127,15 @@ WRONG_CONTENT = {
 }
 
 
+# Before MQTT 5 there are no properties.
+WRONG_IN_VERSIONS = [
+    (version, wrong)
+    for version in ("mqttv311", "mqttv50")
+    for wrong, (_, properties) in WRONG_CONTENT.items()
+    if version == "mqttv50" or not properties
+]
+
+
 def wrong_publish(topic: bytes, properties: bytes, qos: int, version: str) -> bytes:
     body = len(topic).to_bytes(2, "big") + topic + (b"\0\1" if qos else b"")
     if version == "mqttv50":
@@ -134,13 +144,10 @@ def wrong_publish(topic: bytes, properties: bytes, qos: int, version: str) -> by
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("wrong", WRONG_CONTENT)
-@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+@pytest.mark.parametrize(("version", "wrong"), WRONG_IN_VERSIONS)
 def test_content_that_breaks_a_rule_does_not_end_the_link(version: str, wrong: str, qos: int) -> None:
     """Brokers pass on what others refuse: it would come again after each reconnect."""
     topic, properties = WRONG_CONTENT[wrong]
-    if version == "mqttv311" and properties:
-        pytest.skip("it has no properties")
     network = Network()
     opened = network.script("south")
     north = network.add("north")
@@ -821,3 +828,24 @@ def test_a_far_end_of_ours_that_fails_at_a_message_gets_all_others(
     is_ill = False
     network.advance(RETRY_S)
     assert south.take_heard() == [POISON]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("who", ["node", "sidecar"])
+def test_wrong_content_at_a_foreign_broker_ends_no_link_of_a_federation(who: str, qos: int) -> None:
+    """Anybody there may publish where federators read, and have it retained."""
+    fabric = Fabric()
+    home = fabric.add_foreign("home")
+    fabric.add("sidecar", home="home")
+    fabric.add("node", "home")
+    fabric.wait_for(lambda: fabric["node"].linked == {"sidecar"}, 5)
+    sessions = [each for name, each in home.broker.sessions.items() if who in name]
+    links = [each.connection for each in sessions if each.connection is not None]
+    assert links
+    for link in links:
+        link.send(wrong_publish(NODE_TOPIC.encode() + who.encode(), b"\x08\0\3a/#", qos, "mqttv50"))
+    fabric.advance(5)
+    assert [each.connection for each in sessions if each.connection is not None] == links
+    refused = [each for each in fabric[who].broker.take_events() if isinstance(each, PublicationRefused)]
+    assert len(refused) == len(links)
+    assert fabric["node"].linked == {"sidecar"}

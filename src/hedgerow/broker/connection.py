@@ -202,6 +202,11 @@ class Connection(Channel):
     def is_connected(self) -> bool:
         return self.state is State.CONNECTED
 
+    @property
+    def is_of_broker(self) -> bool:
+        """Do messages come this way that others have published, at another broker?"""
+        return self.inbound is not None and self.session is not None
+
     # Bytes in
 
     def receive_data(self, data: bytes, now: float) -> None:
@@ -429,15 +434,15 @@ class Connection(Channel):
 
         If we closed, it would come again for ever, and a node would have to guess what it was.
         """
-        inbound, session = self.inbound, self.session
-        refused = read_refused(first, body, error) if inbound is not None and session is not None else None
-        if inbound is None or session is None or refused is None:
+        refused = read_refused(first, body, error) if self.is_of_broker else None
+        if refused is None:
             return False
-        inbound.published += 1
-        inbound.refused += 1
-        broker = self.broker
+        if self.inbound is not None:
+            self.inbound.published += 1
+            self.inbound.refused += 1
+        broker, who = self.broker, self.session.client_id if self.session is not None else self.address
         broker.stats.protocol_errors += 1
-        broker.events.append(PublicationRefused(self.address, session.client_id, refused.topic, str(error)))
+        broker.events.append(PublicationRefused(self.address, who, refused.topic, str(error)))
         if refused.qos:
             broker.durability.acknowledge(self, refused.answer(self.protocol_version), must_wait=False)
         return True
@@ -448,7 +453,7 @@ class Connection(Channel):
         on; 0: the head has yet to come."""
         error = ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes", "MQTT-3.2.2-15")
         head = min(body + MAX_PUBLISH_HEAD_BYTES, stop)
-        if self.inbound is not None and data[position] >> 4 == PUBLISH and len(data) < head:
+        if self.is_of_broker and data[position] >> 4 == PUBLISH and len(data) < head:
             self.wanted = head - position
             return 0
         if not self._pass_over(data[position], data[body:head], error):

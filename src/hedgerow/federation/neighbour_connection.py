@@ -120,6 +120,10 @@ class NeighbourConnection(DialledConnection):
         return self.broker.now - self.opened_at
 
     @property
+    def is_of_broker(self) -> bool:
+        return self.foreign is not None or super().is_of_broker
+
+    @property
     def is_hurried(self) -> bool:
         return self.foreign is not None or super().is_hurried
 
