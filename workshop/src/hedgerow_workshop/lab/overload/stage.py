@@ -38,6 +38,9 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 # The queue of docs/guides/mosquitto.md. The harness has no bound on messages already.
 GUIDE = "max_inflight_messages 1000\nmax_queued_bytes 268435456\n"
 
+# The same for our nodes: what waits for a slow reader is more than is kept by default.
+LIMITS = ("--limit", "queue_messages=1000000", "--limit", "queue_bytes=256 MiB")
+
 # What a node counts of readings that it could not take, or could not record.
 DROPPED = (
     *("overruns", "malformed", "unknown_topic", "limited", "refused"),
@@ -136,7 +139,7 @@ async def start(stage: Stage) -> None:
     for name, node in stage.nodes.items():
         node.http = "127.0.0.1:0"
         links = [word for other in started for word in ("--neighbour", other.url)]
-        node.options = (*LOG, *options[name], *links)
+        node.options = (*LOG, *LIMITS, *options[name], *links)
         await node.start()
         started.append(node)
     await stage.stock.start()
