@@ -183,16 +183,24 @@ def test_a_link_knows_no_qos_2() -> None:
     assert mobility.take() == [("ended", LINK)]
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x30\x05\x00\x01\x00\x00x", b"\x30\x04\x00\x01+\x00", b"\x30\x03\x00\x02\xff"]
-)
-def test_what_is_malformed_on_a_link_ends_it(data: bytes) -> None:
+def test_what_is_malformed_on_a_link_ends_it() -> None:
+    world, mobility = moving()
+    client = link(world)
+    mobility.take()
+    client.send_bytes(b"\x30\x03\x00\x02\xff")
+    assert client.closed
+    assert mobility.take() == [("ended", LINK)]
+
+
+@pytest.mark.parametrize("data", [b"\x30\x05\x00\x01\x00\x00x", b"\x30\x04\x00\x01+\x00"])
+def test_a_topic_that_is_none_is_passed_over_on_a_link(data: bytes) -> None:
     world, mobility = moving()
     client = link(world)
     mobility.take()
     client.send_bytes(data)
-    assert client.closed
-    assert mobility.take() == [("ended", LINK)]
+    assert not client.closed
+    assert mobility.take() == []
+    assert world.broker.stats.protocol_errors == 1
 
 
 def test_a_link_that_is_ended_by_what_it_says_says_no_more() -> None:
