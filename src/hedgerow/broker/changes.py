@@ -2,15 +2,17 @@
 
 Durability is a message: the broker collects the new state of everything that changed in one
 `Changes`, the shell writes it in one transaction and says that it is committed, and only then do
-the packets leave that speak of it. Changes are state, not operations: within one batch a later
-value replaces an earlier one, and None means that the thing is gone. Session keys and message keys
-are never used twice, so a writer may put first and delete last.
+the packets leave that speak of it. New messages go to the log first, then the rest is committed: what is there
+refers to positions in the log. But for the messages, changes are state, not operations: within one batch a later
+value replaces an earlier one, and None means that the thing is gone. Session keys and positions are never used
+twice, so a writer may put first and delete last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hedgerow.broker.stored import Chunk
 from hedgerow.duplicates import PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
@@ -44,10 +46,19 @@ class Changes:
     """By session key. None removes its subscriptions, deliveries and received identifiers too."""
     subscriptions: dict[tuple[int, str], SubscriptionRecord | None] = field(default_factory=dict)
     """By (session key, topic filter as the client wrote it, `$share/…` included)."""
-    messages: dict[int, Message | None] = field(default_factory=dict)
-    """By message key: the messages that deliveries refer to, each stored once for all sessions."""
+    messages: list[Message] = field(default_factory=list)
+    """For the log, at consecutive positions: each message once for all the sessions that it waits for."""
+    first_position: int = 0
+    at: float = 0.0
+    """When they were taken, by the node's clock."""
+    begins_segment: bool = False
+    """They are the first of a new segment of the log."""
+    removed: list[tuple[int, int]] = field(default_factory=list)
+    """Segments of the log that nobody needs when this is committed: the first position, and where it ends."""
+    chunks: dict[tuple[int, int], Chunk] = field(default_factory=dict)
+    """By (session key, number): which positions a session has not finished. One without any is gone."""
     deliveries: dict[tuple[int, int], Delivery | None] = field(default_factory=dict)
-    """By (session key, message key): queued and in-flight QoS 1 and 2, in the order of message keys."""
+    """By (session key, position): QoS 2 in flight, whose packet identifiers and stages must survive."""
     received: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
     retained: dict[str, Message | None] = field(default_factory=dict)
@@ -64,8 +75,9 @@ class Changes:
     def must_precede(self) -> bool:
         """Is there anything that packets wait for? Which messages were seen is not."""
         return bool(
-            self.deliveries
-            or self.messages
+            self.messages
+            or self.chunks
+            or self.deliveries
             or self.received
             or self.retained
             or self.subscriptions
@@ -80,9 +92,14 @@ class Snapshot:
 
     sessions: list[SessionRecord] = field(default_factory=list)
     subscriptions: list[tuple[int, SubscriptionRecord]] = field(default_factory=list)
-    messages: dict[int, Message] = field(default_factory=dict)
+    segments: list[tuple[int, int]] = field(default_factory=list)
+    """Of the log, in order: the first position, and its bytes."""
+    next_position: int = 1
+    """Behind every position that was ever given."""
+    chunks: list[tuple[int, Chunk]] = field(default_factory=list)
+    """(session key, chunk), in the order of their numbers."""
     deliveries: list[tuple[int, Delivery]] = field(default_factory=list)
-    """(session key, delivery); `delivery.key` is the message key, in whose order they come."""
+    """(session key, delivery) of QoS 2 in flight, in the order of positions."""
     received: list[tuple[int, int]] = field(default_factory=list)
     retained: list[Message] = field(default_factory=list)
     kept: dict[tuple[str, str], str] = field(default_factory=dict)
