@@ -514,12 +514,11 @@ class Durability:
                     if delivery.position > 0:
                         self.changes.deliveries[session.key, delivery.position] = delivery
 
-    def restore_delivery(self, session: Session, delivery: Delivery) -> None:
-        """It is in flight, and in memory."""
-        assert session.stored is not None
-        session.stored.ahead.add(delivery.position)
-        if delivery.qos == 1:  # What was written at the end of one life is not kept up to date in the next.
-            self.changes.deliveries[session.key, delivery.position] = None
+    def restore_delivery(self, session: Session, position: int, qos: int) -> None:
+        """It is in flight. At QoS 1 that was written as the last life ended, and is not kept up to date in the
+        next."""
+        if qos == 1:
+            self.changes.deliveries[session.key, position] = None
 
     def give_up(self, session: Session, first: int, end: int) -> int:
         """The session goes without what it has there; how many of these were in the log alone."""
