@@ -568,7 +568,7 @@ class Durability:
 
     def restore_chunk(self, session: Session, chunk: Chunk) -> None:
         assert session.stored is not None
-        chunk.at = self.restored_at
+        chunk.began_at = chunk.at = self.restored_at
         session.stored.restore(chunk)
         for first, count in chunk.runs_from(0):
             self._change_references(first, count)
