@@ -320,15 +320,20 @@ class Durability:
 
     # Packets that may have to wait
 
-    def acknowledge(self, connection: Channel, data: bytes, must_wait: bool, count: int = 1) -> None:
-        """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2)."""
+    def acknowledge(
+        self, connection: Channel, data: bytes, must_wait: bool, count: int = 1, is_of_messages: bool = True
+    ) -> None:
+        """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2).
+
+        `is_of_messages`: they wait until the log has room for these.
+        """
         self._stats.packets_sent += count
         if not (must_wait or connection.held_acknowledgements):
             connection.send(data)
             return
         connection.held_acknowledgements += count
         connection.held_publications += count * (data[0] in FINISHING)
-        self._held.append(Held(connection, data, count, None, self._entries_made))
+        self._held.append(Held(connection, data, count, None, self._entries_made if is_of_messages else 0))
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
             connection.pause(Pause.HELD)
 
