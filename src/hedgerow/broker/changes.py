@@ -2,10 +2,10 @@
 
 Durability is a message: the broker collects the new state of everything that changed in one
 `Changes`, the shell writes it in one transaction and says that it is committed, and only then do
-the packets leave that speak of it. New messages go to the log first, then the rest is committed: what is there
-refers to positions in the log. But for the messages, changes are state, not operations: within one batch a later
-value replaces an earlier one, and None means that the thing is gone. Session keys and positions are never used
-twice, so a writer may put first and delete last.
+the packets leave that speak of it. New messages go to the log first, then the rest is committed: what is
+there refers to positions in the log. But for the messages, changes are state, not operations: within one
+batch a later value replaces an earlier one, and None means that the thing is gone. Session keys and
+positions are never used twice, so a writer may put first and delete last.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """What waits for a session in the log: positions, not messages.
 
-A message that has to wait for durable sessions is written once, to the log (`MessageLog`). For each of them the
-broker keeps where it lies: a `StoredQueue` holds the positions that the session has not finished, in the order
-in which they came. What runs on and what is alike in QoS and options shares a `Chunk`: a million messages that
-wait for one session take a few hundred bytes, and those of one device among a thousand about four bytes each.
+A message that has to wait for durable sessions is written once, to the log (`MessageLog`). For each of them
+the broker keeps where it lies: a `StoredQueue` holds the positions that the session has not finished, in
+the order in which they came. What runs on and what is alike in QoS and options shares a `Chunk`: a million
+messages that wait for one session take a few hundred bytes, and those of one device among a thousand about
+four bytes each.
 
-The first positions may be in memory as deliveries of the session's outbox; from `cursor` on they are in the log
-alone, and are read a page at a time when the client has room for them. A chunk is also what the store keeps: a
-row that is written again when something of it has changed.
+The first positions may be in memory as deliveries of the session's outbox; from `cursor` on they are in the
+log alone, and are read a page at a time when the client has room for them. A chunk is also what the store
+keeps: a row that is written again when something of it has changed.
 """
 
 from __future__ import annotations

@@ -197,6 +197,15 @@ class LogFrame(NamedTuple):
     meta_checksum: int
     payload_checksum: int
 
+    @classmethod
+    def read(cls, data: bytes | memoryview, offset: int, marker: bytes) -> LogFrame | None:
+        """The header that the data begin with. None: there is none, or it is damaged."""
+        if len(data) < HEADER_BYTES or data[: len(marker)] != marker:
+            return None
+        if crc32(data[: HEADER.size]) != _CHECKSUM.unpack_from(data, HEADER.size)[0]:
+            return None
+        return cls(offset, *HEADER.unpack_from(data)[1:])
+
     @property
     def end_position(self) -> int:
         return self.first_position + self.rows
@@ -297,13 +306,8 @@ class SegmentFile:
                 offset += frame.size
 
     def _read_header(self, offset: int) -> LogFrame | None:
-        header = self.read(offset, HEADER_BYTES)
-        if len(header) < HEADER_BYTES or header[: len(self.marker)] != self.marker:
-            return None
-        if crc32(header[: HEADER.size]) != _CHECKSUM.unpack_from(header, HEADER.size)[0]:
-            return None
-        frame = LogFrame(offset, *HEADER.unpack_from(header)[1:])
-        return frame if offset + frame.size <= self._bytes else None
+        frame = LogFrame.read(self.read(offset, HEADER_BYTES), offset, self.marker)
+        return frame if frame is not None and offset + frame.size <= self._bytes else None
 
     def _offset_before(self, position: int) -> int:
         """Of a frame that begins at the position or before it; the next that does is not far.
