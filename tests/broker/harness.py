@@ -12,6 +12,8 @@ what is to be stored (unless `commit` is off) and lets the broker go on with wha
 from __future__ import annotations
 
 import copy
+from array import array
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from hedgerow.broker.access import Access
@@ -21,6 +23,7 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.roles import IdentifiedRole
 from hedgerow.broker.session import Channel
+from hedgerow.broker.stored import Chunk, LoggedMessage, Run
 from hedgerow.duplicates import PageKey
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import codec
@@ -38,6 +41,7 @@ from hedgerow.mqtt.packets import (
 from tests.packets import PacketReader, read_packet, read_packets
 
 START = 1_000.0
+PAGE = 3  # messages that are read from the log at once
 KEPT = 3_600  # a Session Expiry Interval that outlasts every test
 
 Kind = TypeVar("Kind", bound=Packet)
@@ -49,7 +53,12 @@ class FakeStore:
     def __init__(self) -> None:
         self.sessions: dict[int, SessionRecord] = {}
         self.subscriptions: dict[tuple[int, str], SubscriptionRecord] = {}
-        self.messages: dict[int, Message] = {}
+        self.log: dict[int, LoggedMessage] = {}
+        """By position."""
+        self.next_position = 1
+        self.segments: list[int] = []
+        """Where each begins."""
+        self.chunks: dict[tuple[int, int], Chunk] = {}
         self.deliveries: dict[tuple[int, int], Delivery] = {}
         self.received: dict[tuple[int, int], bool] = {}
         self.retained: dict[str, Message] = {}
@@ -58,6 +67,21 @@ class FakeStore:
 
     def write(self, changes: Changes) -> None:
         """Apply a batch."""
+        if changes.messages:
+            assert changes.first_position == self.next_position, "positions without a gap"
+            if changes.begins_segment:
+                self.segments.append(changes.first_position)
+            for position, message in enumerate(changes.messages, changes.first_position):
+                self.log[position] = LoggedMessage(position, copy.copy(message), changes.at)
+            self.next_position = changes.first_position + len(changes.messages)
+        for place, chunk in changes.chunks.items():
+            self.chunks.pop(place, None)
+            if chunk.count:
+                self.chunks[place] = copy_of(chunk)
+        for first, end in changes.removed:
+            self.segments.remove(first)
+            for position in range(first, end):
+                self.log.pop(position, None)
         for page, bits in changes.seen.items():
             self.seen.pop(page, None)
             if bits is not None:
@@ -70,7 +94,7 @@ class FakeStore:
                     stored[key] = value
         for key, record in changes.sessions.items():
             if record is None:
-                for table in self.subscriptions, self.deliveries, self.received:
+                for table in self.subscriptions, self.chunks, self.deliveries, self.received:
                     for place in [place for place in table if place[0] == key]:
                         del table[place]  # type: ignore[arg-type]
 
@@ -78,7 +102,6 @@ class FakeStore:
         return [
             (changes.sessions, self.sessions),
             (changes.subscriptions, self.subscriptions),
-            (changes.messages, self.messages),
             (changes.deliveries, self.deliveries),
             (changes.received, self.received),
             (changes.retained, self.retained),
@@ -87,27 +110,57 @@ class FakeStore:
 
     @property
     def is_empty(self) -> bool:
-        return not any((self.sessions, self.subscriptions, self.messages, self.deliveries, self.received))
+        return not any((self.sessions, self.subscriptions, self.chunks, self.deliveries, self.received))
+
+    @property
+    def messages(self) -> list[Message]:
+        """Those that somebody waits for."""
+        wanted = {
+            position
+            for chunk in self.chunks.values()
+            for first, count in chunk.runs_from(0)
+            for position in range(first, first + count)
+        }
+        return [self.log[position].message for position in sorted(wanted)]
+
+    def read(self, runs: Sequence[Run], most_bytes: int) -> tuple[list[LoggedMessage], int]:
+        """As a node's log: in small pages, so that these are tested too."""
+        found: list[LoggedMessage] = []
+        end = runs[0][0]
+        for first, count in runs:
+            for position in range(first, first + count):
+                if len(found) == PAGE:
+                    return found, end
+                end = position + 1
+                found.append(self.log[position])
+        return found, end
 
     def snapshot(self) -> Snapshot:
         deliveries = []
-        for (session_key, message_key), delivery in sorted(
-            self.deliveries.items(), key=lambda item: item[0][1]
-        ):
+        for (session_key, position), delivery in sorted(self.deliveries.items(), key=lambda item: item[0][1]):
             delivery = copy.copy(delivery)
-            delivery.message = self.messages[message_key]
+            delivery.message = self.log[position].message
             delivery.group = None  # not stored
             deliveries.append((session_key, delivery))
         return Snapshot(
             [copy.copy(record) for record in self.sessions.values()],
             [(key, copy.copy(record)) for (key, _), record in self.subscriptions.items()],
-            dict(self.messages),
+            [(first, 1) for first in self.segments],
+            self.next_position,
+            [(key, copy_of(chunk)) for (key, _), chunk in sorted(self.chunks.items())],
             deliveries,
             list(self.received),
             list(self.retained.values()),
             dict(self.kept),
             list(self.seen.items()),
         )
+
+
+def copy_of(chunk: Chunk) -> Chunk:
+    copied = copy.copy(chunk)
+    copied.runs = array("H", chunk.runs)
+    copied.group = None  # not stored
+    return copied
 
 
 class RelayRole(IdentifiedRole):
@@ -147,7 +200,9 @@ class World:
         self.broker = self._start()
 
     def _start(self) -> Broker:
-        broker = Broker("node", self.epoch, self.now, snapshot=self.store.snapshot(), **self._options)  # type: ignore[arg-type]
+        broker = Broker(
+            "node", self.epoch, self.now, snapshot=self.store.snapshot(), log=self.store, **self._options
+        )  # type: ignore[arg-type]
         if self._relays:
             broker.register(RelayRole(broker))
         self.prepare(broker)
@@ -216,9 +271,10 @@ class World:
         if self._taken is None:
             self._taken = self.broker.take_changes()
             if self._taken is not None:
-                # Rows are written when a batch is taken: the broker goes on to change its deliveries.
-                deliveries = self._taken.deliveries
+                # Rows are written when a batch is taken: the broker goes on to change what they are of.
+                deliveries, chunks = self._taken.deliveries, self._taken.chunks
                 self._taken.deliveries = {place: copy.copy(each) for place, each in deliveries.items()}
+                self._taken.chunks = {place: copy_of(each) for place, each in chunks.items()}
         return self._taken is not None
 
     def commit(self) -> bool:

@@ -165,7 +165,7 @@ class Story:
 
     def check(self) -> None:
         store = self.world.store
-        left = [*store.deliveries, *store.messages, *store.received]
+        left = [*store.deliveries, *store.chunks, *store.received]
         assert not left, "something was never deleted"
         for index, client in enumerate(self.clients):
             assert client.outgoing == {}, "a publication was never acknowledged"

@@ -367,12 +367,12 @@ class Bridge:
 
     @property
     def _is_needed(self) -> bool:
-        return len(self.session.outbox or ()) >= self.section.threshold
+        return self.session.waiting_count >= self.section.threshold
 
     def _look(self, now: float) -> None:
         """A lazy bridge connects when enough waits, and leaves when nothing has flowed for a while."""
         count = self.ledger.relayed + self.inbound.published
-        if count != self._active_count or len(self.session.outbox or ()):
+        if count != self._active_count or self.session.waiting_count:
             self._active_count, self._active_at = count, now
         if self.state is BridgePhase.IDLE and self._is_needed:
             self._dialling.dial(self._dialling.position, now)
@@ -407,7 +407,7 @@ class Bridge:
         connection = self.connection
         if connection is None or not connection.is_connected or now >= self._drain_until:
             return True
-        return not len(self.session.outbox or ()) and now >= self._quiet_since(now) + QUIET_S
+        return not self.session.waiting_count and now >= self._quiet_since(now) + QUIET_S
 
     def _quiet_since(self, now: float) -> float:
         count = self.inbound.published
@@ -429,7 +429,7 @@ class Bridge:
         """What became of messages, by direction; `published` is the sum of the others, but for those that a
         foreign broker dropped, which never came."""
         outward, inward = asdict(self.ledger), asdict(self.inbound)
-        outward["waiting"] = len(self.session.outbox or ())
+        outward["waiting"] = self.session.waiting_count
         inward["relayed"] = (
             inward["published"] - inward["duplicates"] - inward["outdated"] - inward["refused"]
         )
@@ -437,7 +437,6 @@ class Bridge:
         return {"out": outward, "in": inward}
 
     def status(self) -> dict[str, object]:
-        outbox = self.session.outbox
         connection = self.connection
         is_up = self.is_up and connection is not None
         return {
@@ -448,8 +447,8 @@ class Bridge:
             "since": round(self.since, 3),
             "reason": self.reason,
             "protocol": self.version if is_up else None,
-            "queued": len(outbox or ()),
-            "queued_bytes": outbox.bytes if outbox is not None else 0,
+            "queued": self.session.waiting_count,
+            "queued_bytes": self.session.queued_bytes,
             "topics": self.topics(),
             **self.ledgers(),
         }

@@ -14,6 +14,7 @@ from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.late import send_recent
 from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import QueueLimits
+from hedgerow.broker.log_reading import drop_all
 from hedgerow.broker.role import Role
 from hedgerow.broker.routes import ALWAYS
 from hedgerow.broker.session import Session
@@ -38,7 +39,7 @@ def take_session(broker: Broker, section: Section, role: Role, token: Callable[[
         session.outbox.next_packet_id = 1 + token() % MAX_PACKET_ID
     session.username = section.local_username
     set_role(broker, session, role)
-    session.ledger = session.ledger or Outbound(published=len(session.outbox or ()))
+    session.ledger = session.ledger or Outbound(published=session.waiting_count)
     session.queue_limits = QueueLimits(
         section.queue_bytes, section.queue_age_s, section.queue_overflow == "drop-oldest"
     )
@@ -97,7 +98,4 @@ def stop_listening(broker: Broker, session: Session) -> None:
 
 
 def drop_queue(broker: Broker, session: Session, ledger: Outbound) -> None:
-    for delivery in session.waiting():
-        ledger.discarded += 1
-        broker.durability.finish_delivery(session, delivery)
-    session.outbox = None
+    ledger.discarded += drop_all(broker, session)

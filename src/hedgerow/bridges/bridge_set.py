@@ -19,7 +19,9 @@ from hedgerow.bridges.roles import BridgeRole, FarBridgeRole, ForeignBrokerRole
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.deliveries import drop_aged, enqueue, keep_age
 from hedgerow.broker.limits import QueueLimits
+from hedgerow.broker.log_reading import newest_waiting, waiting
 from hedgerow.broker.session import Session
+from hedgerow.broker.stored import StoredQueue
 from hedgerow.errors import ConfigError
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Stage
@@ -212,7 +214,7 @@ class BridgeSet:
     def _finish_drained(self, now: float) -> None:
         for bridge in [each for each in self._draining if each.is_drained(now)]:
             self._draining.remove(bridge)
-            bridge.close("the bridge is deleted", is_for_good=not len(bridge.session.outbox or ()))
+            bridge.close("the bridge is deleted", is_for_good=not bridge.session.waiting_count)
             bridge.forget_notification()
             self._events += bridge.events
             self._leave(bridge)
@@ -227,8 +229,10 @@ class BridgeSet:
                 stop_listening(self._broker, session)
                 self._left[session] = session.client_id
                 session.queue_limits = LEFT_LIMITS
-                for delivery in session.waiting():
+                for delivery in session.loaded():
                     delivery.queued_at = self._broker.now
+                if session.stored is not None:
+                    session.stored.came_at(self._broker.now)
 
     def _leave(self, bridge: Bridge) -> None:
         """What waits goes to bridges that are up, or stays for one that comes."""
@@ -242,18 +246,18 @@ class BridgeSet:
 
     def _forget_carried(self, session: Session, bridges: list[Bridge]) -> None:
         """Of what a deleted bridge left, that which these bridges have now."""
-        outbox = session.outbox
-        carried = {
-            delivery
-            for delivery in session.waiting()
-            if any(_carries(bridge, delivery) for bridge in bridges)
-        }
-        is_left = [each for each in session.waiting() if each not in carried]
-        if outbox is None or all(delivery.stage == Stage.RELEASED for delivery in is_left):
+        loaded: set[Delivery] = set()
+        is_left = False
+        for delivery in waiting(self._broker, session):
+            if any(_carries(bridge, delivery) for bridge in bridges):
+                loaded.add(delivery)
+                self._broker.durability.finish_delivery(session, delivery)
+            else:
+                is_left = is_left or delivery.stage != Stage.RELEASED
+        if session.outbox is not None:
+            session.outbox.remove(loaded)
+        if not is_left:
             self._forget(session)
-            return
-        for delivery in outbox.remove(carried):
-            self._broker.durability.finish_delivery(session, delivery)
 
     def _forget(self, session: Session) -> None:
         self._left.pop(session, None)
@@ -285,15 +289,17 @@ class BridgeSet:
         It had what was published here since it listens at QoS 1 or 2: at a broker that does not look at ids,
         once more would be twice. At QoS 2 not what the other side has said that it took.
         """
-        known = {each.message.id for each in bridge.session.waiting()} | bridge.taken
+        known = {each.message.id for each in newest_waiting(self._broker, bridge.session)} | bridge.taken
+        has_place = bridge.session.stored or StoredQueue()
         carried: set[MessageId] = set()
         count = 0
-        for delivery in session.waiting():
+        for delivery in waiting(self._broker, session):
             if not _carries(bridge, delivery):
                 continue
             message_id = self._broker.identify_late(delivery.message)
             carried.add(message_id)
-            is_new = message_id not in known and message_id.origin != bridge.session.far_origin
+            is_known = message_id in known or delivery.position in has_place
+            is_new = not is_known and message_id.origin != bridge.session.far_origin
             if is_new and not self._had(bridge, session, delivery):
                 bridge.taken.add(message_id)
                 self._enqueue(bridge, delivery.message, delivery)
@@ -341,7 +347,7 @@ class BridgeSet:
         self._finish_drained(now)
         for session in list(self._left):
             drop_aged(self._broker, session, with_in_flight=True)
-            if not len(session.outbox or ()):
+            if not session.waiting_count:
                 self._forget(session)
 
     def serve(self, now: float) -> None:

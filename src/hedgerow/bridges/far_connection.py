@@ -378,7 +378,7 @@ class FarConnection(ForeignLink):
             reason is Pause.HELD
             and self.foreign is not None
             and self.held_acknowledgements < MAX_WINDOW
-            and self._unstored_bytes < self.broker.limits.queue_bytes
+            and self._unstored_bytes < self.broker.limits.queue_bytes_in_memory
         )
         if not may_go_on:
             super().pause(reason)

@@ -26,10 +26,10 @@ def bridge_metrics(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     )
     ledger = LedgerMetrics("bridge", "bridge", "the far broker", "the bridge")
     for bridge in bridges:
-        name, outbox = bridge.section.name, bridge.session.outbox
+        name = bridge.section.name
         up.add_metric([name], bridge.is_up)
-        queued.add_metric([name], len(outbox or ()))
-        queued_bytes.add_metric([name], outbox.bytes if outbox is not None else 0)
+        queued.add_metric([name], bridge.session.waiting_count)
+        queued_bytes.add_metric([name], bridge.session.queued_bytes)
         dropped_there.add_metric([name], bridge.dropped_there.total)
         for direction, counts in bridge.ledgers().items():
             ledger.add(name, direction, counts)

@@ -159,7 +159,7 @@ def _read_files(paths: Sequence[Path]) -> list[Section]:
 def _describe(bridge: Bridge) -> dict[str, Any]:
     far_node = bridge.connection.far_node if bridge.connection is not None else None
     to = far_node or str(bridge.address or bridge.section.addresses[0])
-    state, queued = bridge.state.value, len(bridge.session.outbox or ())
+    state, queued = bridge.state.value, bridge.session.waiting_count
     told = describe_link("bridge", bridge.section.name, to, state, queued, bridge.round_trip_s)
     return told | bridge.ledgers()
 

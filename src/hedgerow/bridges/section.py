@@ -89,7 +89,7 @@ class Section:
     bridge_max_packet_size: int = 0
     bridge_bind_address: str | None = None
     bridge_max_topic_alias: int = 10
-    queue_bytes: int = 64 * 1024 * 1024
+    queue_bytes: int | None = None
     queue_age_s: float = 86_400.0
     queue_overflow: str = "drop-oldest"
     probe_interval_s: float = 0.5

@@ -21,14 +21,15 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.changes import Changes, Snapshot
 from hedgerow.broker.connection import Connection, Dialect, State
 from hedgerow.broker.core import ROUND_WORK, TURN_WORK, BrokerCore
-from hedgerow.broker.deliveries import PURGE_S, drop_unreadable, pump
+from hedgerow.broker.deliveries import PURGE_S, drop_aged_stored, drop_oldest_segment, drop_unreadable, pump
 from hedgerow.broker.events import Event
-from hedgerow.broker.limits import Limits
+from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.restore import restore
 from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.stored import MessageLog
 from hedgerow.broker.systopics import SysTopics
 from hedgerow.broker.watching import set_role
 from hedgerow.mqtt.packets import (
@@ -49,6 +50,7 @@ from hedgerow.mqtt.packets import (
 from hedgerow.mqtt.reasons import Reason
 
 TIMER_WORK = 2
+AGE_STEPS = 16  # What waits longer than it may is looked for so often in that time.
 MAX_PURGED = 1_000  # Retained messages in one turn: a client can have all of them expire at one moment.
 
 
@@ -86,6 +88,8 @@ class Broker(BrokerCore):
         access: Access | None = None,
         durable: bool = False,
         snapshot: Snapshot | None = None,
+        log: MessageLog | None = None,
+        log_bounds: LogBounds | None = None,
         verifies_passwords: bool = False,
         sys_interval_s: float = 10.0,
         version: str = "",
@@ -95,7 +99,17 @@ class Broker(BrokerCore):
         """`begun_at`: how much of the epoch, from 0 to 1, was over when this life of the node began, for one
         that has no store to count its lives in."""
         super().__init__(
-            node_id, epoch, now, limits, access, durable, verifies_passwords, administrators, begun_at
+            node_id,
+            epoch,
+            now,
+            limits,
+            access,
+            durable,
+            log,
+            log_bounds,
+            verifies_passwords,
+            administrators,
+            begun_at,
         )
         self.client_role = ClientRole(self)
         self.identified_role = IdentifiedRole(self)
@@ -263,7 +277,13 @@ class Broker(BrokerCore):
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""
-        return self.durability.take_changes()
+        if self.durability.is_full and self.durability.bounds.drops_oldest:
+            drop_oldest_segment(self)
+        return self.durability.take_changes(self.now)
+
+    def set_disk_room(self, has_room: bool) -> None:
+        """Is there room for the log on the disk? Without, what is published at QoS 1 and 2 waits."""
+        self.durability.has_disk = has_room
 
     def changes_committed(self, now: float) -> None:
         """The changes last taken are durable: what was held for them may leave."""
@@ -316,3 +336,8 @@ class Broker(BrokerCore):
         next_at = min(retained.expires_at, retained.tombstones.ends_at)
         # What is over now, and is there still, is the next turn's.
         self.purge_at = now if next_at <= now else max(now + PURGE_S, next_at)
+        age_s = self.durability.bounds.age_s
+        if age_s:
+            self.purge_at = min(self.purge_at, now + age_s / AGE_STEPS)
+            for session in list(self.sessions.values()):
+                drop_aged_stored(self, session, now - age_s)

@@ -515,7 +515,7 @@ class Connection(Channel):
 
     def _may_leave_unread(self, size: int) -> bool:
         broker, session = self.broker, self.session
-        if self.unread_bytes + size > broker.limits.queue_bytes:
+        if self.unread_bytes + size > broker.limits.queue_bytes_in_memory:
             return False
         return session is None or broker.owners.may_queue(session, session.waiting_bytes + size, broker.now)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hedgerow.broker.access import Access
 from hedgerow.broker.durability import Durability
 from hedgerow.broker.events import ConnectionFailed, Event
-from hedgerow.broker.limits import Limits
+from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.owners import Owners
 from hedgerow.broker.recent import Recent
 from hedgerow.broker.retained import Retained
@@ -23,6 +23,7 @@ from hedgerow.broker.role import Role
 from hedgerow.broker.routes import Route, SubscriptionTable
 from hedgerow.broker.session import Channel, Pause, Session
 from hedgerow.broker.stats import Stats
+from hedgerow.broker.stored import MessageLog
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import split_shared
@@ -50,6 +51,8 @@ class BrokerCore:
         limits: Limits | None,
         access: Access | None,
         durable: bool,
+        log: MessageLog | None,
+        log_bounds: LogBounds | None,
         verifies_passwords: bool,
         administrators: frozenset[str],
         begun_at: float,
@@ -65,8 +68,9 @@ class BrokerCore:
         self.stats = Stats()
         self.duplicates = DuplicateLog()  # what has come to this node by any link
         self.subscriptions = SubscriptionTable(self.access)
+        self.log = log
         self.durability = Durability(
-            durable, self.stats, self.duplicates, self.subscriptions.observers, self.identify
+            durable, self.stats, self.duplicates, self.subscriptions.observers, self.identify, log_bounds
         )
         self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()

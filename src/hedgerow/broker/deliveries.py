@@ -7,11 +7,15 @@ to leave. `pump` sends what may leave, a bounded piece at a time, so that a long
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence, Set
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.durability import MAX_POSITION
 from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
+from hedgerow.broker.log_reading import PAGE_MESSAGES, read_page
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
+from hedgerow.broker.stored import Chunk, Run
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt import properties
 from hedgerow.mqtt.outbox import Delivery, Outbox, Stage
@@ -19,6 +23,9 @@ from hedgerow.mqtt.packets import PUBLISH
 
 PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others have their turn.
 PUMPED_BYTES = 128  # What each message counts for beside its bytes, sent or not: many have one byte.
+# Of a session that is stored so much of its queue is in memory; what is behind that is read from the log
+# when its turn comes.
+MAX_QUEUED = 256
 PURGE_S = 10.0  # How long what has expired may still take up room.
 # So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
 # queue that is only a little behind would fall further behind by it.
@@ -50,8 +57,9 @@ def encode_property_block(broker: BrokerCore, message: Message, own: Properties)
     return shared + properties.encode_body(own, PUBLISH)
 
 
-def enqueue(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
-    """False: there is no room for it."""
+def enqueue(broker: BrokerCore, session: Session, delivery: Delivery, is_followed: bool = False) -> bool:
+    """False: there is no room for it. `is_followed`: somebody looks at what becomes of the delivery, which is
+    to be the one that is sent."""
     outbox = session.outbox
     if outbox is None:
         outbox = session.outbox = Outbox(broker.limits.in_flight)
@@ -64,6 +72,14 @@ def enqueue(broker: BrokerCore, session: Session, delivery: Delivery) -> bool:
     if not (has_room or _make_room(broker, session, outbox, delivery)):
         _drop(broker, session)
         return False
+    stored = session.stored
+    if (
+        stored is not None
+        and not (is_followed or session.role.is_own)
+        and (connection is None or stored.is_behind or len(outbox.queue) >= MAX_QUEUED)
+    ):
+        broker.durability.leave(session, delivery)
+        return True
     may_start = (
         connection is not None
         and not connection.congested
@@ -148,11 +164,19 @@ def drop_parked(broker: BrokerCore, session: Session) -> None:
 
 def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: Delivery) -> bool:
     queued, size, limits = len(outbox.queue), outbox.bytes + delivery.size, broker.limits
+    stored = session.stored
+    if stored is not None:
+        # The log has a bound for all (`LogBounds`); a session has one where somebody chose it.
+        bound = limits.queue_bytes if session.queue_limits is None else session.queue_limits.bytes
+        most = limits.queue_messages if session.queue_limits is None else None
+        if most is not None and stored.unloaded + stored.pending + queued >= most:
+            return False
+        return bound is None or stored.bytes + delivery.size <= bound
     wanted = size + DELIVERY_BYTES * (queued + len(outbox.in_flight) + 1)
     if session.queue_limits is not None:
-        if wanted > session.queue_limits.bytes:
+        if wanted > session.queue_limits.bytes_in_memory:
             return False
-    elif queued >= limits.queue_messages or size > limits.queue_bytes:
+    elif queued >= limits.queue_messages_in_memory or size > limits.queue_bytes_in_memory:
         return False
     # Of its owner's room. What the client left unread is asked for where it grows.
     return wanted <= session.queue_share or broker.owners.may_queue(session, wanted, broker.now)
@@ -173,12 +197,36 @@ def _make_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: D
     limits = session.queue_limits
     if limits is not None and limits.drops_oldest:
         # One that has no room at all would push out everything for nothing.
-        if delivery.size + sum(each.size for each in outbox.in_flight.values()) > limits.bytes:
+        if delivery.size + sum(each.size for each in outbox.in_flight.values()) > limits.bytes_in_memory:
             return False
         while outbox.queue and not _has_room(broker, session, outbox, delivery):
             _drop(broker, session)
             broker.durability.finish_delivery(session, outbox.drop_oldest())
+        while session.has_queue and not _has_room(broker, session, outbox, delivery):
+            _drop_oldest_stored(broker, session)
     return _has_room(broker, session, outbox, delivery)
+
+
+def _drop_oldest_stored(broker: BrokerCore, session: Session) -> None:
+    stored = session.stored
+    assert stored is not None
+    _, (position, _) = stored.runs_after(stored.cursor, MAX_POSITION, 1)[0]
+    _drop(broker, session)
+    broker.durability.give_up(session, position, position + 1)
+
+
+def drop_oldest_segment(broker: BrokerCore) -> None:
+    """The log is full, and who waits for its oldest messages is not waited for."""
+    oldest = broker.durability.oldest_segment
+    if oldest is None:
+        return
+    for session in broker.sessions.values():
+        count = broker.durability.give_up(session, *oldest)
+        if count:
+            if session.ledger is not None:
+                session.ledger.overflowed += count
+            broker.stats.publish_dropped += count
+            note_dropped(broker, session, count)
 
 
 def _expire(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
@@ -203,14 +251,31 @@ def drop_aged(broker: BrokerCore, session: Session, with_in_flight: bool = False
     In flight too, where nobody is left to acknowledge it.
     """
     limits, outbox = session.queue_limits, session.outbox
-    if limits is None or not limits.age_s or outbox is None:
+    if limits is None or not limits.age_s:
         return
+    if outbox is None:
+        outbox = Outbox()
     oldest_at = broker.now - limits.age_s
     if with_in_flight:
         for packet_id in [key for key, each in outbox.in_flight.items() if each.queued_at <= oldest_at]:
             _expire(broker, session, outbox.finish(packet_id))
     while outbox.queue and outbox.queue[0].queued_at <= oldest_at:
         _expire(broker, session, outbox.drop_oldest())
+    if not outbox.queue:
+        drop_aged_stored(broker, session, oldest_at)
+
+
+def drop_aged_stored(broker: BrokerCore, session: Session, oldest_at: float) -> None:
+    """The same of what is in the log alone: chunks of which all is so old."""
+    stored = session.stored
+    while stored is not None and stored.unloaded and stored.chunks[0].at <= oldest_at:
+        chunk = stored.chunks[0]
+        if chunk.base < stored.cursor:
+            break
+        count = broker.durability.give_up(session, chunk.base, chunk.end)
+        broker.stats.publish_expired += count
+        if session.ledger is not None:
+            session.ledger.expired += count
 
 
 def keep_age(delivery: Delivery) -> None:
@@ -252,7 +317,7 @@ def transmit(
     # A newer value must not overtake one that waits for the store: a broker that compares their ages would
     # drop the older one as outdated.
     if delivery.qos == 2 or (delivery.retain and connection.held_packets and connection.compares_ages):
-        broker.durability.send_exactly_once(connection, session, data)
+        broker.durability.send_exactly_once(connection, session, data, delivery)
     else:
         connection.send(data)
     return len(data)
@@ -267,7 +332,7 @@ def pump(broker: BrokerCore, connection: Channel) -> None:
     if left == PUMP_BYTES:
         return
     broker.work += (PUMP_BYTES - left) // PUMPED_BYTES_PER_WORK
-    waits = connection.backlog or connection.resending or (session.outbox and session.outbox.queue)
+    waits = connection.backlog or connection.resending or session.has_queue
     if not connection.congested and left <= 0 and waits:
         broker.pump_later(connection)
 
@@ -279,7 +344,11 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
         budget = _resend(broker, connection, session, outbox, budget)
         if connection.resending and budget > 0:
             return budget
-    while outbox is not None and outbox.queue and not connection.congested and budget > 0:
+    while outbox is not None and not connection.congested and budget > 0:
+        if not outbox.queue and (outbox.is_full or not load(broker, session, outbox)):
+            break
+        if not outbox.queue:
+            continue
         if _has_expired(broker, outbox.queue[0].message):
             _expire(broker, session, outbox.drop_oldest())
             budget -= PUMPED_BYTES
@@ -292,10 +361,53 @@ def _pump(broker: BrokerCore, connection: Channel, session: Session, budget: int
             _note_wait(broker, delivery)
         budget -= PUMPED_BYTES + transmit(broker, connection, session, delivery)
     backlog = connection.backlog
-    while backlog and not connection.congested and budget > 0 and not (outbox and outbox.queue):
+    while backlog and not connection.congested and budget > 0 and not session.has_queue:
         budget -= PUMPED_BYTES + _send_retained(broker, connection, session, backlog)
         outbox = session.outbox
     return budget
+
+
+def load(broker: BrokerCore, session: Session, outbox: Outbox) -> bool:
+    """Read what waits in the log, a page of it, into the queue. False: there is none that may be read yet."""
+    stored, durability = session.stored, broker.durability
+    if stored is None or not stored.unloaded:
+        return False
+    parts = stored.runs_after(stored.cursor, durability.written_position, PAGE_MESSAGES)
+    if not parts:
+        return False
+    deliveries, end = read_page(broker, parts)
+    broker.work += len(deliveries)
+    ahead, stored.ahead = stored.ahead, {each for each in stored.ahead if each >= end}
+    lost = sum(min(first + count, end) - first for _, (first, count) in parts if first < end) - len(
+        deliveries
+    )
+    for chunk, (first, count) in parts:
+        if first < end:
+            durability.mark_sent(session, chunk, min(first + count, end) - 1)
+    stored.unloaded -= len(deliveries) + lost
+    stored.cursor = end
+    for delivery in deliveries:
+        if delivery.position in ahead:
+            continue  # in flight since an earlier life
+        if session.may_read(broker.access, delivery.message.topic):
+            outbox.push(delivery)
+            continue
+        if session.ledger is not None:
+            session.ledger.refused += 1
+        durability.finish_delivery(session, delivery)
+    if lost:
+        _give_up_damaged(broker, session, parts, end, {each.position for each in deliveries})
+    return True
+
+
+def _give_up_damaged(
+    broker: BrokerCore, session: Session, parts: Sequence[tuple[Chunk, Run]], end: int, found: Set[int]
+) -> None:
+    for _, (first, count) in parts:
+        for position in range(first, min(first + count, end)):
+            if position not in found:
+                _drop(broker, session)
+                broker.durability.give_up(session, position, position + 1)
 
 
 def _send_retained(
@@ -342,7 +454,7 @@ def note_dropped(broker: BrokerCore, session: Session | None, count: int) -> Non
     if session is None:
         return
     if not session.dropped:
-        broker.events.append(DeliveriesDropped(session.client_id, len(session.outbox or ())))
+        broker.events.append(DeliveriesDropped(session.client_id, session.waiting_count))
     session.dropped += count
 
 
@@ -352,7 +464,7 @@ def drop_unreadable(broker: BrokerCore, session: Session) -> None:
     def is_unreadable(message: Message) -> bool:
         return not session.may_read(broker.access, message.topic)
 
-    if session.outbox is not None:
+    if session.outbox is not None:  # What is in the log alone is looked at when it is read.
         for delivery in session.outbox.drop(is_unreadable):
             if session.ledger is not None:
                 session.ledger.refused += 1

@@ -288,8 +288,10 @@ def attach(connection: Connection) -> None:
 def resume(connection: Connection) -> None:
     """Send again what was in flight, in order (MQTT-4.4.0-1), then what waited."""
     session, broker = connection.session, connection.broker
-    if session is None or session.outbox is None:
+    if session is None or not session.waiting_count:
         return
+    if session.outbox is None:
+        session.outbox = Outbox(broker.limits.in_flight)
     session.dropped = 0
     connection.resending = deque()
     for delivery in session.outbox.resend():

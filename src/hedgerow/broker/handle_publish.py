@@ -300,7 +300,7 @@ def _finish(connection: Connection, session: Session, delivery: Delivery | None,
     elif session.ledger is not None:
         session.ledger.relayed += 1
     connection.broker.durability.finish_delivery(session, delivery)
-    if connection.resending or (session.outbox is not None and session.outbox.queue):
+    if connection.resending or session.has_queue:
         pump(connection.broker, connection)
 
 
@@ -311,12 +311,10 @@ def finish_run(connection: Connection, packet_ids: list[int]) -> None:
     if outbox is None:
         return
     finished = outbox.acknowledged_run(packet_ids)
-    if session.durable:
-        for delivery in finished:
-            connection.broker.durability.finish_delivery(session, delivery)
+    connection.broker.durability.finish_run(session, finished)
     if session.ledger is not None:
         session.ledger.relayed += len(finished)
-    if finished and (connection.resending or outbox.queue):
+    if finished and (connection.resending or session.has_queue):
         pump(connection.broker, connection)
 
 

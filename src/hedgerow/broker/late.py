@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import enqueue
 from hedgerow.broker.ids import is_before, is_newest
+from hedgerow.broker.log_reading import newest_waiting
 from hedgerow.broker.routes import ALWAYS
 from hedgerow.broker.session import Session
 from hedgerow.message import MessageId
@@ -58,7 +59,7 @@ def send_recent_step_by_step(
     since: float = ALWAYS,
 ) -> Iterator[None]:
     """As `send_recent`, of topics that `is_wanted`: the filters may be many that have come together."""
-    known = {each.message.id for each in session.waiting()}
+    known = {each.message.id for each in newest_waiting(broker, session)}
     broker.work += len(known) // KNOWN_PER_WORK
     for at, messages in broker.recent.runs(broker.now):
         broker.work += len(messages)  # A SUBSCRIBE of thousands of filters is not one turn.

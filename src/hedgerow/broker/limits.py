@@ -12,6 +12,10 @@ MIB = 1024 * KIB
 # acknowledgements of the far broker, message by message.
 PEER_WINDOWS = 4
 MAX_WINDOW = 65_535
+# What may wait for a session in memory, and for a link to another broker.
+QUEUE_BYTES = 16 * MIB
+QUEUE_MESSAGES = 100_000
+LINK_QUEUE_BYTES = 64 * MIB
 MAX_PACKET_BYTES = 268_435_460  # §2.1.4: a remaining length of four bytes, and the header
 
 # What a node adds to a PUBLISH for another: id (with an origin of 256 characters), time and age. A peer may
@@ -40,10 +44,11 @@ class Limits:
     session_bytes: int = 256 * MIB
     """About the memory that client ids, user names and wills of all sessions take, and what they have to
     remember of QoS 2 publications; those of one owner at most a quarter of it."""
-    queue_bytes: int = 16 * MIB
-    """What may wait for one session: deliveries until they are complete, and what a slow reader leaves."""
-    queue_messages: int = 100_000
-    """Deliveries that may wait for one session."""
+    queue_bytes: int | None = None
+    """What may wait for one session: deliveries until they are complete, and what a slow reader leaves. None:
+    16 MiB in memory, and in the log (`data`) whatever that has room for."""
+    queue_messages: int | None = None
+    """Deliveries that may wait for one session. None: 100,000 in memory, and in the log any number."""
     subscriptions: int = 10_000
     """Subscriptions of one session; fewer where they have more than 16 levels."""
     subscription_bytes: int = 16 * MIB
@@ -59,6 +64,14 @@ class Limits:
     sessions: int = 100_000
     """Sessions kept, connected or not; a new one beyond that is refused with Quota exceeded. One owner (a
     user, or an address for anonymous clients) may have a third as many as are free: at most a quarter."""
+
+    @property
+    def queue_bytes_in_memory(self) -> int:
+        return QUEUE_BYTES if self.queue_bytes is None else self.queue_bytes
+
+    @property
+    def queue_messages_in_memory(self) -> int:
+        return QUEUE_MESSAGES if self.queue_messages is None else self.queue_messages
 
     @property
     def peer_receive_maximum(self) -> int:
@@ -77,7 +90,24 @@ class Limits:
 class QueueLimits:
     """What may wait for one session, where it has a limit of its own."""
 
-    bytes: int
+    bytes: int | None
+    """None: `LINK_QUEUE_BYTES` in memory, and in the log whatever that has room for."""
     age_s: float
     """0: for ever."""
     drops_oldest: bool
+
+    @property
+    def bytes_in_memory(self) -> int:
+        return LINK_QUEUE_BYTES if self.bytes is None else self.bytes
+
+
+@dataclass(slots=True, frozen=True)
+class LogBounds:
+    """What may wait on the disk, for all sessions together."""
+
+    bytes: int | None = None
+    """None: whatever the disk has room for."""
+    age_s: float = 0.0
+    """0: for ever."""
+    drops_oldest: bool = False
+    """At the bound the oldest goes, whoever waits for it, instead of publishers having to wait."""

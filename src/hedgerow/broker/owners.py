@@ -230,8 +230,8 @@ class Owners:
         if wanted <= session.queue_share or session.owner is None:
             return True
         owner = self._owners[session.owner]
-        share = max(wanted, min(2 * wanted, wanted + MAX_SPARE_BYTES, self._limits.queue_bytes))
-        room = OWNER_QUEUES * self._limits.queue_bytes - share
+        share = max(wanted, min(2 * wanted, wanted + MAX_SPARE_BYTES, self._limits.queue_bytes_in_memory))
+        room = OWNER_QUEUES * self._limits.queue_bytes_in_memory - share
         if owner.queue_bytes - session.queue_share > room and owner.reclaim_at <= now:
             owner.reclaim_at = now + RECLAIM_S
             for each in list(owner.sharing):
@@ -276,5 +276,5 @@ def _set_share(owner: Owner, session: Session, size: int) -> None:
 
 
 def is_idle(session: Session) -> bool:
-    is_empty = not session.subscriptions and not session.outbox and not session.received
+    is_empty = not session.subscriptions and not session.waiting_count and not session.received
     return session.connection is None and is_empty and session.will is None

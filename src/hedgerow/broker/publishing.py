@@ -393,10 +393,13 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     if recipient.no_local and session is publisher:
         return False
     count = batch.count
+    stored = session.stored
     if connection.congested or connection.resending or not outbox.has_room_for(count):
         return False
+    if stored is not None and stored.is_behind:
+        return False
     limits = session.queue_limits
-    most_bytes = broker.limits.queue_bytes if limits is None else limits.bytes
+    most_bytes = broker.limits.queue_bytes_in_memory if limits is None else limits.bytes_in_memory
     wanted = outbox.bytes + batch.total_bytes + DELIVERY_BYTES * (len(outbox) + count)
     if wanted > most_bytes or not broker.owners.may_queue(session, wanted, broker.now):
         return False
@@ -405,9 +408,8 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
         return False
     deliveries = outbox.start_run(batch.messages, broker.now if session.role.gives_ids else 0.0)
     packet_ids = [delivery.packet_id.to_bytes(2, "big") for delivery in deliveries]
-    if session.durable:
-        for delivery in deliveries:
-            broker.durability.store_delivery(session, delivery)
+    if stored is not None:
+        broker.durability.store_run(session, deliveries)
     if session.ledger is not None:
         session.ledger.published += count
     data = encode_publish_run(
@@ -447,12 +449,19 @@ def _property_blocks(connection: Channel, form: WireForm, batch: Batch, topic: b
 
 
 def deliver_to(
-    broker: BrokerCore, session: Session, message: Message, route: Route, qos: int, is_again: bool = False
+    broker: BrokerCore,
+    session: Session,
+    message: Message,
+    route: Route,
+    qos: int,
+    is_again: bool = False,
+    is_followed: bool = False,
 ) -> Delivery | None:
     """To one session, whether this broker itself would or not, at `qos` at most; what its outbox has by it.
 
-    `is_again`: it may have got it already, from another broker. Who published is not known here, so No Local
-    is for whoever directs it to see to. None: it leaves nothing in the outbox, or was dropped.
+    `is_again`: it may have got it already, from another broker. `is_followed`: see `enqueue`. Who published
+    is not known here, so No Local is for whoever directs it to see to. None: it leaves nothing in the
+    outbox, or was dropped.
     """
     broker.work += DELIVERY_WORK
     broker.identify_late(message)
@@ -469,7 +478,7 @@ def deliver_to(
     if qos:
         delivery = Delivery(message, qos, retain, identifiers)
         delivery.is_again = is_again
-        return delivery if enqueue(broker, session, delivery) else None
+        return delivery if enqueue(broker, session, delivery, is_followed) else None
     if session.connection is not None:
         session.connection.send_message(message, retain, identifiers)
     return None

@@ -50,7 +50,7 @@ def deliver_in_turns(
     topic, size = message.topic, 0
     if not isinstance(publisher, Session):
         size = message.size
-        if broker.undelivered_bytes + size > broker.limits.queue_bytes:
+        if broker.undelivered_bytes + size > broker.limits.queue_bytes_in_memory:
             broker.stats.publish_dropped += 1
             return
     if topic not in broker.undelivered and broker.take_steps(steps):

@@ -8,6 +8,7 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import UnknownRole
 from hedgerow.broker.session import Session
+from hedgerow.broker.stored import StoredQueue
 from hedgerow.broker.unreleased import Unreleased
 from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
 
@@ -27,14 +28,17 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
         if session.received is None:
             session.received = Unreleased()
         session.received.add(packet_id)
+    durability = broker.durability
+    durability.restore_log(snapshot.segments, snapshot.next_position)
+    for key, chunk in snapshot.chunks:
+        durability.restore_chunk(sessions[key], chunk)
+    durability.log_restored()
     for key, delivery in snapshot.deliveries:
         _restore_delivery(broker, sessions[key], delivery)
     for session in sessions.values():
         broker.owners.weigh(session)
         broker.owners.waits(session)
         broker.owners.went(session)
-    if snapshot.messages:
-        broker.durability.next_message_key = max(snapshot.messages) + 1
     for message in snapshot.retained:
         if message.payload:
             broker.retained.set(message)
@@ -55,6 +59,7 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
     session.protocol_version = record.protocol_version
     session.expiry_s = record.session_expiry_s
     session.durable = True
+    session.stored = StoredQueue()
     # A client that was connected when the broker died has been away since then; when that was is
     # not known, so its time begins now.
     session.expires_at = record.expires_at
@@ -69,14 +74,12 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
 
 
 def _restore_delivery(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
+    """QoS 2 in flight. All else is read from the log when it is to be sent."""
+    assert session.stored is not None
     if session.outbox is None:
         session.outbox = Outbox(broker.limits.in_flight)
     delivery.queued_at = broker.now  # Since when is not stored.
-    references = broker.durability.references
-    references[delivery.key] = references.get(delivery.key, 0) + 1
-    if delivery.packet_id:
-        session.outbox.in_flight[delivery.packet_id] = delivery
-        session.outbox.bytes += delivery.size
-        session.outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1
-    else:
-        session.outbox.push(delivery)
+    session.stored.ahead.add(delivery.position)
+    session.outbox.in_flight[delivery.packet_id] = delivery
+    session.outbox.bytes += delivery.size
+    session.outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1

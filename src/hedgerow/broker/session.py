@@ -18,6 +18,7 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.changes import SessionRecord, SubscriptionRecord
 from hedgerow.broker.ledger import Inbound, Outbound
 from hedgerow.broker.limits import QueueLimits
+from hedgerow.broker.stored import StoredQueue
 from hedgerow.broker.unreleased import Unreleased
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.outbox import Delivery, Outbox
@@ -106,6 +107,7 @@ FREE_QUEUE_BYTES = 4 * 1024  # that may wait for any session, whatever waits for
 # What a delivery takes beside its bytes: 150 of a message that waits for others too, 490 with one that does
 # not, 880 where that has properties and is stored. By its bytes alone an empty one cost nothing.
 DELIVERY_BYTES = 600
+STORED_BYTES = 300  # and what a chunk of those in the log does, which may be one or thousands of them
 
 
 class Session:
@@ -130,6 +132,7 @@ class Session:
         "queue_share",
         "received",
         "role",
+        "stored",
         "subscription_bytes",
         "subscriptions",
         "suspicion",
@@ -161,6 +164,7 @@ class Session:
         self.deep_levels = 0
         self.queue_share = FREE_QUEUE_BYTES  # that may wait for it before its owner's room is asked for
         self.outbox: Outbox | None = None
+        self.stored: StoredQueue | None = None  # what it has not finished of the log; of each durable session
         self.received: Unreleased | None = None  # QoS 2 from the client: PUBREC sent, PUBREL awaited
         self.purged_at = 0.0  # when a full queue was last searched for what has expired
         self.dropped = 0  # deliveries given up because the queue was full
@@ -183,10 +187,32 @@ class Session:
         """About the memory that what waits for its client takes."""
         outbox, connection = self.outbox, self.connection
         size = 0 if outbox is None else outbox.bytes + DELIVERY_BYTES * len(outbox)
+        if self.stored is not None:
+            size += STORED_BYTES * len(self.stored.chunks)
         return size if connection is None else size + connection.unread_bytes
 
-    def waiting(self) -> list[Delivery]:
-        """What its client has yet to acknowledge, in order."""
+    @property
+    def waiting_count(self) -> int:
+        """How much its client has yet to acknowledge."""
+        stored = self.stored
+        count = 0 if self.outbox is None else len(self.outbox)
+        return count if stored is None else count + stored.unloaded + stored.pending
+
+    @property
+    def queued_bytes(self) -> int:
+        """About the bytes of what its client has yet to acknowledge, wherever they wait."""
+        loaded = 0 if self.outbox is None else self.outbox.bytes
+        return loaded if self.stored is None else max(loaded, self.stored.bytes)
+
+    @property
+    def has_queue(self) -> bool:
+        """Does anything wait for room in its client's window?"""
+        if self.outbox is not None and self.outbox.queue:
+            return True
+        return self.stored is not None and self.stored.unloaded > 0
+
+    def loaded(self) -> list[Delivery]:
+        """What its client has yet to acknowledge, of what is in memory, in order."""
         outbox = self.outbox
         return [] if outbox is None else [*outbox.in_flight.values(), *outbox.queue]
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 from hedgerow.broker import suspects
 from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.durability import MAX_POSITION
+from hedgerow.broker.log_reading import read_page
 from hedgerow.broker.publishing import deliver_to_one_step_by_step, publish_message
 from hedgerow.broker.role import EndedRole
 from hedgerow.broker.session import Channel, Session
+from hedgerow.broker.stored import Chunk
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
 
@@ -71,11 +75,17 @@ def discard(broker: BrokerCore, session: Session) -> None:
     del broker.sessions[session.client_id]
     broker.links.pop(session.client_id, None)
     broker.owners.remove(session)
+    shared = _take_shared(session)
+    waiting = session.loaded() + broker.durability.unwritten(session)
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
     filters, session.subscriptions = session.subscriptions or {}, None
-    waiting, session.outbox = session.waiting(), None
-    steps = _take_apart(broker, session, filters, waiting)
+    session.outbox = None
+    steps = chain(
+        _take_apart(broker, session, filters, waiting),
+        *(_hand_over(broker, chunk, begin) for chunk, begin in shared),
+    )
     to_look_at = sum(len(each.group.members) for each in waiting if each.group is not None)
+    to_look_at += sum(chunk.count for chunk, _ in shared)
     if len(filters) + len(waiting) + to_look_at <= MAX_ENDED_AT_ONCE:
         deque(steps, maxlen=0)
         return
@@ -99,6 +109,26 @@ def _take_apart(
             for _ in deliver_to_one_step_by_step(broker, delivery.group, delivery.message, None):
                 yield
         yield
+
+
+def _take_shared(session: Session) -> list[tuple[Chunk, int]]:
+    """What came by shared subscriptions, and from which position on it is in the log alone."""
+    stored = session.stored
+    if stored is None:
+        return []
+    begin = stored.cursor if stored.unloaded else MAX_POSITION
+    return [(chunk, begin) for chunk in stored.chunks if chunk.group is not None]
+
+
+def _hand_over(broker: BrokerCore, chunk: Chunk, begin: int) -> Iterator[None]:
+    """The same as above for those in the log alone."""
+    while chunk.qos == 1 and (runs := list(chunk.runs_from(begin))):
+        deliveries, begin = read_page(broker, [(chunk, run) for run in runs])
+        for delivery in deliveries:
+            broker.work += END_WORK
+            for _ in deliver_to_one_step_by_step(broker, chunk.group, delivery.message, None):
+                yield
+    broker.durability.release(chunk)
 
 
 def expire(broker: BrokerCore, session: Session, after_s: float) -> None:

@@ -99,11 +99,26 @@ class Chunk:
         self.bytes += size
         self.at = at
 
-    def remove(self, position: int, count: int) -> int:
-        """Positions in a row; how many of them were here."""
+    def remove(self, position: int, count: int) -> list[Run]:
+        """Positions in a row; those of them that were here."""
         runs = self.runs
-        begin, end = position - self.base, position - self.base + count
-        removed = 0
+        base = self.base
+        begin, end = position - base, position - base + count
+        if runs and runs[0] == begin and count < runs[1]:  # as nearly always: the oldest
+            runs[0] += count
+            runs[1] -= count
+            found = [(position, count)]
+        else:
+            found = self._remove_anywhere(begin, end)
+        removed = sum(length for _, length in found)
+        if removed:
+            self.bytes -= self.bytes * removed // self.count
+            self.count -= removed
+        return found
+
+    def _remove_anywhere(self, begin: int, end: int) -> list[Run]:
+        runs = self.runs
+        removed: list[Run] = []
         at = 0
         while at < len(runs):
             first, after = runs[at], runs[at] + runs[at + 1]
@@ -118,12 +133,10 @@ class Chunk:
                 if first_kept < after_kept
                 for each in (first_kept, after_kept - first_kept)
             ]
-            removed += min(after, end) - max(first, begin)
+            gone = max(first, begin)
+            removed.append((self.base + gone, min(after, end) - gone))
             runs[at : at + 2] = array("H", kept)
             at += len(kept)
-        if removed:
-            self.bytes -= self.bytes * removed // self.count
-            self.count -= removed
         return removed
 
     def runs_from(self, position: int) -> Iterator[Run]:
@@ -150,10 +163,14 @@ class StoredQueue:
         self.cursor = 0  # From here on they are in the log alone.
         self.unloaded = 0  # how many those are, and
         self.pending = 0  # how many more have no position yet: they are written with the next batch
-        self.ahead: set[int] = set()  # behind the cursor, and in flight all the same: of an earlier life
+        self.ahead: set[int] = set()  # those that are in memory all the same, and are not to be read
 
     def __len__(self) -> int:
         return self.count
+
+    def __contains__(self, position: int) -> bool:
+        at = bisect_right(self.chunks, position, key=_base) - 1
+        return at >= 0 and any(first <= position for first, _ in self.chunks[at].runs_from(position))
 
     @property
     def is_behind(self) -> bool:
@@ -186,18 +203,22 @@ class StoredQueue:
         self.bytes += size
         return chunk
 
-    def remove(self, position: int, count: int = 1) -> list[Chunk]:
-        """These are finished; the chunks that have changed. One that is empty now is here no longer."""
+    def remove(self, position: int, count: int = 1) -> list[tuple[Chunk, list[Run]]]:
+        """Positions in a row are finished; by chunk, those of them that were here. A chunk that is empty
+        now is here no longer."""
         chunks = self.chunks
-        changed: list[Chunk] = []
+        changed: list[tuple[Chunk, list[Run]]] = []
         at = max(0, bisect_right(chunks, position, key=_base) - 1)
         while at < len(chunks) and chunks[at].base < position + count:
             chunk = chunks[at]
             size = chunk.bytes
-            removed = chunk.remove(position, count)
-            if removed:
-                changed.append(chunk)
-                self.count -= removed
+            found = chunk.remove(position, count)
+            for first, length in found:
+                self.count -= length
+                if self.unloaded and first + length > self.cursor:
+                    self.unloaded -= first + length - max(first, self.cursor)
+            if found:
+                changed.append((chunk, found))
                 self.bytes -= size - chunk.bytes
             if chunk.count:
                 at += 1
@@ -205,10 +226,9 @@ class StoredQueue:
                 del chunks[at]
         return changed
 
-    def next_runs(self, end: int, most: int) -> list[tuple[Chunk, Run]]:
-        """What is to be read next: at most so many positions from the cursor on, below `end`."""
+    def runs_after(self, cursor: int, end: int, most: int) -> list[tuple[Chunk, Run]]:
+        """Where the next positions are: at most so many, from the cursor on and below `end`."""
         found: list[tuple[Chunk, Run]] = []
-        cursor = self.cursor
         at = max(0, bisect_right(self.chunks, cursor, key=_base) - 1)
         for chunk in self.chunks[at:]:
             for first, count in chunk.runs_from(cursor):
@@ -218,6 +238,16 @@ class StoredQueue:
                 found.append((chunk, (first, count)))
                 most -= count
         return found
+
+    @property
+    def has_again(self) -> bool:
+        """Is there anything that another broker may have delivered?"""
+        return any(chunk.flags & AGAIN_BIT for chunk in self.chunks)
+
+    def came_at(self, at: float) -> None:
+        """Count how long it has waited from here on."""
+        for chunk in self.chunks:
+            chunk.at = at
 
     def restore(self, chunk: Chunk) -> None:
         """As the store had it; in their order."""

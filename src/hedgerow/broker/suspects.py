@@ -195,7 +195,7 @@ def _forget(broker: BrokerCore, session: Session, suspicion: Suspicion) -> None:
 def _try_next(
     broker: BrokerCore, connection: Channel, session: Session, outbox: Outbox, suspicion: Suspicion
 ) -> None:
-    is_busy = connection.congested or connection.resending or outbox.queue
+    is_busy = connection.congested or connection.resending or session.has_queue
     while suspicion.parked and broker.now >= suspicion.retry_at and not is_busy:
         delivery = next(iter(suspicion.parked))
         del suspicion.parked[delivery]

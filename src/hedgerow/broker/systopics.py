@@ -107,11 +107,14 @@ class SysTopics:
         for topic, counter in COUNTERS.items():
             yield topic, str(getattr(stats, counter))
         yield "retained messages/count", str(len(broker.retained))
-        outboxes = [session.outbox for session in broker.sessions.values() if session.outbox is not None]
-        stored = len(broker.retained) + sum(map(len, outboxes))
+        sessions = broker.sessions.values()
+        stored = len(broker.retained) + sum(session.waiting_count for session in sessions)
         yield "messages/stored", str(stored)
         yield "store/messages/count", str(stored)
-        yield "store/messages/bytes", str(broker.retained.bytes + sum(outbox.bytes for outbox in outboxes))
+        yield (
+            "store/messages/bytes",
+            str(broker.retained.bytes + sum(session.queued_bytes for session in sessions)),
+        )
         yield "subscriptions/count", str(len(broker.subscriptions))
         yield "shared_subscriptions/count", str(broker.subscriptions.shared_count)
         for observer in broker.subscriptions.observers:

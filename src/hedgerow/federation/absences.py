@@ -53,7 +53,7 @@ class Absences:
         if session is not None:
             for topic_filter in list(session.subscriptions or ()):
                 take_back(self._broker, session, topic_filter)
-            if not len(session.outbox or ()):
+            if not session.waiting_count:
                 self._broker.discard(session)
         self._forget(node_id)
 

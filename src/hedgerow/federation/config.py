@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from hedgerow.broker.limits import KIB, MIB
+from hedgerow.broker.limits import KIB
 from hedgerow.errors import ConfigError, TopicError, reason_of
 from hedgerow.federation.interests.regular import LOCAL_PREFIXES, regular_filter
 from hedgerow.federation.mesh.limits import ANNOUNCE_INTERVAL_S, MAX_LIFETIME_S
@@ -77,7 +77,7 @@ class FederationConfig:
     keyfile: Path | None = None
     keep_s: float = 86_400.0
     """How long a neighbour that is gone is waited for with what is for it."""
-    queue_bytes: int = 64 * MIB
+    queue_bytes: int | None = None
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
     home: BrokerUrl | None = None
     """Of a sidecar: the broker that it stands beside."""

@@ -427,7 +427,7 @@ class Federation:
                 self._signs_of_life.pop(node_id, None)
                 self._lingering.forget(node_id)
                 session = connection.connected_session()
-                waits = session.expiry_s > 0 and bool(session.subscriptions or len(session.outbox or ()))
+                waits = session.expiry_s > 0 and bool(session.subscriptions or session.waiting_count)
                 if waits and node_id in self.overlay.links:
                     self._absences.gone(node_id, now)
                 else:

@@ -73,8 +73,8 @@ def federation_metrics(federation: Federation) -> Iterator[Metric]:
     ledger = LedgerMetrics("federation", "neighbour", "the neighbour", "this node")
     for name, session in federation.neighbour_sessions():
         up.add_metric([name], federation.is_linked(name))
-        queued.add_metric([name], len(session.outbox or ()))
-        queued_bytes.add_metric([name], session.outbox.bytes if session.outbox is not None else 0)
+        queued.add_metric([name], session.waiting_count)
+        queued_bytes.add_metric([name], session.queued_bytes)
         for direction, counts in ledgers_of(session).items():
             ledger.add(name, direction, counts)
     yield GaugeMetricFamily(

@@ -19,6 +19,7 @@ from hedgerow.broker.deliveries import enqueue, keep_age, pump
 from hedgerow.broker.late import send_recent_step_by_step
 from hedgerow.broker.ledger import Outbound
 from hedgerow.broker.limits import QueueLimits
+from hedgerow.broker.log_reading import newest_waiting, waiting
 from hedgerow.broker.retaining import queue_retained
 from hedgerow.broker.session import Session
 from hedgerow.federation.neighbours import NEIGHBOUR_PREFIX, NeighbourRole
@@ -35,7 +36,7 @@ class Keeping:
     """How much waits for a neighbour that is away, and for how long."""
 
     seconds: float = 86_400.0
-    queue_bytes: int = 64 * 1024 * 1024
+    queue_bytes: int | None = None
 
 
 def take_session(broker: Broker, node_id: str, keeping: Keeping) -> Session:
@@ -44,7 +45,7 @@ def take_session(broker: Broker, node_id: str, keeping: Keeping) -> Session:
     role = broker.roles[NeighbourRole.name]
     session = broker.sessions.get(client_id) or broker.create_session(client_id, None, role)
     session.far_origin = node_id
-    session.ledger = session.ledger or Outbound(published=len(session.outbox or ()))
+    session.ledger = session.ledger or Outbound(published=session.waiting_count)
     session.queue_limits = QueueLimits(keeping.queue_bytes, keeping.seconds, drops_oldest=True)
     session.expiry_s = keeping.seconds
     session.durable = session.durable or broker.durability.enabled
@@ -133,16 +134,17 @@ def take_back(broker: Broker, session: Session, topic_filter: str) -> None:
 
 def _send_waiting(broker: Broker, session: Session, filters: _Filters) -> Iterator[None]:
     """What waits for others that are away."""
-    known = {delivery.message.id for delivery in session.waiting()}
+    known = {delivery.message.id for delivery in newest_waiting(broker, session)}
     for other in list(broker.links.values()):
         if other.role is not session.role or other is session or other.connection is not None:
             continue
-        for delivery in other.waiting():
+        for delivery in waiting(broker, other):
             message = delivery.message
             broker.work += 1
             if filters.match(message.topic):
                 message_id = broker.identify_late(message)
-                if message_id not in known and message_id.origin != session.far_origin:
+                is_known = message_id in known or delivery.position in (session.stored or ())
+                if not is_known and message_id.origin != session.far_origin:
                     known.add(message_id)
                     broker.durability.store_separately()
                     keep_age(delivery)

@@ -193,7 +193,7 @@ class FederationPart(Part):
         round_trips = self.machine.overlay.round_trips
         for name, session in self.machine.neighbour_sessions():
             state = "up" if self.machine.is_linked(name) else "down"
-            queued = len(session.outbox or ())
+            queued = session.waiting_count
             link = describe_link("neighbour", name, name, state, queued, round_trips.get(name))
             yield link | ledgers_of(session)
 

@@ -103,7 +103,7 @@ def describe(federation: DescribedFederation) -> dict[str, object]:
         "neighbours": {
             name: {
                 "round_trip_ms": round(round_trip_s * 1000, 3),
-                "queued": len(sessions[NEIGHBOUR_PREFIX + name].outbox or ()),
+                "queued": sessions[NEIGHBOUR_PREFIX + name].waiting_count,
             }
             for name, round_trip_s in federation.overlay.round_trips.items()
             if NEIGHBOUR_PREFIX + name in sessions

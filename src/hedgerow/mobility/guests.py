@@ -99,7 +99,9 @@ class GuestSessions:
         if session is None:
             return
         receipt = notification.receipt
-        delivery = deliver_to(self._broker, session, notification.message, route, qos, notification.is_again)
+        delivery = deliver_to(
+            self._broker, session, notification.message, route, qos, notification.is_again, is_followed=True
+        )
         if delivery is None:
             return
         if receipt is not None:

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
 from hedgerow.broker.limits import QueueLimits
+from hedgerow.broker.log_reading import load_all
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, MessageId
 from hedgerow.mobility.delegation.limits import FORGET_AFTER_S, MAX_WAITING_BYTES
 from hedgerow.mobility.delegation.stream import Record, Stream
 from hedgerow.mobility.roles import KEPT_PREFIX, KeptRole
 from hedgerow.mobility.sessions import find_own
-from hedgerow.mqtt.outbox import Delivery, Stage
+from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import Subscription
 
 Key = tuple[str, MessageId]
@@ -77,16 +78,18 @@ def open_session(broker: Broker, client_id: str) -> Session:
     return session
 
 
-def store(broker: Broker, session: Session, message: Message, qos: int, stage: int = Stage.QUEUED) -> Stored:
-    delivery = Delivery(message, qos, message.retain, stage=stage)
+def store(broker: Broker, session: Session, message: Message, qos: int, is_again: bool = False) -> Stored:
+    delivery = Delivery(message, qos, message.retain)
+    delivery.is_again = is_again
     broker.durability.store_delivery(session, delivery)
     return Stored(session, delivery)
 
 
-def take_stored(session: Session) -> Iterator[Stored]:
+def take_stored(broker: Broker, session: Session) -> Iterator[Stored]:
     """What the store had for a session, out of its queue."""
-    waiting, session.outbox = session.waiting(), None
-    for delivery in waiting:
+    taken = load_all(broker, session)
+    session.outbox = None
+    for delivery in taken:
         yield Stored(session, delivery)
 
 

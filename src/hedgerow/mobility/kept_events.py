@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.log_reading import waiting
 from hedgerow.broker.publishing import deliver_to
 from hedgerow.broker.session import Session
 from hedgerow.message import Message, MessageId
@@ -35,7 +36,6 @@ from hedgerow.mobility.kept import (
     store_filter,
     take_stored,
 )
-from hedgerow.mqtt.outbox import Stage
 
 
 class KeptEvents:
@@ -64,13 +64,12 @@ class KeptEvents:
         broker = self._broker
         followed: set[Key] = set()
         for session in broker.sessions.values():
-            for delivery in session.outbox.queue if session.outbox is not None else ():
-                if delivery.stage == Stage.SENT:
-                    delivery.stage = Stage.QUEUED
-                    delivery.is_again = True
-                    followed.add((session.client_id, broker.identify_late(delivery.message)))
+            if session is not self._session and session.stored is not None and session.stored.has_again:
+                for delivery in waiting(broker, session):
+                    if delivery.is_again:
+                        followed.add((session.client_id, broker.identify_late(delivery.message)))
         delegated = set(self._session.subscriptions or ())
-        for stored in take_stored(self._session):
+        for stored in take_stored(broker, self._session):
             message = stored.delivery.message
             self._unwritten[broker.identify_late(message)] = message
             self._unwritten_bytes += message.size + RECORD_BYTES
@@ -155,7 +154,7 @@ class KeptEvents:
                 continue
             # The session may have it already, as a delivery of its own.
             broker.durability.store_separately()
-            self._put(callback, message, store(broker, session, message, qos, Stage.SENT))
+            self._put(callback, message, store(broker, session, message, qos, is_again=True))
             self.mark(message)
 
     def mark(self, message: Message) -> None:

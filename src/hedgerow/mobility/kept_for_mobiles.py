@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.log_reading import load_all
 from hedgerow.broker.session import Session
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.fixed import FixedSide
@@ -29,7 +30,7 @@ from hedgerow.mobility.kept import (
     take_stored,
 )
 from hedgerow.mobility.sessions import end_session, is_finished
-from hedgerow.mqtt.outbox import Delivery
+from hedgerow.mqtt.outbox import Delivery, Outbox
 from hedgerow.topics import TopicTree
 
 SWEEP_S = 60.0  # for a mobile broker to tell its topics again
@@ -69,8 +70,11 @@ class KeptForMobiles:
         for session in list(broker.sessions.values()) if self.is_on else ():
             if session.role.is_own and session.client_id.startswith(FOR_MOBILE):
                 support = self._support(session.client_id.removeprefix(FOR_MOBILE))
-                for delivery in session.outbox.queue if session.outbox is not None else ():
+                taken = load_all(broker, session)
+                outbox = session.outbox = Outbox()
+                for delivery in taken:
                     delivery.is_again = True
+                    outbox.push(delivery)
                 for topic_filter in session.subscriptions or ():
                     self._await(support, topic_filter)
             elif session.role.is_own and session.client_id.startswith(FOR_GUEST):
@@ -190,7 +194,7 @@ class KeptForMobiles:
                 self._machine.make_up(mobile_id, delivery.message, delivery.is_again, now)
         for callback, session in list(support.guests.items()):
             session.expires_at = None
-            for stored in take_stored(session):
+            for stored in take_stored(self._broker, session):
                 self._take(support, callback, stored)
                 undelivered = [(stored.delivery.message, stored.delivery.qos)]
                 self._machine.client_left(callback, undelivered, now, is_again=True)
@@ -262,7 +266,7 @@ class KeptForMobiles:
             self._broker.subscriptions.remove(support.session, topic_filter)
             store_filter(self._broker, support.session, topic_filter, False)
         support.awaited.clear()
-        for stored in take_stored(support.session):
+        for stored in take_stored(self._broker, support.session):
             finish(self._broker, stored)
 
     def _look(self, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hedgerow.broker.broker import Broker
+from hedgerow.broker.log_reading import waiting
 from hedgerow.broker.session import Session
 from hedgerow.mqtt.outbox import Delivery, Stage
 from hedgerow.mqtt.reasons import Reason
@@ -11,15 +12,13 @@ from hedgerow.mqtt.reasons import Reason
 def take_waiting(broker: Broker, session: Session) -> list[Delivery]:
     """What waits in it, in order: its client is at another broker, which is to deliver it. What the client
     has received at QoS 2 and only has yet to forget is not among it."""
-    outbox = session.outbox
-    if outbox is None:
-        return []
-    waiting = session.waiting()
-    outbox.remove(set(waiting))
-    for delivery in waiting:
+    taken = list(waiting(broker, session))
+    if session.outbox is not None:
+        session.outbox.remove(set(taken))
+    for delivery in taken:
         broker.durability.finish_delivery(session, delivery)
         broker.identify_late(delivery.message)
-    return [delivery for delivery in waiting if delivery.stage != Stage.RELEASED]
+    return [delivery for delivery in taken if delivery.stage != Stage.RELEASED]
 
 
 def may_have_come(delivery: Delivery) -> bool:

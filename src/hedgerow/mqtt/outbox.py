@@ -31,10 +31,11 @@ class Delivery:
 
     __slots__ = (
         "group",
+        "handle",
         "is_again",
-        "key",
         "message",
         "packet_id",
+        "position",
         "qos",
         "queued_at",
         "retain",
@@ -49,7 +50,7 @@ class Delivery:
         qos: int,
         retain: bool = False,
         subscription_identifiers: tuple[int, ...] = (),
-        key: int = 0,
+        position: int = 0,
         packet_id: int = 0,
         stage: int = Stage.QUEUED,
         queued_at: float = 0.0,
@@ -58,12 +59,13 @@ class Delivery:
         self.qos = qos
         self.retain = retain
         self.subscription_identifiers = subscription_identifiers
-        self.key = key  # where the store keeps the message; 0 when it does not
+        self.position = position  # where the log keeps the message; 0 when it does not, or not yet
         self.packet_id = packet_id
         self.stage = stage
         self.size = message.size  # looked at several times on its way
         self.queued_at = queued_at  # when, where the queue has an age limit
         self.is_again = False  # Another broker may have delivered it: DUP is set from the first time on.
+        self.handle = 0  # a client's: what the application knows it by
         self.group: Any = None  # the broker's: the shared subscription that chose this receiver
 
 

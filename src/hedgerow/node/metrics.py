@@ -99,8 +99,8 @@ GAUGES: dict[str, tuple[str, Callable[[NodeContext], float]]] = {
     ),
     "hedgerow_retained_messages": ("Retained messages.", lambda node: len(node.broker.retained)),
     "hedgerow_stored_messages": (
-        "Messages that the store keeps for deliveries.",
-        lambda node: len(node.broker.durability.references),
+        "Messages that wait in the log, counted for each session.",
+        lambda node: node.broker.durability.references,
     ),
     "hedgerow_shared_subscriptions": (
         "Subscriptions that share their messages with others.",
@@ -175,14 +175,16 @@ def _broker_metrics(broker: Broker) -> Iterator[Metric]:
     for transport, count in Counter(each.transport for each in broker.connections).items():
         transports.add_metric([transport], count)
     yield transports
-    outboxes = [session.outbox for session in broker.sessions.values() if session.outbox is not None]
+    sessions = broker.sessions.values()
     yield GaugeMetricFamily(
-        "hedgerow_queued_messages", "Messages that wait for their subscribers.", sum(map(len, outboxes))
+        "hedgerow_queued_messages",
+        "Messages that wait for their subscribers.",
+        sum(session.waiting_count for session in sessions),
     )
     yield GaugeMetricFamily(
         "hedgerow_queued_bytes",
         "Bytes of messages that wait for their subscribers.",
-        sum(outbox.bytes for outbox in outboxes),
+        sum(session.queued_bytes for session in sessions),
     )
 
 

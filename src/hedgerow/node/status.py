@@ -139,7 +139,7 @@ def describe(node: NodeContext, number: int = 0, *, max_links: int = MAX_LINKS) 
             "sessions": len(broker.sessions),
             "subscriptions": len(broker.subscriptions),
             "retained": len(broker.retained),
-            "stored": len(broker.durability.references),
+            "stored": broker.durability.references,
         },
         "totals": {name: getattr(stats, counter) for name, counter in TOTALS.items()},
         "links": links[:max_links],

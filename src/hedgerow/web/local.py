@@ -167,7 +167,7 @@ def _client_row(session: Session) -> ClientRow:
         connection.transport if connection is not None else "",
         connection is not None,
         len(session.subscriptions or ()),
-        len(session.outbox or ()),
+        session.waiting_count,
         connection.opened_at if connection is not None else None,
     )
 

@@ -277,7 +277,7 @@ class Sender:
                 reason = (
                     "the server lost the session after it took the message, and may not have delivered it"
                 )
-                events.append(Published(delivery.key, Reason.UNSPECIFIED_ERROR, reason))
+                events.append(Published(delivery.handle, Reason.UNSPECIFIED_ERROR, reason))
                 outbox.bytes -= delivery.size
             else:
                 delivery.stage = Stage.QUEUED
@@ -301,7 +301,7 @@ class Sender:
         try:
             self._encoder.check(delivery.message)
         except RefusedError as error:
-            events.append(Published(delivery.key, error.reason_code, str(error)))
+            events.append(Published(delivery.handle, error.reason_code, str(error)))
             return True
         return False
 
@@ -319,7 +319,9 @@ class Sender:
             validate_name(message.topic)
             if not isinstance(message.payload, bytes):
                 raise TypeError(f"a payload is bytes, not {type(message.payload).__name__}")
-            self.outbox.push(Delivery(message, qos, message.retain, key=handle))
+            delivery = Delivery(message, qos, message.retain)
+            delivery.handle = handle
+            self.outbox.push(delivery)
             self.send_queued(now)
         elif encoder is None:
             raise RuntimeError("publish: QoS 0 needs a connection")
@@ -343,13 +345,13 @@ class Sender:
     def handle_puback(self, packet_id: int, reason_code: int, reason: str, events: list[Event]) -> None:
         delivery = self.outbox.acknowledged(packet_id)
         if delivery is not None:
-            events.append(Published(delivery.key, reason_code, reason))
+            events.append(Published(delivery.handle, reason_code, reason))
 
     def handle_pubrec(self, packet_id: int, reason_code: int, reason: str, events: list[Event]) -> None:
         if reason_code >= FAILURE:
             delivery = self.outbox.completed(packet_id)
             if delivery is not None:
-                events.append(Published(delivery.key, reason_code, reason))
+                events.append(Published(delivery.handle, reason_code, reason))
         elif self.outbox.received(packet_id) is not None:
             self._output.append(PUBREL_HEAD + packet_id.to_bytes(2, "big"))
         elif self._encoder is not None:
@@ -362,7 +364,7 @@ class Sender:
             # Packet identifier not found: the server had finished it before the link was lost.
             if reason_code == Reason.PACKET_IDENTIFIER_NOT_FOUND:
                 reason_code = Reason.SUCCESS
-            events.append(Published(delivery.key, reason_code, reason))
+            events.append(Published(delivery.handle, reason_code, reason))
 
 
 def _check_properties(message: Message, now: float) -> Message:

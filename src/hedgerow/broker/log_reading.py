@@ -1,0 +1,88 @@
+"""What waits for a session in the log, read as deliveries: a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.durability import MAX_POSITION
+from hedgerow.broker.session import Session
+from hedgerow.broker.stored import AGAIN_BIT, QOS_BITS, RETAIN_BIT, Chunk, Run
+from hedgerow.mqtt.outbox import Delivery, Stage
+
+PAGE_MESSAGES = 512
+PAGE_BYTES = 256 * 1024
+MAX_RECENT = 4_096
+
+
+def read_page(broker: BrokerCore, parts: Sequence[tuple[Chunk, Run]]) -> tuple[list[Delivery], int]:
+    """What waits at these positions, as far as a page goes, and up to where that is."""
+    assert broker.log is not None
+    found, end = broker.log.read([run for _, run in parts], PAGE_BYTES)
+    deliveries: list[Delivery] = []
+    number = 0
+    for chunk, (first, count) in parts:
+        flags, after = chunk.flags, first + count
+        qos, retain, is_again = flags & QOS_BITS, bool(flags & RETAIN_BIT), bool(flags & AGAIN_BIT)
+        while number < len(found) and found[number].position < after:
+            position, message, at = found[number]
+            number += 1
+            delivery = Delivery(message, qos, retain, chunk.identifiers, position, 0, Stage.QUEUED, at)
+            # An earlier life of the node may have sent it. At QoS 2 that would be known.
+            delivery.is_again = is_again or (qos == 1 and position <= chunk.sent)
+            delivery.group = chunk.group
+            deliveries.append(delivery)
+    return deliveries, end
+
+
+def waiting(broker: BrokerCore, session: Session) -> Iterator[Delivery]:
+    """All that the client has yet to acknowledge, in order; what is in the log alone a page at a time, as
+    deliveries that are in no outbox."""
+    yield from session.loaded()
+    stored = session.stored
+    if stored is not None and stored.unloaded:
+        yield from _unloaded(broker, session, stored.cursor)
+    yield from broker.durability.unwritten(session)
+
+
+def _unloaded(broker: BrokerCore, session: Session, cursor: int) -> Iterator[Delivery]:
+    stored = session.stored
+    assert stored is not None
+    while parts := stored.runs_after(cursor, broker.durability.written_position, PAGE_MESSAGES):
+        ahead = stored.ahead
+        deliveries, cursor = read_page(broker, parts)
+        yield from (each for each in deliveries if each.position not in ahead)
+
+
+def newest_waiting(broker: BrokerCore, session: Session, most: int = MAX_RECENT) -> Iterator[Delivery]:
+    """The same, of what is in the log alone only about so many: what came last."""
+    yield from session.loaded()
+    stored = session.stored
+    if stored is not None and stored.unloaded:
+        cursor, left = MAX_POSITION, min(most, stored.unloaded)
+        for chunk in reversed(stored.chunks):
+            cursor = chunk.base
+            left -= chunk.count
+            if left <= 0:
+                break
+        yield from _unloaded(broker, session, max(cursor, stored.cursor))
+    yield from broker.durability.unwritten(session)
+
+
+def load_all(broker: BrokerCore, session: Session) -> list[Delivery]:
+    """What waits for a session that a part of this node has for itself, into memory."""
+    taken = list(waiting(broker, session))
+    if session.stored is not None:
+        session.stored.unloaded = 0
+    return taken
+
+
+def drop_all(broker: BrokerCore, session: Session) -> int:
+    """Let go of all that waits; how much it was."""
+    count = session.waiting_count
+    durability = broker.durability
+    for delivery in [*session.loaded(), *durability.unwritten(session)]:
+        durability.finish_delivery(session, delivery)
+    durability.give_up(session, 0, MAX_POSITION)
+    session.outbox = None
+    return count
