@@ -89,7 +89,7 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
     if changes.retained:
         connection.executemany(
             "INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (_message_columns(message) for message in changes.retained.values() if message is not None),
+            (message_columns(message) for message in changes.retained.values() if message is not None),
         )
     if changes.seen:
         connection.executemany(
@@ -187,7 +187,7 @@ def _subscription_row(session_key: int, record: SubscriptionRecord) -> tuple[obj
     )
 
 
-def _message_columns(message: Message) -> tuple[object, ...]:
+def message_columns(message: Message) -> tuple[object, ...]:
     return (
         message.topic,
         bytearray(message.payload),
