@@ -250,9 +250,7 @@ class Node(World):
 
     def _start(self) -> Broker:
         snapshot = self.store.snapshot()
-        for _, delivery in snapshot.deliveries:
-            delivery.queued_at = 0.0  # not stored
-        return Broker(self.name, self.epoch, self.now, snapshot=snapshot, **self._options)  # type: ignore[arg-type]
+        return Broker(self.name, self.epoch, self.now, snapshot=snapshot, log=self.store, **self._options)  # type: ignore[arg-type]
 
     def _start_bridges(self) -> None:
         self.bridges = BridgeSet(

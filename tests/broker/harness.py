@@ -113,15 +113,20 @@ class FakeStore:
         return not any((self.sessions, self.subscriptions, self.chunks, self.deliveries, self.received))
 
     @property
-    def messages(self) -> list[Message]:
-        """Those that somebody waits for."""
-        wanted = {
-            position
-            for chunk in self.chunks.values()
+    def waits(self) -> list[tuple[int, int]]:
+        """(session key, position) of all that is not finished, in the order of positions."""
+        found = [
+            (session_key, position)
+            for (session_key, _), chunk in self.chunks.items()
             for first, count in chunk.runs_from(0)
             for position in range(first, first + count)
-        }
-        return [self.log[position].message for position in sorted(wanted)]
+        ]
+        return sorted(found, key=lambda place: place[1])
+
+    @property
+    def messages(self) -> dict[int, Message]:
+        """By position, those that somebody waits for."""
+        return {position: self.log[position].message for _, position in self.waits}
 
     def read(self, runs: Sequence[Run], most_bytes: int) -> tuple[list[LoggedMessage], int]:
         """As a node's log: in small pages, so that these are tested too."""

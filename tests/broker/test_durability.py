@@ -175,7 +175,7 @@ def test_what_was_delivered_before_it_was_stored_need_not_be() -> None:
     commit(world)
     assert publisher.take() == [Puback(1)]
     assert world.store.messages == {}
-    assert world.store.deliveries == {}
+    assert world.store.waits == []
 
 
 def test_one_message_is_stored_once_for_all_who_get_it() -> None:
@@ -187,14 +187,14 @@ def test_one_message_is_stored_once_for_all_who_get_it() -> None:
         client.lose()
     world.connect("publisher").publish("t", b"x", 1)
     assert len(world.store.messages) == 1
-    assert len(world.store.deliveries) == 3
+    assert len(world.store.waits) == 3
     for name in "a", "b", "subscriber":
         client = reconnect(world, name)
         client.take()
         assert len(world.store.messages) == 1
         client.send(Puback(1))
     assert world.store.messages == {}
-    assert world.store.deliveries == {}
+    assert world.store.waits == []
     assert world.broker.durability.references == {}
 
 
@@ -215,7 +215,7 @@ def test_a_session_that_ends_takes_everything_with_it() -> None:
     publisher = world.connect("publisher", kept=True)
     publisher.publish("t", b"x", 2, 1)
     assert world.store.received
-    assert world.store.deliveries
+    assert world.store.waits
     publisher.send(Disconnect(0, {"session_expiry_interval": 0}))
     world.advance(4_000)
     assert world.store.is_empty

@@ -38,7 +38,7 @@ def test_a_message_that_waited_too_long_is_deleted() -> None:
     world.advance(10)
     assert world.connect("a", kept=True).take_payloads() == [b"100"]
     assert world.broker.stats.publish_expired == 2
-    assert len(world.store.deliveries) == 1
+    assert len(world.store.messages) == 1
 
 
 def test_a_message_in_the_window_queue_expires_too() -> None:

@@ -202,7 +202,7 @@ def test_a_message_larger_than_the_client_takes_is_dropped_as_if_it_were_sent(qo
         client.send(Pubrec(1, Reason.UNSPECIFIED_ERROR))
     assert [len(payload) for payload in client.take_payloads()] == [90, 10]
     assert world.broker.stats.publish_dropped == 1
-    assert len(world.store.deliveries) == bool(qos)
+    assert len(world.store.waits) == bool(qos)
 
 
 def test_a_message_just_as_large_as_the_client_takes_is_sent() -> None:

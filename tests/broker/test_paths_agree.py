@@ -264,8 +264,7 @@ def outcome(sender_name: str, audience: str, packets: list[bytes], *, short: boo
         "control": (neighbourhood.heard, support.heard),
         "retained": [(each.topic, each.payload, each.qos, each.id) for each in broker.retained],
         "stored": [
-            (key, store.messages[key[1]].payload, delivery.stage)
-            for key, delivery in store.deliveries.items()
+            (place, store.messages[place[1]].payload, place in store.deliveries) for place in store.waits
         ],
         "stored values": {topic: each.payload for topic, each in store.retained.items()},
     }

@@ -132,7 +132,7 @@ class Host(World):
 
     def _start(self) -> Broker:
         snapshot = self.store.snapshot() if self._options["durable"] else None
-        return Broker(self.name, self.epoch, self.now, snapshot=snapshot, **self._options)  # type: ignore[arg-type]
+        return Broker(self.name, self.epoch, self.now, snapshot=snapshot, log=self.store, **self._options)  # type: ignore[arg-type]
 
     def read(self, connection: Connection, data: bytes) -> bytes:
         """A broker that is not ours knows neither our client ids nor our user properties."""
@@ -259,7 +259,7 @@ class Node(Host):
 
     def _start(self) -> Broker:
         snapshot = self.store.snapshot() if self._options["durable"] else None
-        return Broker(self.node_id, self.epoch, self.now, snapshot=snapshot, **self._options)  # type: ignore[arg-type]
+        return Broker(self.node_id, self.epoch, self.now, snapshot=snapshot, log=self.store, **self._options)  # type: ignore[arg-type]
 
     def _federate(self) -> None:
         random, now = self.fabric.random, self.now

@@ -109,7 +109,7 @@ class Durability:
         self.log_bytes = 0  # about, of all segments
         self.has_disk = True  # the shell's word: there is room for the log on the disk
         self._segments: list[Segment] = []
-        self._unneeded: list[Segment] = []
+        self._unneeded: dict[Segment, None] = {}
         # Several, where there is a bound: else nothing would go before all is read.
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
         self._is_appending = False  # The newest segment was begun in this life.
@@ -222,7 +222,7 @@ class Durability:
         self.next_position = first + len(messages)
         if not self._is_appending or self._segments[-1].bytes >= self._segment_bytes:
             if self._segments and not self._segments[-1].references:
-                self._unneeded.append(self._segments[-1])
+                self._unneeded[self._segments[-1]] = None
             self.changes.begins_segment = self._is_appending = True
             self._segments.append(Segment(first))
         segment = self._segments[-1]
@@ -302,7 +302,7 @@ class Durability:
         """Segments that nobody needs: removed when what says so is stored."""
         newest = self._segments[-1] if self._segments else None
         if newest and not newest.references and (newest.bytes >= self._segment_bytes or self.is_full):
-            self._unneeded.append(newest)
+            self._unneeded[newest] = None
         for segment in self._unneeded:
             at = self._segments.index(segment)
             is_last = at + 1 == len(self._segments)
@@ -555,7 +555,7 @@ class Durability:
 
     def log_restored(self) -> None:
         """All that is needed has been said."""
-        self._unneeded += [segment for segment in self._segments if not segment.references]
+        self._unneeded.update((segment, None) for segment in self._segments if not segment.references)
 
     def release(self, chunk: Chunk) -> None:
         """Of a session that is no more."""
@@ -575,7 +575,7 @@ class Durability:
             part = min(left, end - first)
             segment.references += sign * part
             if not segment.references and sign < 0 and segment is not segments[-1]:
-                self._unneeded.append(segment)
+                self._unneeded[segment] = None
             first += part
             left -= part
 
