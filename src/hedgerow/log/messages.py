@@ -40,7 +40,7 @@ def to_groups(messages: Sequence[Message], first_position: int, at: float) -> li
     """Frames to be, at consecutive positions. `at` is when they were written, Unix time."""
     received_at = round(at * 1e6)
     group = Group(first_position)
-    groups = [group]
+    groups = [group] if messages else []
     begin, count = 0, len(messages)
     while begin < count:
         if group.rows >= FRAME_ROWS or group.bytes >= FRAME_BYTES:

@@ -154,7 +154,8 @@ class Store:
         for session_key, chunk in snapshot.chunks:
             for run in list(chunk.runs_from(0)):
                 for first, count in _missing(run, spans, needed):
-                    lost += chunk.remove(first, count)
+                    chunk.remove(first, count)
+                    lost += count
                     loose.chunks[session_key, chunk.number] = chunk
         if lost:
             logger.error("%s: %d waiting messages are missing, and lost", self.log.directory, lost)
