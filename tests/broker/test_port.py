@@ -369,7 +369,7 @@ def test_a_durable_message_that_is_answered_meanwhile_is_stored_once() -> None:
     client.publish("q", b"?", 1)
     assert client.take() == [Puback(1)]
     assert [message.payload for message in world.store.messages.values()] == [b"?", b"yes"]
-    assert len(world.store.deliveries) == 4
+    assert len(world.store.waits) == 4
 
 
 def test_a_port_closed_by_another_in_the_same_publication_gets_nothing() -> None:

@@ -187,7 +187,7 @@ def test_a_configured_neighbour_that_changes_its_name_to_anothers(restarts: bool
     fabric.advance(10)
     assert not stolen.messages
     assert "y" not in fabric["x"].linked
-    assert b"for y" in {each.message.payload for each in fabric["x"].session_of("y").waiting()}
+    assert b"for y" in {each.message.payload for each in fabric["x"].session_of("y").loaded()}
 
 
 def test_a_neighbour_that_both_dials_and_is_dialled_finds_back() -> None:

@@ -77,7 +77,7 @@ def test_publications_to_many_shared_subscriptions_are_passed_on_in_turns(qos: i
     assert other.connection.out
     assert max(found) <= MOST
     if qos:
-        assert len(world.broker.sessions["sharing"].waiting()) == 3 * MANY
+        assert len(world.broker.sessions["sharing"].loaded()) == 3 * MANY
         publisher.transmit()
         answers = publisher.take()
         assert answers == [ANSWERS[qos](number) for number in (1, 2, 3)]
@@ -155,7 +155,7 @@ def test_what_waits_for_a_member_goes_to_others_in_turns() -> None:
         publisher.send_later(Publish("t", payload, 1, packet_id=number))
     world.settle()
     first = world.broker.sessions["first"]
-    assert len(first.waiting()) == 5
+    assert first.waiting_count == 5
     second = world.connect("second")
     second.subscribe("$share/g/t", 1)
     found = looks.rounds(world, lambda: world.broker.discard(first))
@@ -193,7 +193,7 @@ def test_what_parts_of_the_node_publish_does_not_pile_up() -> None:
     share(world)
     port = Port(world.broker, "part", lambda message: None)
     dropped = world.broker.stats.publish_dropped
-    for _ in range(2 * world.broker.limits.queue_bytes // 1_000_000):
+    for _ in range(2 * world.broker.limits.queue_bytes_in_memory // 1_000_000):
         port.publish(Message("t", b"x" * 1_000_000))
     assert world.broker.undelivered_bytes <= world.broker.limits.queue_bytes
     assert world.broker.stats.publish_dropped > dropped
@@ -232,7 +232,7 @@ def test_a_crash_before_all_have_it_loses_nothing(qos: int) -> None:
     publisher = world.connect("p", kept=True)
     publisher.send(Publish("t", b"x", qos, packet_id=1, dup=True))
     assert isinstance(publisher.take_packet(), ANSWERS[qos])
-    assert {key for key, _ in world.store.deliveries} == {
+    assert {key for key, _ in world.store.waits} == {
         world.broker.sessions[f"c{number}"].key for number in range(MOST)
     }
 

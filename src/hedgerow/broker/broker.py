@@ -312,6 +312,7 @@ class Broker(BrokerCore):
 
     def shut_down(self, now: float) -> None:
         self.now = now
+        self.durability.store_in_flight(self.sessions.values())
         for connection in list(self.connections):
             connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "")
 

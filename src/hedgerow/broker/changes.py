@@ -58,7 +58,8 @@ class Changes:
     chunks: dict[tuple[int, int], Chunk] = field(default_factory=dict)
     """By (session key, number): which positions a session has not finished. One without any is gone."""
     deliveries: dict[tuple[int, int], Delivery | None] = field(default_factory=dict)
-    """By (session key, position): QoS 2 in flight, whose packet identifiers and stages must survive."""
+    """By (session key, position): QoS 2 in flight, whose packet identifiers and stages must survive; QoS 1 only
+    as the node ends."""
     received: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
     retained: dict[str, Message | None] = field(default_factory=dict)
@@ -99,7 +100,7 @@ class Snapshot:
     chunks: list[tuple[int, Chunk]] = field(default_factory=list)
     """(session key, chunk), in the order of their numbers."""
     deliveries: list[tuple[int, Delivery]] = field(default_factory=list)
-    """(session key, delivery) of QoS 2 in flight, in the order of positions."""
+    """(session key, delivery) of what is in flight, in the order of positions."""
     received: list[tuple[int, int]] = field(default_factory=list)
     retained: list[Message] = field(default_factory=list)
     kept: dict[tuple[str, str], str] = field(default_factory=dict)

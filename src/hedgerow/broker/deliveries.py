@@ -13,7 +13,7 @@ from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.durability import MAX_POSITION
 from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
-from hedgerow.broker.log_reading import PAGE_MESSAGES, read_page
+from hedgerow.broker.log_reading import PAGE_MESSAGES, read_page, unloaded
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
 from hedgerow.broker.stored import Chunk, Run
 from hedgerow.message import Message, Properties
@@ -192,6 +192,9 @@ def _make_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: D
         session.purged_at = broker.now
         for expired in outbox.drop(lambda message: _has_expired(broker, message)):
             _expire(broker, session, expired)
+        for each in unloaded(broker, session):
+            if _has_expired(broker, each.message):
+                _expire(broker, session, each)
     while session.suspicion and session.suspicion.parked and not _has_room(broker, session, outbox, delivery):
         drop_parked(broker, session)
     limits = session.queue_limits

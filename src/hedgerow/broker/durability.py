@@ -106,6 +106,9 @@ class Durability:
         self.discards = 0  # of sessions that were stored
         self.next_position = 1  # of the log
         self.written_position = 1  # Below it all is written, and may be read.
+        # What is below this waits since this life began: a clock may have been set between two lives.
+        self.restored_position = 1
+        self.restored_at = 0.0
         self.log_bytes = 0  # about, of all segments
         self.has_disk = True  # the shell's word: there is room for the log on the disk
         self._segments: list[Segment] = []
@@ -503,6 +506,21 @@ class Durability:
         if count:
             self._finish(session, first, count)
 
+    def store_in_flight(self, sessions: Iterable[Session]) -> None:
+        """The node ends as it should: what is in flight at QoS 1 keeps its packet identifiers, too."""
+        for session in sessions:
+            if session.stored is not None and session.outbox is not None:
+                for delivery in session.outbox.in_flight.values():
+                    if delivery.position > 0:
+                        self.changes.deliveries[session.key, delivery.position] = delivery
+
+    def restore_delivery(self, session: Session, delivery: Delivery) -> None:
+        """It is in flight, and in memory."""
+        assert session.stored is not None
+        session.stored.ahead.add(delivery.position)
+        if delivery.qos == 1:  # What was written at the end of one life is not kept up to date in the next.
+            self.changes.deliveries[session.key, delivery.position] = None
+
     def give_up(self, session: Session, first: int, end: int) -> int:
         """The session goes without what it has there; how many of these were in the log alone."""
         queue = session.stored
@@ -541,14 +559,17 @@ class Durability:
             return None
         return self._segments[0].first, self._segments[1].first
 
-    def restore_log(self, segments: Sequence[tuple[int, int]], next_position: int) -> None:
-        """As it was found; `hold` says who needs what of it."""
+    def restore_log(self, segments: Sequence[tuple[int, int]], next_position: int, now: float) -> None:
+        """As it was found; `restore_chunk` says who needs what of it."""
+        self.restored_at = now
+        self.restored_position = next_position
         self._segments = [Segment(first, size) for first, size in segments]
         self.log_bytes = sum(size for _, size in segments)
         self.next_position = self.written_position = self._committing_position = next_position
 
     def restore_chunk(self, session: Session, chunk: Chunk) -> None:
         assert session.stored is not None
+        chunk.at = self.restored_at
         session.stored.restore(chunk)
         for first, count in chunk.runs_from(0):
             self._change_references(first, count)

@@ -18,6 +18,7 @@ MAX_RECENT = 4_096
 def read_page(broker: BrokerCore, parts: Sequence[tuple[Chunk, Run]]) -> tuple[list[Delivery], int]:
     """What waits at these positions, as far as a page goes, and up to where that is."""
     assert broker.log is not None
+    durability = broker.durability
     found, end = broker.log.read([run for _, run in parts], PAGE_BYTES)
     deliveries: list[Delivery] = []
     number = 0
@@ -27,6 +28,8 @@ def read_page(broker: BrokerCore, parts: Sequence[tuple[Chunk, Run]]) -> tuple[l
         while number < len(found) and found[number].position < after:
             position, message, at = found[number]
             number += 1
+            if position < durability.restored_position:
+                at = durability.restored_at
             delivery = Delivery(message, qos, retain, chunk.identifiers, position, 0, Stage.QUEUED, at)
             # An earlier life of the node may have sent it. At QoS 2 that would be known.
             delivery.is_again = is_again or (qos == 1 and position <= chunk.sent)
@@ -39,15 +42,16 @@ def waiting(broker: BrokerCore, session: Session) -> Iterator[Delivery]:
     """All that the client has yet to acknowledge, in order; what is in the log alone a page at a time, as
     deliveries that are in no outbox."""
     yield from session.loaded()
-    stored = session.stored
-    if stored is not None and stored.unloaded:
-        yield from _unloaded(broker, session, stored.cursor)
+    yield from unloaded(broker, session)
     yield from broker.durability.unwritten(session)
 
 
-def _unloaded(broker: BrokerCore, session: Session, cursor: int) -> Iterator[Delivery]:
+def unloaded(broker: BrokerCore, session: Session, cursor: int = 0) -> Iterator[Delivery]:
+    """Of this, what is in the log alone, from a position on."""
     stored = session.stored
-    assert stored is not None
+    if stored is None or not stored.unloaded:
+        return
+    cursor = max(cursor, stored.cursor)
     while parts := stored.runs_after(cursor, broker.durability.written_position, PAGE_MESSAGES):
         ahead = stored.ahead
         deliveries, cursor = read_page(broker, parts)
@@ -65,7 +69,7 @@ def newest_waiting(broker: BrokerCore, session: Session, most: int = MAX_RECENT)
             left -= chunk.count
             if left <= 0:
                 break
-        yield from _unloaded(broker, session, max(cursor, stored.cursor))
+        yield from unloaded(broker, session, cursor)
     yield from broker.durability.unwritten(session)
 
 

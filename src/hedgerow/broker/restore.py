@@ -29,7 +29,7 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
             session.received = Unreleased()
         session.received.add(packet_id)
     durability = broker.durability
-    durability.restore_log(snapshot.segments, snapshot.next_position)
+    durability.restore_log(snapshot.segments, snapshot.next_position, broker.now)
     for key, chunk in snapshot.chunks:
         durability.restore_chunk(sessions[key], chunk)
     durability.log_restored()
@@ -74,12 +74,11 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
 
 
 def _restore_delivery(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
-    """QoS 2 in flight. All else is read from the log when it is to be sent."""
-    assert session.stored is not None
+    """One in flight. All else is read from the log when it is to be sent."""
     if session.outbox is None:
         session.outbox = Outbox(broker.limits.in_flight)
     delivery.queued_at = broker.now  # Since when is not stored.
-    session.stored.ahead.add(delivery.position)
+    broker.durability.restore_delivery(session, delivery)
     session.outbox.in_flight[delivery.packet_id] = delivery
     session.outbox.bytes += delivery.size
     session.outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1
