@@ -20,6 +20,7 @@ WORKSHOP = ROOT / "workshop" / "src" / "hedgerow_workshop"
 VOCABULARY = {"message", "topics", "errors", "rates", "duplicates"}
 CORE = VOCABULARY | {"mqtt", "broker"}
 NODE = CORE | {"node"}
+DISK = {"log"}  # Files of frames, for the node's store and for the journal
 ROOMS = {"multicast", "sensors", "bridges", "agent", "federation", "mobility", "journal", "home_assistant"}
 CONFIGS = {f"{room}.config" for room in {*ROOMS, "web"}}
 
@@ -33,8 +34,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "mqtt": VOCABULARY,
     "broker": VOCABULARY | {"mqtt"},
+    "log": VOCABULARY,
     "hot": CORE,  # It observes the publications of a broker.
     "node": CORE
+    | DISK
     | {"client.urls"},  # It knows no room. How a URL is read is the same for a bus and for a broker.
     "client": CORE | {"node", "multicast", "sensors"},
     "multicast": NODE,
@@ -44,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": NODE | {"bridges", "client", "parts"},  # `bridge_process` hosts whole nodes
     "federation": NODE | {"bridges"},  # A sidecar reaches the broker that it stands beside by a bridge.
     "mobility": NODE | {"hot"},
-    "journal": NODE | {"extras", "client"},
+    "journal": NODE | DISK | {"extras", "client"},
     "serving": NODE | {"client", "kinds", "parts"},
     "": VOCABULARY | {"client", "serving"},
     "pipeline": VOCABULARY | {"", "extras", "journal", "client", "hot"},

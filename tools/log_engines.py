@@ -19,9 +19,9 @@ from struct import Struct, unpack
 from typing import NamedTuple, Protocol
 
 from hedgerow import journal
-from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.appender import Appender
-from hedgerow.journal.io.frame import Group, JournalFrame, SegmentFile
+from hedgerow.log import files, scan
+from hedgerow.log.appender import Appender
+from hedgerow.log.frame import Group, LogFrame, SegmentFile
 from hedgerow.message import Message, MessageId
 
 SIZES = (64, 1_024)  # of payloads
@@ -361,7 +361,7 @@ class Frames:
         with scan.opened(segment) as file:
             file.sync()
             for item in file.frames():
-                if isinstance(item, JournalFrame) and item.read_meta(file) and item.read_payloads(file):
+                if isinstance(item, LogFrame) and item.read_meta(file) and item.read_payloads(file):
                     end = item.end_position
         return end
 
@@ -401,7 +401,7 @@ class Frames:
                     yield record
 
     @staticmethod
-    def _records_of(file: SegmentFile, frame: JournalFrame, topic: str | None) -> Iterator[Record]:
+    def _records_of(file: SegmentFile, frame: LogFrame, topic: str | None) -> Iterator[Record]:
         meta = frame.read_meta(file)
         texts = frame.texts(meta) if meta is not None else []
         if meta is None or (topic is not None and topic not in texts):

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from hedgerow import journal
 from hedgerow.journal.columns import Piece, need, record_batches, schema
-from hedgerow.journal.io.frame import NO_TIME, Group, JournalFrame, SegmentFile
+from hedgerow.log.frame import NO_TIME, Group, LogFrame, SegmentFile
 from hedgerow.message import Message, MessageId
 
 COUNT = 100_000  # what comes in a second
@@ -263,11 +263,11 @@ def recover_frames(path: Path) -> int:
     return whole[-1].end_position
 
 
-def _frames(path: Path) -> Iterator[tuple[SegmentFile, JournalFrame]]:
+def _frames(path: Path) -> Iterator[tuple[SegmentFile, LogFrame]]:
     descriptor = os.open(path, os.O_RDONLY)
     file = SegmentFile(descriptor, MARKER)
     for frame in file.frames():
-        assert isinstance(frame, JournalFrame)
+        assert isinstance(frame, LogFrame)
         yield file, frame
     os.close(descriptor)
 

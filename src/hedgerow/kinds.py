@@ -27,8 +27,11 @@ def check_not_both(config: Config, given: Given) -> None:
         )
 
 
+OF_DATA = ("data", "data_bytes", "data_full", "data_age")
+
+
 def _is_for_sidecar(name: str) -> bool:
-    return name in ("id", "data", "http", "dashboard", "access.host_names") or (
+    return name in (*OF_DATA, "id", "http", "dashboard", "access.host_names") or (
         name.startswith(("log.", "limits.", "federation.")) and name != "federation.enabled"
     )
 

@@ -12,7 +12,7 @@ import pytest
 from hedgerow.cli import main
 from hedgerow.extras import install_command
 from hedgerow.journal import Writer
-from hedgerow.journal.io import files
+from hedgerow.log.files import segments
 from hedgerow.message import Message
 
 
@@ -83,7 +83,7 @@ def test_a_journal_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             writer.flush()
     assert main(["pipeline", "check", str(tmp_path)]) == 0
     assert "3 messages at positions 0 to 2" in capsys.readouterr().out
-    (segment,) = files.segments(tmp_path)
+    (segment,) = segments(tmp_path)
     with segment.path.open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"x")

@@ -16,8 +16,8 @@ from hedgerow.bridges.part import BridgesPart
 from hedgerow.client.urls import parse_url
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
 from hedgerow.journal.config import JournalConfig
-from hedgerow.journal.io.appender import Appender
 from hedgerow.journal.io.recorder import Recorder, RecorderOptions
+from hedgerow.log.appender import Appender
 from hedgerow.mqtt.packets import Subscribe, Subscription
 from hedgerow.node.handlers import Request
 from hedgerow.node.metrics import metrics

@@ -7,10 +7,10 @@ from pathlib import Path
 from struct import unpack
 from typing import NamedTuple
 
-from hedgerow.journal.io import scan
 from hedgerow.journal.io.files import durable_position
-from hedgerow.journal.io.frame import RUN_FIELDS, JournalFrame
-from hedgerow.journal.io.scan import Gap
+from hedgerow.log import scan
+from hedgerow.log.frame import RUN_FIELDS, LogFrame
+from hedgerow.log.scan import Gap
 from hedgerow.message import Message, MessageId
 
 
@@ -41,7 +41,7 @@ def read_plain(directory: Path, start: int = 0, gaps: list[Gap] | None = None) -
     return rows
 
 
-def _rows(frame: JournalFrame, meta: memoryview, payloads: bytes) -> Iterator[Row]:
+def _rows(frame: LogFrame, meta: memoryview, payloads: bytes) -> Iterator[Row]:
     strings: list[str | None] = [None, *frame.texts(meta)[1:]]
     lengths = iter(unpack(f"<{frame.rows}I", frame.lengths(meta)))
     at = 0

@@ -10,9 +10,10 @@ import pytest
 
 from hedgerow.errors import StoreError
 from hedgerow.journal import Gap, Writer, check
-from hedgerow.journal.io import files, scan
 from hedgerow.journal.io.ids import Ids
 from hedgerow.journal.io.recovery import recover
+from hedgerow.log import scan
+from hedgerow.log.files import segments
 from hedgerow.message import MessageId
 from tests.journal.plain import numbered, read_plain
 
@@ -42,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def copies(written: Path, directory: Path) -> Iterator[tuple[int, Path, bytes]]:
     """(offset, segment, its content) for each byte of the segment; each time `directory` is a fresh copy."""
-    (name,) = [segment.path.name for segment in files.segments(written)]
+    (name,) = [segment.path.name for segment in segments(written)]
     content = (written / name).read_bytes()
     for offset in range(len(content)):
         fresh_copy(written, directory)
@@ -144,12 +145,12 @@ def test_small_files_at_every_byte(written: Path, tmp_path: Path, name: str) -> 
 
 def test_a_payload_that_looks_like_a_frame_is_none(written: Path, tmp_path: Path) -> None:
     """After damage the next frame is searched; what a publisher copied from another journal is not it."""
-    forged = files.segments(written)[0].path.read_bytes()
+    forged = segments(written)[0].path.read_bytes()
     with Writer(tmp_path, "node-a") as writer:
         writer.append(numbered(77, payload=forged), transport="mqtt", received_at=1)
         writer.flush()
         writer.append(numbered(78), transport="mqtt", received_at=1)
-    (segment,) = files.segments(tmp_path)
+    (segment,) = segments(tmp_path)
     content = bytearray(segment.path.read_bytes())
     content[0] ^= 1
     segment.path.write_bytes(content)
@@ -167,7 +168,7 @@ def test_the_next_frame_is_found_wherever_it_begins(tmp_path: Path, shift: int) 
             writer.append(numbered(2), transport="mqtt", received_at=1)
         overhead = frame_ends(directory)[0]
     assert overhead == 65_536 + shift
-    (segment,) = files.segments(tmp_path / "b")
+    (segment,) = segments(tmp_path / "b")
     content = bytearray(segment.path.read_bytes())
     content[0] ^= 1
     segment.path.write_bytes(content)

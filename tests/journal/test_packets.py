@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hedgerow.journal import BufferFullError, JournalReader, Writer, check
-from hedgerow.journal.io.frame import MAX_ROWS
+from hedgerow.log.frame import MAX_ROWS
 from hedgerow.message import MessageId
 from tests.journal.plain import numbered, read_plain
 

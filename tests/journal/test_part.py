@@ -21,12 +21,13 @@ import hedgerow.journal
 from hedgerow.errors import ConfigError, StoreError
 from hedgerow.journal import Writer, check
 from hedgerow.journal.config import JournalConfig
-from hedgerow.journal.io import files, node_journal
-from hedgerow.journal.io.appender import Appender
-from hedgerow.journal.io.frame import Group
+from hedgerow.journal.io import node_journal
 from hedgerow.journal.io.node_journal import NodeJournal
 from hedgerow.journal.part import JournalPart
 from hedgerow.kinds import NODE
+from hedgerow.log.appender import Appender
+from hedgerow.log.files import segments
+from hedgerow.log.frame import Group
 from hedgerow.message import Message, MessageId
 from hedgerow.mqtt.packets import Disconnect, Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
@@ -337,7 +338,7 @@ async def test_what_is_old_is_removed(tmp_path: Path) -> None:
         def size() -> int:
             """Segments may go between the listing and the look."""
             sizes = []
-            for segment in files.segments(tmp_path):
+            for segment in segments(tmp_path):
                 with suppress(FileNotFoundError):
                     sizes.append(segment.path.stat().st_size)
             return sum(sizes)

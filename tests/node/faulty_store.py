@@ -28,7 +28,7 @@ class FaultyStore(Store):
         self.attempts += 1
         if self.failures:
             self.failures -= 1
-            self._connection.execute("ROLLBACK")
+            self.abandon()
             raise StoreError("disk full")
         super().commit()
 

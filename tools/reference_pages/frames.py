@@ -13,7 +13,7 @@ from hedgerow.federation.mesh import wire as federation_wire
 from hedgerow.federation.overlay import limits as overlay_limits
 from hedgerow.federation.overlay import wire as overlay_wire
 from hedgerow.federation.tunnel import frames as tunnel_frames
-from hedgerow.journal.io import frame as journal_frame
+from hedgerow.log import frame as log_frame
 from hedgerow.mobility.delegation import codec as delegation_codec
 from hedgerow.mobility.delegation import limits as delegation_limits
 from hedgerow.mobility.delegation import publications
@@ -162,19 +162,19 @@ def _bridges() -> list[str]:
 
 
 def _journal() -> list[str]:
-    names = ["marker", *journal_frame.JournalFrame._fields[1:]]
-    rows = [(code(name), str(calcsize(f"<{kind}"))) for name, kind in journal_frame.RUN_FIELDS.items()]
+    names = ["marker", *log_frame.LogFrame._fields[1:]]
+    rows = [(code(name), str(calcsize(f"<{kind}"))) for name, kind in log_frame.RUN_FIELDS.items()]
     return [
         *_heading(
             "Journal frames",
             "The messages of one commit. [The journal](../journal.md) says how it is read. Little-endian:",
         ),
-        *drawing(journal_frame, "header"),
+        *drawing(log_frame, "header"),
         *_heading("The header of a journal frame", "And a CRC-32 of it behind it.", level=3),
-        *layout(journal_frame.HEADER, names),
+        *layout(log_frame.HEADER, names),
         *_heading("The runs of a journal frame", HEAD_OF_RUNS, level=3),
         *table(("field", "bytes"), rows),
-        *limits(journal_frame, "MAX_"),
+        *limits(log_frame, "MAX_"),
     ]
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hedgerow.journal.io.files import committed_positions, store_committed
     from hedgerow.journal.io.reader import JournalReader
     from hedgerow.journal.io.retention import Removed, retain
-    from hedgerow.journal.io.scan import Gap
     from hedgerow.journal.io.writer import BufferFullError, Writer
+    from hedgerow.log.scan import Gap
 
 __all__ = [
     "COLUMNS",
@@ -47,7 +47,7 @@ _LAZY = {
     "JournalReader": "hedgerow.journal.io.reader",
     "Removed": "hedgerow.journal.io.retention",
     "retain": "hedgerow.journal.io.retention",
-    "Gap": "hedgerow.journal.io.scan",
+    "Gap": "hedgerow.log.scan",
     "BufferFullError": "hedgerow.journal.io.writer",
     "Writer": "hedgerow.journal.io.writer",
 }

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hedgerow.errors import HedgerowError
 from hedgerow.extras import install_command
-from hedgerow.journal.io.frame import NO_TIME, RUN_FIELDS, JournalFrame
+from hedgerow.log.frame import NO_TIME, RUN_FIELDS, LogFrame
 from hedgerow.topics import matches
 
 COLUMNS = (
@@ -33,7 +33,7 @@ _MAX_REMEMBERED = 65_536  # topics whose match with a filter is known
 class Piece(NamedTuple):
     """A frame that was read. `payloads` are empty where they are not asked for."""
 
-    frame: JournalFrame
+    frame: LogFrame
     meta: memoryview
     payloads: memoryview
 

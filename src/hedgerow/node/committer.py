@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from hedgerow.broker.limits import LogBounds
+    from hedgerow.node.log_room import LogRoom
     from hedgerow.node.store import Store
 
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
+ROOM_INTERVAL_S = 1.0
 
 
 # Figure of `CommitStats` → name and help.
@@ -64,6 +67,10 @@ class Committer(Part):
         self.stats = CommitStats()
         self._store_failure: str | None = None
         self._store: Store | None = None
+        self.log_bounds: LogBounds | None = None
+        """What may wait on the disk, once the store is open."""
+        self._room: LogRoom | None = None
+        self._room_check: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "hedgerow-store")
         self._awaited: DurableLog | None = None
@@ -82,7 +89,11 @@ class Committer(Part):
     async def open_store(self) -> Store | None:
         """The node's broker begins with what is in it. Raises StoreError."""
         if self.node.config.data is not None:
+            from hedgerow.node.log_room import LogRoom, log_bounds
+
             self._store = await self._open(self.node.config.data)
+            self.log_bounds = log_bounds(self.node.config, self._store.log)
+            self._room = LogRoom(self._store.log.directory)
         return self._store
 
     def store_in(self, directory: Path) -> Store:
@@ -129,7 +140,24 @@ class Committer(Part):
             # Not at once: the connections that this turn of the loop has yet to read join the batch.
             self._loop.call_soon(self._take)
 
+    def _check_room(self) -> None:
+        """Messages wait where the disk has no room, and come when it has some again."""
+        room = self._room
+        if room is None or self._closed:
+            return
+        if room.check(self.node.clock()):
+            self.node.broker.set_disk_room(room.has_room)
+            if room.has_room:
+                self.serve()
+        if not room.has_room and self._room_check is None:
+            self._room_check = self._loop.call_later(ROOM_INTERVAL_S, self._check_room_again)
+
+    def _check_room_again(self) -> None:
+        self._room_check = None
+        self._check_room()
+
     def _take(self) -> None:
+        self._check_room()
         self._batch = self.node.broker.take_changes()
         if self._batch is None:
             self._scheduled = False
@@ -232,8 +260,9 @@ class Committer(Part):
             awaited = self._awaited.failure if self._awaited is not None else None
             logger.error("the last changes are not stored: %s", self._store_failure or awaited or "too slow")
         self._closed = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in self._retry, self._room_check:
+            if timer is not None:
+                timer.cancel()
         await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does
         if self._store is not None:
             self._store.close()

@@ -42,6 +42,11 @@ class Config:
     http: tuple[Address, ...] = (Address("localhost", 8780),)
     https: tuple[Address, ...] = ()
     data: Path | None = None
+    data_bytes: int | None = None
+    """None: a share of the disk."""
+    data_full: str = "wait"
+    data_age_s: float = 0.0
+    """0: for ever."""
     id: str | None = None
     mdns: bool = False
     tls: Tls | None = None

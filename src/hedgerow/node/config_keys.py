@@ -6,11 +6,18 @@ Those of the rooms are in their chapters.
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
-from hedgerow.broker.limits import Limits
+from hedgerow.broker.limits import MIB, Limits
 from hedgerow.node.browsers import read_host_names, read_origins
 from hedgerow.node.values import (
+    A_DURATION,
+    DURATION_UNITS,
+    INFINITE,
+    TIB,
     Key,
+    duration_within,
+    parse_number,
     read_addresses,
     read_boolean,
     read_directory_path,
@@ -20,6 +27,7 @@ from hedgerow.node.values import (
     read_node_id,
     read_one_of,
     read_user_names,
+    size_within,
 )
 
 LISTENERS = {
@@ -30,6 +38,19 @@ LISTENERS = {
     "http": "the dashboard and metrics over HTTP",
     "https": "the same over TLS",
 }
+
+MAX_AGE_S = 10 * 365 * 86_400.0
+
+
+def read_data_bytes(value: object, base: Path) -> int:
+    return size_within(value, MIB, 1024 * TIB)
+
+
+def read_data_age(value: object, base: Path) -> float:
+    """In seconds; 0 and "never" both come to 0, which is no bound."""
+    seconds = parse_number(value, DURATION_UNITS, A_DURATION)
+    return 0.0 if seconds in (0, INFINITE) else duration_within(value, 1, MAX_AGE_S)
+
 
 NODE_KEYS: tuple[Key, ...] = (
     *(
@@ -42,6 +63,27 @@ NODE_KEYS: tuple[Key, ...] = (
         "DIR",
         read_directory_path,
         "keep sessions and messages here; without it, in memory only",
+    ),
+    Key(
+        "data_bytes",
+        "--data-bytes",
+        "SIZE",
+        read_data_bytes,
+        "of what waits for subscribers in --data, at most so much (default: half of the free disk)",
+    ),
+    Key(
+        "data_full",
+        "--data-full",
+        "ACTION",
+        read_one_of("wait", "drop-oldest"),
+        "when so much waits, or the disk is full: wait (publishers wait) or drop-oldest",
+    ),
+    Key(
+        "data_age",
+        "--data-age",
+        "DURATION",
+        read_data_age,
+        "drop what has waited in --data for longer (default: never)",
     ),
     Key("id", "--id", "NAME", read_node_id, "the name of this node, unlike that of any other"),
     Key("mdns", "--mdns", "", read_boolean, "announce this node by multicast DNS"),
@@ -129,6 +171,9 @@ LIMIT_KEYS = tuple(
 FIELDS = {
     **{scheme: scheme for scheme in LISTENERS},
     "data": "data",
+    "data_bytes": "data_bytes",
+    "data_full": "data_full",
+    "data_age": "data_age_s",
     "id": "id",
     "mdns": "mdns",
     "access.passwords": "passwords",

@@ -141,6 +141,7 @@ def _make(written: Mapping[str, Written], kind: NodeKind) -> Config:
     for check in (
         _check_tls_listeners,
         _check_listeners,
+        _check_data,
         _check_administrators,
         *(chapter.check for chapter in kind.chapters),
         kind.check,
@@ -202,6 +203,12 @@ def _check_tls_listeners(config: Config, given: Given) -> None:
 
 def _check_listeners(config: Config, given: Given) -> None:
     check_same_ports(_listeners(config, LISTENERS), given)
+
+
+def _check_data(config: Config, given: Given) -> None:
+    for name in ("data_bytes", "data_full", "data_age"):
+        if name in given.values and config.data is None:
+            raise ConfigError(f"{given.where(name)}: needs data too (--data DIR)")
 
 
 def _check_administrators(config: Config, given: Given) -> None:

@@ -165,6 +165,8 @@ class Server:
             access,
             durable=store is not None,
             snapshot=snapshot,
+            log=store.log if store is not None else None,
+            log_bounds=committer.log_bounds if committer is not None else None,
             verifies_passwords=self.passwords is not None,
             sys_interval_s=config.sys_interval_s,
             version=VERSION,

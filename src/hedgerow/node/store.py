@@ -1,4 +1,4 @@
-"""The durable store: one SQLite file that holds what the broker must not forget.
+"""The durable store: what the broker must not forget, in one SQLite file and a log of messages.
 
 Guarantees. When `commit` returns, the changes written before it survive `kill -9` and power loss;
 when it raises, none of them is there and the same changes may be written again. A directory serves
@@ -6,33 +6,45 @@ one node at a time. A file that is damaged, not ours or of a newer format is ref
 read whole through a read-only connection before anything else, a refused file is never changed. One of
 an older format is taken up, and from then on has this one.
 
-How. The write-ahead log is synced at each commit (WAL, synchronous FULL), so a commit costs one
-fsync however many rows it holds. `write` runs the statements on the event loop's thread, where they
-stay in SQLite's page cache, and `commit`, which does the I/O, runs in a helper thread without the
-interpreter's lock. Nothing touches the connection between the two. A new file is built under
-another name and renamed, so that a store exists whole or not at all.
+How. Messages that wait are appended to the log (`message_log.py`) and synced; then the rows that refer to
+their positions are committed; then segments go that no row refers to any more. So what a crash leaves
+between two of these steps is a part of the log that nobody needs, and it is removed at the next start.
+SQLite's own write-ahead log is synced at each commit (WAL, synchronous FULL), which costs one fsync however
+many rows it holds. `write` packs messages and runs the statements on the event loop's thread, where they
+stay in memory, and `commit`, which does the I/O, runs in a helper thread without the interpreter's lock.
+Nothing touches the connection between the two. A new file is built under another name and renamed, so that
+a store exists whole or not at all.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 import struct
+import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from hedgerow.broker.changes import Changes, Snapshot
+from hedgerow.broker.stored import Run
 from hedgerow.errors import ProtocolError, StoreError
-from hedgerow.node import store_rows
+from hedgerow.log.files import sync_directory
+from hedgerow.mqtt.outbox import Delivery
+from hedgerow.node import message_log, store_rows, store_schema, store_upgrade
+from hedgerow.node.message_log import DiskLog
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "hedgerow.db"
 LOCK_NAME = "hedgerow.lock"
 APPLICATION_ID = 0x48454447  # "HEDG": how SQLite and `file` tell our files from other programs'.
-FORMAT = store_rows.FORMAT
+FORMAT = store_schema.FORMAT
 
 # A reader of the file, such as the sqlite3 shell, may hold it for a moment while we open it.
 BUSY_TIMEOUT_S = 2.0
@@ -55,12 +67,14 @@ PAGE_CACHE = PageCache()
 class Store:
     """An open store. `write` and `commit` come in turn; see the module's text for their threads."""
 
-    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection, log: DiskLog) -> None:
         self.path = path
+        self.log = log
         self.epoch = 0
         self._lock = lock
         self._connection = connection
-        self._snapshot: Snapshot | None = snapshot
+        self._snapshot: Snapshot | None = None
+        self._removed: list[tuple[int, int]] = []  # segments of the log, once the rows are committed
 
     @classmethod
     def open(
@@ -84,31 +98,85 @@ class Store:
         try:
             if not path.exists():
                 _create(path, created_at=int(wall_clock()))
-            snapshot, loose = _inspect(path, busy_timeout_s)
-            store = cls(path, lock, connect(path, busy_timeout_s, page_cache), snapshot)
+            loaded, waiting = _inspect(path, busy_timeout_s)
+            log = DiskLog.open(directory / message_log.DIRECTORY, loaded.snapshot.next_position)
+            store = cls(path, lock, connect(path, busy_timeout_s, page_cache), log)
         except BaseException:
             os.close(lock)
             raise
         try:
-            store._begin_epoch(loose)
+            store._take_up(loaded, waiting, wall_clock())
         except BaseException:
             store.close()
             raise
         return store
 
-    def _begin_epoch(self, loose: Changes) -> None:
+    def _take_up(self, loaded: store_rows.Loaded, waiting: store_upgrade.Waiting | None, now: float) -> None:
         """The next life of this node begins, durably, before anyone can hear of it."""
+        snapshot, under_way, loose = loaded
+        moved = Changes()
+        if waiting is not None:
+            moved, under_way = store_upgrade.move_to_log(waiting, self.log, now)
+            snapshot.chunks = [(session_key, chunk) for (session_key, _), chunk in moved.chunks.items()]
+        ends = (chunk.end for _, chunk in snapshot.chunks)
+        snapshot.next_position = max(self.log.next_position, snapshot.next_position, *ends)
+        self._removed = self._match_with_log(snapshot, loose)
+        deliveries = self._read_deliveries(under_way, loose)
+        snapshot.deliveries = [(session_key, each) for (session_key, _), each in deliveries.items()]
+        if waiting is not None:
+            moved.deliveries.update(deliveries)
         with self._failing_whole():
             self._connection.execute("BEGIN IMMEDIATE")
             (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
             for older in range(found_format, FORMAT):
-                for statement in store_rows.UPGRADES[older]:
+                for statement in store_schema.UPGRADES[older]:
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {older + 1}")
-            store_rows.remove(self._connection, loose)
-            self._connection.execute("UPDATE node SET epoch = epoch + 1")
+            for changes in moved, loose:
+                store_rows.put(self._connection, changes)
+                store_rows.remove(self._connection, changes)
+            self._connection.execute(
+                "UPDATE node SET epoch = epoch + 1, next_position = ?", (snapshot.next_position,)
+            )
             (self.epoch,) = self._connection.execute("SELECT epoch FROM node").fetchone()
         self.commit()
+        snapshot.segments = self.log.segments
+        self._snapshot = snapshot
+        # From now on the write-ahead log can be written over from its start, so that positions are stored
+        # even where messages have filled the disk.
+        self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def _match_with_log(self, snapshot: Snapshot, loose: Changes) -> list[tuple[int, int]]:
+        """Give up positions that the log does not have. Segments to which nothing refers."""
+        spans = self.log.spans
+        needed: set[int] = set()
+        lost = 0
+        for session_key, chunk in snapshot.chunks:
+            for run in list(chunk.runs_from(0)):
+                for first, count in _missing(run, spans, needed):
+                    chunk.remove(first, count)
+                    lost += count
+                    loose.chunks[session_key, chunk.number] = chunk
+        if lost:
+            logger.error("%s: %d waiting messages are missing, and lost", self.log.directory, lost)
+        snapshot.chunks = [each for each in snapshot.chunks if each[1].count]
+        return [span for number, span in enumerate(spans) if number not in needed]
+
+    def _read_deliveries(
+        self, under_way: list[store_rows.InFlight], loose: Changes
+    ) -> dict[tuple[int, int], Delivery]:
+        positions = sorted({each.position for each in under_way})
+        found, _ = self.log.read([(position, 1) for position in positions], sys.maxsize)
+        messages = {each.position: each for each in found}
+        deliveries = {}
+        for each in under_way:
+            key = each.session_key, each.position
+            logged = messages.get(each.position)
+            if logged is None:
+                loose.deliveries[key] = None
+            else:
+                deliveries[key] = each.delivery(logged.message, logged.at)
+        return deliveries
 
     def node_id(self, default: str, chosen: str | None = None) -> str:
         """The lasting name of this node; what is returned is kept for the starts to come.
@@ -137,13 +205,17 @@ class Store:
             raise RuntimeError("the last changes are not committed yet")
         with self._failing_whole():
             self._connection.execute("BEGIN IMMEDIATE")
+            if changes.messages:
+                self.log.write(changes.messages, changes.first_position, changes.at, changes.begins_segment)
             store_rows.put(self._connection, changes)
             store_rows.remove(self._connection, changes)
+        self._removed = list(changes.removed)
 
     def commit(self) -> None:
         """Make what was written durable. StoreError: nothing was; the same changes may be written again."""
         try:
             with self._failing_whole():
+                self.log.commit()
                 self._connection.execute("COMMIT")
         except StoreError:
             # On a full disk the log cannot grow, and only a commit would have checkpointed it.
@@ -151,12 +223,25 @@ class Store:
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
             raise
+        self.log.confirm()
+        removed, self._removed = self._removed, []
+        for first, end in removed:
+            self.log.remove(first, end)
+
+    def abandon(self) -> None:
+        """Drop what was written and is not committed."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+        self.log.abandon()
+        self._removed = []
 
     def close(self) -> None:
         """Leave the directory to others. What was not committed is dropped."""
         if self._lock < 0:
             return
         self._connection.close()
+        self.log.close()
         os.close(self._lock)
         self._lock = -1
 
@@ -166,12 +251,28 @@ class Store:
         try:
             yield
         except BaseException as error:
-            if self._connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
+            self.abandon()
             if isinstance(error, sqlite3.Error):
                 raise StoreError(f"cannot write to {self.path}: {error}") from error
             raise
+
+
+def _missing(run: Run, spans: list[tuple[int, int]], needed: set[int]) -> Iterator[Run]:
+    """The parts of the run that lie in none of the spans; `needed` gets the numbers of those in which it
+    lies."""
+    position, end = run[0], sum(run)
+    number = max(0, bisect_right(spans, (position, sys.maxsize)) - 1)
+    for first, after in spans[number:]:
+        if first >= end:
+            break
+        if position < first:
+            yield position, first - position
+        if after > position:
+            needed.add(number)
+            position = after
+        number += 1
+    if position < end:
+        yield position, end - position
 
 
 def _lock_directory(directory: Path) -> int:
@@ -182,7 +283,7 @@ def _lock_directory(directory: Path) -> int:
     """
     if not directory.exists():
         directory.mkdir(mode=0o700, parents=True)
-        _sync_directory(directory.parent)
+        sync_directory(directory.parent)
     lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,14 +302,6 @@ def _lock_directory(directory: Path) -> int:
     return lock
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _create(path: Path, created_at: int) -> None:
     """A new, empty store, whole from the first moment at which it bears its name."""
     log = path.with_name(path.name + "-wal")
@@ -224,16 +317,16 @@ def _create(path: Path, created_at: int) -> None:
         # Messages are nobody's to read but the node's; SQLite gives its log the mode of the file.
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
-            connection.executescript(f"BEGIN; {store_rows.SCHEMA}")
+            connection.executescript(f"BEGIN; {store_schema.SCHEMA}")
             # Counted from the time of creation: a node that lost its disk and kept its name does
             # not repeat the epochs, hence the message ids, of its former lives.
-            connection.execute("INSERT INTO node VALUES ('', ?)", (created_at,))
+            connection.execute("INSERT INTO node VALUES ('', ?, 1)", (created_at,))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")
         unfinished.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot create {path}: {error}") from error
 
@@ -264,7 +357,7 @@ def connect(
     return connection
 
 
-def _inspect(path: Path, busy_timeout_s: float) -> tuple[Snapshot, Changes]:
+def _inspect(path: Path, busy_timeout_s: float) -> tuple[store_rows.Loaded, store_upgrade.Waiting | None]:
     """Read all that is stored without changing a byte, or raise the StoreError that says what is wrong."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -281,14 +374,18 @@ def _inspect(path: Path, busy_timeout_s: float) -> tuple[Snapshot, Changes]:
                     f"{path} has format {found_format}, written by a newer Hedgerow, and was left as it is; "
                     f"this one reads format {FORMAT}: run the newer one, or give another data directory"
                 )
-            if found_format != FORMAT and found_format not in store_rows.UPGRADES:
+            if found_format != FORMAT and found_format not in store_schema.UPGRADES:
                 raise _damaged(path, f"format {found_format} is none that this program reads")
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _damaged(path, verdict.splitlines()[-1])  # The lines before it are a heading.
             if connection.execute("SELECT count(*) FROM node").fetchone() != (1,):
                 raise _damaged(path, "the node's epoch is missing")
-            return store_rows.read(connection, found_format)
+            loaded = store_rows.read(connection, found_format)
+            if found_format >= store_schema.IN_LOG:
+                return loaded, None
+            session_keys = {session.key for session in loaded.snapshot.sessions}
+            return loaded, store_upgrade.read(connection, session_keys)
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
     except (ProtocolError, ValueError, struct.error) as error:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hedgerow.errors import StoreError
 from hedgerow.journal import COLUMNS, Gap, JournalReader, Writer, schema
 from hedgerow.journal.io import files
-from hedgerow.journal.io.frame import NO_TIME
+from hedgerow.log.files import segments
+from hedgerow.log.frame import NO_TIME
 from hedgerow.message import Message, MessageId
 from hedgerow.topics import matches
 from tests.journal.plain import Row, numbered, read_plain
@@ -139,7 +140,7 @@ def test_gaps_are_told(tmp_path: Path) -> None:
         for sequence in range(6):
             writer.append(numbered(sequence), transport="mqtt", received_at=1)
             writer.flush()
-    found = files.segments(tmp_path)
+    found = segments(tmp_path)
     found[0].path.unlink()
     damaged = bytearray(found[3].path.read_bytes())
     damaged[-1] ^= 1
@@ -217,7 +218,7 @@ def test_reading_begins_anywhere_in_a_segment_of_many_frames(tmp_path: Path) -> 
     reader = JournalReader(tmp_path)
     for start in range(0, 600, 7):
         assert positions(reader, start, start + 10) == list(range(start, min(start + 10, 600)))
-    (segment,) = files.segments(tmp_path)
+    (segment,) = segments(tmp_path)
     middle = segment.path.stat().st_size // 2
     with segment.path.open("r+b") as file:
         file.seek(middle)

@@ -16,8 +16,8 @@ from hedgerow.client.urls import parse_url
 from hedgerow.errors import ConfigError, ConnectError, RefusedError, StoreError
 from hedgerow.journal.config import JournalConfig
 from hedgerow.journal.io import recorder as recorder_module
-from hedgerow.journal.io.frame import Group
 from hedgerow.journal.io.recorder import Recorder, RecorderOptions
+from hedgerow.log.frame import Group
 from hedgerow.message import MessageId
 from hedgerow.mqtt.dropped_there import DROPPED_TOPIC
 from hedgerow.mqtt.packets import (

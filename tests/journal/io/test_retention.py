@@ -6,7 +6,7 @@ import pytest
 
 from hedgerow.errors import StoreError
 from hedgerow.journal import Gap, Writer, committed_positions, retain, store_committed
-from hedgerow.journal.io import files
+from hedgerow.log.files import segments
 from tests.journal.plain import numbered, read_plain
 
 
@@ -24,7 +24,7 @@ def directory(tmp_path: Path) -> Path:
 
 def positions(directory: Path) -> list[int]:
     gaps: list[Gap] = []
-    found = read_plain(directory, files.segments(directory)[0].first_position, gaps)
+    found = read_plain(directory, segments(directory)[0].first_position, gaps)
     assert not gaps
     return [row.position for row in found]
 
@@ -35,7 +35,7 @@ def test_without_a_limit_nothing_goes(directory: Path) -> None:
 
 
 def test_by_size(directory: Path) -> None:
-    size = files.segments(directory)[0].path.stat().st_size
+    size = segments(directory)[0].path.stat().st_size
     removed = retain(directory, max_bytes=3 * size + 10)
     assert (removed.segments, removed.first_position, removed.untaken) == (7, 14, 0)
     assert positions(directory) == list(range(14, 20))

@@ -12,7 +12,8 @@ import pytest
 from hedgerow.errors import StoreError
 from hedgerow.journal import BufferFullError, Writer, check
 from hedgerow.journal.io import files
-from hedgerow.journal.io.frame import MAX_ROWS, NO_TIME
+from hedgerow.log.files import segments
+from hedgerow.log.frame import MAX_ROWS, NO_TIME
 from hedgerow.message import Message, MessageId
 from tests.journal.plain import numbered, read_plain
 from tests.programs import wait_until
@@ -100,7 +101,7 @@ def test_duplicates_are_dropped_also_after_a_restart(tmp_path: Path, ids: str) -
 def test_duplicates_are_known_after_their_segments_are_gone(tmp_path: Path) -> None:
     with Writer(tmp_path, "node-a") as writer:
         append(writer, numbered(1))
-    for segment in files.segments(tmp_path):
+    for segment in segments(tmp_path):
         segment.path.unlink()
     with Writer(tmp_path, "node-a") as writer:
         assert writer.next_position == 1
@@ -266,7 +267,7 @@ def test_what_a_failure_leaves_behind_is_not_read(tmp_path: Path, call: str) -> 
                 writer.flush()
         append(writer, numbered(2))
         wait_until(lambda: writer.durable_position == 3, "the disk to work again")
-    left, _ = files.segments(tmp_path)
+    left, _ = segments(tmp_path)
     left.path.write_bytes(left.path.read_bytes()[:-1] + b"?")  # It was not synced: it may be anything.
     assert payloads(tmp_path) == [b"0", b"1", b"2"]
     report = check(tmp_path)
@@ -290,7 +291,7 @@ def test_segments_begin_where_they_are_full(tmp_path: Path) -> None:
         for sequence in range(20):
             append(writer, numbered(sequence, payload=bytes(200)))
             writer.flush()
-    found = files.segments(tmp_path)
+    found = segments(tmp_path)
     assert len(found) > 5
     assert [segment.number for segment in found] == list(range(1, len(found) + 1))
     assert len(read_plain(tmp_path)) == 20
@@ -300,7 +301,7 @@ def test_a_segment_that_somebody_removes_takes_nothing_more(tmp_path: Path) -> N
     with Writer(tmp_path, "node") as writer:
         append(writer, Message("a", b"1"))
         writer.flush()
-        (segment,) = files.segments(tmp_path)
+        (segment,) = segments(tmp_path)
         segment.path.unlink()
         append(writer, Message("a", b"2"))
         wait_until(lambda: writer.durable_position == 2, "a new segment")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.frame import Damage
-from hedgerow.journal.io.scan import Gap
+from hedgerow.journal.io import files
+from hedgerow.log import scan
+from hedgerow.log.files import segments
+from hedgerow.log.frame import Damage
+from hedgerow.log.scan import Gap
 
 
 @dataclass
@@ -43,7 +45,7 @@ class Report:
 def check(directory: Path) -> Report:
     """StoreError: there is no journal."""
     identity = files.journal_id(directory)
-    found = files.segments(directory)
+    found = segments(directory)
     told = files.durable_position(directory)
     first = found[0].first_position if found else told or 0
     report = Report(identity, first, first if told is None else told, segments=len(found))

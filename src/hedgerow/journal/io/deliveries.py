@@ -14,8 +14,8 @@ from pathlib import Path
 from struct import unpack
 from typing import NamedTuple
 
-from hedgerow.journal.io import scan
-from hedgerow.journal.io.frame import JournalFrame, SegmentFile
+from hedgerow.log import scan
+from hedgerow.log.frame import LogFrame, SegmentFile
 
 
 class RecordedDelivery(NamedTuple):
@@ -49,7 +49,7 @@ def _deliveries(directory: Path, start: int, end: int) -> Iterator[RecordedDeliv
                 yield delivery
 
 
-def _in_frame(file: SegmentFile, frame: JournalFrame) -> Iterator[RecordedDelivery]:
+def _in_frame(file: SegmentFile, frame: LogFrame) -> Iterator[RecordedDelivery]:
     meta = frame.read_meta(file)
     if meta is None:
         return

@@ -2,7 +2,7 @@
 
     journal-1-ID                        empty; the format and the journal's lasting id
     lock                                held by the one writer
-    NUMBER-POSITION-MARKER.segment      frames, in the order of NUMBER; see frame.py
+    NUMBER-POSITION-MARKER.segment      the log: see hedgerow.log
     durable                             up to where it is durable, for readers of other processes
     ids                                 which messages have been here; see ids.py
     committed-NAME                      up to where the reader NAME has taken everything
@@ -23,15 +23,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from hedgerow.errors import StoreError
+from hedgerow.log.files import replace_file, sync_directory
 
 FORMAT = 1
 MAX_NAME = 100  # of a reader: what file systems take, with room for the prefix
 
-_SEGMENT = re.compile(r"(\d{8,})-(\d{20})-([0-9a-f]{16})\.segment")
 _JOURNAL = re.compile(r"journal-\d+-.+")
 _READER = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 _POSITION = Struct("<QI")
@@ -40,35 +39,6 @@ _TRIES = 50  # A reader may meet the writer in the middle of 12 bytes.
 
 class InUseError(StoreError):
     """Another process writes the journal."""
-
-
-class Segment(NamedTuple):
-    path: Path
-    number: int
-    first_position: int
-    marker: bytes
-    """Eight random bytes at the start of each frame. A payload cannot hold them by chance or by intent, so
-    a search for the next frame after damage finds no frame that a publisher made up."""
-
-
-def segments(directory: Path) -> list[Segment]:
-    """Oldest first. A missing directory has none."""
-    try:
-        names = [path.name for path in directory.iterdir()]
-    except FileNotFoundError:
-        return []
-    matches = [match for name in names if (match := _SEGMENT.fullmatch(name))]
-    found = [
-        Segment(directory / match[0], int(match[1]), int(match[2]), bytes.fromhex(match[3]))
-        for match in matches
-    ]
-    return sorted(found, key=lambda segment: segment.number)
-
-
-def new_segment(directory: Path, number: int, first_position: int) -> Segment:
-    marker = secrets.token_bytes(8)
-    path = directory / f"{number:08d}-{first_position:020d}-{marker.hex()}.segment"
-    return Segment(path, number, first_position, marker)
 
 
 def is_journal(directory: Path) -> bool:
@@ -128,33 +98,6 @@ def _create(directory: Path) -> None:
 def _names(directory: Path) -> list[str]:
     """That a journal bears. People keep other things there too, such as a directory journal-old."""
     return [path.name for path in directory.glob("journal-*") if _JOURNAL.fullmatch(path.name)]
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """The file has the old content or the new, whatever happens."""
-    fresh = path.with_name(path.name + ".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    fresh.replace(path)
-    sync_directory(path.parent)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):
-        written += os.write(descriptor, memoryview(data)[written:])
 
 
 def open_durable(directory: Path) -> int:

@@ -15,7 +15,7 @@ from struct import Struct
 from zlib import crc32
 
 from hedgerow.duplicates import DEFAULT_BYTES, DuplicateLog, PageKey, SequencePage
-from hedgerow.journal.io.files import replace_file
+from hedgerow.log.files import replace_file
 from hedgerow.message import MessageId
 
 Pages = list[tuple[PageKey, bytes]]

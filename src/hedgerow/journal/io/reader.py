@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from hedgerow.journal.columns import COLUMNS, TEXT_BYTES, Piece, record_batches, schema
-from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.frame import JournalFrame
-from hedgerow.journal.io.scan import Gap
+from hedgerow.journal.io import files
+from hedgerow.log import scan
+from hedgerow.log.files import Segment, segments
+from hedgerow.log.frame import LogFrame
+from hedgerow.log.scan import Gap
 from hedgerow.topics import validate_filter
 
 BATCH_ROWS = 65_536
@@ -33,7 +35,7 @@ class JournalReader:
     @property
     def first_position(self) -> int:
         """The oldest that may be read. Equal to `end_position` where there is nothing."""
-        found = files.segments(self.directory)
+        found = segments(self.directory)
         return min(found[0].first_position, self.end_position) if found else self.end_position
 
     @property
@@ -43,7 +45,7 @@ class JournalReader:
         if told is not None:
             return told
         end = 0
-        for segment in files.segments(self.directory)[-1:]:
+        for segment in segments(self.directory)[-1:]:
             end = segment.first_position
             for _, _, frame in scan.frames(self.directory, end, None, _ignore):
                 end = frame.end_position
@@ -57,7 +59,7 @@ class JournalReader:
         at = round(received_at * 1e6)
         end = self.end_position
         start = self.first_position
-        for segment in reversed(files.segments(self.directory)):
+        for segment in reversed(segments(self.directory)):
             first = _first_frame(segment)
             if first is not None and first.earliest < at:
                 start = segment.first_position
@@ -151,10 +153,10 @@ def _cut(
             yield batch.slice(at, min(rows, batch.num_rows - at))
 
 
-def _first_frame(segment: files.Segment) -> JournalFrame | None:
+def _first_frame(segment: Segment) -> LogFrame | None:
     try:
         with scan.opened(segment) as file:
-            return next((item for item in file.frames() if isinstance(item, JournalFrame)), None)
+            return next((item for item in file.frames() if isinstance(item, LogFrame)), None)
     except FileNotFoundError:
         return None
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hedgerow.errors import reason_of
-from hedgerow.journal.io.files import replace_file
+from hedgerow.log.files import replace_file
 
 logger = logging.getLogger(__name__)
 

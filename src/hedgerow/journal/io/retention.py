@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from hedgerow.journal.io import files, scan
-from hedgerow.journal.io.frame import JournalFrame
+from hedgerow.journal.io import files
+from hedgerow.log import scan
+from hedgerow.log.files import Segment, segments
+from hedgerow.log.frame import LogFrame
 
 
 class Removed(NamedTuple):
@@ -37,7 +39,7 @@ def retain(
     """Remove what is beyond `max_bytes` in all, was received longer ago than `max_age_s`, or, if asked to,
     was committed by every reader. May be called beside the writer and beside readers, by anyone who may
     write there."""
-    found = files.segments(directory)
+    found = segments(directory)
     commits = files.committed_positions(directory)
     committed = min(commits.values()) if commits else None
     now = time.time() if now is None else now
@@ -64,16 +66,16 @@ def retain(
     return Removed(removed, removed_bytes, first, untaken)
 
 
-def _size(segment: files.Segment) -> int:
+def _size(segment: Segment) -> int:
     try:
         return segment.path.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _is_older(segment: files.Segment, at: float) -> bool:
+def _is_older(segment: Segment, at: float) -> bool:
     """Was all of it received before that time? What has no frame at all was."""
     with suppress(FileNotFoundError), scan.opened(segment) as file:
-        frames = [item for item in file.frames() if isinstance(item, JournalFrame)]
+        frames = [item for item in file.frames() if isinstance(item, LogFrame)]
         return all(frame.latest < at * 1e6 for frame in frames)
     return True

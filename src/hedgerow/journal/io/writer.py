@@ -26,10 +26,10 @@ from typing import TypeVar
 from hedgerow.duplicates import DEFAULT_BYTES
 from hedgerow.errors import StoreError, reason_of
 from hedgerow.journal.io import files
-from hedgerow.journal.io.appender import Appender
-from hedgerow.journal.io.frame import NO_TIME, Group
 from hedgerow.journal.io.ids import Ids, Pages, store_ids
 from hedgerow.journal.io.recovery import recover
+from hedgerow.log.appender import Appender
+from hedgerow.log.frame import NO_TIME, Group
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
 
 T = TypeVar("T")

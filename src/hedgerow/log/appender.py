@@ -1,4 +1,4 @@
-"""The end of a journal on the disk: frames are added to the newest segment and synced.
+"""The end of a log on the disk: frames are added to the newest segment and synced.
 
 A writer never adds to a segment that another life of it has begun, and after a write or a sync that failed
 it begins a new one too: after a failed sync the system may hold pages for written that are not, so all that
@@ -13,9 +13,21 @@ from collections.abc import Iterable
 from contextlib import suppress
 from errno import ENOENT
 from pathlib import Path
+from typing import NamedTuple
 
-from hedgerow.journal.io import files
-from hedgerow.journal.io.frame import Group
+from hedgerow.log import files
+from hedgerow.log.files import Segment
+from hedgerow.log.frame import Group
+
+_JOINED_BYTES = 1024 * 1024  # A copy is cheaper than a call of the system, and holds the interpreter's lock.
+
+
+class Place(NamedTuple):
+    """Where a frame lies."""
+
+    segment: Segment
+    offset: int
+    size: int
 
 
 class Appender:
@@ -23,23 +35,27 @@ class Appender:
         self._directory = directory
         self._next_number = next_number
         self._segment_bytes = segment_bytes
-        self._segment: files.Segment | None = None
+        self._segment: Segment | None = None
         self._file = -1
         self._durable_bytes = 0
+        self._last: tuple[Segment, int] | None = None  # where the last commit was added
 
     @property
     def is_new(self) -> bool:
         """The next commit begins a segment."""
         return self._segment is None
 
-    def commit(self, groups: Iterable[Group]) -> None:
+    def commit(self, groups: Iterable[Group]) -> list[Place]:
         """When this returns, they are durable. OSError: none of them is there, and they may be given
         again."""
+        places = []
+        end = self._durable_bytes
         try:
             for group in groups:
                 segment = self._segment or self._begin(group.first_position)
-                for part in group.encode(segment.marker):
-                    files.write_all(self._file, part)
+                size = self._write(*group.encode(segment.marker))
+                places.append(Place(segment, end, size))
+                end += size
             os.fdatasync(self._file)
             if not os.fstat(self._file).st_nlink:
                 # It takes what is written, and nobody will ever find it again.
@@ -47,17 +63,34 @@ class Appender:
         except BaseException:
             self._abandon()
             raise
-        self._durable_bytes = os.lseek(self._file, 0, os.SEEK_CUR)
+        assert self._segment is not None
+        self._last = (self._segment, self._durable_bytes)
+        self._durable_bytes = end
         if self._durable_bytes >= self._segment_bytes:
             self.close()
+        return places
+
+    def take_back(self) -> None:
+        """Remove what the last commit added: it is not to be, and comes again at the same positions."""
+        if self._last is None:
+            return
+        segment, size = self._last
+        self._last = None
+        self.close()
+        with suppress(OSError):
+            if size:
+                os.truncate(segment.path, size)
+            else:
+                segment.path.unlink()
 
     def close(self) -> None:
+        """The next commit begins a segment."""
         if self._segment is not None:
             os.close(self._file)
             self._segment = None
             self._durable_bytes = 0
 
-    def _begin(self, position: int) -> files.Segment:
+    def _begin(self, position: int) -> Segment:
         segment = files.new_segment(self._directory, self._next_number, position)
         self._next_number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -66,7 +99,14 @@ class Appender:
         files.sync_directory(self._directory)
         return segment
 
+    def _write(self, *parts: bytes) -> int:
+        size = sum(map(len, parts))
+        for part in parts if size > _JOINED_BYTES else (b"".join(parts),):
+            files.write_all(self._file, part)
+        return size
+
     def _abandon(self) -> None:
+        self._last = None
         if self._segment is None:
             return
         with suppress(OSError):

@@ -80,8 +80,8 @@ class Group:
     def add(
         self,
         payloads: Sequence[bytes],
-        broker: str,
-        transport: str,
+        broker: str | None,
+        transport: str | None,
         client: str | None,
         topic: str,
         properties: str | None,
@@ -182,7 +182,7 @@ def _to_bytes(code: str, numbers: Iterable[Any]) -> bytes:
     return written.tobytes()
 
 
-class JournalFrame(NamedTuple):
+class LogFrame(NamedTuple):
     """The header of a frame, and where in its file it begins."""
 
     offset: int
@@ -196,6 +196,15 @@ class JournalFrame(NamedTuple):
     latest: int
     meta_checksum: int
     payload_checksum: int
+
+    @classmethod
+    def read(cls, data: bytes | memoryview, offset: int, marker: bytes) -> LogFrame | None:
+        """The header that the data begin with. None: there is none, or it is damaged."""
+        if len(data) < HEADER_BYTES or data[: len(marker)] != marker:
+            return None
+        if crc32(data[: HEADER.size]) != _CHECKSUM.unpack_from(data, HEADER.size)[0]:
+            return None
+        return cls(offset, *HEADER.unpack_from(data)[1:])
 
     @property
     def end_position(self) -> int:
@@ -280,7 +289,7 @@ class SegmentFile:
         """What was written to it is durable."""
         os.fsync(self._descriptor)
 
-    def frames(self, position: int = 0) -> Iterator[JournalFrame | Damage]:
+    def frames(self, position: int = 0) -> Iterator[LogFrame | Damage]:
         """By their headers, in order; what lies between those is not looked at.
 
         From the frame that holds `position`, or one not far before it.
@@ -296,14 +305,9 @@ class SegmentFile:
                 yield frame
                 offset += frame.size
 
-    def _read_header(self, offset: int) -> JournalFrame | None:
-        header = self.read(offset, HEADER_BYTES)
-        if len(header) < HEADER_BYTES or header[: len(self.marker)] != self.marker:
-            return None
-        if crc32(header[: HEADER.size]) != _CHECKSUM.unpack_from(header, HEADER.size)[0]:
-            return None
-        frame = JournalFrame(offset, *HEADER.unpack_from(header)[1:])
-        return frame if offset + frame.size <= self._bytes else None
+    def _read_header(self, offset: int) -> LogFrame | None:
+        frame = LogFrame.read(self.read(offset, HEADER_BYTES), offset, self.marker)
+        return frame if frame is not None and offset + frame.size <= self._bytes else None
 
     def _offset_before(self, position: int) -> int:
         """Of a frame that begins at the position or before it; the next that does is not far.

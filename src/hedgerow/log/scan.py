@@ -1,4 +1,4 @@
-"""Frames of a journal from one position to another, and the gaps between them."""
+"""Frames of a log from one position to another, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from hedgerow.journal.io.files import Segment, segments
-from hedgerow.journal.io.frame import Damage, JournalFrame, SegmentFile
+from hedgerow.log.files import Segment, segments
+from hedgerow.log.frame import Damage, LogFrame, SegmentFile
 
 _END = 2**64
 
@@ -36,7 +36,7 @@ def opened(segment: Segment) -> Iterator[SegmentFile]:
 
 def frames(
     directory: Path, start: int, end: int | None, on_gap: Callable[[Gap], None]
-) -> Iterator[tuple[Segment, SegmentFile, JournalFrame]]:
+) -> Iterator[tuple[Segment, SegmentFile, LogFrame]]:
     """Each frame with a position from `start` to before `end`, with its segment, open as a file.
 
     `on_gap` hears of positions that no frame holds. With `end` None it goes on as far as there are frames.
@@ -75,6 +75,6 @@ def frames(
         on_gap(Gap(expected, end, reason))
 
 
-def damage_in(segment: Segment, frame: JournalFrame, part: str) -> Gap:
+def damage_in(segment: Segment, frame: LogFrame, part: str) -> Gap:
     where = f"damage in the {part} of the frame at byte {frame.offset} of {segment.path.name}"
     return Gap(frame.first_position, frame.end_position, where)

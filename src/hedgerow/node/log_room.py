@@ -1,0 +1,72 @@
+"""How much of the disk the log of messages may have, and whether the disk has room for more of it.
+
+The log leaves a reserve, so that what makes room can always be stored: how far readers have come, and which
+segments go.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from hedgerow.broker.limits import MIB, LogBounds
+from hedgerow.errors import reason_of
+from hedgerow.node.config import Config
+from hedgerow.node.message_log import DiskLog
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 0.9  # A timer that rings a moment early is no reason to wait for the next.
+LEAST_BYTES = 64 * MIB  # of a log that nobody has said a size of, where the disk has so much
+RESERVE_BYTES = 8 * MIB
+RESERVE_PART = 50  # One in so many bytes of the file system, if that is more; and of a tiny one
+TINY_PART = 8  # one in so many at most.
+
+
+def log_bounds(config: Config, log: DiskLog) -> LogBounds:
+    """Where the configuration says nothing, half of what the log could get."""
+    size = config.data_bytes
+    if size is None:
+        available = log.free_bytes() + log.bytes
+        size = max(available // 2, min(LEAST_BYTES, available))
+    return LogBounds(size, config.data_age_s, config.data_full == "drop-oldest")
+
+
+class LogRoom:
+    """Looked at once a second at most: while messages are written, and until there is room again."""
+
+    def __init__(self, directory: Path, statvfs: Callable[[Path], os.statvfs_result] = os.statvfs) -> None:
+        self.directory = directory
+        self.has_room = True
+        self.free_bytes = 0
+        self._statvfs = statvfs
+        self._next_at = 0.0
+
+    def check(self, now: float) -> bool:
+        """Has it changed whether there is room?"""
+        if now < self._next_at:
+            return False
+        self._next_at = now + INTERVAL_S
+        try:
+            found = self._statvfs(self.directory)
+        except OSError as error:  # Whether there is room is seen when something is written.
+            logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
+            return False
+        self.free_bytes = found.f_bavail * found.f_frsize
+        had_room, self.has_room = self.has_room, self.free_bytes > _reserve(found.f_blocks * found.f_frsize)
+        if self.has_room == had_room:
+            return False
+        if self.has_room:
+            logger.warning("the disk of %s has room again", self.directory)
+        else:
+            free = self.free_bytes / MIB
+            logger.error(
+                "the disk of %s is full but for a reserve of %.1f MiB; publishers wait", self.directory, free
+            )
+        return True
+
+
+def _reserve(total_bytes: int) -> int:
+    return min(max(RESERVE_BYTES, total_bytes // RESERVE_PART), total_bytes // TINY_PART)
