@@ -520,8 +520,8 @@ class Durability:
                         self.changes.deliveries[session.key, delivery.position] = delivery
 
     def restore_delivery(self, session: Session, position: int, qos: int) -> None:
-        """It is in flight. At QoS 1 that was written as the last life ended, and is not kept up to date in the
-        next."""
+        """It is in flight. At QoS 1 that was written as the last life ended, and is not kept up to date in
+        the next."""
         if qos == 1:
             self.changes.deliveries[session.key, position] = None
 
