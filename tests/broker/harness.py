@@ -78,11 +78,6 @@ class FakeStore:
             self.chunks.pop(place, None)
             if chunk.count:
                 self.chunks[place] = copy_of(chunk)
-        for first, end in changes.removed:
-            assert not any(first <= position < end for _, position in self.waits), "somebody needs it"
-            self.segments.remove(first)
-            for position in range(first, end):
-                self.log.pop(position, None)
         for page, bits in changes.seen.items():
             self.seen.pop(page, None)
             if bits is not None:
@@ -98,6 +93,11 @@ class FakeStore:
                 for table in self.subscriptions, self.chunks, self.deliveries, self.received:
                     for place in [place for place in table if place[0] == key]:
                         del table[place]  # type: ignore[arg-type]
+        for first, end in changes.removed:
+            assert not any(first <= position < end for _, position in self.waits), "somebody needs it"
+            self.segments.remove(first)
+            for position in range(first, end):
+                self.log.pop(position, None)
 
     def _tables(self, changes: Changes) -> list[tuple[dict[Any, Any], dict[Any, Any]]]:
         return [

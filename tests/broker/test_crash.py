@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.broker.limits import Limits
+from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish
 from hedgerow.topics import matches, split_shared
 from tests.broker.harness import World
@@ -22,6 +22,7 @@ from tests.broker.model_client import ModelClient
 
 TOPICS = ("t/0", "t/1")
 RETAINED = "r"
+LOG_BYTES = 3_000  # Some forty messages: segments come and go, and the log may be full.
 VERSIONS = (MQTT_3_1_1, MQTT_5, MQTT_5)
 SUBSCRIBED_QOS = (1, 2, 2)
 FILTERS = (("t/0", "t/+"), ("t/0", "t/1", "t/+"), ("t/0", "t/+", "$share/group/t/0"))
@@ -43,7 +44,9 @@ class Sent:
 class Story:
     """The clients, and what the test itself remembers of what they did."""
 
-    world: World = field(default_factory=lambda: World(Limits(in_flight=3), durable=True))
+    world: World = field(
+        default_factory=lambda: World(Limits(in_flight=3), durable=True, log_bounds=LogBounds(LOG_BYTES))
+    )
     clients: list[ModelClient] = field(default_factory=list)
     sent: dict[bytes, Sent] = field(default_factory=dict)
     grants: dict[tuple[int, str], int] = field(default_factory=dict)  # how often an UNSUBSCRIBE ended one
@@ -120,6 +123,10 @@ class Story:
         if connection is not None and self.clients[client].connected and not connection.closed:
             connection.set_congested(congested)
 
+    def fill(self, has_room: bool) -> None:
+        """The disk, by others."""
+        self.world.broker.set_disk_room(has_room)
+
     def take(self) -> None:
         self.world.take_changes()
 
@@ -155,6 +162,7 @@ class Story:
 
     def quiesce(self) -> None:
         """Everybody comes back, and all that is under way ends."""
+        self.fill(True)
         for client in range(len(self.clients)):
             self.connect(client, 65_535)
         busy = True
@@ -224,6 +232,7 @@ STEPS = st.one_of(
     st.tuples(st.just("retain")),
     st.tuples(st.just("subscribe"), clients, st.integers(0, 2)),
     st.tuples(st.just("take")),
+    st.tuples(st.just("fill"), st.booleans()),
     st.tuples(st.just("crash"), st.booleans()),
     st.tuples(st.just("lose"), clients),
     st.tuples(st.just("renew"), clients),

@@ -379,6 +379,10 @@ def load(broker: BrokerCore, session: Session, outbox: Outbox) -> bool:
     if not parts:
         return False
     deliveries, end = read_page(broker, parts)
+    if end == parts[0][1][0]:  # It cannot be read now: the process has no descriptor left, say.
+        if session.connection is not None and not session.connection.pumping:
+            broker.pump_later(session.connection)
+        return False
     broker.work += len(deliveries)
     ahead, stored.ahead = stored.ahead, {each for each in stored.ahead if each >= end}
     lost = sum(min(first + count, end) - first for _, (first, count) in parts if first < end) - len(

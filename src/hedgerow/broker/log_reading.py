@@ -54,7 +54,9 @@ def unloaded(broker: BrokerCore, session: Session, cursor: int = 0) -> Iterator[
     cursor = max(cursor, stored.cursor)
     while parts := stored.runs_after(cursor, broker.durability.written_position, PAGE_MESSAGES):
         ahead = stored.ahead
-        deliveries, cursor = read_page(broker, parts)
+        begin, (deliveries, cursor) = cursor, read_page(broker, parts)
+        if cursor <= max(begin, parts[0][1][0]):
+            return  # It cannot be read now.
         yield from (each for each in deliveries if each.position not in ahead)
 
 
@@ -80,7 +82,10 @@ def load_until(broker: BrokerCore, session: Session, end: int) -> list[Delivery]
     taken: list[Delivery] = []
     cursor = stored.cursor
     while parts := stored.runs_after(cursor, end, PAGE_MESSAGES):
-        deliveries, cursor = read_page(broker, parts)
+        deliveries, after = read_page(broker, parts)
+        if after == parts[0][1][0]:
+            break  # It cannot be read now; what is in flight does without.
+        cursor = after
         taken += deliveries
     stored.unloaded -= sum(count for _, (_, count) in stored.runs_after(stored.cursor, end, MAX_POSITION))
     stored.cursor = end

@@ -123,7 +123,10 @@ def _take_shared(session: Session) -> list[tuple[Chunk, int]]:
 def _hand_over(broker: BrokerCore, chunk: Chunk, begin: int) -> Iterator[None]:
     """The same as above for those in the log alone."""
     while chunk.qos == 1 and (runs := list(chunk.runs_from(begin))):
-        deliveries, begin = read_page(broker, [(chunk, run) for run in runs])
+        deliveries, end = read_page(broker, [(chunk, run) for run in runs])
+        if end == runs[0][0]:
+            break  # It cannot be read now, and it is now that it has to be.
+        begin = end
         for delivery in deliveries:
             broker.work += END_WORK
             for _ in deliver_to_one_step_by_step(broker, chunk.group, delivery.message, None):
