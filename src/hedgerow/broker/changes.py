@@ -58,8 +58,8 @@ class Changes:
     chunks: dict[tuple[int, int], Chunk] = field(default_factory=dict)
     """By (session key, number): which positions a session has not finished. One without any is gone."""
     deliveries: dict[tuple[int, int], Delivery | None] = field(default_factory=dict)
-    """By (session key, position): QoS 2 in flight, whose packet identifiers and stages must survive; QoS 1 only
-    as the node ends."""
+    """By (session key, position): QoS 2 in flight, whose packet identifiers and stages must survive; QoS 1
+    only as the node ends."""
     received: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By (session key, packet identifier): QoS 2 received from the client and not yet released."""
     retained: dict[str, Message | None] = field(default_factory=dict)

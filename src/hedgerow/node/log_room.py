@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from hedgerow.broker.limits import MIB, LogBounds
@@ -37,11 +36,10 @@ def log_bounds(config: Config, log: DiskLog) -> LogBounds:
 class LogRoom:
     """Looked at once a second at most: while messages are written, and until there is room again."""
 
-    def __init__(self, directory: Path, statvfs: Callable[[Path], os.statvfs_result] = os.statvfs) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.has_room = True
         self.free_bytes = 0
-        self._statvfs = statvfs
         self._next_at = 0.0
 
     def check(self, now: float) -> bool:
@@ -50,7 +48,7 @@ class LogRoom:
             return False
         self._next_at = now + INTERVAL_S
         try:
-            found = self._statvfs(self.directory)
+            found = os.statvfs(self.directory)
         except OSError as error:  # Whether there is room is seen when something is written.
             logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
             return False
