@@ -228,7 +228,7 @@ def test_of_a_run_the_foreign_broker_gets_what_it_has_not(network: Network, nort
         b"%d" % each for each in range(10) if each not in (3, 7)
     ]
     answer(far)
-    assert balance(bridge.ledger, len(bridge.session.outbox or ())) == 0
+    assert balance(bridge.ledger, bridge.session.waiting_count) == 0
     assert not bridge.session.outbox
 
 

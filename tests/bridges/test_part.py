@@ -382,7 +382,7 @@ async def test_the_metrics_tell_what_flowed_and_what_waits() -> None:
         here.publish("b/none", b"", 0)
         north, south = part_of(near, BridgesPart).bridges.kept
         await until(lambda: south.ledger.published == 2, "the messages")
-        await until(lambda: not len(north.session.outbox or ()), "the far broker's acknowledgement")
+        await until(lambda: not north.session.waiting_count, "the far broker's acknowledgement")
         near.broker.duplicates.forgotten = 7
         found = read_samples(near)
     assert (found["up", "north"], found["up", "south"]) == (1.0, 0.0)

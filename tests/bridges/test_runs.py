@@ -40,7 +40,7 @@ def test_a_run_from_client_to_client(network: Network, north: Node, size: int) -
         assert len([each for each in client.take() if isinstance(each, Puback)]) == 50
         assert numbers(reader.take()) == list(range(50))
     assert (bridge.ledger.published, bridge.ledger.relayed) == (100, 100)
-    assert balance(bridge.ledger, len(bridge.session.outbox or ())) == 0
+    assert balance(bridge.ledger, bridge.session.waiting_count) == 0
 
 
 @pytest.mark.parametrize("is_foreign", [False, True])

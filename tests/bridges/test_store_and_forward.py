@@ -35,7 +35,7 @@ def north(network: Network) -> Node:
 
 
 def waiting(bridge: Bridge) -> int:
-    return len(bridge.session.outbox or ())
+    return bridge.session.waiting_count
 
 
 def arrive(network: Network) -> Node:
@@ -530,7 +530,7 @@ class LineStory:
                     assert numbers == sorted(numbers), f"{publisher} to {name} out of order"
         for name in NAMES:
             store = self.node(name).store
-            left = [*store.deliveries, *store.messages, *store.received]
+            left = [*store.deliveries, *store.chunks, *store.received]
             assert not left, f"{name} keeps something for ever"
 
 

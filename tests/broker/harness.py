@@ -20,7 +20,7 @@ from hedgerow.broker.access import Access
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import Changes, SessionRecord, Snapshot, SubscriptionRecord
 from hedgerow.broker.connection import Connection
-from hedgerow.broker.limits import Limits
+from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.roles import IdentifiedRole
 from hedgerow.broker.session import Channel
 from hedgerow.broker.stored import Chunk, LoggedMessage, Run
@@ -79,6 +79,7 @@ class FakeStore:
             if chunk.count:
                 self.chunks[place] = copy_of(chunk)
         for first, end in changes.removed:
+            assert not any(first <= position < end for _, position in self.waits), "somebody needs it"
             self.segments.remove(first)
             for position in range(first, end):
                 self.log.pop(position, None)
@@ -137,7 +138,8 @@ class FakeStore:
                 if len(found) == PAGE:
                     return found, end
                 end = position + 1
-                found.append(self.log[position])
+                if position in self.log:
+                    found.append(self.log[position])
         return found, end
 
     def snapshot(self) -> Snapshot:
@@ -188,6 +190,7 @@ class World:
         verifies_passwords: bool = False,
         sys_interval_s: float = 0.0,
         relays: bool = True,
+        log_bounds: LogBounds | None = None,
     ) -> None:
         self._relays = relays
         self.now = START
@@ -201,13 +204,19 @@ class World:
             "durable": durable,
             "verifies_passwords": verifies_passwords,
             "sys_interval_s": sys_interval_s,
+            "log_bounds": log_bounds,
         }
         self.broker = self._start()
 
     def _start(self) -> Broker:
         broker = Broker(
-            "node", self.epoch, self.now, snapshot=self.store.snapshot(), log=self.store, **self._options
-        )  # type: ignore[arg-type]
+            "node",
+            self.epoch,
+            self.now,
+            snapshot=self.store.snapshot(),
+            log=self.store,
+            **self._options,  # type: ignore[arg-type]
+        )
         if self._relays:
             broker.register(RelayRole(broker))
         self.prepare(broker)

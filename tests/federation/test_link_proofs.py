@@ -81,7 +81,7 @@ def test_who_answers_has_to_have_the_key_too(fabric: Fabric) -> None:
     fabric["a"].link_to("pretender")
     fabric.advance(20)
     assert spy.payloads == []
-    assert len(fabric["a"].session_of("b").outbox) == 1
+    assert fabric["a"].session_of("b").waiting_count == 1
     assert WRONG_KEY in {event.reason for event in fabric["a"].told(LinkNotOpen)}
 
 

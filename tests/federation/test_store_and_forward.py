@@ -22,7 +22,7 @@ def pair(**options: object) -> Fabric:
 def ledger_balance(node: Node, neighbour: str) -> int:
     session = node.session_of(neighbour)
     assert session.ledger is not None
-    return balance(session.ledger, len(session.outbox or ()))
+    return balance(session.ledger, session.waiting_count)
 
 
 def test_a_neighbour_that_is_away_for_an_hour() -> None:
@@ -32,13 +32,13 @@ def test_a_neighbour_that_is_away_for_an_hour() -> None:
     for payload in sent:
         fabric["a"].publish("t/x", payload, qos=1 + int(payload) % 2)
         fabric.advance(60)
-    assert len(fabric["a"].session_of("b").outbox) == 60
+    assert fabric["a"].session_of("b").waiting_count == 60
     fabric["b"].start()
     inbox = fabric["b"].subscribe(client_id="reader")
     fabric.advance(15)
     assert sorted(inbox.payloads) == sorted(sent)
     assert [payload for payload in inbox.payloads if int(payload) % 2 == 0] == sent[::2]
-    assert len(fabric["a"].session_of("b").outbox) == 0
+    assert fabric["a"].session_of("b").waiting_count == 0
     assert ledger_balance(fabric["a"], "b") == 0
 
 
@@ -72,12 +72,12 @@ def test_what_is_not_acknowledged_when_a_node_dies_comes_once() -> None:
     fabric["a"].publish("t/x", b"2", qos=2)
     fabric.advance(0.003)
     assert set(inbox.payloads) == {b"1", b"2"}
-    assert len(fabric["a"].session_of("b").outbox) == 2
+    assert fabric["a"].session_of("b").waiting_count == 2
     fabric["a"].crash()
     fabric.settle_links()
     fabric.advance(3)
     assert sorted(inbox.payloads) == [b"1", b"2"]
-    assert len(fabric["a"].session_of("b").outbox) == 0
+    assert fabric["a"].session_of("b").waiting_count == 0
 
 
 def test_what_waits_goes_by_another_way() -> None:
@@ -112,11 +112,11 @@ def test_the_queue_is_bounded_and_its_ledger_balances() -> None:
         fabric["a"].publish("t/x", b"unreliable", qos=0)
     session = fabric["a"].session_of("b")
     assert session.ledger is not None
-    assert 0 < len(session.outbox) < 40
-    assert session.ledger.overflowed == 100 - len(session.outbox)
+    assert 0 < session.waiting_count < 40
+    assert session.ledger.overflowed == 100 - session.waiting_count
     assert session.ledger.away == 100
     assert ledger_balance(fabric["a"], "b") == 0
-    kept = len(session.outbox)
+    kept = session.waiting_count
     fabric.heal()
     fabric.advance(15)
     assert [payload[:4] for payload in inbox.payloads] == [b"%04d" % i for i in range(100 - kept, 100)]
@@ -130,7 +130,7 @@ def test_what_has_waited_too_long_is_dropped_with_the_session() -> None:
     fabric["a"].publish("t/x", b"old")
     fabric.advance(100)
     assert "hedgerow-federation-b" not in fabric["a"].broker.sessions
-    assert not fabric["a"].store.deliveries
+    assert not fabric["a"].store.waits
     fabric.heal()
     fabric.settle_links()
     inbox = fabric["b"].subscribe(client_id="reader")

@@ -105,7 +105,7 @@ def delegate_cold(domain: Domain) -> Traffic:
 def stored_for_brokers(domain: Domain, name: str) -> list[str]:
     store = domain[name].store
     names = {key: record.client_id for key, record in store.sessions.items()}
-    return [names[key] for key, _ in store.deliveries if names[key].startswith(KEPT_PREFIX)]
+    return [names[key] for key, _ in store.waits if names[key].startswith(KEPT_PREFIX)]
 
 
 def test_a_mobile_broker_dies_with_events_that_the_fixed_one_was_to_match(domain: Domain) -> None:

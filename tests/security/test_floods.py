@@ -84,13 +84,13 @@ def test_a_session_with_much_in_it_ends_in_turns_and_gets_nothing_more() -> None
     world.settle()
     other = world.connect("other")
     other.subscribe("$share/group/u", 1)
-    assert len(world.store.deliveries) == 5_000
+    assert len(world.store.waits) == 5_000
     session = world.broker.sessions["a"]
 
     assert most_work_at_once(world, lambda: world.broker.discard(session)) < 2 * TURN_WORK
     world.settle()
     assert len(world.broker.subscriptions) == 1
-    assert not world.store.deliveries
+    assert not world.store.waits
     assert not world.store.messages
     assert not world.broker.durability.references
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.broker.access import Access, Acl
+from hedgerow.broker.log_reading import waiting
 from hedgerow.broker.owners import filter_bytes
 from hedgerow.federation.overlay.wire import Peer
 from hedgerow.mqtt.ids import NODE_PROPERTY
@@ -187,7 +188,9 @@ def test_a_configured_neighbour_that_changes_its_name_to_anothers(restarts: bool
     fabric.advance(10)
     assert not stolen.messages
     assert "y" not in fabric["x"].linked
-    assert b"for y" in {each.message.payload for each in fabric["x"].session_of("y").loaded()}
+    assert b"for y" in {
+        each.message.payload for each in waiting(fabric["x"].broker, fabric["x"].session_of("y"))
+    }
 
 
 def test_a_neighbour_that_both_dials_and_is_dialled_finds_back() -> None:

@@ -34,4 +34,4 @@ def test_none_is_lost_to_a_newer_one_that_overtakes_it(dies: bool, in_flight: in
     assert south.take_heard() == sent
     assert values(south) == {"t": sent[-1]}
     bridge = north.find()
-    assert balance(bridge.ledger, len(bridge.session.outbox or ())) == 0
+    assert balance(bridge.ledger, bridge.session.waiting_count) == 0

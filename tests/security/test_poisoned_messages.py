@@ -37,7 +37,7 @@ def set_aside(node: Any) -> list[MessageSetAside]:
 
 def check_balance(node: Node) -> None:
     bridge = node.find()
-    assert balance(bridge.ledger, len(bridge.session.outbox or ())) == 0
+    assert balance(bridge.ledger, bridge.session.waiting_count) == 0
 
 
 # What is taken from clients can be carried between nodes
@@ -319,12 +319,12 @@ def test_what_the_far_end_refuses_twice_waits_until_it_takes_it(reason: int, qos
     north.publish("t", b"5", qos)
     assert far.payloads[-1] == b"5"
     check_balance(north)
-    assert len(north.store.deliveries) == 1
+    assert len(north.store.waits) == 1
     is_ill = False
     network.advance(RETRY_S)
     assert far.payloads.count(POISON) == 1
     assert not north.find().session.outbox
-    assert not north.store.deliveries
+    assert not north.store.waits
     assert north.find().session.suspicion is None
     check_balance(north)
 
@@ -416,7 +416,7 @@ def test_a_parked_message_that_expires_is_over() -> None:
     network.advance(RETRY_S + 10)
     assert len(far.refused) == 2
     assert not north.find().session.outbox
-    assert not north.store.deliveries
+    assert not north.store.waits
     assert north.find().ledger.expired == 1
     check_balance(north)
 
@@ -707,7 +707,7 @@ def test_a_broker_of_3_1_1_that_stops_again_and_again_loses_nothing() -> None:
     is_ill = False
     network.advance(3_600)
     assert set(far.payloads) == {b"%d" % number for number in range(20)}
-    assert not north.store.deliveries
+    assert not north.store.waits
     check_balance(north)
 
 

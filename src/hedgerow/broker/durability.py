@@ -320,15 +320,20 @@ class Durability:
 
     # Packets that may have to wait
 
-    def acknowledge(self, connection: Channel, data: bytes, must_wait: bool, count: int = 1) -> None:
-        """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2)."""
+    def acknowledge(
+        self, connection: Channel, data: bytes, must_wait: bool, count: int = 1, is_of_messages: bool = True
+    ) -> None:
+        """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2).
+
+        `is_of_messages`: they wait until the log has room for these.
+        """
         self._stats.packets_sent += count
         if not (must_wait or connection.held_acknowledgements):
             connection.send(data)
             return
         connection.held_acknowledgements += count
         connection.held_publications += count * (data[0] in FINISHING)
-        self._held.append(Held(connection, data, count, None, self._entries_made))
+        self._held.append(Held(connection, data, count, None, self._entries_made if is_of_messages else 0))
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
             connection.pause(Pause.HELD)
 
@@ -514,12 +519,11 @@ class Durability:
                     if delivery.position > 0:
                         self.changes.deliveries[session.key, delivery.position] = delivery
 
-    def restore_delivery(self, session: Session, delivery: Delivery) -> None:
-        """It is in flight, and in memory."""
-        assert session.stored is not None
-        session.stored.ahead.add(delivery.position)
-        if delivery.qos == 1:  # What was written at the end of one life is not kept up to date in the next.
-            self.changes.deliveries[session.key, delivery.position] = None
+    def restore_delivery(self, session: Session, position: int, qos: int) -> None:
+        """It is in flight. At QoS 1 that was written as the last life ended, and is not kept up to date in
+        the next."""
+        if qos == 1:
+            self.changes.deliveries[session.key, position] = None
 
     def give_up(self, session: Session, first: int, end: int) -> int:
         """The session goes without what it has there; how many of these were in the log alone."""
@@ -569,7 +573,7 @@ class Durability:
 
     def restore_chunk(self, session: Session, chunk: Chunk) -> None:
         assert session.stored is not None
-        chunk.at = self.restored_at
+        chunk.began_at = chunk.at = self.restored_at
         session.stored.restore(chunk)
         for first, count in chunk.runs_from(0):
             self._change_references(first, count)

@@ -68,7 +68,8 @@ def _subscribe_all(
         codes = [wanted.qos for wanted in packet.subscriptions]
     data = encode(Suback(packet.packet_id, codes), connection.protocol_version)
     _check_room(connection, data)
-    broker.durability.acknowledge(connection, data, broker.durability.change_count != change_count)
+    must_wait = broker.durability.change_count != change_count
+    broker.durability.acknowledge(connection, data, must_wait, is_of_messages=False)
     if not connection.held_acknowledgements:
         pump(broker, connection)  # else when the SUBACK has left
 
@@ -200,4 +201,4 @@ def _unsubscribe_all(connection: Connection, session: Session, packet: Unsubscri
     data = encode(Unsuback(packet.packet_id, codes), connection.protocol_version)
     _check_room(connection, data)
     # It may be that an earlier connection unsubscribed, and that is not stored yet.
-    broker.durability.acknowledge(connection, data, must_wait=session.durable)
+    broker.durability.acknowledge(connection, data, must_wait=session.durable, is_of_messages=False)

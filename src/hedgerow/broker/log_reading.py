@@ -73,6 +73,20 @@ def newest_waiting(broker: BrokerCore, session: Session, most: int = MAX_RECENT)
     yield from broker.durability.unwritten(session)
 
 
+def load_until(broker: BrokerCore, session: Session, end: int) -> list[Delivery]:
+    """What waits for a session below a position, into memory."""
+    stored = session.stored
+    assert stored is not None
+    taken: list[Delivery] = []
+    cursor = stored.cursor
+    while parts := stored.runs_after(cursor, end, PAGE_MESSAGES):
+        deliveries, cursor = read_page(broker, parts)
+        taken += deliveries
+    stored.unloaded -= sum(count for _, (_, count) in stored.runs_after(stored.cursor, end, MAX_POSITION))
+    stored.cursor = end
+    return taken
+
+
 def load_all(broker: BrokerCore, session: Session) -> list[Delivery]:
     """What waits for a session that a part of this node has for itself, into memory."""
     taken = list(waiting(broker, session))

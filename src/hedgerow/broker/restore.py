@@ -5,12 +5,13 @@ from __future__ import annotations
 from hedgerow.broker import session_end
 from hedgerow.broker.changes import SessionRecord, Snapshot
 from hedgerow.broker.core import BrokerCore
+from hedgerow.broker.log_reading import load_until
 from hedgerow.broker.owners import owner_of
 from hedgerow.broker.role import UnknownRole
 from hedgerow.broker.session import Session
 from hedgerow.broker.stored import StoredQueue
 from hedgerow.broker.unreleased import Unreleased
-from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox
+from hedgerow.mqtt.outbox import MAX_PACKET_ID, Delivery, Outbox, Stage
 
 
 def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
@@ -33,8 +34,11 @@ def restore(broker: BrokerCore, snapshot: Snapshot) -> None:
     for key, chunk in snapshot.chunks:
         durability.restore_chunk(sessions[key], chunk)
     durability.log_restored()
+    in_flight: dict[Session, dict[int, Delivery]] = {}
     for key, delivery in snapshot.deliveries:
-        _restore_delivery(broker, sessions[key], delivery)
+        in_flight.setdefault(sessions[key], {})[delivery.position] = delivery
+    for session, deliveries in in_flight.items():
+        _restore_in_flight(broker, session, deliveries)
     for session in sessions.values():
         broker.owners.weigh(session)
         broker.owners.waits(session)
@@ -73,12 +77,24 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
     return session
 
 
-def _restore_delivery(broker: BrokerCore, session: Session, delivery: Delivery) -> None:
-    """One in flight. All else is read from the log when it is to be sent."""
-    if session.outbox is None:
-        session.outbox = Outbox(broker.limits.in_flight)
-    delivery.queued_at = broker.now  # Since when is not stored.
-    broker.durability.restore_delivery(session, delivery)
-    session.outbox.in_flight[delivery.packet_id] = delivery
-    session.outbox.bytes += delivery.size
-    session.outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1
+def _restore_in_flight(broker: BrokerCore, session: Session, known: dict[int, Delivery]) -> None:
+    """What is in flight, as far as the store has it, by position. What else was published before the last of
+    it was in flight too, and leaves before it again: else newer values would overtake older ones."""
+    outbox = session.outbox = Outbox(broker.limits.in_flight)
+    for position, delivery in known.items():
+        broker.durability.restore_delivery(session, position, delivery.qos)
+        outbox.in_flight[delivery.packet_id] = delivery
+        outbox.next_packet_id = delivery.packet_id % MAX_PACKET_ID + 1
+    found: list[Delivery] = []
+    for delivery in load_until(broker, session, max(known) + 1):
+        restored = known.get(delivery.position)
+        if restored is None:
+            restored = delivery
+            restored.packet_id = outbox.allocate_packet_id()
+            restored.stage = Stage.SENT
+            restored.is_again = True
+            outbox.in_flight[restored.packet_id] = restored
+        restored.queued_at = broker.now  # Since when is not stored.
+        found.append(restored)
+    outbox.in_flight = {delivery.packet_id: delivery for delivery in found}
+    outbox.bytes = sum(delivery.size for delivery in found)

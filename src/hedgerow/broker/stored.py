@@ -22,6 +22,7 @@ from hedgerow.message import Message
 
 MAX_SPAN = 65_536  # positions from the first to the last of a chunk: two bytes each for where and how many
 MAX_RUNS = 256  # of a chunk: its row is written whole, 1 KiB at most
+SPAN_S = 3_600.0  # from the first to the last: what is too old goes by the chunk
 QOS_BITS = 3
 RETAIN_BIT = 4
 AGAIN_BIT = 8
@@ -51,7 +52,19 @@ class MessageLog(Protocol):
 class Chunk:
     """Positions that have their options in common."""
 
-    __slots__ = ("at", "base", "bytes", "count", "flags", "group", "identifiers", "number", "runs", "sent")
+    __slots__ = (
+        "at",
+        "base",
+        "began_at",
+        "bytes",
+        "count",
+        "flags",
+        "group",
+        "identifiers",
+        "number",
+        "runs",
+        "sent",
+    )
 
     def __init__(
         self, number: int, base: int, flags: int, identifiers: tuple[int, ...] = (), group: Any = None
@@ -65,7 +78,8 @@ class Chunk:
         self.count = 0
         self.bytes = 0  # about, of the messages
         self.sent = 0  # Positions up to here may have reached the client.
-        self.at = 0.0  # when the last of them was added
+        self.began_at = float("inf")  # when the first of them was added
+        self.at = 0.0  # and the last
 
     @property
     def qos(self) -> int:
@@ -77,9 +91,12 @@ class Chunk:
         runs = self.runs
         return self.base + runs[-2] + runs[-1] if runs else self.base
 
-    def takes(self, position: int, count: int, flags: int, identifiers: tuple[int, ...], group: Any) -> bool:
+    def takes(
+        self, position: int, count: int, flags: int, identifiers: tuple[int, ...], group: Any, at: float
+    ) -> bool:
         return (
             self.flags == flags
+            and at - self.began_at <= SPAN_S
             and self.identifiers == identifiers
             and self.group is group
             and position + count - self.base < MAX_SPAN
@@ -97,6 +114,7 @@ class Chunk:
             runs.append(count)
         self.count += count
         self.bytes += size
+        self.began_at = min(self.began_at, at)
         self.at = at
 
     def remove(self, position: int, count: int) -> list[Run]:
@@ -180,7 +198,7 @@ class StoredQueue:
     @property
     def oldest_at(self) -> float | None:
         """About when the oldest came; None when nothing waits."""
-        return self.chunks[0].at if self.chunks else None
+        return min(self.chunks[0].began_at, self.chunks[0].at) if self.chunks else None
 
     def add(
         self,
@@ -194,7 +212,7 @@ class StoredQueue:
     ) -> Chunk:
         """Positions in a row, behind all others; the chunk that has them."""
         chunk = self.chunks[-1] if self.chunks else None
-        if chunk is None or not chunk.takes(position, count, flags, identifiers, group):
+        if chunk is None or not chunk.takes(position, count, flags, identifiers, group, at):
             chunk = Chunk(self.next_number, position, flags, identifiers, group)
             self.next_number += 1
             self.chunks.append(chunk)
@@ -247,7 +265,7 @@ class StoredQueue:
     def came_at(self, at: float) -> None:
         """Count how long it has waited from here on."""
         for chunk in self.chunks:
-            chunk.at = at
+            chunk.began_at = chunk.at = at
 
     def restore(self, chunk: Chunk) -> None:
         """As the store had it; in their order."""
