@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/measure_store.py [DIRECTORY]
 
-Each message is written to the log with a position of one session in one batch, and is finished in the next, which
-is what a QoS 1 message to one subscriber costs the store in its whole life.
+Each message is written to the log with a position of one session in one batch, and is finished in the next,
+which is what a QoS 1 message to one subscriber costs the store in its whole life.
 """
 
 from __future__ import annotations

@@ -67,8 +67,10 @@ def test_a_reserve_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size
     assert not room.check(1.5)  # It is not asked so often.
     assert disk.asked == 1
     assert room.has_room
-    assert room.check(2.0)
+    assert room.check(1.6, written_bytes=MIB)
     assert not room.has_room
+    assert not room.check(1.7, written_bytes=2 * MIB - 1)
+    assert disk.asked == 2
     assert not room.check(3.0)
     disk.free += 4096
     assert room.check(4.0)
