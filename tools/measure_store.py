@@ -2,13 +2,12 @@
 
     .venv/bin/python tools/measure_store.py [DIRECTORY]
 
-Each message is put with one delivery in one batch and removed with it in the next, which is what a
-QoS 1 message to one subscriber costs the store in its whole life.
+Each message is written to the log with a position of one session in one batch, and is finished in the next,
+which is what a QoS 1 message to one subscriber costs the store in its whole life.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import tempfile
 import threading
@@ -21,37 +20,54 @@ from statistics import median
 from unittest.mock import patch
 
 from hedgerow.broker.changes import Changes, SessionRecord
+from hedgerow.broker.stored import StoredQueue
 from hedgerow.message import Message, MessageId, Properties
-from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.node import store as store_module
-from hedgerow.node import store_rows
 from hedgerow.node.store import Store
 
 PAYLOAD = bytes(range(64))
 PROPERTIES: Properties = {"content_type": "text/plain", "user_property": (("unit", "K"),)}
+SEGMENT_BYTES = 8 * 1024 * 1024
+SIZE = 160  # of a message in the log, at most
 
 
 def batches(
-    size: int, sessions: int = 1, backlog: int = 1, properties: Properties | None = None
+    size: int, sessions: int = 1, topics: int = 1, backlog: int = 1, properties: Properties | None = None
 ) -> Iterator[Changes]:
-    """Batches without end of `size` new messages, each removing those of `backlog` batches before."""
+    """Batches without end of `size` new messages, each finishing those of `backlog` batches before."""
     first = 1
+    queues = [StoredQueue() for _ in range(sessions)]
+    begun = [1]
     while True:
         changes = Changes(
-            sessions={k: SessionRecord(k, f"{k}", None, MQTT_5, 60.0, None) for k in range(sessions)}
+            sessions={k: SessionRecord(k, f"{k}", None, MQTT_5, 60.0, None) for k in range(sessions)},
+            first_position=first,
+            at=time.time(),
         )
-        for key in range(first, first + size):
+        if (first - begun[-1]) * SIZE > SEGMENT_BYTES:
+            changes.begins_segment = True
+            begun.append(first)
+        for position in range(first, first + size):
             message = Message(
-                "farm/field/7/moisture", PAYLOAD, 1, False, properties or {}, MessageId("node-1a2b", 1, key)
+                f"farm/field/{position % topics}/moisture",
+                PAYLOAD,
+                1,
+                False,
+                properties or {},
+                MessageId("node-1a2b", 1, position),
             )
-            changes.messages[key] = message
-            changes.deliveries[key % sessions, key] = Delivery(
-                message, 1, key=key, packet_id=key % 65_535 + 1, stage=1
-            )
-        for key in range(max(1, first - backlog * size), first - (backlog - 1) * size):
-            changes.messages[key] = None
-            changes.deliveries[key % sessions, key] = None
+            changes.messages.append(message)
+        for session, queue in enumerate(queues):
+            for position in range(first + (session - first) % sessions, first + size, sessions):
+                chunk = queue.add(position, 1, 1, (), None, len(PAYLOAD), changes.at)
+                changes.chunks[session, chunk.number] = chunk
+            old = first - backlog * size
+            for chunk, _ in queue.remove(old, size) if old > 0 else ():
+                changes.chunks[session, chunk.number] = chunk
+        while len(begun) > 1 and begun[1] <= first - (backlog - 1) * size:
+            changes.removed.append((begun[0], begun[1]))
+            del begun[0]
         first += size
         yield changes
 
@@ -108,42 +124,47 @@ def beside_a_busy_loop(directory: Path, split: bool, switch_interval_s: float) -
     print(f"{where:44}{median(times) * 1e3:8.1f} ms a batch of {size}")
 
 
-def binding(values: tuple[object, ...], name: str) -> None:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.execute("CREATE TABLE t (key INTEGER PRIMARY KEY, a, b, c)")
-        rows = [(key, *values) for key in range(1000)]
-        statement = "INSERT OR REPLACE INTO t VALUES (?, ?, ?, ?)"
-        times = [timed(lambda: connection.executemany(statement, rows)) for _ in range(50)]
-    print(f"{name:44}{median(times) * 1e3:8.2f} µs a row")
-
-
-def opening(directory: Path, messages: int) -> None:
+def waiting(directory: Path, messages: int, topics: int) -> None:
+    """Opening with so much waiting, and reading all of it in pages."""
     with tempfile.TemporaryDirectory(dir=directory) as data:
         with closing(Store.open(Path(data))) as store:
-            store.write(next(batches(messages)))
-            store.commit()
-        size = (Path(data) / "hedgerow.db").stat().st_size
-        seconds = timed(lambda: Store.open(Path(data)).close())
-    print(f"{f'opening with {messages} messages queued':44}{seconds:8.2f} s, file of {size / 2**20:.0f} MiB")
+            source = batches(1000, topics=topics, backlog=messages)
+            for _ in range(messages // 1000):
+                store.write(next(source))
+                store.commit()
+            size = store.log.bytes
+        started_at = time.perf_counter()
+        store = Store.open(Path(data))
+        opened_s = time.perf_counter() - started_at
+        position, read = 1, 0
+        started_at, cpu_s = time.perf_counter(), time.process_time()
+        while position <= messages:
+            page, position = store.log.read([(position, min(500, messages + 1 - position))], 256 * 1024)
+            read += len(page)
+        seconds, cpu_s = time.perf_counter() - started_at, time.process_time() - cpu_s
+        store.close()
+    name = f"{messages} waiting, {topics} topics"
+    print(
+        f"{name:44}{opened_s * 1e3:8.1f} ms to open, {size / messages:.0f} bytes a message; reading "
+        f"{read / seconds / 1e3:.0f} k messages/s, {cpu_s / read * 1e6:.1f} µs of CPU each"
+    )
 
 
 def main() -> None:
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.gettempdir())
     for size, rounds in (1, 500), (10, 300), (100, 200), (1000, 200):
         cycle(directory, f"{size} messages a batch", size, rounds)
-    cycle(directory, "1000, for ten sessions in turn", 1000, 100, sessions=10)
+    cycle(directory, "1000, to 100 topics", 1000, 100, topics=100)
+    cycle(directory, "1000, to 100 topics, for ten sessions", 1000, 100, topics=100, sessions=10)
     cycle(directory, "1000, with two properties", 1000, 100, properties=PROPERTIES)
     cycle(directory, "1000, behind a backlog of 100000", 1000, 100, backlog=100)
     with patch.object(store_module, "_CHECKPOINT_PAGES", 4000):
         cycle(directory, "1000, checkpoint at 16 MiB, not 4 MiB", 1000, 200)
-    with patch.object(store_rows, "_runs", lambda keys: ((key, key) for key in keys)):
-        cycle(directory, "1000, each row deleted by a statement", 1000, 100)
-    binding((b"payload", None, None), "bytes, None, None bound")
-    binding((bytearray(b"payload"), bytearray(), float("inf")), "bytearray, bytearray, float bound")
     for switch_interval_s in 0.005, 0.0005:
         for split in False, True:
             beside_a_busy_loop(directory, split, switch_interval_s)
-    opening(directory, 100_000)
+    for topics in 1, 100:
+        waiting(directory, 1_000_000, topics)
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ class Disk:
         self.goes_on = threading.Event()
         self.goes_on.set()
 
-    def wait_before(self, commit: Callable[..., None]) -> Callable[..., None]:
-        def commit_later(*arguments: object) -> None:
+    def wait_before(self, commit: Callable[..., object]) -> Callable[..., object]:
+        def commit_later(*arguments: object) -> object:
             self.goes_on.wait(WAIT_S)
-            commit(*arguments)
+            return commit(*arguments)
 
         return commit_later
 

@@ -233,7 +233,7 @@ def test_a_disk_that_fails(
     commit(log, 1, 2)
     real = getattr(os, call)
 
-    def fail(file: int, *arguments: object) -> int:
+    def fail(file: int, *arguments: bytes) -> int:
         if call == "write":
             real(file, arguments[0][:100])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from hedgerow.broker.changes import Changes, Snapshot
+from hedgerow.broker.stored import LoggedMessage, Run
 from hedgerow.node.store import Store
 from tests.bridges.harness import Network, Node
 from tests.broker.harness import FakeStore
@@ -24,6 +25,9 @@ class DiskStore(FakeStore):
     def write(self, changes: Changes) -> None:
         self.open_store.write(changes)
         self.open_store.commit()
+
+    def read(self, runs: Sequence[Run], most_bytes: int) -> tuple[list[LoggedMessage], int]:
+        return self.open_store.log.read(runs, most_bytes)
 
     def snapshot(self) -> Snapshot:
         """As the next life finds it."""

@@ -328,6 +328,12 @@ MAKE: dict[str, Callable[[Any], Any]] = {
     "retained": lambda topic: Message(topic, b"kept"),
     "kept": lambda key: f"connection {key[1]}\n",
 }
+
+
+def nothing(key: Any) -> None:
+    """What takes away, but where it is something else."""
+
+
 REMOVED: dict[str, Callable[[Any], Any]] = {
     "received": lambda key: False,
     "chunks": lambda key: chunk(number=key[1]),
@@ -358,7 +364,8 @@ def test_the_store_agrees_with_a_dictionary(wanted: list[Changes]) -> None:
         changes = Changes()
         for name, make in MAKE.items():
             for key, present in getattr(batch, name).items():
-                value = make(key) if present else REMOVED.get(name, lambda key: None)(key)
+                change: Callable[[Any], Any] = make if present else REMOVED.get(name, nothing)
+                value = change(key)
                 getattr(changes, name)[key] = value
                 model[name][key] = value
         removed = {key for key, record in changes.sessions.items() if record is None}

@@ -57,7 +57,7 @@ def test_a_multicast_message_that_has_them_is_dropped() -> None:
 
 def test_in_a_store() -> None:
     encoded = properties.encode(ALL, PUBLISH)
-    read = store_rows._message("cold", b"", 1, encoded, "m", 1, 1, 0.0)
+    read = store_rows.message("cold", b"", 1, encoded, "m", 1, 1, 0.0)
     assert read.properties == OWN
 
 

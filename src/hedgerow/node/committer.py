@@ -143,9 +143,9 @@ class Committer(Part):
     def _check_room(self) -> None:
         """Messages wait where the disk has no room, and come when it has some again."""
         room = self._room
-        if room is None or self._closed:
+        if room is None or self._store is None or self._closed:
             return
-        if room.check(self.node.clock()):
+        if room.check(self.node.clock(), self._store.log.written_bytes):
             self.node.broker.set_disk_room(room.has_room)
             if room.has_room:
                 self.serve()

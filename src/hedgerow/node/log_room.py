@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from hedgerow.broker.limits import MIB, LogBounds
@@ -19,6 +18,7 @@ from hedgerow.node.message_log import DiskLog
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.9  # A timer that rings a moment early is no reason to wait for the next.
+STEP_BYTES = MIB
 LEAST_BYTES = 64 * MIB  # of a log that nobody has said a size of, where the disk has so much
 RESERVE_BYTES = 8 * MIB
 RESERVE_PART = 50  # One in so many bytes of the file system, if that is more; and of a tiny one
@@ -35,22 +35,23 @@ def log_bounds(config: Config, log: DiskLog) -> LogBounds:
 
 
 class LogRoom:
-    """Looked at once a second at most: while messages are written, and until there is room again."""
+    """Looked at once a second, and whenever a part of the reserve may have been written, which takes less."""
 
-    def __init__(self, directory: Path, statvfs: Callable[[Path], os.statvfs_result] = os.statvfs) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.has_room = True
         self.free_bytes = 0
-        self._statvfs = statvfs
         self._next_at = 0.0
+        self._next_bytes = 0
 
-    def check(self, now: float) -> bool:
-        """Has it changed whether there is room?"""
-        if now < self._next_at:
+    def check(self, now: float, written_bytes: int = 0) -> bool:
+        """Has it changed whether there is room? `written_bytes`: by the log, since it was opened."""
+        if now < self._next_at and written_bytes < self._next_bytes:
             return False
         self._next_at = now + INTERVAL_S
+        self._next_bytes = written_bytes + STEP_BYTES
         try:
-            found = self._statvfs(self.directory)
+            found = os.statvfs(self.directory)
         except OSError as error:  # Whether there is room is seen when something is written.
             logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
             return False

@@ -57,6 +57,8 @@ class DiskLog:
         self.directory = directory
         self.damaged = 0
         """Messages that could not be read."""
+        self.written_bytes = 0
+        """In this life."""
         self._segments = found
         self._firsts = [each.first_position for each in found]
         self._end = end  # of what is durable
@@ -246,6 +248,7 @@ class DiskLog:
             self._firsts.append(last.first_position)
         last.add(group.first_position, place.offset, place.size)
         self._bytes += place.size
+        self.written_bytes += place.size
         self._end = last.end = group.end_position
 
     def _drop(self, segment: IndexedSegment) -> None:

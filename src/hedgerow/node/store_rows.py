@@ -59,7 +59,7 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
         connection.execute("UPDATE node SET next_position = ?", (next_position,))
     if changes.chunks:
         connection.executemany(
-            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 _chunk_row(session_key, chunk)
                 for (session_key, _), chunk in changes.chunks.items()
@@ -213,6 +213,7 @@ def _chunk_row(session_key: int, chunk: Chunk) -> tuple[object, ...]:
         bytearray(runs),
         chunk.bytes,
         chunk.sent,
+        chunk.began_at,
         chunk.at,
     )
 
@@ -311,7 +312,15 @@ def read(connection: sqlite3.Connection, found_format: int) -> Loaded:
 
 
 def _chunk(
-    number: int, base: int, flags: int, identifiers: bytes, runs: bytes, size: int, sent: int, at: float
+    number: int,
+    base: int,
+    flags: int,
+    identifiers: bytes,
+    runs: bytes,
+    size: int,
+    sent: int,
+    began_at: float,
+    at: float,
 ) -> Chunk:
     chunk = Chunk(number, base, flags, decode_identifiers(identifiers))
     chunk.runs.frombytes(runs)
@@ -325,6 +334,7 @@ def _chunk(
         chunk.count += count
     chunk.bytes = size
     chunk.sent = sent
+    chunk.began_at = began_at
     chunk.at = at
     return chunk
 

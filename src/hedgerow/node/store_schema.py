@@ -45,7 +45,7 @@ CHUNKS = """
     CREATE TABLE chunks (
         session_key INTEGER NOT NULL, number INTEGER NOT NULL, base INTEGER NOT NULL, flags INTEGER NOT NULL,
         identifiers BLOB NOT NULL, runs BLOB NOT NULL, bytes INTEGER NOT NULL, sent INTEGER NOT NULL,
-        at REAL NOT NULL, PRIMARY KEY (session_key, number)
+        began_at REAL NOT NULL, at REAL NOT NULL, PRIMARY KEY (session_key, number)
     ) STRICT, WITHOUT ROWID;
 """
 DELIVERIES = """
