@@ -87,8 +87,8 @@ def load_until(broker: BrokerCore, session: Session, end: int) -> list[Delivery]
             break  # It cannot be read now; what is in flight does without.
         cursor = after
         taken += deliveries
-    stored.unloaded -= sum(count for _, (_, count) in stored.runs_after(stored.cursor, end, MAX_POSITION))
-    stored.cursor = end
+    stored.unloaded -= sum(count for _, (_, count) in stored.runs_after(stored.cursor, cursor, MAX_POSITION))
+    stored.cursor = cursor
     return taken
 
 
