@@ -93,10 +93,10 @@ class FakeStore:
                 for table in self.subscriptions, self.chunks, self.deliveries, self.received:
                     for place in [place for place in table if place[0] == key]:
                         del table[place]  # type: ignore[arg-type]
-        for first, end in changes.removed:
-            assert not any(first <= position < end for _, position in self.waits), "somebody needs it"
-            self.segments.remove(first)
-            for position in range(first, end):
+        for begin, end in changes.removed:
+            assert not any(begin <= position < end for _, position in self.waits), "somebody needs it"
+            self.segments.remove(begin)
+            for position in range(begin, end):
                 self.log.pop(position, None)
 
     def _tables(self, changes: Changes) -> list[tuple[dict[Any, Any], dict[Any, Any]]]:

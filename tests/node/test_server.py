@@ -194,9 +194,9 @@ async def test_a_slow_reader_costs_bounded_memory_and_delays_nobody() -> None:
             assert connection is not None
             buffered = connection.link.transport.get_write_buffer_size()
             # What one flush hands over may go beyond the mark: a chunk, and what had collected.
-            assert buffered <= WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes
+            assert buffered <= WRITE_HIGH_WATER + 256 * 1024 + limits.queue_bytes_in_memory
             assert isinstance(connection, Connection)
-            assert connection.unread_bytes <= limits.queue_bytes
+            assert connection.unread_bytes <= limits.queue_bytes_in_memory
             assert stats.publish_dropped > 0
             slow.transport.resume_reading()
             for _ in range(batch * batches - stats.publish_dropped):

@@ -304,9 +304,9 @@ def test_queues_of_one_owner_are_bounded_together_and_leave_others_theirs() -> N
     for number in range(150):
         publisher.send(Publish(f"t/{number}", b"x" * 1_000, qos=1, packet_id=number + 1))
         world.advance(RECLAIM_S)
-    most = OWNER_QUEUES * limits.queue_bytes
+    most = OWNER_QUEUES * limits.queue_bytes_in_memory
     assert most * 0.9 < waiting_for(world, "hoarder") <= most + 100 * FREE_QUEUE_BYTES
-    assert waiting_for(world, "modest") > 3 * 0.95 * limits.queue_bytes
+    assert waiting_for(world, "modest") > 3 * 0.95 * limits.queue_bytes_in_memory
 
 
 def test_what_no_longer_waits_makes_room_for_the_owners_other_queues() -> None:
@@ -338,7 +338,7 @@ def test_messages_without_bytes_are_not_free() -> None:
     limits = Limits(queue_bytes=20_000, sessions=1_000)
     world = World(limits)
     publish_empty(world)
-    most = OWNER_QUEUES * limits.queue_bytes + 100 * FREE_QUEUE_BYTES
+    most = OWNER_QUEUES * limits.queue_bytes_in_memory + 100 * FREE_QUEUE_BYTES
     assert most * 0.7 < waiting_for(world, "hoarder") <= most
 
 
@@ -373,8 +373,8 @@ def test_what_slow_readers_leave_unread_counts_for_their_owner() -> None:
         publisher.send(Publish("t", b"x" * 1_000))
         world.advance(RECLAIM_S)
     unread = sum(sum(map(len, reader.connection.out)) for reader in readers)
-    assert unread <= OWNER_QUEUES * limits.queue_bytes + 50 * FREE_QUEUE_BYTES
-    assert unread > OWNER_QUEUES * limits.queue_bytes * 0.9
+    assert unread <= OWNER_QUEUES * limits.queue_bytes_in_memory + 50 * FREE_QUEUE_BYTES
+    assert unread > OWNER_QUEUES * limits.queue_bytes_in_memory * 0.9
     for reader in readers:
         reader.set_congested(False)
     world.advance(RECLAIM_S)
