@@ -92,10 +92,10 @@ class Siege:
             assert len(session.received or ()) <= 65_535
             outbox = session.outbox
             if outbox is not None:
-                assert len(outbox.queue) <= LIMITS.queue_messages
+                assert len(outbox.queue) <= LIMITS.queue_messages_in_memory
                 unfinished = (*outbox.queue, *outbox.in_flight.values())
                 assert outbox.bytes == sum(each.message.size for each in unfinished)
-                assert outbox.bytes <= LIMITS.queue_bytes
+                assert outbox.bytes <= LIMITS.queue_bytes_in_memory
                 assert all(packet_id == each.packet_id for packet_id, each in outbox.in_flight.items())
         retained = self.world.broker.retained
         assert retained.bytes == sum(map(cost, retained)) <= LIMITS.retained_bytes

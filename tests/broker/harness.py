@@ -90,9 +90,15 @@ class FakeStore:
                     stored[key] = value
         for key, record in changes.sessions.items():
             if record is None:
-                for table in self.subscriptions, self.chunks, self.deliveries, self.received:
+                tables: list[dict[Any, Any]] = [
+                    self.subscriptions,
+                    self.chunks,
+                    self.deliveries,
+                    self.received,
+                ]
+                for table in tables:
                     for place in [place for place in table if place[0] == key]:
-                        del table[place]  # type: ignore[arg-type]
+                        del table[place]
         for begin, end in changes.removed:
             assert not any(begin <= position < end for _, position in self.waits), "somebody needs it"
             self.segments.remove(begin)
