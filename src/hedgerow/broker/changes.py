@@ -34,6 +34,11 @@ class SessionRecord:
     owner: str | None = None  # whose quota it counts for
 
 
+Waiting = tuple[tuple[int, int, tuple[int, ...]], ...]
+"""(session key, flags, subscription identifiers) of those that wait for a message."""
+MAX_WAITING = 16  # Of more it is cheaper to write the chunks.
+
+
 @dataclass(slots=True)
 class SubscriptionRecord:
     subscription: Subscription
@@ -48,6 +53,9 @@ class Changes:
     """By (session key, topic filter as the client wrote it, `$share/…` included)."""
     messages: list[Message] = field(default_factory=list)
     """For the log, at consecutive positions: each message once for all the sessions that it waits for."""
+    waiting: list[Waiting] = field(default_factory=list)
+    """For each of the messages, the sessions that wait for it, as the log notes them: so chunks may be
+    written later, and not with each batch. Empty for one that too many wait for."""
     first_position: int = 0
     at: float = 0.0
     """When they were taken, by the node's clock."""
@@ -56,7 +64,8 @@ class Changes:
     removed: list[tuple[int, int]] = field(default_factory=list)
     """Segments of the log that nobody needs when this is committed: the first position, and where it ends."""
     chunks: dict[tuple[int, int], Chunk] = field(default_factory=dict)
-    """By (session key, number): which positions a session has not finished. One without any is gone."""
+    """By (session key, number): which positions a session has not finished. One without any is gone. What of
+    this a crash undoes comes once more, at QoS 1."""
     deliveries: dict[tuple[int, int], Delivery | None] = field(default_factory=dict)
     """By (session key, position): QoS 2 in flight, whose packet identifiers and stages must survive; QoS 1
     only as the node ends."""
@@ -71,6 +80,20 @@ class Changes:
 
     def __bool__(self) -> bool:
         return self.must_precede or bool(self.seen)
+
+    @property
+    def may_wait(self) -> bool:
+        """Are the messages, with who waits for them, all that must be stored before packets leave?"""
+        others = (
+            self.deliveries,
+            self.received,
+            self.retained,
+            self.subscriptions,
+            self.sessions,
+            self.kept,
+            self.seen,
+        )
+        return len(self.waiting) == len(self.messages) and all(self.waiting) and not any(others)
 
     @property
     def must_precede(self) -> bool:

@@ -24,7 +24,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hedgerow.broker.changes import Changes, SubscriptionRecord
+from hedgerow.broker.changes import MAX_WAITING, Changes, SubscriptionRecord
 from hedgerow.broker.limits import LogBounds
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.session import Channel, Pause, Session
@@ -239,12 +239,14 @@ class Durability:
         changes, message = self.changes, entry.message
         size = message.size
         count = 0
+        waiting: list[tuple[int, int, tuple[int, ...]]] = []
         for session, delivery in entry.deliveries:
             if delivery.position != UNWRITTEN or session.stored is None:
                 continue
             delivery.position = position
             queue = session.stored
             chunk = self._add(session, queue, delivery, size, now)
+            waiting.append((session.key, chunk.flags, chunk.identifiers))
             if queue.unloaded:  # It is in memory, and behind some that are not.
                 queue.unloaded += 1
                 queue.ahead.add(position)
@@ -261,7 +263,8 @@ class Durability:
             if delivery.position != UNWRITTEN:
                 continue
             delivery.position = position
-            self._add(session, left, delivery, size, now)
+            chunk = self._add(session, left, delivery, size, now)
+            waiting.append((session.key, chunk.flags, chunk.identifiers))
             if not left.unloaded:
                 left.cursor = position
             left.unloaded += 1
@@ -270,6 +273,7 @@ class Durability:
         if not count:
             return 0, 0
         changes.messages.append(message)
+        changes.waiting.append(tuple(waiting) if count <= MAX_WAITING else ())
         return count, size
 
     def _add(self, session: Session, queue: StoredQueue, delivery: Delivery, size: int, now: float) -> Chunk:
@@ -299,6 +303,7 @@ class Durability:
             chunk.sent = at - 1
             self.changes.chunks[session.key, chunk.number] = chunk
         self.changes.messages += [each.message for each in waiting]
+        self.changes.waiting += [((session.key, 1, ()),)] * count
         return count, size
 
     def _take_unneeded(self) -> None:

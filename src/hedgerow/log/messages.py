@@ -36,8 +36,11 @@ _COLUMNS = ("topic", "properties", "origin", "epoch", "sequence", "published_at"
 _RETAIN = 4
 
 
-def to_groups(messages: Sequence[Message], first_position: int, at: float) -> list[Group]:
-    """Frames to be, at consecutive positions. `at` is when they were written, Unix time."""
+def to_groups(
+    messages: Sequence[Message], first_position: int, at: float, notes: Sequence[object] = ()
+) -> list[Group]:
+    """Frames to be, at consecutive positions. `at` is when they were written, Unix time. `notes`: something
+    about each, which `read_notes` gives back; "" and () for nothing."""
     received_at = round(at * 1e6)
     group = Group(first_position)
     groups = [group] if messages else []
@@ -53,7 +56,7 @@ def to_groups(messages: Sequence[Message], first_position: int, at: float) -> li
         end = begin + 1
         if end < count and messages[end].topic == topic:
             limit = min(count, begin + FRAME_ROWS - group.rows)
-            end = _run_end(messages, begin, limit, FRAME_BYTES - group.bytes)
+            end = _run_end(messages, begin, limit, FRAME_BYTES - group.bytes, notes)
         if (
             first.properties
             or first.expires_at is not None
@@ -65,14 +68,30 @@ def to_groups(messages: Sequence[Message], first_position: int, at: float) -> li
             text, topic, message_id, published_us = _unusual(first, end - begin)
         group.add(
             [message.payload for message in messages[begin:end]],
-            None, None, None, topic, text, message_id, published_us, received_at,
+            None, None, _note_text(notes[begin]) if notes else None, topic, text, message_id, published_us,
+            received_at,
             first.qos & 3 | (_RETAIN if first.retain else 0),
         )  # fmt: skip
         begin = end
     return groups
 
 
-def _run_end(messages: Sequence[Message], begin: int, limit: int, room: int) -> int:
+def _note_text(note: object) -> str | None:
+    return json.dumps(note, separators=(",", ":")) if note else None
+
+
+def read_notes(frame: LogFrame, meta: memoryview) -> list[tuple[int, int, Any]]:
+    """(first position, how many, note) of messages in a row; None: there is none."""
+    texts = frame.texts(meta)
+    found: list[tuple[int, int, Any]] = []
+    position = frame.first_position
+    for number, rows in zip(frame.numbers(meta, "client"), frame.numbers(meta, "rows"), strict=True):
+        found.append((position, rows, json.loads(texts[number]) if number else None))
+        position += rows
+    return found
+
+
+def _run_end(messages: Sequence[Message], begin: int, limit: int, room: int, notes: Sequence[object]) -> int:
     """Behind the last message that differs from the first in nothing but its payload and its number."""
     first = messages[begin]
     end = begin + 1
@@ -84,6 +103,8 @@ def _run_end(messages: Sequence[Message], begin: int, limit: int, room: int) -> 
     origin, epoch, sequence = first.id or (None, 0, 0)
     for message in islice(messages, end, limit):
         if message.topic != topic or message.qos != qos or message.retain != retain or room <= 0:
+            break
+        if notes and notes[end] != notes[begin]:
             break
         sequence += 1
         if message.id != (None if origin is None else (origin, epoch, sequence)):

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
 ROOM_INTERVAL_S = 1.0
+SETTLE_S = 0.1  # So long the rows of what waits may be behind the log.
 
 
 # Figure of `CommitStats` → name and help.
@@ -71,6 +72,9 @@ class Committer(Part):
         """What may wait on the disk, once the store is open."""
         self._room: LogRoom | None = None
         self._room_check: asyncio.TimerHandle | None = None
+        self._settling: asyncio.TimerHandle | None = None
+        self._is_late = False  # The rows are to be written with the next batch, whatever that has.
+        self._settles = False  # and with this one
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "hedgerow-store")
         self._awaited: DurableLog | None = None
@@ -159,6 +163,9 @@ class Committer(Part):
     def _take(self) -> None:
         self._check_room()
         self._batch = self.node.broker.take_changes()
+        self._settles = self._is_late and self._store is not None and not self._store.is_settled
+        if self._batch is None and self._settles:
+            self._batch = Changes()
         if self._batch is None:
             self._scheduled = False
             self._idle.set()
@@ -168,7 +175,7 @@ class Committer(Part):
         if self._awaited is not None:
             self._position = self._awaited.next_position
         # What is held for the log alone is no batch for the store: all before it is committed.
-        self._is_stored = self._store is None or not self._batch
+        self._is_stored = self._store is None or not (self._batch or self._settles)
         self._is_written = False
         if self._is_stored:
             self._loop.call_soon(self._advance)
@@ -180,7 +187,7 @@ class Committer(Part):
         assert self._batch is not None
         assert self._store is not None
         try:
-            self._store.write(self._batch)
+            self._store.write(self._batch, self._settles)
         except Exception as error:
             self._failed(error)
             return
@@ -203,7 +210,18 @@ class Committer(Part):
             logger.warning("the store works again")
         self._retry_s = FIRST_RETRY_S
         self._is_stored = True
+        assert self._store is not None
+        if self._store.is_settled:
+            self._is_late = False
+        elif self._settling is None and not self._is_late:
+            self._settling = self._loop.call_later(SETTLE_S, self._settle)
         self._advance()
+
+    def _settle(self) -> None:
+        """The rows of what waits have been behind the log for long enough."""
+        self._settling = None
+        self._is_late = True
+        self.serve()
 
     def _advance(self) -> None:
         """The store or the log has got further. When both have the batch, the broker is told."""
@@ -260,9 +278,20 @@ class Committer(Part):
             awaited = self._awaited.failure if self._awaited is not None else None
             logger.error("the last changes are not stored: %s", self._store_failure or awaited or "too slow")
         self._closed = True
-        for timer in self._retry, self._room_check:
+        for timer in self._retry, self._room_check, self._settling:
             if timer is not None:
                 timer.cancel()
         await asyncio.to_thread(self._thread.shutdown)  # a commit may take as long as the disk does
         if self._store is not None:
-            self._store.close()
+            await asyncio.to_thread(self._close_store, self._store)
+
+    @staticmethod
+    def _close_store(store: Store) -> None:
+        try:
+            if not store.is_settled:
+                store.write(Changes(), settles=True)
+                store.commit()
+        except StoreError as error:  # The log has it all the same.
+            logger.warning("%s; some messages may come once more", error)
+        finally:
+            store.close()

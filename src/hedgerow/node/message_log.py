@@ -20,12 +20,14 @@ import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from errno import EIO, ENOENT, ESTALE
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Self
 
+from hedgerow.broker.changes import Waiting
 from hedgerow.broker.stored import LoggedMessage, Run
 from hedgerow.errors import StoreError, reason_of
 from hedgerow.log import scan
@@ -33,7 +35,7 @@ from hedgerow.log.appender import Appender, Place
 from hedgerow.log.files import segments, sync_directory
 from hedgerow.log.frame import Group, LogFrame, SegmentFile
 from hedgerow.log.index import IndexedSegment
-from hedgerow.log.messages import Rows, to_groups
+from hedgerow.log.messages import Rows, read_notes, to_groups
 from hedgerow.message import Message
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,19 @@ _STEP_BYTES = 256 * 1024  # once in so many bytes
 _MANY = 4  # Who takes this part of a frame's messages, or more, has all of them made at once.
 _ROW_BYTES = 450  # What a message takes in memory beside its payload
 _LOST = {EIO, ENOENT, ESTALE}  # Other errors pass: no descriptor is free, say.
+
+
+@dataclass(slots=True, frozen=True)
+class Note:
+    """Messages in a row, and who waits for them."""
+
+    position: int
+    count: int
+    waiting: list[tuple[int, int, list[int]]]
+    """(session key, flags, subscription identifiers)"""
+    size: int
+    """About that of each."""
+    at: float
 
 
 class DiskLog:
@@ -125,22 +140,45 @@ class DiskLog:
         with self._lock:
             return [(each.first_position, each.end) for each in self._segments]
 
+    def notes_from(self, position: int) -> Iterator[Note]:
+        """Who waits for what, of all that was written at this position or behind it."""
+        for each in [each for each in self._segments if each.end > position]:
+            try:
+                with scan.opened(each.segment) as file:
+                    for frame in file.frames(position):
+                        if not isinstance(frame, LogFrame) or frame.end_position <= position:
+                            continue
+                        meta = frame.read_meta(file)
+                        if meta is None or frame.read_payloads(file) is None:
+                            continue
+                        size = frame.size // frame.rows
+                        for first, count, waiting in read_notes(frame, meta):
+                            if waiting and first >= position:
+                                yield Note(first, count, waiting, size, frame.earliest / 1e6)
+            except OSError as error:
+                raise StoreError(f"cannot read {each.segment.path}: {reason_of(error)}") from error
+
     def free_bytes(self) -> int:
         """What the file system has left for us."""
         found = os.statvfs(self.directory)
         return found.f_bavail * found.f_frsize
 
     def write(
-        self, messages: Sequence[Message], first_position: int, at: float, begins_segment: bool = False
+        self,
+        messages: Sequence[Message],
+        first_position: int,
+        at: float,
+        begins_segment: bool = False,
+        waiting: Sequence[Waiting] = (),
     ) -> None:
-        """Pack them; `commit` makes them durable."""
+        """Pack them; `commit` makes them durable. `waiting`: for each, who waits for it, for `notes_from`."""
         if first_position < self._end or self._written:
             raise RuntimeError(
                 f"position {first_position} was given before, or the last are not committed yet"
             )
         self._committed_from = None
         if messages:
-            self._written = to_groups(messages, first_position, at)
+            self._written = to_groups(messages, first_position, at, waiting)
             self._begins_segment = begins_segment
 
     def read(self, runs: Sequence[Run], most_bytes: int) -> tuple[list[LoggedMessage], int]:

@@ -10,10 +10,13 @@ How. Messages that wait are appended to the log (`message_log.py`) and synced; t
 their positions are committed; then segments go that no row refers to any more. So what a crash leaves
 between two of these steps is a part of the log that nobody needs, and it is removed at the next start.
 SQLite's own write-ahead log is synced at each commit (WAL, synchronous FULL), which costs one fsync however
-many rows it holds. `write` packs messages and runs the statements on the event loop's thread, where they
-stay in memory, and `commit`, which does the I/O, runs in a helper thread without the interpreter's lock.
-Nothing touches the connection between the two. A new file is built under another name and renamed, so that
-a store exists whole or not at all.
+many rows it holds. Where a batch has nothing but messages at QoS 1, the log alone is synced: it notes who
+waits for each, and from that the rows are made after a crash. They are written with the next batch that has
+more, or when `write` is told to settle; what was finished meanwhile comes once more after a crash. `write`
+packs messages and runs the statements on the event loop's thread, where they stay in memory, and `commit`,
+which does the I/O, runs in a helper thread without the interpreter's lock. Nothing touches the connection
+between the two. A new file is built under another name and renamed, so that a store exists whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -28,11 +31,12 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from hedgerow.broker.changes import Changes, Snapshot
-from hedgerow.broker.stored import Run
+from hedgerow.broker.stored import Chunk, Run, StoredQueue
 from hedgerow.errors import ProtocolError, StoreError
 from hedgerow.log.files import sync_directory
 from hedgerow.mqtt.outbox import Delivery
@@ -51,6 +55,7 @@ BUSY_TIMEOUT_S = 2.0
 # 4 MiB of log between checkpoints. 16 MiB saves no time: a log that is written over in place syncs
 # faster than one that grows.
 _CHECKPOINT_PAGES = 1000
+MAX_CHUNKS = 1_000  # Of more, rows are written with each batch.
 _LOG_BYTES = 16 * 1024 * 1024  # What a log that one large batch has grown is cut back to.
 
 
@@ -75,6 +80,8 @@ class Store:
         self._connection = connection
         self._snapshot: Snapshot | None = None
         self._removed: list[tuple[int, int]] = []  # segments of the log, once the rows are committed
+        self._chunks: dict[tuple[int, int], Chunk] = {}  # whose rows are yet to be written
+        self._end = 0  # of what was written to the log
 
     @classmethod
     def open(
@@ -119,7 +126,9 @@ class Store:
             moved, under_way = store_upgrade.move_to_log(waiting, self.log, now)
             snapshot.chunks = [(session_key, chunk) for (session_key, _), chunk in moved.chunks.items()]
         ends = (chunk.end for _, chunk in snapshot.chunks)
+        self._add_noted(snapshot, loose)
         snapshot.next_position = max(self.log.next_position, snapshot.next_position, *ends)
+        self._end = snapshot.next_position
         self._removed = self._match_with_log(snapshot, loose)
         deliveries = self._read_deliveries(under_way, loose)
         snapshot.deliveries = [(session_key, each) for (session_key, _), each in deliveries.items()]
@@ -145,6 +154,23 @@ class Store:
         # From now on the write-ahead log can be written over from its start, so that positions are stored
         # even where messages have filled the disk.
         self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def _add_noted(self, snapshot: Snapshot, loose: Changes) -> None:
+        """What the log notes of messages whose rows were yet to be written. They may have been sent."""
+        queues = {session.key: StoredQueue() for session in snapshot.sessions}
+        for session_key, chunk in snapshot.chunks:
+            queues[session_key].restore(chunk)
+        for note in self.log.notes_from(snapshot.next_position):
+            for session_key, flags, identifiers in note.waiting:
+                queue = queues.get(session_key)
+                if queue is not None:
+                    size = note.count * note.size
+                    chunk = queue.add(
+                        note.position, note.count, flags, tuple(identifiers), None, size, note.at
+                    )
+                    chunk.sent = note.position + note.count - 1
+                    loose.chunks[session_key, chunk.number] = chunk
+        snapshot.chunks = [(key, chunk) for key, queue in queues.items() for chunk in queue.chunks]
 
     def _match_with_log(self, snapshot: Snapshot, loose: Changes) -> list[tuple[int, int]]:
         """Give up positions that the log does not have. Segments to which nothing refers."""
@@ -199,24 +225,48 @@ class Store:
             raise RuntimeError("the store has been loaded already")
         return snapshot
 
-    def write(self, changes: Changes) -> None:
-        """Put `changes` into a transaction that `commit` will end. StoreError: nothing was written."""
+    def write(self, changes: Changes, settles: bool = False) -> None:
+        """Put `changes` into what `commit` makes durable. `settles`: with all rows, whatever changed.
+        StoreError: nothing was written."""
         if self._connection.in_transaction:
             raise RuntimeError("the last changes are not committed yet")
+        self._chunks |= changes.chunks
+        self._removed += [each for each in changes.removed if each not in self._removed]
         with self._failing_whole():
-            self._connection.execute("BEGIN IMMEDIATE")
             if changes.messages:
-                self.log.write(changes.messages, changes.first_position, changes.at, changes.begins_segment)
-            store_rows.put(self._connection, changes)
-            store_rows.remove(self._connection, changes)
-        self._removed = list(changes.removed)
+                self._end = changes.first_position + len(changes.messages)
+                self.log.write(
+                    changes.messages,
+                    changes.first_position,
+                    changes.at,
+                    changes.begins_segment,
+                    changes.waiting,
+                )
+            if settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS:
+                self._write_rows(changes)
+
+    @property
+    def is_settled(self) -> bool:
+        """Are there rows for all that is in the log?"""
+        return not (self._chunks or self._removed)
+
+    def _write_rows(self, changes: Changes) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        whole = replace(changes, chunks=self._chunks)
+        store_rows.put(self._connection, whole)
+        store_rows.remove(self._connection, whole)
+        self._connection.execute("UPDATE node SET next_position = ?", (self._end,))
 
     def commit(self) -> None:
         """Make what was written durable. StoreError: nothing was; the same changes may be written again."""
+        removed: list[tuple[int, int]] = []
         try:
             with self._failing_whole():
                 self.log.commit()
-                self._connection.execute("COMMIT")
+                if self._connection.in_transaction:
+                    self._connection.execute("COMMIT")
+                    self._chunks = {}
+                    removed, self._removed = self._removed, []
         except StoreError:
             # On a full disk the log cannot grow, and only a commit would have checkpointed it.
             # After a checkpoint the next try writes over the log's old frames and needs no room.
@@ -224,7 +274,6 @@ class Store:
                 self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
             raise
         self.log.confirm()
-        removed, self._removed = self._removed, []
         for first, end in removed:
             self.log.remove(first, end)
 
@@ -234,7 +283,6 @@ class Store:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
         self.log.abandon()
-        self._removed = []
 
     def close(self) -> None:
         """Leave the directory to others. What was not committed is dropped."""

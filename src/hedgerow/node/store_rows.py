@@ -54,9 +54,6 @@ def put(connection: sqlite3.Connection, changes: Changes) -> None:
                 if record is not None
             ),
         )
-    if changes.messages:
-        next_position = changes.first_position + len(changes.messages)
-        connection.execute("UPDATE node SET next_position = ?", (next_position,))
     if changes.chunks:
         connection.executemany(
             "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
