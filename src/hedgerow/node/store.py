@@ -82,6 +82,7 @@ class Store:
         self._removed: list[tuple[int, int]] = []  # segments of the log, once the rows are committed
         self._chunks: dict[tuple[int, int], Chunk] = {}  # whose rows are yet to be written
         self._end = 0  # of what was written to the log
+        self._is_written = False  # There is something to commit.
 
     @classmethod
     def open(
@@ -148,6 +149,7 @@ class Store:
                 "UPDATE node SET epoch = epoch + 1, next_position = ?", (snapshot.next_position,)
             )
             (self.epoch,) = self._connection.execute("SELECT epoch FROM node").fetchone()
+        self._is_written = True
         self.commit()
         snapshot.segments = self.log.segments
         self._snapshot = snapshot
@@ -244,6 +246,7 @@ class Store:
                 )
             if settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS:
                 self._write_rows(changes)
+        self._is_written = True
 
     @property
     def is_settled(self) -> bool:
@@ -259,6 +262,9 @@ class Store:
 
     def commit(self) -> None:
         """Make what was written durable. StoreError: nothing was; the same changes may be written again."""
+        if not self._is_written:
+            raise StoreError("cannot commit: nothing was written")
+        self._is_written = False
         removed: list[tuple[int, int]] = []
         try:
             with self._failing_whole():
@@ -283,6 +289,7 @@ class Store:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
         self.log.abandon()
+        self._is_written = False
 
     def close(self) -> None:
         """Leave the directory to others. What was not committed is dropped."""
