@@ -371,7 +371,7 @@ FEDERATION_KEYS = (
         "--federation-queue",
         "SIZE",
         read_queue_bytes,
-        "how much may wait for one neighbour (64 MiB)",
+        "how much may wait for one neighbour (64 MiB in memory; with --data, what the disk has for the log)",
     ),
     Key(
         "federation.announce_interval",
