@@ -18,7 +18,6 @@ LITTLE = replace(
     patience_s=3.0,
     line_messages=900,
     killed_s=0.2,
-    full_mib=32,
     stuck_s=1.5,
     shared_sessions=4,
     shared_at_once=2,
@@ -45,10 +44,15 @@ async def test_all_that_was_acknowledged_comes_once(part: str, tmp_path: Path) -
 
 
 @pytest.mark.soak
-async def test_a_small_file_system_fills_and_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mib", "payload_bytes"), [(32, 4_096), (64, 65_536)])
+async def test_a_small_file_system_fills_and_nothing_is_lost(
+    mib: int, payload_bytes: int, tmp_path: Path
+) -> None:
+    """What publishers have in flight of large messages is more than the reserve of the file system."""
     if (reason := why_not(tmp_path)) is not None:
         pytest.skip(reason)
-    records, _ = await perform(LITTLE, tmp_path, Request(parts=["full"]))
+    settings = replace(LITTLE, full_mib=mib, full_bytes=payload_bytes)
+    records, _ = await perform(settings, tmp_path, Request(parts=["full"]))
     record = records["full"]
     assert isinstance(record, FullRecord)
     assert (record.has_waited, record.has_continued) == (True, True)
