@@ -133,6 +133,18 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (each("hedgerow_queued_messages"),),
         ),
         Panel(
+            "Room for what waits",
+            "The share that waiting messages take of the room that they may. At 1 publishers wait.",
+            "percentunit",
+            (each("hedgerow_backlog_stored_bytes / hedgerow_backlog_limit_bytes"),),
+        ),
+        Panel(
+            "Oldest that waits",
+            "For how long the oldest of the waiting messages has waited.",
+            "s",
+            (each("hedgerow_backlog_oldest_age_seconds"),),
+        ),
+        Panel(
             "Retained",
             "Retained messages.",
             "short",

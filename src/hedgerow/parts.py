@@ -72,6 +72,7 @@ PARTS = (
     PartEntry("dashboard", "hedgerow.web.dashboard:Dashboard", web.serves_dashboard, web.CHAPTER),
     PartEntry("listeners", "hedgerow.node.listeners:Listeners", lambda config: True),
     PartEntry("mDNS", "hedgerow.node.mdns_services:MdnsPart", lambda config: config.mdns),
+    PartEntry("backlogs", "hedgerow.node.backlog_watch:BacklogWatch", lambda config: True),
     PartEntry("status", "hedgerow.node.status:StatusTeller", lambda config: True),
     PartEntry(
         "Home Assistant",

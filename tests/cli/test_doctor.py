@@ -26,6 +26,7 @@ from hedgerow.kinds import NODE
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.io.sockets import open_sender
+from hedgerow.node.backlogs import FILE, MIB, Backlogs, Look, Reader, Room, Watch, encode
 from hedgerow.node.config import Config, Tls
 from hedgerow.node.config_loading import load_config
 from hedgerow.node.values import Address
@@ -421,6 +422,43 @@ def test_room_on_the_disk(free_mib: int, state: str, tmp_path: Path) -> None:
 def test_a_node_that_keeps_nothing() -> None:
     assert checks.check_permissions(Config())[0].state == OK
     assert checks.check_disk(Config()) == [Finding(OK, "nothing is kept on disk")]
+
+
+# Messages that wait
+
+
+def backlogs_of(stored_mib: int) -> Backlogs:
+    look = Look()
+    look.add(
+        [
+            Reader(f"client-{number}", None, False, False, 10 * (number + 1), (number + 1) * MIB, 40.0)
+            for number in range(9)
+        ]
+    )
+    return Watch().conclude(look, Room(stored_mib * MIB, 100 * MIB), 100.0)
+
+
+@pytest.mark.parametrize(("stored_mib", "state"), [(45, OK), (80, WARNING), (100, PROBLEM)])
+def test_what_waits_is_named_with_its_readers(stored_mib: int, state: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(encode(backlogs_of(stored_mib)))
+    room, *readers = checks.check_backlogs(Config(data=tmp_path), lambda: 220.0)
+    assert room.state == state
+    assert room.seen == (
+        f"450 messages wait for 9 readers, {stored_mib} MiB of 100 MiB ({stored_mib}%), the oldest for "
+        "1 minute, as of 2 minutes ago"
+    )
+    assert bool(room.advice) is (state != OK)
+    assert len(readers) == checks.SHOWN_READERS
+    assert readers[0].seen.startswith("client client-8 (away): 90 messages, 9 MiB, 9% of the room")
+
+
+def test_where_nothing_is_known_of_what_waits(tmp_path: Path) -> None:
+    (none,) = checks.check_backlogs(Config())
+    (unheard,) = checks.check_backlogs(Config(data=tmp_path))
+    (tmp_path / FILE).write_bytes(b"nonsense")
+    (damaged,) = checks.check_backlogs(Config(data=tmp_path))
+    assert [none.state, unheard.state, damaged.state] == [OK, OK, WARNING]
+    assert "cannot be read" in damaged.seen
 
 
 # What else is used

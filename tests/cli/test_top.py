@@ -74,6 +74,16 @@ def farm() -> Fabric:
     return fabric
 
 
+def test_a_node_whose_room_is_nearly_full_says_so() -> None:
+    fabric = Fabric()
+    backlog = {"readers": 1, "messages": 9, "bytes": 85, "limit": 100}
+    tell(fabric, "barn", 1, NOW, backlog=backlog)
+    tell(fabric, "house", 1, NOW, backlog={**backlog, "bytes": 60})
+    text = text_of(render(take_snapshot(fabric, NOW), 200, None))
+    assert text.count("their room") == 1
+    assert "waiting messages take 85% of their room" in text
+
+
 def text_of(lines: list[ScreenLine]) -> str:
     return "\n".join(line.text for line in lines)
 

@@ -87,6 +87,16 @@ CASES = {
         {"hedgerow_connections": "90x30", "hedgerow_connections_limit": "100x30"},
         "barn:8780 has 91% of the connections that it may.",
     ),
+    "HedgerowBacklogNearlyFull": Case(
+        {"hedgerow_backlog_stored_bytes": "81x30", "hedgerow_backlog_limit_bytes": "100x30"},
+        {"hedgerow_backlog_stored_bytes": "80x30", "hedgerow_backlog_limit_bytes": "100x30"},
+        "Waiting messages at barn:8780 take 81% of their room.",
+    ),
+    "HedgerowBacklogFullSoon": Case(
+        {"hedgerow_backlog_full_seconds": "1800x30"},
+        {"hedgerow_backlog_full_seconds": "3600x30"},
+        "There is room for waiting messages at barn:8780 for 30m 0s.",
+    ),
     "HedgerowFewFilesLeft": Case(
         {"process_open_fds": "91x30", "process_max_fds": "100x30"},
         {"process_open_fds": "90x30", "process_max_fds": "100x30"},

@@ -83,7 +83,7 @@ def lacking(prometheus: Prometheus, targets: list[str]) -> Iterator[str]:
 
 def ask(prometheus: Prometheus, expression: str) -> list[dict[str, str]]:
     """The labels of each line. With `bool` a comparison leaves out none."""
-    asked = re.sub("(==|>)", r"\1 bool", expression)
+    asked = re.sub("(==|>|<)", r"\1 bool", expression)
     for name, value in ALL.items():
         asked = asked.replace(name, value)
     return prometheus.query(asked)

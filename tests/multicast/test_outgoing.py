@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from math import inf
+
 import pytest
 
 from hedgerow.multicast.frame import FrameKind
 from hedgerow.multicast.limits import DATAGRAM_BYTES, HISTORY_AT_LEAST_S, MAX_REPAIRS, MIB, MulticastLimits
-from hedgerow.multicast.outgoing import Pace
+from hedgerow.multicast.outgoing import FrameHistory, OutgoingTopic, Pace, SentFrame
 from tests.multicast.lan import REPAIRED_S, SETTLED_S, Host, Lan
 
 
@@ -122,3 +125,18 @@ def test_a_sender_is_slowed_by_requests_and_not_forever(lan: Lan) -> None:
         publisher.publish("a", b"%d" % number, qos=1)
         lan.run(0.02)
     assert pace.per_s > slowed
+
+
+def test_the_history_counts_what_its_frames_take() -> None:
+    """Of small ones most is not in their bodies."""
+    history, outgoing, count = FrameHistory(1 << 40, inf), OutgoingTopic("a", 1_000, 1_000, 0.0, 0.0), 20_000
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            at = number / 1_000
+            body = number.to_bytes(64, "big")
+            history.add(outgoing, SentFrame(1_000 + number, 3, 1_000 + number, body, 1, at), at)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * taken < history.bytes < 1.2 * taken

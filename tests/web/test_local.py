@@ -8,12 +8,14 @@ import time
 from hedgerow.broker.port import Port
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
+from hedgerow.node.backlog_watch import BacklogWatch
+from hedgerow.node.backlogs import Look, Reader, Room, Watch
 from hedgerow.node.server import Server
 from hedgerow.web import local
 from hedgerow.web.local import LocalRows, topic_test
 from hedgerow.web.scan import AT_ONCE
 from hedgerow.web.view import MAX_ROWS, Viewer
-from tests.node.peers import RawClient, connected, port_of, running
+from tests.node.peers import RawClient, connected, part_of, port_of, running
 from tests.waiting import PATIENCE_S
 
 EVERYONE = Viewer()
@@ -30,6 +32,23 @@ def retain(server: Server, topic: str, payload: bytes = b"x") -> None:
 async def subscribe(client: RawClient, *topic_filters: str) -> None:
     client.send(Subscribe(1, [Subscription(each, 1) for each in topic_filters]))
     assert isinstance(await client.receive(), Suback)
+
+
+async def test_backlogs_are_shown_to_whom_they_belong() -> None:
+    async with running() as server:
+        look = Look()
+        look.add(Reader(user, user, False, False, 1, 1, None) for user in ("ann", "bob"))
+        server_watch = part_of(server, BacklogWatch)
+        server_watch.backlogs = Watch().conclude(look, Room(2, None), server.clock())
+
+        def names(viewer: Viewer) -> set[str]:
+            return {each.reader.name for each in LocalRows(server, viewer).backlogs()}
+
+        assert names(EVERYONE) == {"ann", "bob"}
+        assert names(Viewer("ann", sees_clients=False)) == {"ann"}
+        assert names(Viewer(sees_clients=False)) == set()
+        server_watch.backlogs = None
+        assert names(EVERYONE) == set()
 
 
 async def test_clients_are_shown_with_what_is_known_of_them() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hedgerow.node.backlogs import Reader as Waiting
+from hedgerow.node.backlogs import ReaderFigures
 from hedgerow.web import frame, pages
-from hedgerow.web.charts import clock, delay, duration, number, sparkline
+from hedgerow.web.charts import clock, delay, duration, number, share, sparkline
 from hedgerow.web.fabric import Fabric, StatusEvent
 from hedgerow.web.markup import MAX_PAYLOAD_SHOWN, ident, outside_link, payload, text
 from hedgerow.web.pages import LOGIN, PAGES, Page, topics
@@ -89,6 +91,10 @@ class Rows(EmptyLocal):
 
     def events(self, limit: int) -> Sequence[StatusEvent]:
         return [StatusEvent(1, NOW, self.name, self.name)]
+
+    def backlogs(self) -> Sequence[ReaderFigures]:
+        reader = Waiting(self.name, self.name, False, False, 3_000, 1_500_000, NOW - 7_200)
+        return [ReaderFigures(reader, 0.25, 90.0)]
 
 
 def view_of(fabric: Fabric, viewer: Viewer | None = None, **query: str) -> View:
@@ -250,6 +256,24 @@ def test_a_chosen_node_is_shown_closely_and_links_only_to_web_pages() -> None:
     assert all(url in found.text for url in urls)
     assert [a["href"] for a in found.all("a") if "127.0.0.1" in a["href"]] == ["http://127.0.0.1:8780"]
     assert "No node of this name" in live("/", fabric, node="nobody").text
+
+
+def test_backlogs_are_shown_for_the_node_and_for_whom_most_waits() -> None:
+    fabric = farm()
+    backlog = {
+        "readers": 2, "messages": 3_010, "bytes": 1_500_000, "limit": 6_000_000, "oldest_at": AFTER - 7_200,
+        "full_in_s": 90,
+    }  # fmt: skip
+    tell(fabric, "barn", 3, backlog=backlog)
+    found = live("/", fabric, node="barn").text
+    assert "Share of the room 25 %" in found
+    assert "Oldest waits for 2 h 0 min" in found
+    assert "Full in 1 min" in found
+    tell(fabric, "barn", 4, backlog={**backlog, "limit": None, "oldest_at": None, "full_in_s": None})
+    assert "Share of the room" not in live("/", fabric, node="barn").text
+    view = replace(view_of(fabric), local=Rows("office"))
+    words = Reader(BY_PATH["/clients"].render(view)).text
+    assert "office client away 3 k 1.5 MB 25 % 2 h 0 min 1 min" in words
 
 
 def test_a_chosen_link_shows_the_ledger_of_both_ends() -> None:
@@ -459,6 +483,13 @@ def test_figures_as_people_read_them() -> None:
         "−5 s",
     ]
     assert clock(1e30) == "–"
+    assert [share(each) for each in (None, 0.0004, 0.042, 0.25, 1.2)] == [
+        "–",
+        "0.04 %",
+        "4.2 %",
+        "25 %",
+        "120 %",
+    ]
     assert [delay(each) for each in (0.0124, -0.0003, -2.5)] == ["12 ms", "0 ms", "−2,500 ms"]
     assert "116,24 118,2" in sparkline("x", "y", [0, 10])
 

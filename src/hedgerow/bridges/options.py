@@ -110,7 +110,10 @@ OPTIONS = {
         _option("bridge_bind_address", IP_ADDRESS, "this machine's address to connect from"),
         _option("bridge_max_topic_alias", whole_number(0, 65_535), "topic aliases of MQTT 5", since=(2, 1)),
         _option(
-            "queue_bytes", whole_number(1024, 2**40), "bytes kept for an absent far side; none given: 64 MiB in memory, with data what the log has room for", since=HEDGEROW
+            "queue_bytes",
+            whole_number(1024, 2**40),
+            "bytes kept for an absent far side; without it 64 MiB, in the log any number",
+            since=HEDGEROW,
         ),
         _option(
             "queue_age", seconds(0, 1e9), "seconds they are kept; 0: forever", "queue_age_s", since=HEDGEROW

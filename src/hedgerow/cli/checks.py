@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hedgerow.broker.limits import MIB
-from hedgerow.errors import ConfigError, reason_of
+from hedgerow.errors import ConfigError, counted, reason_of
 from hedgerow.federation.config import FederationConfig
 from hedgerow.journal.config import JournalConfig
 from hedgerow.kinds import CHAPTERS
@@ -36,8 +36,18 @@ from hedgerow.multicast.io.sockets import open_receivers, open_sender
 from hedgerow.multicast.limits import SCOPES
 from hedgerow.node import udp
 from hedgerow.node.authority import authority
+from hedgerow.node.backlogs import (
+    FILE,
+    NEAR,
+    Backlogs,
+    decode,
+    reader_in_words,
+    room_in_words,
+    time_in_words,
+)
 from hedgerow.node.config import Config
 from hedgerow.node.config_keys import LISTENERS
+from hedgerow.node.files import read_regular
 from hedgerow.node.open_sockets import places
 from hedgerow.node.values import Address
 from hedgerow.sensors.config import SensorSettings
@@ -50,6 +60,7 @@ FEW_BYTES, VERY_FEW_BYTES = 1024 * MIB, 64 * MIB
 EARLIEST = 1_735_689_600.0  # 2025-01-01: before this program was
 CLOCK_SAMPLE_S, CLOCK_STEP_S = 0.2, 0.05
 SHOWN_OF_COMMAND = 80  # characters
+SHOWN_READERS = 5
 
 
 class Finding(NamedTuple):
@@ -397,6 +408,43 @@ def _check_disk(directory: Path, free: int) -> Finding:
     state = PROBLEM if free < VERY_FEW_BYTES else WARNING if free < FEW_BYTES else OK
     advice = "on a full disk nothing is acknowledged: make room, or bound the journal (--journal-max-bytes)"
     return Finding(state, seen, "" if state == OK else advice)
+
+
+# Messages that wait
+
+
+def check_backlogs(config: Config, clock: Callable[[], float] = time.time) -> list[Finding]:
+    """What the node itself wrote down of them."""
+    if config.data is None:
+        return [Finding(OK, "no data directory: what waits for clients waits in memory")]
+    try:
+        backlogs = decode(read_regular(config.data / FILE))
+    except FileNotFoundError:
+        return [Finding(OK, f"{config.data}: no node has said what waits there")]
+    except (OSError, ValueError) as error:
+        return [Finding(WARNING, f"{config.data / FILE} cannot be read: {reason_of(error)}")]
+    return [_check_room(backlogs, clock()), *_name_readers(backlogs)]
+
+
+def _check_room(backlogs: Backlogs, now: float) -> Finding:
+    share = backlogs.room.share()
+    state = OK if share is None or share < NEAR else PROBLEM if share >= 1 else WARNING
+    facts = [
+        f"{counted(backlogs.messages, 'message')} wait for {counted(backlogs.readers, 'reader')}",
+        room_in_words(backlogs.room),
+    ]
+    if backlogs.oldest_at is not None:
+        facts.append(f"the oldest for {time_in_words(max(0.0, backlogs.at - backlogs.oldest_at))}")
+    if backlogs.full_in_s is not None:
+        facts.append(f"full in about {time_in_words(backlogs.full_in_s)}")
+    seen = f"{', '.join(facts)}, as of {time_in_words(max(0.0, now - backlogs.at))} ago"
+    advice = "at the bound publishers wait: connect the readers below, end their sessions, or raise the bound"
+    return Finding(state, seen, "" if state == OK else advice)
+
+
+def _name_readers(backlogs: Backlogs) -> Iterator[Finding]:
+    for figures in backlogs.largest[:SHOWN_READERS]:
+        yield Finding(OK, reader_in_words(figures, backlogs.at))
 
 
 def nearest_existing(path: Path) -> Path:

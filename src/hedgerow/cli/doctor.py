@@ -149,6 +149,7 @@ CHECKS: tuple[Check, ...] = (
     Check("UDP buffers", checks.check_receive_buffers),
     Check("permissions", checks.check_permissions),
     Check("disk", checks.check_disk),
+    Check("backlogs", checks.check_backlogs),
     Check("Java", check_java, JAVA_S),
     Check("extras", check_extras),
     Check("Mosquitto", check_mosquitto),

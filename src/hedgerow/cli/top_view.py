@@ -14,6 +14,7 @@ from typing import NamedTuple
 from unicodedata import combining, east_asian_width
 
 from hedgerow.errors import counted, printable
+from hedgerow.node.backlogs import NEAR
 from hedgerow.web.fabric import Fabric, FabricNode, LinkStatus
 
 MAX_HOT = 50
@@ -36,6 +37,8 @@ class NodeRow(NamedTuple):
     missing: int
     silent_s: float | None
     problem: str | None
+    backlog_share: float | None = None
+    """Of the room that waiting messages may take."""
 
 
 class LinkRow(NamedTuple):
@@ -129,6 +132,7 @@ def _node_row(node: FabricNode, now: float) -> NodeRow:
         node.missing,
         now - node.heard_at if node.is_silent(now) else None,
         printable(status.problem) if status.problem else None,
+        None if status.backlog is None else status.backlog.share,
     )
 
 
@@ -228,6 +232,8 @@ def _remark(row: NodeRow) -> str:
         remarks.append(f"silent for {duration(row.silent_s)}")
     if row.problem:
         remarks.append(row.problem)
+    if row.backlog_share is not None and row.backlog_share >= NEAR:
+        remarks.append(f"waiting messages take {row.backlog_share:.0%} of their room")
     if row.missing:
         remarks.append(f"{row.missing} statuses missing")
     return ", ".join(remarks)

@@ -29,7 +29,7 @@ class MulticastLimits:
     payload_bytes: int = 256 * 1024
     """The largest message, sent or received."""
     datagram_bytes: int = DATAGRAM_BYTES
-    history_bytes: int = 64 * MIB
+    history_bytes: int = 48 * MIB
     """What was published at QoS 1 and 2 is kept for repairs within this"""
     history_s: float = 30.0
     """and no longer than this."""

@@ -47,6 +47,13 @@ def size(value: float) -> Html:
     return Html(f"{number(value)}B" if abs(value) >= 1000 else f"{number(value)} B")
 
 
+def share(value: float | None) -> Html:
+    """In percent."""
+    if value is None:
+        return Html("–")
+    return Html(f"{100 * value:,.0f} %" if value >= 0.1 else f"{100 * value:.2g} %")
+
+
 def milliseconds(value: float | None) -> Html:
     if value is None:
         return Html("–")

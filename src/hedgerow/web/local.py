@@ -16,6 +16,8 @@ from hedgerow.broker.session import Session
 from hedgerow.errors import TopicError
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5, MQTT_EXTENDED
+from hedgerow.node.backlog_watch import BacklogWatch
+from hedgerow.node.backlogs import ReaderFigures
 from hedgerow.node.status import status_topic
 from hedgerow.topics import is_wildcard, matches, split_shared, validate_filter
 from hedgerow.web.fabric import StatusEvent
@@ -77,6 +79,16 @@ class LocalRows:
         history = node.event_log.history
         newest = history.newest(self._now, limit, with_clients=self._viewer.sees_clients)
         return [StatusEvent(each.number, each.at, each.kind, each.text) for each in newest]
+
+    def backlogs(self) -> Sequence[ReaderFigures]:
+        watch, viewer = self._node.find(BacklogWatch), self._viewer
+        if watch is None or watch.backlogs is None:
+            return ()
+        return [
+            each
+            for each in watch.backlogs.largest
+            if viewer.sees_clients or (viewer.user is not None and each.reader.user == viewer.user)
+        ]
 
     # How they are found
 

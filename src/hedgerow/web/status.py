@@ -53,6 +53,23 @@ class StatusEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class BacklogStatus:
+    """What waits for sessions of the node."""
+
+    readers: int
+    messages: int
+    bytes: int
+    limit: int | None
+    oldest_at: float | None
+    full_in_s: float | None
+    """When the bound is reached, if all goes on as it does."""
+
+    @property
+    def share(self) -> float | None:
+        return self.bytes / self.limit if self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     number: int
     at: float
@@ -73,6 +90,7 @@ class Status:
     """Figures by name, as text."""
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By job: figures by name, as text."""
+    backlog: BacklogStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,7 @@ def read_status(payload: bytes) -> Status:
         events=tuple(events),
         journal=None if journal is None else _texts(told, "journal"),
         pipeline=_pipeline(told),
+        backlog=None if told.get("backlog") is None else _backlog(_table(told, "backlog")),
     )
 
 
@@ -171,6 +190,18 @@ def _mesh(told: Mapping[str, object]) -> MeshPlace:
         children=_strings(told, "children", MAX_LINKS),
         is_member=told.get("member") is True,
         is_local=told.get("local") is True,
+    )
+
+
+def _backlog(told: Mapping[str, object]) -> BacklogStatus:
+    oldest_at, full_in_s = told.get("oldest_at"), told.get("full_in_s")
+    return BacklogStatus(
+        readers=_int(told, "readers"),
+        messages=_int(told, "messages"),
+        bytes=_int(told, "bytes"),
+        limit=None if told.get("limit") is None else _int(told, "limit"),
+        oldest_at=None if oldest_at is None else _as_number(oldest_at),
+        full_in_s=None if full_in_s is None else _as_number(full_in_s),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hedgerow.node.backlogs import ReaderFigures
 from hedgerow.web.fabric import Fabric, StatusEvent
 from hedgerow.web.scan import Scan
 
@@ -108,6 +109,10 @@ class Local(Protocol):
 
     def events(self, limit: int) -> Sequence[StatusEvent]: ...
 
+    def backlogs(self) -> Sequence[ReaderFigures]:
+        """The readers for which most waits, the one with the most first."""
+        ...
+
 
 class EmptyLocal:
     """A `Local` that knows nothing: for log-in pages, and for tests."""
@@ -122,6 +127,9 @@ class EmptyLocal:
         return (), 0
 
     def events(self, limit: int) -> Sequence[StatusEvent]:
+        return ()
+
+    def backlogs(self) -> Sequence[ReaderFigures]:
         return ()
 
 

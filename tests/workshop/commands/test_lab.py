@@ -160,6 +160,7 @@ def run(*words: str) -> int:
         (["schmitt", "spohn"], "run takes the NAME of an experiment, not 2 words"),
         (["smith"], f'no experiment "smith"; there are {", ".join(experiments.EXPERIMENTS)}'),
         (["schmitt", "--storm-rate", "3"], "schmitt takes no --storm-rate"),
+        (["schmitt", "--part", "line"], "schmitt takes no --part"),
         (["storm", "--share", "2"], '--share: "2" is not a number from 0 to 1'),
         (["schmitt", "--broker", "emqx"], "no broker emqx; there are hedgerow, mosquitto"),
         (["schmitt", "--timeline", "/no/such.toml"], "timeline /no/such.toml: No such file or directory"),

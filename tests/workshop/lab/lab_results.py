@@ -48,6 +48,7 @@ def leave_results(results: Results, directory: Path) -> None:
         "storm": results.storm,
         "overload": results.overload,
         "scale": [],
+        "backlog": [],
     }
     for name, runs in records.items():
         (directory / name).mkdir(parents=True)

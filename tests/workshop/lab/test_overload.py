@@ -11,9 +11,9 @@ import pytest
 
 from hedgerow.errors import ConfigError
 from hedgerow_workshop.lab.harness.experiment import Request
+from hedgerow_workshop.lab.harness.wire import packets
 from hedgerow_workshop.lab.overload import experiment, measure
 from hedgerow_workshop.lab.overload.record import Readers
-from hedgerow_workshop.lab.overload.wire import packets
 from tests.workshop.lab.overload_records import make_overload
 
 ROWS = {"lost/mqtt", "lost/multicast", "doubled", "flaps", "udp/uncounted", "memory/largest", "slowed"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hedgerow.node.backlogs import ReaderFigures
 from hedgerow.web import charts
 from hedgerow.web.markup import Html, badge, empty, heading, ident, join, paragraph, table, text, visible
 from hedgerow.web.pages.common import action, count, left_out, search_form, search_of
@@ -19,7 +20,7 @@ def controls(view: View) -> Html:
 
 def render(view: View) -> Html:
     own = "" if view.viewer.sees_clients else paragraph("Clients of others are for administrators.", "soft")
-    return join([own, _clients(view), _subscriptions(view)], "\n")
+    return join([own, _clients(view), _backlogs(view), _subscriptions(view)], "\n")
 
 
 def _clients(view: View) -> Html:
@@ -65,6 +66,30 @@ def _cells(view: View, row: ClientRow, may_act: bool) -> list[Html]:
         what, label = (DISCONNECT_CLIENT, "Disconnect") if row.connected else (END_SESSION, "End session")
         cells.append(action(view, what, label, PATH, {"client_id": row.client_id}, "danger"))
     return cells
+
+
+def _backlogs(view: View) -> Html:
+    """For whom most waits, links included."""
+    found = view.local.backlogs()
+    if not found:
+        return Html("")
+    rows = [(ident("backlog", each.reader.name), _backlog_cells(each, view.now)) for each in found]
+    head = ["For", "Kind", "State", "Messages#", "Size#", "Share of the room#", "Oldest", "Full in"]
+    return join([heading("Backlogs", "backlogs-heading"), table("backlogs", "Backlogs", head, rows)])
+
+
+def _backlog_cells(figures: ReaderFigures, now: float) -> list[Html]:
+    reader, oldest_at = figures.reader, figures.reader.oldest_at
+    return [
+        text(reader.name, 48),
+        Html("link" if reader.is_link else "client"),
+        badge("connected", "good") if reader.is_connected else badge("away", "dull"),
+        count(reader.messages),
+        charts.size(reader.bytes),
+        charts.share(figures.share),
+        Html("–") if oldest_at is None else charts.duration(max(0.0, now - oldest_at)),
+        Html("–") if figures.full_in_s is None else charts.duration(figures.full_in_s),
+    ]
 
 
 def _subscriptions(view: View) -> Html:

@@ -1,4 +1,4 @@
-"""What happened in the last hour: joined, lost, healed, delegated, recovered, refused, connected,
+"""What happened in the last hour: joined, lost, healed, delegated, recovered, refused, full, connected,
 disconnected.
 """
 
@@ -17,7 +17,7 @@ TITLE = "Events"
 
 BADGES = {
     "joined": "good", "healed": "good", "recovered": "good", "connected": "good",
-    "lost": "bad", "refused": "bad", "delegated": "fair", "disconnected": "dull",
+    "lost": "bad", "refused": "bad", "full": "bad", "delegated": "fair", "disconnected": "dull",
 }  # fmt: skip
 
 MAX_OWN = 1000

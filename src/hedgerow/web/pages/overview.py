@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hedgerow.web import charts
 from hedgerow.web.fabric import FabricNode
@@ -26,6 +26,7 @@ from hedgerow.web.markup import (
 from hedgerow.web.pages.common import count, no_controls, no_nodes, nodes_of
 from hedgerow.web.pages.events import HEAD, event_cells, events_of
 from hedgerow.web.pages.links import ledger_table
+from hedgerow.web.status import BacklogStatus
 from hedgerow.web.view import View
 
 PATH = "/"
@@ -155,6 +156,7 @@ def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Html:
         (f"{name.replace('_', ' ').capitalize()} in all", count(value))
         for name, value in status.totals.items()
     ]
+    facts += _backlog_facts(status.backlog, now)
     own = [edge for edge in edges if node.node_id in (edge.a, edge.b)]
     urls = "".join(f"<li>{outside_link(url)}</li>" for url in status.urls)
     return join(
@@ -169,6 +171,21 @@ def _one_node(node: FabricNode, edges: Sequence[Edge], now: float) -> Html:
             "</section>",
         ]
     )
+
+
+def _backlog_facts(backlog: BacklogStatus | None, now: float) -> Iterator[tuple[str, Html]]:
+    if backlog is None:
+        return
+    yield "Messages waiting", count(backlog.messages)
+    yield "Readers with a backlog", count(backlog.readers)
+    yield "Size of what waits", charts.size(backlog.bytes)
+    if backlog.limit is not None:
+        yield "Room for it", charts.size(backlog.limit)
+        yield "Share of the room", charts.share(backlog.share)
+    if backlog.oldest_at is not None:
+        yield "Oldest waits for", charts.duration(max(0.0, now - backlog.oldest_at))
+    if backlog.full_in_s is not None:
+        yield "Full in", charts.duration(backlog.full_in_s)
 
 
 def _pulse(node: FabricNode) -> Html:

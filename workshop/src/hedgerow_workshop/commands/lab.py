@@ -96,6 +96,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--broker", metavar="KIND", default="hedgerow", help="hedgerow (default), or mosquitto for stock ones"
     )
     experiment.add_argument("--timeline", metavar="FILE", type=Path, help="what happens when (TOML)")
+    experiment.add_argument(
+        "--part",
+        metavar="PART",
+        action="append",
+        default=[],
+        help="of backlog, this part alone; may be repeated",
+    )
     storm = parser.add_argument_group("run storm", "what the storm is made of")
     for flag, kind, metavar, text in STORM_SETTINGS:
         storm.add_argument(flag, metavar=metavar, type=kind, help=text)
@@ -141,7 +148,11 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     settings = _read_settings(arguments)
     if settings and name != "storm":
         raise ConfigError(f"{name} takes no --{next(iter(settings)).replace('_', '-')}")
-    request = Request(arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell, settings)
+    if arguments.part and name != "backlog":
+        raise ConfigError(f"{name} takes no --part")
+    request = Request(
+        arguments.fast, arguments.out, arguments.broker, arguments.timeline, _tell, settings, arguments.part
+    )
     with signals_as_exceptions():
         result: Result = experiment.run(request)
     if file is not None:

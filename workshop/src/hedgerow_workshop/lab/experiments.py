@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 EXPERIMENTS: dict[str, tuple[str, str]] = {
+    "backlog": (
+        "hedgerow_workshop.lab.backlog.experiment",
+        "what waits on the disk: slow readers, a full disk, a start",
+    ),
     "morales": (
         "hedgerow_workshop.lab.morales.experiment",
         "brokers that move: they keep the topics that are hot",

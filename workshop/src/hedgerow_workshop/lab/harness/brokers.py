@@ -8,6 +8,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 from hedgerow.errors import ConfigError
 from hedgerow.federation.interests.events import MOSQUITTO_LINES
@@ -17,7 +18,11 @@ from hedgerow_workshop.programs import find_program, free_port
 HERE = "127.0.0.1"
 ATTEMPTS = 3
 
+METRICS_S = 20.0
+
 _LISTENING = re.compile(rb"^listening mqtt://[\d.]+:(\d+)", re.MULTILINE)
+_ADDRESS = re.compile(rb"^listening (\w+)://([\d.]+):(\d+)", re.MULTILINE)
+_METRIC = re.compile(r"^(\w+?)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 # What is durable must outlive SIGKILL as far as it can; no queue is bounded, since none may lose anything.
 _MOSQUITTO = """\
@@ -65,13 +70,15 @@ class Hedgerow(BrokerProgram):
     """More words of `hedgerow up`."""
     http: str = "off"
     is_durable = True
+    wrapper: tuple[str, ...] = ()
+    """The command that runs it, such as one that gives it a file system of its own."""
 
     async def start(self) -> None:
         words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", self.http]
         words += ["--id", self.broker, *self.options]
         if self.is_durable:
             words += ["--data", str(self.directory / "data")]
-        self.launch([sys.executable, "-m", "hedgerow", *words])
+        self.launch([*self.wrapper, sys.executable, "-m", "hedgerow", *words])
         await self.wait_until(self._is_listening, "listening")
 
     def _is_listening(self) -> bool:
@@ -79,6 +86,22 @@ class Hedgerow(BrokerProgram):
         if found is not None:
             self.port = int(found[1])
         return found is not None
+
+    def listens_at(self, scheme: str) -> tuple[str, int]:
+        for found, host, port in _ADDRESS.findall(self.output.read_bytes()):
+            if found.decode() == scheme:
+                return host.decode(), int(port)
+        raise LookupError(f"{self.name} does not serve {scheme}")
+
+    def metrics(self) -> dict[str, float]:
+        """The sums over their labels."""
+        host, port = self.listens_at("http")
+        with urlopen(f"http://{host}:{port}/metrics", timeout=METRICS_S) as answer:
+            text = answer.read().decode()
+        found: dict[str, float] = {}
+        for name, value in _METRIC.findall(text):
+            found[name] = found.get(name, 0.0) + float(value)
+        return found
 
 
 class Mosquitto(BrokerProgram):

@@ -39,6 +39,8 @@ class Request:
     """Told what is being done, while it is."""
     settings: Mapping[str, float] = field(default_factory=dict)
     """What the experiment is to have other than by itself, by the setting's name."""
+    parts: Sequence[str] = ()
+    """Of an experiment in parts, those to carry out; none: all."""
 
     def make_out(self) -> None:
         """Before an hour of work, not after it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +16,8 @@ from hedgerow.pipeline.program import Program
 
 READY_S = 20.0
 POLL_S = 0.02
+
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
 class LabError(HedgerowError):
@@ -33,6 +37,15 @@ class LabProgram(Program):
         """Raise if it has ended by itself."""
         if self.process is not None and self.has_ended:
             raise LabError(f"{self.name} ended by itself: {self.last_words()}")
+
+    def peak_mib(self) -> float:
+        """The most memory that it has had at once since it was started; 0: it does not run."""
+        if self.process is not None:
+            with suppress(OSError):
+                found = _PEAK.search(Path(f"/proc/{self.process.pid}/status").read_text())
+                if found is not None:
+                    return int(found[1]) / 1024
+        return 0.0
 
 
 class Scope:

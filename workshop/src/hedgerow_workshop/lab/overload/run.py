@@ -14,6 +14,7 @@ from hedgerow.journal import JournalReader
 from hedgerow_workshop.lab.harness.clients import Clients, keep_pace
 from hedgerow_workshop.lab.harness.programs import LabError, end_tasks, wait_until
 from hedgerow_workshop.lab.harness.record import Received
+from hedgerow_workshop.lab.harness.wire import WirePublisher, WireReader
 from hedgerow_workshop.lab.overload import measure
 from hedgerow_workshop.lab.overload.record import JOURNAL, OverloadRecord, Readers, Sensors
 from hedgerow_workshop.lab.overload.settings import (
@@ -26,8 +27,7 @@ from hedgerow_workshop.lab.overload.settings import (
     TOPICS,
     OverloadSettings,
 )
-from hedgerow_workshop.lab.overload.stage import Stage, make_stage, peak_mib, start
-from hedgerow_workshop.lab.overload.wire import WirePublisher, WireReader
+from hedgerow_workshop.lab.overload.stage import Stage, make_stage, start
 
 FEDERATED_S = 30.0
 STOP_S = 20.0
@@ -161,7 +161,7 @@ class OverloadRun:
     async def _sense(self, stage: Stage) -> None:
         """Without waiting for anyone, as sensors do."""
         settings = self._settings
-        address = stage.recorder.address("udp")
+        address = stage.recorder.listens_at("udp")
         sensors = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(settings.sensors)]
         try:
             async for _ in keep_pace(self._due_at(settings.sensor_rate)):
@@ -248,7 +248,7 @@ class OverloadRun:
     def _note_memory(self, stage: Stage) -> None:
         memory = self.record.memory
         for name, program in stage.federated():
-            memory[name] = max(memory.get(name, 0.0), peak_mib(program))
+            memory[name] = max(memory.get(name, 0.0), program.peak_mib())
 
 
 def read_journal(directory: Path) -> tuple[list[Received], int]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
 
 from hedgerow_workshop.lab.harness.brokers import (
     SUBSCRIPTION_LOG,
@@ -30,10 +28,6 @@ from hedgerow_workshop.lab.overload.settings import (
 from hedgerow_workshop.programs import free_udp_port
 
 LOG = ("--log-format", "json")
-METRICS_S = 20.0
-_ADDRESS = re.compile(rb"^listening (\w+)://([\d.]+):(\d+)", re.MULTILINE)
-_METRIC = re.compile(r"^(\w+?)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
-_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 # The queue of docs/guides/mosquitto.md. The harness has no bound on messages already.
 GUIDE = "max_inflight_messages 1000\nmax_queued_bytes 268435456\n"
@@ -49,22 +43,6 @@ DROPPED = (
 
 
 class OverloadNode(Hedgerow):
-    def address(self, scheme: str) -> tuple[str, int]:
-        for found, host, port in _ADDRESS.findall(self.output.read_bytes()):
-            if found.decode() == scheme:
-                return host.decode(), int(port)
-        raise LookupError(f"{self.name} does not serve {scheme}")
-
-    def metrics(self) -> dict[str, float]:
-        """The sums over their labels."""
-        host, port = self.address("http")
-        with urlopen(f"http://{host}:{port}/metrics", timeout=METRICS_S) as answer:
-            text = answer.read().decode()
-        found: dict[str, float] = {}
-        for name, value in _METRIC.findall(text):
-            found[name] = found.get(name, 0.0) + float(value)
-        return found
-
     def dropped_readings(self) -> int:
         found = self.metrics()
         names = [
@@ -72,16 +50,6 @@ class OverloadNode(Hedgerow):
             for name in DROPPED
         ]
         return round(sum(found.get(name, 0.0) for name in names))
-
-
-def peak_mib(program: LabProgram) -> float:
-    """The most memory that it has had at once since it was started; 0: it does not run."""
-    if program.process is not None:
-        with suppress(OSError):
-            found = _PEAK.search(Path(f"/proc/{program.process.pid}/status").read_text())
-            if found is not None:
-                return int(found[1]) / 1024
-    return 0.0
 
 
 class Stage(NamedTuple):

@@ -12,6 +12,7 @@ from hedgerow.pipeline.report import html
 from hedgerow.pipeline.report.html import Html
 from hedgerow.pipeline.report.page import PageSection
 from hedgerow_workshop.lab import scale
+from hedgerow_workshop.lab.backlog import report as backlog_report
 from hedgerow_workshop.lab.harness.figures import Curve
 from hedgerow_workshop.lab.harness.rows import NONE, Row, number, row_cells
 from hedgerow_workshop.lab.morales import report as morales_report
@@ -232,6 +233,15 @@ def _storm_parts(runs: Sequence[ReportRun]) -> Iterator[Html]:
         yield html.table(lines, "What each kind of subscriber lost and got again")
 
 
+# backlog
+
+
+def describe_backlog(experiment: Experiment) -> PageSection:
+    return _section(
+        experiment, backlog_report.TITLE, [backlog_report.INTRODUCTION], backlog_report.BARS.lines
+    )
+
+
 # overload
 
 
@@ -261,6 +271,7 @@ def _scale_parts(rows: Sequence[Row]) -> Iterator[Html]:
 
 
 DESCRIPTIONS: Mapping[str, Describe] = {
+    "backlog": describe_backlog,
     "morales": describe_morales,
     "overload": describe_overload,
     "scale": describe_scale,

@@ -1,7 +1,7 @@
-"""A publisher and a reader that cost next to nothing: MQTT 3.1.1, cut and joined by hand.
+"""Clients that cost next to nothing: MQTT 3.1.1, cut and joined by hand.
 
-The publisher counts a message as sent when PUBACK has come. What was in flight when its connection was lost
-it never sends again: whether the broker had taken it nobody knows, and it counts for nothing. The reader has
+A publisher counts a message as sent when PUBACK has come. What was in flight when its connection was lost
+it never sends again: whether the broker had taken it nobody knows, and it counts for nothing. A reader has
 a session that outlives its connections, and acknowledges what it reads when it reads it.
 """
 
@@ -199,7 +199,7 @@ class WirePublisher(WireClient):
         transport.write(b"".join(written))
 
 
-class WireReader(WireClient):
+class PacedReader(WireClient):
     """`may_read` says how many messages it may have read by now; beyond that it leaves them unread."""
 
     clean_start = False
@@ -209,16 +209,20 @@ class WireReader(WireClient):
         self, name: str, address: tuple[str, int], topic_filter: str, may_read: Callable[[], float]
     ) -> None:
         super().__init__(name, address)
-        self.arrivals: list[Received] = []
-        """Publishers are named by the last level of their topics."""
-        self.heard: set[str] = set()
-        """Whose probes came."""
+        self._answers: list[bytes] = []
         self._filter = topic_filter
         self._may_read = may_read
         self._is_paused = False
-        self._answers: list[bytes] = []
-        self._names: dict[bytes, str] = {}
         self._tick: asyncio.TimerHandle | None = None
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Messages that it has read."""
+
+    @abstractmethod
+    def receive_publish(self, first: int, data: bytes, start: int, end: int) -> None:
+        """Read it, and add its acknowledgement to the answers."""
 
     async def close(self) -> None:
         if self._tick is not None:
@@ -228,7 +232,7 @@ class WireReader(WireClient):
     def receive(self, first: int, data: bytes, start: int, end: int) -> None:
         kind = first >> 4
         if kind == _PUBLISH:
-            self._receive_publish(first, data, start, end)
+            self.receive_publish(first, data, start, end)
         elif kind == _CONNACK:
             self._is_paused = False
             if data[start]:  # Session Present
@@ -239,22 +243,6 @@ class WireReader(WireClient):
         elif kind == _SUBACK:
             self._ready.set()
 
-    def _receive_publish(self, first: int, data: bytes, start: int, end: int) -> None:
-        topic_at = start + 2
-        body_at = topic_at + (data[start] << 8 | data[start + 1])
-        topic = data[topic_at:body_at]
-        if first & _QOS:
-            self._answers.append(b"\x40\x02" + data[body_at : body_at + 2])
-            body_at += 2
-        name = self._names.get(topic)
-        if name is None:
-            name = self._names[topic] = topic.decode().rpartition("/")[2]
-        if name == "probe":
-            self.heard.add(data[body_at:end].decode())
-            return
-        number = int(data[body_at:end])
-        self.arrivals.append(Received(name, number, time.monotonic(), bool(first & _DUP)))
-
     def received(self) -> None:
         if self._transport is not None and self._answers:
             self._transport.write(b"".join(self._answers))
@@ -264,7 +252,7 @@ class WireReader(WireClient):
     def _regulate(self) -> None:
         if self._transport is None:
             return
-        is_ahead = len(self.arrivals) > self._may_read()
+        is_ahead = self.count > self._may_read()
         if is_ahead and self._tick is None:
             self._tick = asyncio.get_running_loop().call_later(TICK_S, self._look_again)
         if is_ahead != self._is_paused:
@@ -280,3 +268,37 @@ class WireReader(WireClient):
 
     def lost(self) -> None:
         self._answers.clear()
+
+
+class WireReader(PacedReader):
+    """It keeps what came, and when."""
+
+    def __init__(
+        self, name: str, address: tuple[str, int], topic_filter: str, may_read: Callable[[], float]
+    ) -> None:
+        super().__init__(name, address, topic_filter, may_read)
+        self.arrivals: list[Received] = []
+        """Publishers are named by the last level of their topics."""
+        self.heard: set[str] = set()
+        """Whose probes came."""
+        self._names: dict[bytes, str] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self.arrivals)
+
+    def receive_publish(self, first: int, data: bytes, start: int, end: int) -> None:
+        topic_at = start + 2
+        body_at = topic_at + (data[start] << 8 | data[start + 1])
+        topic = data[topic_at:body_at]
+        if first & _QOS:
+            self._answers.append(b"\x40\x02" + data[body_at : body_at + 2])
+            body_at += 2
+        name = self._names.get(topic)
+        if name is None:
+            name = self._names[topic] = topic.decode().rpartition("/")[2]
+        if name == "probe":
+            self.heard.add(data[body_at:end].decode())
+            return
+        number = int(data[body_at:end])
+        self.arrivals.append(Received(name, number, time.monotonic(), bool(first & _DUP)))
