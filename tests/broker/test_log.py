@@ -228,6 +228,25 @@ def test_shared_messages_of_a_session_that_ends_go_to_another_member() -> None:
     assert world.broker.durability.references == 0
 
 
+def test_shared_messages_that_are_being_written_go_to_another_member() -> None:
+    world = World(durable=True)
+    away(world, "first", "$share/g/t/#")
+    publisher = world.connect("publisher")
+    second = world.connect("second", kept=True)
+    world.commits = False
+    publish(publisher, range(10))
+    world.take_changes()
+    second.send(Subscribe(1, [Subscription("$share/g/t/#", 1)]))
+    world.broker.discard(world.broker.sessions["first"])
+    world.commit()
+    world.commit()  # the end of the session, and that another has them
+    world.crash()
+    world.commits = True
+    world.settle()
+    assert read(world.connect("second", kept=True)) == list(range(10))
+    assert world.broker.durability.references == 0
+
+
 def test_it_goes_on_after_a_crash_where_it_was() -> None:
     world = World(durable=True)
     away(world)

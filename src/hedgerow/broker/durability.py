@@ -360,6 +360,11 @@ class Durability:
         else:
             callback()
 
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call it when the batch that is being written is stored, before the next is taken."""
+        assert self._committing is not None
+        self._committing.append(Held(None, b"", 0, callback, 0))
+
     # What changed
 
     def store_session(self, session: Session) -> None:
