@@ -247,6 +247,19 @@ def test_shared_messages_that_are_being_written_go_to_another_member() -> None:
     assert world.broker.durability.references == 0
 
 
+def test_what_an_ended_session_received_is_forgotten_though_the_log_is_full() -> None:
+    world = World(durable=True)
+    away(world)
+    publisher = world.connect("publisher", kept=True)
+    world.broker.set_disk_room(False)
+    publish(publisher, range(3), qos=2)
+    world.broker.discard(world.broker.sessions["publisher"])
+    world.settle()
+    world.broker.set_disk_room(True)
+    world.settle()
+    assert not world.store.received
+
+
 def test_it_goes_on_after_a_crash_where_it_was() -> None:
     world = World(durable=True)
     away(world)

@@ -165,6 +165,9 @@ class Durability:
         self._write_entries(now) if may_write else None
         self._take_unneeded()
         changes, self.changes = self.changes, later
+        gone = {key for key, record in changes.sessions.items() if record is None}
+        if gone and later.received:
+            later.received = {place: each for place, each in later.received.items() if place[0] not in gone}
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
         changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
