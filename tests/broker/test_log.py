@@ -187,6 +187,22 @@ def test_what_is_too_old_may_go() -> None:
     assert world.broker.stats.publish_expired == 3
 
 
+def test_what_is_too_old_goes_behind_what_is_in_flight() -> None:
+    world = World(durable=True, log_bounds=LogBounds(age_s=10_000))
+    client = world.connect("away", kept=True, properties={"session_expiry_interval": 100_000})
+    client.subscribe("t/#", 1)
+    publisher = world.connect("publisher")
+    publish(publisher, range(2))
+    client.lose()
+    publish(publisher, range(2, 2_000), size=10)
+    world.advance(6_000)
+    publish(publisher, range(2_000, 2_003))
+    world.advance(6_000)
+    assert world.broker.stats.publish_expired == 1_998
+    assert read(world.connect("away", kept=True)) == [0, 1, 2_000, 2_001, 2_002]
+    assert world.broker.durability.references == 0
+
+
 def test_a_session_has_a_bound_of_its_own_where_somebody_chose_one() -> None:
     world = World(Limits(queue_messages=5), durable=True)
     away(world)

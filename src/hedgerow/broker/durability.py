@@ -566,10 +566,11 @@ class Durability:
 
     @property
     def oldest_segment(self) -> tuple[int, int] | None:
-        """From where to where, if there is more than the newest one."""
-        if len(self._segments) < 2:
+        """From where to where."""
+        segments = self._segments
+        if not segments:
             return None
-        return self._segments[0].first, self._segments[1].first
+        return segments[0].first, segments[1].first if len(segments) > 1 else self.next_position
 
     def restore_log(self, segments: Sequence[tuple[int, int]], next_position: int, now: float) -> None:
         """As it was found; `restore_chunk` says who needs what of it."""
