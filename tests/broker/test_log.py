@@ -203,6 +203,26 @@ def test_what_is_too_old_goes_behind_what_is_in_flight() -> None:
     assert world.broker.durability.references == 0
 
 
+def test_the_only_segment_may_go_too() -> None:
+    world = World(durable=True, log_bounds=LogBounds(BOUND, drops_oldest=True))
+    away(world)
+    publisher = world.connect("publisher")
+    publisher.publish("t/0", bytes(2 * BOUND), 1, 1)
+    publish(publisher, range(1, 3), size=1)
+    assert len(publisher.take()) == 3
+    assert read(world.connect("away", kept=True)) == [1, 2]
+
+
+def test_nothing_is_dropped_where_nothing_waits_for_room() -> None:
+    world = World(durable=True, log_bounds=LogBounds(BOUND, drops_oldest=True))
+    away(world)
+    publish(world.connect("publisher"), range(40))
+    world.broker.set_disk_room(False)
+    for number in range(20):
+        world.connect(f"client {number}", kept=True).lose()
+    assert world.broker.stats.publish_dropped == 0
+
+
 def test_a_session_has_a_bound_of_its_own_where_somebody_chose_one() -> None:
     world = World(Limits(queue_messages=5), durable=True)
     away(world)

@@ -142,6 +142,11 @@ class Durability:
         limit = self.bounds.bytes
         return not self.has_disk or (limit is not None and self.log_bytes >= limit)
 
+    @property
+    def needs_room(self) -> bool:
+        """Does something wait for room in the log, and none is about to be made?"""
+        return bool(self._entries) and self.is_full and self._committing is None
+
     # What the shell calls, through the broker
 
     def take_changes(self, now: float) -> Changes | None:
@@ -538,10 +543,10 @@ class Durability:
         queue = session.stored
         if queue is None or not queue.count:
             return 0
-        before = queue.unloaded
+        before = queue.unloaded - len(queue.ahead)
         self._finish(session, first, end - first)
         self.change_count += 1
-        return before - queue.unloaded
+        return before - queue.unloaded + len(queue.ahead)
 
     def mark_sent(self, session: Session, chunk: Chunk, position: int) -> None:
         """What the chunk has up to there may reach the client from now on."""
