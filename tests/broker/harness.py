@@ -141,7 +141,7 @@ class FakeStore:
         end = runs[0][0]
         for first, count in runs:
             for position in range(first, first + count):
-                if len(found) == PAGE:
+                if len(found) == PAGE or position >= self.next_position:
                     return found, end
                 end = position + 1
                 if position in self.log:

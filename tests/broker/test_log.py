@@ -187,6 +187,42 @@ def test_what_is_too_old_may_go() -> None:
     assert world.broker.stats.publish_expired == 3
 
 
+def test_what_is_too_old_goes_behind_what_is_in_flight() -> None:
+    world = World(durable=True, log_bounds=LogBounds(age_s=10_000))
+    client = world.connect("away", kept=True, properties={"session_expiry_interval": 100_000})
+    client.subscribe("t/#", 1)
+    publisher = world.connect("publisher")
+    publish(publisher, range(2))
+    client.lose()
+    publish(publisher, range(2, 2_000), size=10)
+    world.advance(6_000)
+    publish(publisher, range(2_000, 2_003))
+    world.advance(6_000)
+    assert world.broker.stats.publish_expired == 1_998
+    assert read(world.connect("away", kept=True)) == [0, 1, 2_000, 2_001, 2_002]
+    assert world.broker.durability.references == 0
+
+
+def test_the_only_segment_may_go_too() -> None:
+    world = World(durable=True, log_bounds=LogBounds(BOUND, drops_oldest=True))
+    away(world)
+    publisher = world.connect("publisher")
+    publisher.publish("t/0", bytes(2 * BOUND), 1, 1)
+    publish(publisher, range(1, 3), size=1)
+    assert len(publisher.take()) == 3
+    assert read(world.connect("away", kept=True)) == [1, 2]
+
+
+def test_nothing_is_dropped_where_nothing_waits_for_room() -> None:
+    world = World(durable=True, log_bounds=LogBounds(BOUND, drops_oldest=True))
+    away(world)
+    publish(world.connect("publisher"), range(40))
+    world.broker.set_disk_room(False)
+    for number in range(20):
+        world.connect(f"client {number}", kept=True).lose()
+    assert world.broker.stats.publish_dropped == 0
+
+
 def test_a_session_has_a_bound_of_its_own_where_somebody_chose_one() -> None:
     world = World(Limits(queue_messages=5), durable=True)
     away(world)
@@ -226,6 +262,38 @@ def test_shared_messages_of_a_session_that_ends_go_to_another_member() -> None:
     assert read(second) == list(range(10))
     assert not world.store.chunks
     assert world.broker.durability.references == 0
+
+
+def test_shared_messages_that_are_being_written_go_to_another_member() -> None:
+    world = World(durable=True)
+    away(world, "first", "$share/g/t/#")
+    publisher = world.connect("publisher")
+    second = world.connect("second", kept=True)
+    world.commits = False
+    publish(publisher, range(10))
+    world.take_changes()
+    second.send(Subscribe(1, [Subscription("$share/g/t/#", 1)]))
+    world.broker.discard(world.broker.sessions["first"])
+    world.commit()
+    world.commit()  # the end of the session, and that another has them
+    world.crash()
+    world.commits = True
+    world.settle()
+    assert read(world.connect("second", kept=True)) == list(range(10))
+    assert world.broker.durability.references == 0
+
+
+def test_what_an_ended_session_received_is_forgotten_though_the_log_is_full() -> None:
+    world = World(durable=True)
+    away(world)
+    publisher = world.connect("publisher", kept=True)
+    world.broker.set_disk_room(False)
+    publish(publisher, range(3), qos=2)
+    world.broker.discard(world.broker.sessions["publisher"])
+    world.settle()
+    world.broker.set_disk_room(True)
+    world.settle()
+    assert not world.store.received
 
 
 def test_it_goes_on_after_a_crash_where_it_was() -> None:

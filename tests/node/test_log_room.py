@@ -77,6 +77,19 @@ def test_a_reserve_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size
     assert room.has_room
 
 
+def test_a_full_disk_is_asked_again_when_the_log_has_let_go_of_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(2000 * MIB, 0)
+    monkeypatch.setattr(os, "statvfs", disk.statvfs)
+    room = LogRoom(tmp_path)
+    assert room.check(1.0, 100, 100)
+    disk.free = 100 * MIB
+    assert not room.check(1.1, 100, 100)
+    assert room.check(1.2, 100, 50)
+    assert room.has_room
+
+
 def test_a_disk_that_does_not_answer_has_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = LogRoom(tmp_path / "gone")
     assert not room.check(1.0)

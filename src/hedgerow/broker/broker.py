@@ -277,7 +277,7 @@ class Broker(BrokerCore):
 
     def take_changes(self) -> Changes | None:
         """What is to be written in one transaction; None when there is nothing, or one is under way."""
-        if self.durability.is_full and self.durability.bounds.drops_oldest:
+        if self.durability.bounds.drops_oldest and self.durability.needs_room:
             drop_oldest_segment(self)
         return self.durability.take_changes(self.now)
 

@@ -271,14 +271,13 @@ def drop_aged(broker: BrokerCore, session: Session, with_in_flight: bool = False
 def drop_aged_stored(broker: BrokerCore, session: Session, oldest_at: float) -> None:
     """The same of what is in the log alone: chunks of which all is so old."""
     stored = session.stored
-    while stored is not None and stored.unloaded and stored.chunks[0].at <= oldest_at:
-        chunk = stored.chunks[0]
-        if chunk.base < stored.cursor:
-            break
-        count = broker.durability.give_up(session, chunk.base, chunk.end)
-        broker.stats.publish_expired += count
-        if session.ledger is not None:
-            session.ledger.expired += count
+    if stored is None or not stored.unloaded or stored.chunks[0].at > oldest_at:
+        return
+    end = next((chunk.base for chunk in stored.chunks if chunk.at > oldest_at), MAX_POSITION)
+    count = broker.durability.give_up(session, stored.cursor, end)
+    broker.stats.publish_expired += count
+    if session.ledger is not None:
+        session.ledger.expired += count
 
 
 def keep_age(delivery: Delivery) -> None:

@@ -142,6 +142,11 @@ class Durability:
         limit = self.bounds.bytes
         return not self.has_disk or (limit is not None and self.log_bytes >= limit)
 
+    @property
+    def needs_room(self) -> bool:
+        """Does something wait for room in the log, and none is about to be made?"""
+        return bool(self._entries) and self.is_full and self._committing is None
+
     # What the shell calls, through the broker
 
     def take_changes(self, now: float) -> Changes | None:
@@ -165,6 +170,9 @@ class Durability:
         self._write_entries(now) if may_write else None
         self._take_unneeded()
         changes, self.changes = self.changes, later
+        gone = {key for key, record in changes.sessions.items() if record is None}
+        if gone and later.received:
+            later.received = {place: each for place, each in later.received.items() if place[0] not in gone}
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
         changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
@@ -365,6 +373,11 @@ class Durability:
         else:
             callback()
 
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call it when the batch that is being written is stored, before the next is taken."""
+        assert self._committing is not None
+        self._committing.append(Held(None, b"", 0, callback, 0))
+
     # What changed
 
     def store_session(self, session: Session) -> None:
@@ -535,10 +548,10 @@ class Durability:
         queue = session.stored
         if queue is None or not queue.count:
             return 0
-        before = queue.unloaded
+        before = queue.unloaded - len(queue.ahead)
         self._finish(session, first, end - first)
         self.change_count += 1
-        return before - queue.unloaded
+        return before - queue.unloaded + len(queue.ahead)
 
     def mark_sent(self, session: Session, chunk: Chunk, position: int) -> None:
         """What the chunk has up to there may reach the client from now on."""
@@ -563,10 +576,11 @@ class Durability:
 
     @property
     def oldest_segment(self) -> tuple[int, int] | None:
-        """From where to where, if there is more than the newest one."""
-        if len(self._segments) < 2:
+        """From where to where."""
+        segments = self._segments
+        if not segments:
             return None
-        return self._segments[0].first, self._segments[1].first
+        return segments[0].first, segments[1].first if len(segments) > 1 else self.next_position
 
     def restore_log(self, segments: Sequence[tuple[int, int]], next_position: int, now: float) -> None:
         """As it was found; `restore_chunk` says who needs what of it."""

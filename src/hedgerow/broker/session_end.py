@@ -80,12 +80,14 @@ def discard(broker: BrokerCore, session: Session) -> None:
     broker.durability.discard_session(session)  # Nothing of it is stored from here on.
     filters, session.subscriptions = session.subscriptions or {}, None
     session.outbox = None
-    steps = chain(
-        _take_apart(broker, session, filters, waiting),
-        *(_hand_over(broker, chunk, begin) for chunk, begin in shared),
-    )
+    steps = _take_apart(broker, session, filters, waiting)
     to_look_at = sum(len(each.group.members) for each in waiting if each.group is not None)
-    to_look_at += sum(chunk.count for chunk, _ in shared)
+    if any(chunk.end > broker.durability.written_position for chunk, _ in shared):
+        # What is being written cannot be read before it is.
+        broker.durability.when_written(partial(_hand_over_written, broker, shared))
+    else:
+        to_look_at += sum(chunk.count for chunk, _ in shared)
+        steps = chain(steps, _hand_over_all(broker, shared))
     if len(filters) + len(waiting) + to_look_at <= MAX_ENDED_AT_ONCE:
         deque(steps, maxlen=0)
         return
@@ -118,6 +120,19 @@ def _take_shared(session: Session) -> list[tuple[Chunk, int]]:
         return []
     begin = stored.cursor if stored.unloaded else MAX_POSITION
     return [(chunk, begin) for chunk in stored.chunks if chunk.group is not None]
+
+
+def _hand_over_written(broker: BrokerCore, shared: list[tuple[Chunk, int]]) -> None:
+    steps = _hand_over_all(broker, shared)
+    if sum(chunk.count for chunk, _ in shared) <= MAX_ENDED_AT_ONCE:
+        deque(steps, maxlen=0)  # before the end of the session is stored
+    else:
+        broker.end_later(partial(broker.take_steps, steps))
+
+
+def _hand_over_all(broker: BrokerCore, shared: list[tuple[Chunk, int]]) -> Iterator[None]:
+    for chunk, begin in shared:
+        yield from _hand_over(broker, chunk, begin)
 
 
 def _hand_over(broker: BrokerCore, chunk: Chunk, begin: int) -> Iterator[None]:

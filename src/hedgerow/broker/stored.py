@@ -235,6 +235,8 @@ class StoredQueue:
                 self.count -= length
                 if self.unloaded and first + length > self.cursor:
                     self.unloaded -= first + length - max(first, self.cursor)
+                    if self.ahead:
+                        self.ahead = {each for each in self.ahead if not first <= each < first + length}
             if found:
                 changed.append((chunk, found))
                 self.bytes -= size - chunk.bytes

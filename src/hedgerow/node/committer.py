@@ -149,7 +149,8 @@ class Committer(Part):
         room = self._room
         if room is None or self._store is None or self._closed:
             return
-        if room.check(self.node.clock(), self._store.log.written_bytes):
+        log = self._store.log
+        if room.check(self.node.clock(), log.written_bytes, log.bytes):
             self.node.broker.set_disk_room(room.has_room)
             if room.has_room:
                 self.serve()

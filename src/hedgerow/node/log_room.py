@@ -43,10 +43,13 @@ class LogRoom:
         self.free_bytes = 0
         self._next_at = 0.0
         self._next_bytes = 0
+        self._log_bytes = 0
 
-    def check(self, now: float, written_bytes: int = 0) -> bool:
-        """Has it changed whether there is room? `written_bytes`: by the log, since it was opened."""
-        if now < self._next_at and written_bytes < self._next_bytes:
+    def check(self, now: float, written_bytes: int = 0, log_bytes: int = 0) -> bool:
+        """Has it changed whether there is room? `written_bytes`: by the log, since it was opened, and what it
+        has now."""
+        has_shrunk, self._log_bytes = log_bytes < self._log_bytes, log_bytes
+        if now < self._next_at and written_bytes < self._next_bytes and (self.has_room or not has_shrunk):
             return False
         self._next_at = now + INTERVAL_S
         self._next_bytes = written_bytes + STEP_BYTES
