@@ -72,6 +72,21 @@ class Entry:
         ] = []  # for sessions that read it from the log when they come to it
 
 
+class Row:
+    """Messages in a row for one session, at QoS 1: as an `Entry` for each."""
+
+    __slots__ = ("deliveries", "is_left", "messages", "session")
+
+    def __init__(
+        self, session: Session, messages: Sequence[Message], deliveries: list[Delivery] | None
+    ) -> None:
+        self.session = session
+        self.messages = messages
+        self.deliveries = deliveries
+        """In its outbox. None: they are left in the log, and nobody has asked for them."""
+        self.is_left = deliveries is None
+
+
 class Segment:
     """A part of the log, as long as somebody needs something of it."""
 
@@ -117,7 +132,7 @@ class Durability:
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
         self._is_appending = False  # The newest segment was begun in this life.
         self._needed: tuple[Segment, int] | None = None  # the one that was looked for last, and its end
-        self._entries: list[Entry | tuple[Session, list[Delivery]]] = []  # in order; the latter: one each
+        self._entries: list[Entry | Row] = []  # in order
         self._entries_made = 0  # messages that were to be written, from the start, and
         self._entries_taken = 0  # those of them that no longer are
         self._last_entry: Entry | None = None
@@ -219,9 +234,8 @@ class Durability:
         messages = self.changes.messages
         for entry in entries:
             position = first + len(messages)
-            if isinstance(entry, tuple):
-                session, deliveries = entry
-                count, taken = self._put_run(session, deliveries, position, now)
+            if isinstance(entry, Row):
+                count, taken = self._put_row(entry, position, now)
             else:
                 count, taken = self._put(entry, position, now)
             references += count
@@ -291,26 +305,35 @@ class Durability:
         self.changes.chunks[session.key, chunk.number] = chunk
         return chunk
 
-    def _put_run(
-        self, session: Session, deliveries: list[Delivery], position: int, now: float
-    ) -> tuple[int, int]:
-        """The same for deliveries of one session in a row, at QoS 1 and on their way to it."""
-        waiting = [each for each in deliveries if each.position == UNWRITTEN]
-        if not waiting or session.stored is None:
+    def _put_row(self, row: Row, position: int, now: float) -> tuple[int, int]:
+        session, queue, messages = row.session, row.session.stored, row.messages
+        if queue is None:
             return 0, 0
-        size = 0
-        for number, delivery in enumerate(waiting, position):
-            delivery.position = number
-            size += delivery.size
-        count = len(waiting)
+        if row.is_left:
+            queue.pending -= len(messages)
+        if row.deliveries is not None:
+            waiting = [each for each in row.deliveries if each.position == UNWRITTEN]
+            for number, delivery in enumerate(waiting, position):
+                delivery.position = number
+            messages = [each.message for each in waiting]
+        count = len(messages)
+        if not count:
+            return 0, 0
+        size = sum([each.size for each in messages])
         at = position
         while at < position + count:
             part = min(position + count - at, MAX_SPAN - 1)
-            chunk = session.stored.add(at, part, 1, (), None, size * part // count, now)
+            chunk = queue.add(at, part, 1, (), None, size * part // count, now)
             at += part
-            chunk.sent = at - 1
+            if not row.is_left:
+                chunk.sent = at - 1
             self.changes.chunks[session.key, chunk.number] = chunk
-        self.changes.messages += [each.message for each in waiting]
+        if row.is_left:
+            if not queue.unloaded:
+                queue.cursor = position
+            queue.unloaded += count
+            self._behind[session] = None
+        self.changes.messages += messages
         self.changes.waiting += [((session.key, 1, ()),)] * count
         return count, size
 
@@ -460,8 +483,11 @@ class Durability:
         for delivery in deliveries:
             delivery.position = UNWRITTEN
         self.change_count += 1
-        self._entries_made += len(deliveries)
-        self._entries.append((session, deliveries))
+        self._add_row(Row(session, [each.message for each in deliveries], deliveries))
+
+    def _add_row(self, row: Row) -> None:
+        self._entries_made += len(row.messages)
+        self._entries.append(row)
         self._last_entry = None
 
     def leave(self, session: Session, delivery: Delivery) -> None:
@@ -473,15 +499,25 @@ class Durability:
         delivery.position = UNWRITTEN
         self._entry(delivery.message).left.append((session, delivery))
 
+    def leave_run(self, session: Session, messages: Sequence[Message]) -> None:
+        """As `leave` for each, at QoS 1."""
+        queue = session.stored
+        assert queue is not None
+        self.change_count += 1
+        queue.pending += len(messages)
+        self._add_row(Row(session, messages, None))
+
     def unwritten(self, session: Session) -> list[Delivery]:
         """What was left for a session, and is not in the log yet."""
-        return [
-            delivery
-            for entry in self._entries
-            if isinstance(entry, Entry)
-            for owner, delivery in entry.left
-            if owner is session and delivery.position == UNWRITTEN
-        ]
+        found: list[Delivery] = []
+        for entry in self._entries:
+            if isinstance(entry, Entry):
+                found += [delivery for owner, delivery in entry.left if owner is session]
+            elif entry.session is session and entry.is_left:
+                if entry.deliveries is None:
+                    entry.deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in entry.messages]
+                found += entry.deliveries
+        return [delivery for delivery in found if delivery.position == UNWRITTEN]
 
     def _entry(self, message: Message) -> Entry:
         """A place in the log for a message: one for all the sessions that it goes to, in a row."""

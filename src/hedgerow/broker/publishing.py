@@ -22,6 +22,7 @@ from hedgerow.broker.deliveries import (
     send_counted,
 )
 from hedgerow.broker.ids import is_before
+from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
 from hedgerow.broker.rest import deliver_in_turns
@@ -388,15 +389,15 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     if form == WireForm.PEER and (session is publisher or session.far_origin == batch.origin):
         return True  # The other broker has it.
     connection, outbox = session.connection, session.outbox
-    if connection is None or outbox is None or not recipient.qos or recipient.identifiers:
-        return False
-    if recipient.no_local and session is publisher:
+    if not recipient.qos or recipient.identifiers or (recipient.no_local and session is publisher):
         return False
     count = batch.count
     stored = session.stored
-    if connection.congested or connection.resending or not outbox.has_room_for(count):
+    if stored is not None and (connection is None or stored.is_behind):
+        return _leave_together(broker, session, batch)
+    if connection is None or outbox is None:
         return False
-    if stored is not None and stored.is_behind:
+    if connection.congested or connection.resending or not outbox.has_room_for(count):
         return False
     limits = session.queue_limits
     most_bytes = broker.limits.queue_bytes_in_memory if limits is None else limits.bytes_in_memory
@@ -420,6 +421,21 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     stats.packets_sent += count
     stats.publish_bytes_sent += len(data)
     connection.send(data)
+    return True
+
+
+def _leave_together(broker: BrokerCore, session: Session, batch: Batch) -> bool:
+    """For a session that reads them from the log when it comes to them."""
+    limits = session.queue_limits or broker.limits
+    is_bounded = session.queue_limits is None and broker.limits.queue_messages is not None
+    began_there = session.far_origin is not None and session.far_origin == batch.origin
+    if session.role.is_own or is_bounded or began_there:
+        return False
+    if (limits.bytes if isinstance(limits, QueueLimits) else limits.queue_bytes) is not None:
+        return False
+    if session.ledger is not None:
+        session.ledger.published += batch.count
+    broker.durability.leave_run(session, batch.messages)
     return True
 
 
