@@ -32,9 +32,6 @@ LOG = ("--log-format", "json")
 # The queue of docs/guides/mosquitto.md. The harness has no bound on messages already.
 GUIDE = "max_inflight_messages 1000\nmax_queued_bytes 268435456\n"
 
-# The same for our nodes: what waits for a slow reader is more than is kept by default.
-LIMITS = ("--limit", "queue_messages=1000000", "--limit", "queue_bytes=256 MiB")
-
 # What a node counts of readings that it could not take, or could not record.
 DROPPED = (
     *("overruns", "malformed", "unknown_topic", "limited", "refused"),
@@ -107,7 +104,7 @@ async def start(stage: Stage) -> None:
     for name, node in stage.nodes.items():
         node.http = "127.0.0.1:0"
         links = [word for other in started for word in ("--neighbour", other.url)]
-        node.options = (*LOG, *LIMITS, *options[name], *links)
+        node.options = (*LOG, *options[name], *links)
         await node.start()
         started.append(node)
     await stage.stock.start()
