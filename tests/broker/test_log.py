@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.broker.deliveries import MAX_QUEUED
+from hedgerow.broker.durability import MAX_POSITION
 from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.mqtt.packets import MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription
 from tests.broker.harness import Client, World
@@ -217,7 +218,7 @@ def test_nothing_is_dropped_where_nothing_waits_for_room() -> None:
     world = World(durable=True, log_bounds=LogBounds(BOUND, drops_oldest=True))
     away(world)
     publish(world.connect("publisher"), range(40))
-    world.broker.set_disk_room(False)
+    world.broker.set_disk_room(0)
     for number in range(20):
         world.connect(f"client {number}", kept=True).lose()
     assert world.broker.stats.publish_dropped == 0
@@ -287,11 +288,11 @@ def test_what_an_ended_session_received_is_forgotten_though_the_log_is_full() ->
     world = World(durable=True)
     away(world)
     publisher = world.connect("publisher", kept=True)
-    world.broker.set_disk_room(False)
+    world.broker.set_disk_room(0)
     publish(publisher, range(3), qos=2)
     world.broker.discard(world.broker.sessions["publisher"])
     world.settle()
-    world.broker.set_disk_room(True)
+    world.broker.set_disk_room(MAX_POSITION)
     world.settle()
     assert not world.store.received
 

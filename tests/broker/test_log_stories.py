@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.broker.durability import Entry
+from hedgerow.broker.durability import MAX_POSITION, Entry
 from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.session import Session
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Subscribe, Subscription
@@ -175,7 +175,7 @@ class LogStory:
             connection.set_congested(congested)
 
     def fill(self, has_room: bool) -> None:
-        self.world.broker.set_disk_room(has_room)
+        self.world.broker.set_disk_room(MAX_POSITION if has_room else 0)
 
     def advance(self, seconds: float) -> None:
         self.world.advance(seconds)

@@ -114,7 +114,7 @@ async def test_publishers_wait_until_there_is_room(tmp_path: Path, monkeypatch: 
             publisher.send(Pingreq())
             assert isinstance(await publisher.receive(), Pingresp)
             await until(
-                lambda: not server.broker.durability.has_disk, "the node to see that the disk is full"
+                lambda: server.broker.durability.disk_bytes <= 0, "the node to see that the disk is full"
             )
             publisher.send(Publish("a", b"2", 1, packet_id=2), Pingreq())
             assert isinstance(await publisher.receive(), Pingresp)

@@ -281,9 +281,10 @@ class Broker(BrokerCore):
             drop_oldest_segment(self)
         return self.durability.take_changes(self.now)
 
-    def set_disk_room(self, has_room: bool) -> None:
-        """Is there room for the log on the disk? Without, what is published at QoS 1 and 2 waits."""
-        self.durability.has_disk = has_room
+    def set_disk_room(self, size: int) -> None:
+        """How much room there is for the log on the disk. Without it, what is published at QoS 1 and 2
+        waits."""
+        self.durability.disk_bytes = size
 
     def changes_committed(self, now: float) -> None:
         """The changes last taken are durable: what was held for them may leave."""

@@ -39,6 +39,7 @@ MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading f
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 SEGMENT_BYTES = 8 * 1024 * 1024  # How much of the log goes at once.
 SEGMENTS_OF_BOUND = 16
+BATCH_BYTES = 1024 * 1024  # of messages that are written at once, but for one that is larger
 TIB = 2**40
 ENTRY_BYTES = 64  # What a message takes in the log beside topic and payload, at most
 MAX_POSITION = 2**63 - 1
@@ -62,10 +63,11 @@ class Held:
 class Entry:
     """A message that is to be written to the log, and for whom."""
 
-    __slots__ = ("deliveries", "left", "message")
+    __slots__ = ("deliveries", "left", "message", "size")
 
     def __init__(self, message: Message) -> None:
         self.message = message
+        self.size = message.size
         self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
         self.left: list[
             tuple[Session, Delivery]
@@ -75,7 +77,7 @@ class Entry:
 class Row:
     """Messages in a row for one session, at QoS 1: as an `Entry` for each."""
 
-    __slots__ = ("deliveries", "is_left", "messages", "session")
+    __slots__ = ("deliveries", "is_left", "messages", "session", "size")
 
     def __init__(
         self, session: Session, messages: Sequence[Message], deliveries: list[Delivery] | None
@@ -85,6 +87,7 @@ class Row:
         self.deliveries = deliveries
         """In its outbox. None: they are left in the log, and nobody has asked for them."""
         self.is_left = deliveries is None
+        self.size = sum([each.size for each in messages])
 
 
 class Segment:
@@ -125,11 +128,12 @@ class Durability:
         self.restored_position = 1
         self.restored_at = 0.0
         self.log_bytes = 0  # about, of all segments
-        self.has_disk = True  # the shell's word: there is room for the log on the disk
+        self.disk_bytes = MAX_POSITION  # the shell's word: so much room there is for the log on the disk
         self._segments: list[Segment] = []
         self._unneeded: dict[Segment, None] = {}
         # Several, where there is a bound: else nothing would go before all is read.
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
+        self._batch_bytes = min(BATCH_BYTES, self._segment_bytes)
         self._is_appending = False  # The newest segment was begun in this life.
         self._needed: tuple[Segment, int] | None = None  # the one that was looked for last, and its end
         self._entries: list[Entry | Row] = []  # in order
@@ -155,7 +159,10 @@ class Durability:
     def is_full(self) -> bool:
         """Has the log no room for messages?"""
         limit = self.bounds.bytes
-        return not self.has_disk or (limit is not None and self.log_bytes >= limit)
+        if limit is not None and self.log_bytes >= limit:
+            return True
+        # One larger than what the disk has left waits as well, and all behind it.
+        return bool(self._entries) and self._entries[0].size > self.disk_bytes
 
     @property
     def needs_room(self) -> bool:
@@ -167,22 +174,21 @@ class Durability:
     def take_changes(self, now: float) -> Changes | None:
         if self._committing is not None:
             return None
-        may_write = not (self._entries and self.is_full)
-        going = (
-            self._held if may_write else [held for held in self._held if held.entries <= self._entries_taken]
-        )
-        if not (going or self.changes.must_precede or (may_write and (self._entries or self.changes.seen))):
-            return None
+        count, messages = self._writable()
+        is_whole = count == len(self._entries)
+        written = self._entries_taken + messages
+        going = self._held if is_whole else [held for held in self._held if held.entries <= written]
         later = Changes()
-        if not may_write:
+        if not is_whole:
             # What is known, and what a client's packet identifier means, must not survive without the
             # message.
             later.seen, self.changes.seen = self.changes.seen, {}
             later.received, self.changes.received = self.changes.received, {}
-            if not (going or self.changes.must_precede):
-                self.changes.seen, self.changes.received = later.seen, later.received
-                return None
-        self._write_entries(now) if may_write else None
+        if not (going or count or self.changes):
+            self.changes.seen, self.changes.received = later.seen, later.received
+            return None
+        self._write_entries(count, now)
+        self._entries_taken = written
         self._take_unneeded()
         changes, self.changes = self.changes, later
         gone = {key for key, record in changes.sessions.items() if record is None}
@@ -192,7 +198,7 @@ class Durability:
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
         changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
         self._committing_position = self.next_position
-        self._held = [] if may_write else [held for held in self._held if held.entries > self._entries_taken]
+        self._held = [] if is_whole else [held for held in self._held if held.entries > written]
         self._committing = going
         return changes
 
@@ -225,11 +231,25 @@ class Durability:
         answered += [each.connection for each in behind if each.connection is not None]
         return answered
 
-    def _write_entries(self, now: float) -> None:
+    def _writable(self) -> tuple[int, int]:
+        """How many entries a batch may have, and how many messages these are: a batch must fit into what is
+        left of the disk, or nothing would ever be stored again."""
+        if not self._entries or self.is_full:
+            return 0, 0
+        size = count = messages = 0
+        for entry in self._entries:
+            size += entry.size
+            if count and size > self._batch_bytes:
+                break
+            count += 1
+            messages += len(entry.messages) if isinstance(entry, Row) else 1
+        return count, messages
+
+    def _write_entries(self, count: int, now: float) -> None:
         """Give what is still wanted its positions."""
-        entries, self._entries = self._entries, []
-        self._last_entry = None
-        self._entries_taken = self._entries_made
+        entries, self._entries = self._entries[:count], self._entries[count:]
+        if not self._entries:
+            self._last_entry = None
         first, references, size = self.next_position, 0, 0
         messages = self.changes.messages
         for entry in entries:
@@ -258,8 +278,7 @@ class Durability:
 
     def _put(self, entry: Entry, position: int, now: float) -> tuple[int, int]:
         """For how many sessions it is, and its bytes; none: all of them are done with it."""
-        changes, message = self.changes, entry.message
-        size = message.size
+        changes, message, size = self.changes, entry.message, entry.size
         count = 0
         waiting: list[tuple[int, int, tuple[int, ...]]] = []
         for session, delivery in entry.deliveries:

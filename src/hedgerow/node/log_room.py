@@ -41,6 +41,8 @@ class LogRoom:
         self.directory = directory
         self.has_room = True
         self.free_bytes = 0
+        self._reserve = 0
+        self._written_bytes = 0  # when that was so
         self._next_at = 0.0
         self._next_bytes = 0
         self._log_bytes = 0
@@ -59,7 +61,9 @@ class LogRoom:
             logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
             return False
         self.free_bytes = found.f_bavail * found.f_frsize
-        had_room, self.has_room = self.has_room, self.free_bytes > _reserve(found.f_blocks * found.f_frsize)
+        self._reserve = _reserve(found.f_blocks * found.f_frsize)
+        self._written_bytes = written_bytes
+        had_room, self.has_room = self.has_room, self.free_bytes > self._reserve
         if self.has_room == had_room:
             return False
         if self.has_room:
@@ -70,6 +74,13 @@ class LogRoom:
                 "the disk of %s is full but for a reserve of %.1f MiB; publishers wait", self.directory, free
             )
         return True
+
+    def left(self, written_bytes: int) -> int:
+        """What the next batch of messages may take: it may begin to use up the reserve, and leaves half of
+        it."""
+        if not self.has_room:
+            return 0
+        return self.free_bytes - self._reserve // 2 - (written_bytes - self._written_bytes)
 
 
 def _reserve(total_bytes: int) -> int:
