@@ -25,7 +25,7 @@ PUMP_BYTES = 256 * 1024  # How much of a queue or backlog goes out before others
 PUMPED_BYTES = 128  # What each message counts for beside its bytes, sent or not: many have one byte.
 # Of a session that is stored so much of its queue is in memory; what is behind that is read from the log
 # when its turn comes.
-MAX_QUEUED = 256
+MAX_QUEUED = 512
 PURGE_S = 10.0  # How long what has expired may still take up room.
 # So long a message for another broker waits before it says its age. What has one cannot be read in runs: a
 # queue that is only a little behind would fall further behind by it.

@@ -75,19 +75,16 @@ class Entry:
 
 
 class Row:
-    """Messages in a row for one session, at QoS 1: as an `Entry` for each."""
+    """Messages in a row that are to be written to the log, at QoS 1, and for whom: as an `Entry` for each."""
 
-    __slots__ = ("deliveries", "is_left", "messages", "session", "size")
+    __slots__ = ("left", "messages", "on_their_way", "size")
 
-    def __init__(
-        self, session: Session, messages: Sequence[Message], deliveries: list[Delivery] | None
-    ) -> None:
-        self.session = session
+    def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
-        self.deliveries = deliveries
-        """In its outbox. None: they are left in the log, and nobody has asked for them."""
-        self.is_left = deliveries is None
         self.size = sum([each.size for each in messages])
+        self.on_their_way: list[tuple[Session, list[Delivery]]] = []  # a delivery for each, in its outbox
+        # For sessions that read them from the log: None, or a delivery for each where somebody has asked.
+        self.left: dict[Session, list[Delivery] | None] = {}
 
 
 class Segment:
@@ -325,36 +322,74 @@ class Durability:
         return chunk
 
     def _put_row(self, row: Row, position: int, now: float) -> tuple[int, int]:
-        session, queue, messages = row.session, row.session.stored, row.messages
-        if queue is None:
+        takers: list[tuple[Session, list[Delivery] | None, bool]] = [
+            (session, deliveries, False)
+            for session, deliveries in row.on_their_way
+            if session.stored is not None
+        ]
+        for session, left in row.left.items():
+            if session.stored is not None:
+                session.stored.pending -= len(row.messages)
+                takers.append((session, left, True))
+        if any(each.position != UNWRITTEN for _, deliveries, _ in takers for each in deliveries or ()):
+            return self._put_rest(row.messages, takers, position, now)
+        if not takers:
             return 0, 0
-        if row.is_left:
-            queue.pending -= len(messages)
-        if row.deliveries is not None:
-            waiting = [each for each in row.deliveries if each.position == UNWRITTEN]
-            for number, delivery in enumerate(waiting, position):
-                delivery.position = number
-            messages = [each.message for each in waiting]
-        count = len(messages)
-        if not count:
-            return 0, 0
-        size = sum([each.size for each in messages])
-        at = position
-        while at < position + count:
-            part = min(position + count - at, MAX_SPAN - 1)
-            chunk = queue.add(at, part, 1, (), None, size * part // count, now)
-            at += part
-            if not row.is_left:
-                chunk.sent = at - 1
-            self.changes.chunks[session.key, chunk.number] = chunk
-        if row.is_left:
+        count = len(row.messages)
+        for session, deliveries, is_left in takers:
+            if deliveries is not None:
+                for number, delivery in enumerate(deliveries, position):
+                    delivery.position = number
+            self._add_run(session, position, count, row.size, is_left, now)
+        waiting = tuple((session.key, 1, ()) for session, _, _ in takers)
+        self.changes.messages += row.messages
+        self.changes.waiting += [waiting if len(takers) <= MAX_WAITING else ()] * count
+        return count * len(takers), row.size
+
+    def _put_rest(
+        self,
+        messages: Sequence[Message],
+        takers: Sequence[tuple[Session, Sequence[Delivery] | None, bool]],
+        position: int,
+        now: float,
+    ) -> tuple[int, int]:
+        """Of a row, one by one, what somebody has not finished by now."""
+        count = size = 0
+        for at, message in enumerate(messages):
+            waiting: list[tuple[int, int, tuple[int, ...]]] = []
+            for session, deliveries, is_left in takers:
+                if deliveries is not None:
+                    if deliveries[at].position != UNWRITTEN:
+                        continue
+                    deliveries[at].position = position
+                self._add_run(session, position, 1, message.size, is_left, now)
+                waiting.append((session.key, 1, ()))
+            if waiting:
+                self.changes.messages.append(message)
+                self.changes.waiting.append(tuple(waiting) if len(waiting) <= MAX_WAITING else ())
+                position += 1
+                count += len(waiting)
+                size += message.size
+        return count, size
+
+    def _add_run(
+        self, session: Session, position: int, count: int, size: int, is_left: bool, now: float
+    ) -> None:
+        queue = session.stored
+        assert queue is not None
+        if is_left:
             if not queue.unloaded:
                 queue.cursor = position
             queue.unloaded += count
             self._behind[session] = None
-        self.changes.messages += messages
-        self.changes.waiting += [((session.key, 1, ()),)] * count
-        return count, size
+        end = position + count
+        while position < end:
+            part = min(end - position, MAX_SPAN - 1)
+            chunk = queue.add(position, part, 1, (), None, size * part // count, now)
+            position += part
+            if not is_left:
+                chunk.sent = position - 1
+            self.changes.chunks[session.key, chunk.number] = chunk
 
     def _take_unneeded(self) -> None:
         """Segments that nobody needs: removed when what says so is stored."""
@@ -502,12 +537,23 @@ class Durability:
         for delivery in deliveries:
             delivery.position = UNWRITTEN
         self.change_count += 1
-        self._add_row(Row(session, [each.message for each in deliveries], deliveries))
+        self._row([each.message for each in deliveries]).on_their_way.append((session, deliveries))
 
-    def _add_row(self, row: Row) -> None:
-        self._entries_made += len(row.messages)
+    def _row(self, messages: Sequence[Message]) -> Row:
+        """A place in the log for messages in a row: one for all sessions that they go to together."""
+        row = self._entries[-1] if self._entries else None
+        if (
+            isinstance(row, Row)
+            and row.messages[0] is messages[0]
+            and len(row.messages) == len(messages)
+            and row.messages[-1] is messages[-1]
+        ):
+            return row
+        row = Row(messages)
         self._entries.append(row)
+        self._entries_made += len(messages)
         self._last_entry = None
+        return row
 
     def leave(self, session: Session, delivery: Delivery) -> None:
         """The session is to read this from the log when it comes to it; nothing of it stays in memory."""
@@ -524,7 +570,7 @@ class Durability:
         assert queue is not None
         self.change_count += 1
         queue.pending += len(messages)
-        self._add_row(Row(session, messages, None))
+        self._row(messages).left[session] = None
 
     def unwritten(self, session: Session) -> list[Delivery]:
         """What was left for a session, and is not in the log yet."""
@@ -532,10 +578,12 @@ class Durability:
         for entry in self._entries:
             if isinstance(entry, Entry):
                 found += [delivery for owner, delivery in entry.left if owner is session]
-            elif entry.session is session and entry.is_left:
-                if entry.deliveries is None:
-                    entry.deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in entry.messages]
-                found += entry.deliveries
+            elif session in entry.left:
+                deliveries = entry.left[session]
+                if deliveries is None:
+                    deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in entry.messages]
+                    entry.left[session] = deliveries
+                found += deliveries
         return [delivery for delivery in found if delivery.position == UNWRITTEN]
 
     def _entry(self, message: Message) -> Entry:

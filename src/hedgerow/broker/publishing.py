@@ -22,7 +22,6 @@ from hedgerow.broker.deliveries import (
     send_counted,
 )
 from hedgerow.broker.ids import is_before
-from hedgerow.broker.limits import QueueLimits
 from hedgerow.broker.observer import Observer
 from hedgerow.broker.recipients import Entry, Recipient, SharedGroup
 from hedgerow.broker.rest import deliver_in_turns
@@ -393,9 +392,12 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
         return False
     count = batch.count
     stored = session.stored
-    if stored is not None and (connection is None or stored.is_behind):
-        return _leave_together(broker, session, batch)
-    if connection is None or outbox is None:
+    if may_leave(broker, recipient) and (session.far_origin is None or session.far_origin != batch.origin):
+        if session.ledger is not None:
+            session.ledger.published += count
+        broker.durability.leave_run(session, batch.messages)
+        return True
+    if connection is None or outbox is None or (stored is not None and stored.is_behind):
         return False
     if connection.congested or connection.resending or not outbox.has_room_for(count):
         return False
@@ -424,19 +426,17 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     return True
 
 
-def _leave_together(broker: BrokerCore, session: Session, batch: Batch) -> bool:
-    """For a session that reads them from the log when it comes to them."""
-    limits = session.queue_limits or broker.limits
-    is_bounded = session.queue_limits is None and broker.limits.queue_messages is not None
-    began_there = session.far_origin is not None and session.far_origin == batch.origin
-    if session.role.is_own or is_bounded or began_there:
+def may_leave(broker: BrokerCore, recipient: Recipient) -> bool:
+    """Does its session read what comes now from the log, with nothing to be seen to for each message?"""
+    session = recipient.session
+    stored, limits = session.stored, session.queue_limits
+    if stored is None or not (session.connection is None or stored.is_behind) or session.role.is_own:
         return False
-    if (limits.bytes if isinstance(limits, QueueLimits) else limits.queue_bytes) is not None:
-        return False
-    if session.ledger is not None:
-        session.ledger.published += batch.count
-    broker.durability.leave_run(session, batch.messages)
-    return True
+    if limits is None:
+        is_bounded = broker.limits.queue_messages is not None or broker.limits.queue_bytes is not None
+    else:
+        is_bounded = limits.bytes is not None
+    return recipient.qos > 0 and not (recipient.identifiers or recipient.no_local or is_bounded)
 
 
 def _name_for(connection: Channel, form: WireForm, batch: Batch) -> bytes | None:

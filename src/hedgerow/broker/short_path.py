@@ -14,9 +14,10 @@ from struct import unpack
 
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, Repeated
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK
 from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, is_taken, room_to_receive
-from hedgerow.broker.publishing import fan_out, forward, is_divided, most_of_run, observe, publish
+from hedgerow.broker.publishing import fan_out, forward, is_divided, may_leave, most_of_run, observe, publish
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
@@ -204,7 +205,7 @@ def most_in_a_row(connection: Connection, route: Route) -> int:
     if is_divided(broker, route, route.recipients):
         return 0
     session = connection.connected_session()
-    if broker.durability.enabled and recipients > 1 and _is_stored_for_several(route, session):
+    if broker.durability.enabled and recipients > 1 and _is_stored_one_by_one(broker, route, session):
         return 0
     most = 1 + (broker.turn_ends_at - broker.work) // (PUBLICATION_WORK + DELIVERY_WORK * recipients)
     if connection.protocol_version == MQTT_5 and session.role.holds_receive_maximum:
@@ -212,10 +213,15 @@ def most_in_a_row(connection: Connection, route: Route) -> int:
     return most
 
 
-def _is_stored_for_several(route: Route, publisher: Session) -> bool:
-    """A message is stored once for all who get it one after the other: that is, message by message."""
-    stored = [each.session for each in route.recipients if each.session.durable]
-    return len(stored) - (publisher in stored and publisher.wire_form == WireForm.PEER) > 1
+def _is_stored_one_by_one(broker: BrokerCore, route: Route, publisher: Session) -> bool:
+    """For several, a message is stored once when it goes to one after the other, or is left to all."""
+    is_peer = publisher.wire_form == WireForm.PEER  # which does not get back what it sent
+    stored = [
+        each
+        for each in route.recipients
+        if each.session.durable and not (is_peer and each.session is publisher)
+    ]
+    return len(stored) > 1 and not all(may_leave(broker, each) for each in stored)
 
 
 def read_run(
