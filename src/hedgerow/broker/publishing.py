@@ -258,8 +258,12 @@ def _publish_at_least_once(broker: BrokerCore, batch: Batch, route: Route) -> No
     if route.peers or _gives_ids(batch):
         broker.recent.add_run(messages, batch.total_bytes, broker.now)
         broker.durability.store_seen(messages)
-    broker.work += (PUBLICATION_WORK + DELIVERY_WORK * len(route.recipients)) * batch.count
+    broker.work += PUBLICATION_WORK * batch.count
     for recipient in route.recipients:
+        if _leave_together(broker, recipient, batch):
+            broker.work += DELIVERY_WORK
+            continue
+        broker.work += DELIVERY_WORK * batch.count
         if not _deliver_together(broker, recipient, batch):
             for message in messages:
                 deliver(broker, recipient, message, batch.publisher)
@@ -392,11 +396,6 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
         return False
     count = batch.count
     stored = session.stored
-    if may_leave(broker, recipient) and (session.far_origin is None or session.far_origin != batch.origin):
-        if session.ledger is not None:
-            session.ledger.published += count
-        broker.durability.leave_run(session, batch.messages)
-        return True
     if connection is None or outbox is None or (stored is not None and stored.is_behind):
         return False
     if connection.congested or connection.resending or not outbox.has_room_for(count):
@@ -423,6 +422,18 @@ def _deliver_together(broker: BrokerCore, recipient: Recipient, batch: Batch) ->
     stats.packets_sent += count
     stats.publish_bytes_sent += len(data)
     connection.send(data)
+    return True
+
+
+def _leave_together(broker: BrokerCore, recipient: Recipient, batch: Batch) -> bool:
+    """To one that reads them from the log when it comes to them."""
+    session = recipient.session
+    began_there = session.far_origin is not None and session.far_origin == batch.origin
+    if began_there or session is batch.publisher or not may_leave(broker, recipient):
+        return False
+    if session.ledger is not None:
+        session.ledger.published += batch.count
+    broker.durability.leave_run(session, batch.messages)
     return True
 
 

@@ -14,7 +14,6 @@ from struct import unpack
 
 from hedgerow.broker.batch import Batch
 from hedgerow.broker.connection import Connection, Repeated
-from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK
 from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, is_taken, room_to_receive
 from hedgerow.broker.publishing import fan_out, forward, is_divided, may_leave, most_of_run, observe, publish
@@ -205,23 +204,25 @@ def most_in_a_row(connection: Connection, route: Route) -> int:
     if is_divided(broker, route, route.recipients):
         return 0
     session = connection.connected_session()
-    if broker.durability.enabled and recipients > 1 and _is_stored_one_by_one(broker, route, session):
-        return 0
-    most = 1 + (broker.turn_ends_at - broker.work) // (PUBLICATION_WORK + DELIVERY_WORK * recipients)
+    work = DELIVERY_WORK * recipients  # for each publication
+    left = broker.turn_ends_at - broker.work
+    if broker.durability.enabled:
+        leaving = [may_leave(broker, each) for each in route.recipients]
+        if recipients > 1 and not all(leaving) and _is_stored_for_several(route, session):
+            return 0
+        work_once = DELIVERY_WORK * sum(leaving)
+        work, left = work - work_once, left - work_once
+    most = 1 + max(0, left) // (PUBLICATION_WORK + work)
     if connection.protocol_version == MQTT_5 and session.role.holds_receive_maximum:
         return min(most, room_to_receive(connection, session))
     return most
 
 
-def _is_stored_one_by_one(broker: BrokerCore, route: Route, publisher: Session) -> bool:
-    """For several, a message is stored once when it goes to one after the other, or is left to all."""
-    is_peer = publisher.wire_form == WireForm.PEER  # which does not get back what it sent
-    stored = [
-        each
-        for each in route.recipients
-        if each.session.durable and not (is_peer and each.session is publisher)
-    ]
-    return len(stored) > 1 and not all(may_leave(broker, each) for each in stored)
+def _is_stored_for_several(route: Route, publisher: Session) -> bool:
+    """A message is stored once for all who get it one after the other: that is, message by message. Those who
+    read it from the log may be left a run."""
+    stored = [each.session for each in route.recipients if each.session.durable]
+    return len(stored) - (publisher in stored and publisher.wire_form == WireForm.PEER) > 1
 
 
 def read_run(
