@@ -529,8 +529,12 @@ class Durability:
         for session in sessions:
             if session.stored is not None and session.outbox is not None:
                 for delivery in session.outbox.in_flight.values():
-                    if delivery.position > 0:
+                    if delivery.position in session.stored:
                         self.changes.deliveries[session.key, delivery.position] = delivery
+
+    def forget_delivery(self, session: Session, position: int) -> None:
+        """What the store had of one that is in no queue."""
+        self.changes.deliveries[session.key, position] = None
 
     def restore_delivery(self, session: Session, position: int, qos: int) -> None:
         """It is in flight. At QoS 1 that was written as the last life ended, and is not kept up to date in
