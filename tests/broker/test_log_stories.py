@@ -233,7 +233,11 @@ class LogStory:
         durability = broker.durability
         positions: Counter[int] = Counter()
         pending: Counter[Session] = Counter(
-            owner for entry in durability._entries if isinstance(entry, Entry) for owner, _ in entry.left
+            owner
+            for unwritten in (durability._own, durability._relayed)
+            for entry in unwritten.entries
+            if isinstance(entry, Entry)
+            for owner, _ in entry.left
         )
         for session in broker.sessions.values():
             queue = session.stored
@@ -283,7 +287,7 @@ class LogStory:
         store, durability = self.world.store, self.world.broker.durability
         assert not [*store.deliveries, *store.chunks, *store.received], "something was never deleted"
         assert not durability._held
-        assert not durability._entries
+        assert not durability.has_unwritten
         assert not durability.is_behind
         assert durability.references == 0
         assert len(store.segments) <= 1

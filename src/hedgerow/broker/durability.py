@@ -15,14 +15,18 @@ it is removed.
 
 The log has a bound. Where it is full nothing more is written to it, so that publishers wait for their
 acknowledgements, and all else is stored as before: what readers finish makes room. Or else the oldest segment
-goes, whoever needs it (`LogBounds.drops_oldest`).
+goes, whoever needs it (`LogBounds.drops_oldest`). What other brokers pass on has a reserve beyond the bound:
+else two that are full of what they have for each other would wait for each other for ever.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from operator import attrgetter
 
 from hedgerow.broker.changes import Changes, SubscriptionRecord
 from hedgerow.broker.limits import LogBounds
@@ -39,6 +43,15 @@ MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading f
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 SEGMENT_BYTES = 8 * 1024 * 1024  # How much of the log goes at once.
 SEGMENTS_OF_BOUND = 16
+RESERVE_PART = 8  # One in so many bytes of the bound, beyond it, is for what other brokers pass on.
+# Of messages in one batch, about: a disk that is nearly full has room for it (`node/log_room.py`).
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+# What waits to be written to a log that takes nothing: beyond it publications are not taken, and beyond twice
+# as much what nobody could be told of is dropped.
+MAX_UNWRITTEN_BYTES = 64 * 1024 * 1024
+STUCK_S = 10.0  # A batch that takes so long may take for ever.
+UNWRITTEN_BYTES = 500  # that such a message takes in memory, beside its own
+MANY_HELD = 1_024
 TIB = 2**40
 ENTRY_BYTES = 64  # What a message takes in the log beside topic and payload, at most
 MAX_POSITION = 2**63 - 1
@@ -54,32 +67,129 @@ class Held:
     data: bytes
     count: int
     """How many of the packets are acknowledgements."""
-    callback: Callable[[], None] | None
-    entries: int
-    """So many messages must have been written to the log before, counted from the start."""
+    callback: Callable[[], None] | None = None
+    own: int = 0
+    """Up to this number, messages that were published here must be in the log before, or needed no more;"""
+    relayed: int = 0
+    """and so those that other brokers passed on."""
+    delivery: Delivery | None = None
+    """This one must have its place in the log before."""
 
 
 class Entry:
     """A message that is to be written to the log, and for whom."""
 
-    __slots__ = ("deliveries", "left", "message")
+    __slots__ = ("deliveries", "left", "message", "number")
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, number: int) -> None:
         self.message = message
+        self.number = number
         self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
-        self.left: list[
-            tuple[Session, Delivery]
-        ] = []  # for sessions that read it from the log when they come to it
+        # For sessions that read it from the log when they come to it:
+        self.left: list[tuple[Session, Delivery]] = []
+
+    @property
+    def last(self) -> int:
+        return self.number
+
+    @property
+    def size(self) -> int:
+        return self.message.size + UNWRITTEN_BYTES
+
+    @property
+    def is_needed(self) -> bool:
+        return any(
+            delivery.position == UNWRITTEN and session.stored is not None
+            for deliveries in (self.deliveries, self.left)
+            for session, delivery in deliveries
+        )
+
+
+class Run:
+    """Messages in a row that one session gets at QoS 1, and that are on their way to it."""
+
+    __slots__ = ("deliveries", "number", "session", "size")
+
+    def __init__(self, session: Session, deliveries: list[Delivery], number: int) -> None:
+        self.session = session
+        self.deliveries = deliveries
+        self.number = number  # of the first
+        self.size = sum([each.size for each in deliveries]) + UNWRITTEN_BYTES * len(deliveries)
+
+    @property
+    def last(self) -> int:
+        return self.number + len(self.deliveries) - 1
+
+    @property
+    def is_needed(self) -> bool:
+        return self.session.stored is not None and any(each.position == UNWRITTEN for each in self.deliveries)
+
+
+class Unwritten:
+    """What is to be written to the log, in order."""
+
+    __slots__ = ("bytes", "entries", "last")
+
+    def __init__(self) -> None:
+        self.entries: deque[Entry | Run] = deque()
+        self.bytes = 0
+        self.last = 0  # the number of the last that ever was
+
+    def add(self, entry: Entry | Run) -> None:
+        self.entries.append(entry)
+        self.bytes += entry.size
+        self.last = entry.last
+
+    def take(self, most_bytes: int) -> list[Entry | Run]:
+        """The first of them: so many bytes, or a little more."""
+        entries = self.entries
+        if self.bytes <= most_bytes:
+            taken, self.entries, self.bytes = list(entries), deque(), 0
+            return taken
+        taken = []
+        while entries and most_bytes > 0:
+            size = entries[0].size
+            self.bytes -= size
+            most_bytes -= size
+            taken.append(entries.popleft())
+        return taken
+
+    @property
+    def done(self) -> int:
+        """Up to which number nothing is to be written any more."""
+        return self.entries[0].number - 1 if self.entries else self.last
+
+    def drop_first(self) -> None:
+        """Those that nobody needs any more."""
+        entries = self.entries
+        while entries and not entries[0].is_needed:
+            self._drop(entries.popleft())
+
+    def drop_all(self) -> None:
+        """The same, wherever they are."""
+        entries, self.entries = self.entries, deque()
+        for each in entries:
+            if each.is_needed:
+                self.entries.append(each)
+            else:
+                self._drop(each)
+
+    def _drop(self, entry: Entry | Run) -> None:
+        self.bytes -= entry.size
+        for session, _ in entry.left if isinstance(entry, Entry) else ():
+            if session.stored is not None:
+                session.stored.pending -= 1
 
 
 class Segment:
     """A part of the log, as long as somebody needs something of it."""
 
-    __slots__ = ("bytes", "first", "references")
+    __slots__ = ("bytes", "first", "is_reserve", "references")
 
-    def __init__(self, first: int, size: int = 0) -> None:
+    def __init__(self, first: int, size: int = 0, is_reserve: bool = False) -> None:
         self.first = first
         self.bytes = size
+        self.is_reserve = is_reserve  # begun beyond the bound
         self.references = 0
 
 
@@ -110,6 +220,7 @@ class Durability:
         self.restored_position = 1
         self.restored_at = 0.0
         self.log_bytes = 0  # about, of all segments
+        self._reserve_bytes = 0  # of those that were begun beyond the bound
         self.has_disk = True  # the shell's word: there is room for the log on the disk
         self._segments: list[Segment] = []
         self._unneeded: dict[Segment, None] = {}
@@ -117,22 +228,28 @@ class Durability:
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
         self._is_appending = False  # The newest segment was begun in this life.
         self._needed: tuple[Segment, int] | None = None  # the one that was looked for last, and its end
-        self._entries: list[Entry | tuple[Session, list[Delivery]]] = []  # in order; the latter: one each
-        self._entries_made = 0  # messages that were to be written, from the start, and
-        self._entries_taken = 0  # those of them that no longer are
+        self._own, self._relayed = Unwritten(), Unwritten()  # published here, or passed on by other brokers
+        self.is_relaying = False  # What is published at this moment is the latter.
+        # Of `changes.received`: whether another broker has it, and which messages must be written before.
+        self._received_behind: dict[tuple[int, int], tuple[bool, int]] = {}
+        self._entries_made = 0  # messages that were to be written, from the start
+        self._unneeded_entries = 0  # about how many of those that are to be written nobody needs any more
         self._last_entry: Entry | None = None
         self._behind: dict[
             Session, None
         ] = {}  # those for whom the batch under way leaves something in the log
         self._held: list[Held] = []  # in order
+        self._held_looked_at = MANY_HELD
+        self._has_paused = False
         self._committing: list[Held] | None = None
+        self._committing_since = 0.0
         self._committing_position = 1
         self.failures: list[Exception] = []  # of what was called when it was committed
 
     @property
     def is_behind(self) -> bool:
         """Is there anything that is not stored yet?"""
-        if self._entries or self.changes.must_precede or self._held or self._committing is not None:
+        if self.has_unwritten or self.changes.must_precede or self._held or self._committing is not None:
             return True
         return any(observer.is_behind for observer in self._observers)
 
@@ -143,43 +260,118 @@ class Durability:
         return not self.has_disk or (limit is not None and self.log_bytes >= limit)
 
     @property
+    def is_reserve_full(self) -> bool:
+        """Has it none for what other brokers pass on either?"""
+        limit = self.bounds.bytes
+        return not self.has_disk or (limit is not None and self._reserve_bytes >= limit // RESERVE_PART)
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._own.entries or self._relayed.entries)
+
+    def takes_publications(self, now: float, most_bytes: int = MAX_UNWRITTEN_BYTES) -> bool:
+        """Not where too much waits in memory for a log that takes nothing."""
+        if self._own.bytes + self._relayed.bytes <= most_bytes:
+            return True
+        is_stuck = self._committing is not None and self._committing_since + STUCK_S < now
+        return not (is_stuck or self.is_full)
+
+    @property
     def needs_room(self) -> bool:
         """Does something wait for room in the log, and none is about to be made?"""
-        return bool(self._entries) and self.is_full and self._committing is None
+        return self.has_unwritten and self.is_full and self._committing is None
 
     # What the shell calls, through the broker
 
     def take_changes(self, now: float) -> Changes | None:
         if self._committing is not None:
             return None
-        may_write = not (self._entries and self.is_full)
-        going = (
-            self._held if may_write else [held for held in self._held if held.entries <= self._entries_taken]
-        )
-        if not (going or self.changes.must_precede or (may_write and (self._entries or self.changes.seen))):
-            return None
+        if self.is_full and self.has_unwritten:
+            self._drop_unneeded()
+        taken = self._take_unwritten()
+        if taken:
+            self._write_entries(taken, now)
+        going, staying = self._held, []
         later = Changes()
-        if not may_write:
-            # What is known, and what a client's packet identifier means, must not survive without the
-            # message.
-            later.seen, self.changes.seen = self.changes.seen, {}
-            later.received, self.changes.received = self.changes.received, {}
-            if not (going or self.changes.must_precede):
-                self.changes.seen, self.changes.received = later.seen, later.received
-                return None
-        self._write_entries(now) if may_write else None
+        if self.has_unwritten:
+            going = [held for held in self._held if self._may_go(held)]
+            staying = [held for held in self._held if not self._may_go(held)]
+            later = self._defer()
+        else:
+            self._received_behind.clear()
+        if not (going or self.changes.must_precede or self.changes.seen):
+            self.changes.seen, self.changes.received = later.seen, later.received
+            return None
         self._take_unneeded()
         changes, self.changes = self.changes, later
-        gone = {key for key, record in changes.sessions.items() if record is None}
-        if gone and later.received:
-            later.received = {place: each for place, each in later.received.items() if place[0] not in gone}
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
         changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
         self._committing_position = self.next_position
-        self._held = [] if may_write else [held for held in self._held if held.entries > self._entries_taken]
+        self._held = staying
         self._committing = going
+        self._committing_since = now
         return changes
+
+    def _take_unwritten(self) -> list[Entry | Run]:
+        """What the log has room for, in order."""
+        own: list[Entry | Run] = []
+        relayed: list[Entry | Run] = []
+        if not self.has_unwritten:
+            return own
+        if self.is_full:
+            self._drop_unneeded()
+        else:
+            limit = self.bounds.bytes
+            room = MAX_BATCH_BYTES if limit is None else min(MAX_BATCH_BYTES, limit - self.log_bytes)
+            own = self._own.take(room)
+        if self._relayed.entries and not (self.is_full and self.is_reserve_full):
+            relayed = self._relayed.take(MAX_BATCH_BYTES)
+        return list(merge(own, relayed, key=_number)) if own and relayed else own or relayed
+
+    def _may_go(self, held: Held) -> bool:
+        if held.delivery is not None and held.delivery.position == UNWRITTEN:
+            return False
+        return held.own <= self._own.done and held.relayed <= self._relayed.done
+
+    def _defer(self) -> Changes:
+        """What is known, and what a client's packet identifier means, must not survive without the
+        message."""
+        later, changes = Changes(), self.changes
+        if self._relayed.entries:
+            later.seen, changes.seen = changes.seen, {}
+        received, behind = changes.received, self._received_behind
+        changes.received, self._received_behind = {}, {}
+        gone = {key for key, record in changes.sessions.items() if record is None}
+        for place, each in received.items():
+            is_relayed, number = behind.get(place, (False, 0))
+            if number <= (self._relayed if is_relayed else self._own).done:
+                changes.received[place] = each
+            elif place[0] not in gone:
+                later.received[place] = each
+                self._received_behind[place] = is_relayed, number
+        return later
+
+    def _drop_unneeded(self) -> None:
+        """Where the log is full: what was finished before it was written, and what was held for connections
+        that are no more. Who could make room is heard."""
+        self._last_entry = None
+        for unwritten in self._own, self._relayed:
+            unwritten.drop_first()
+        if self._unneeded_entries > (len(self._own.entries) + len(self._relayed.entries)) // 2:
+            self._unneeded_entries = 0
+            for unwritten in self._own, self._relayed:
+                unwritten.drop_all()
+        if len(self._held) > self._held_looked_at:
+            self._held = [
+                held for held in self._held if held.connection is None or held.connection.is_connected
+            ]
+            self._held_looked_at = MANY_HELD + 2 * len(self._held)
+        if self._has_paused:
+            self._has_paused = False
+            for held in self._held:
+                if held.connection is not None and held.count:
+                    held.connection.resume(Pause.HELD)
 
     def committed(self) -> list[Channel]:
         """All that was taken is durable: let go what was held. Connections to which more may go now."""
@@ -210,37 +402,40 @@ class Durability:
         answered += [each.connection for each in behind if each.connection is not None]
         return answered
 
-    def _write_entries(self, now: float) -> None:
+    def _write_entries(self, entries: list[Entry | Run], now: float) -> None:
         """Give what is still wanted its positions."""
-        entries, self._entries = self._entries, []
         self._last_entry = None
-        self._entries_taken = self._entries_made
+        if not self.has_unwritten:
+            self._unneeded_entries = 0
         first, references, size = self.next_position, 0, 0
         messages = self.changes.messages
         for entry in entries:
             position = first + len(messages)
-            if isinstance(entry, tuple):
-                session, deliveries = entry
-                count, taken = self._put_run(session, deliveries, position, now)
+            if isinstance(entry, Run):
+                count, added = self._put_run(entry.session, entry.deliveries, position, now)
             else:
-                count, taken = self._put(entry, position, now)
+                count, added = self._put(entry, position, now)
             references += count
-            size += taken
+            size += added
         if not messages:
             return
         self.changes.at = now
         self.changes.first_position = first
         self.next_position = first + len(messages)
-        if not self._is_appending or self._segments[-1].bytes >= self._segment_bytes:
+        # What is written beyond the bound goes as soon as it is read, however long all else stays.
+        is_reserve = self.is_full
+        newest = self._segments[-1] if self._is_appending else None
+        if newest is None or newest.bytes >= self._segment_bytes or newest.is_reserve != is_reserve:
             if self._segments and not self._segments[-1].references:
                 self._unneeded[self._segments[-1]] = None
             self.changes.begins_segment = self._is_appending = True
-            self._segments.append(Segment(first))
+            self._segments.append(Segment(first, 0, is_reserve))
         segment = self._segments[-1]
         segment.references += references
         size += ENTRY_BYTES * len(messages)
         segment.bytes += size
         self.log_bytes += size
+        self._reserve_bytes += size * segment.is_reserve
 
     def _put(self, entry: Entry, position: int, now: float) -> tuple[int, int]:
         """For how many sessions it is, and its bytes; none: all of them are done with it."""
@@ -299,6 +494,9 @@ class Durability:
             delivery.position = number
             size += delivery.size
         count = len(waiting)
+        if session.stored.unloaded:  # As above: they are in memory.
+            session.stored.unloaded += count
+            session.stored.ahead.update(range(position, position + count))
         at = position
         while at < position + count:
             part = min(position + count - at, MAX_SPAN - 1)
@@ -323,17 +521,25 @@ class Durability:
             del self._segments[at]
             self._is_appending = self._is_appending and not is_last
             self.log_bytes -= segment.bytes
+            self._reserve_bytes -= segment.bytes * segment.is_reserve
         self._unneeded.clear()
         self._needed = None
 
     # Packets that may have to wait
 
     def acknowledge(
-        self, connection: Channel, data: bytes, must_wait: bool, count: int = 1, is_of_messages: bool = True
+        self,
+        connection: Channel,
+        data: bytes,
+        must_wait: bool,
+        count: int = 1,
+        is_of_messages: bool = True,
+        is_late: bool = False,
     ) -> None:
         """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2).
 
-        `is_of_messages`: they wait until the log has room for these.
+        `is_of_messages`: they wait until the log has room for these. `is_late`: others were published
+        meanwhile.
         """
         self._stats.packets_sent += count
         if not (must_wait or connection.held_acknowledgements):
@@ -341,8 +547,14 @@ class Durability:
             return
         connection.held_acknowledgements += count
         connection.held_publications += count * (data[0] in FINISHING)
-        self._held.append(Held(connection, data, count, None, self._entries_made if is_of_messages else 0))
-        if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
+        session = connection.session
+        is_relayed = session is not None and session.gives_ids
+        own = self._own.last if is_of_messages and (is_late or not is_relayed) else 0
+        relayed = self._relayed.last if is_of_messages and (is_late or is_relayed) else 0
+        self._held.append(Held(connection, data, count, None, own, relayed))
+        # Where the log is full, what a client has read makes room: then it has to be heard.
+        if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS and not self.is_full:
+            self._has_paused = True
             connection.pause(Pause.HELD)
 
     def send_exactly_once(
@@ -351,27 +563,26 @@ class Durability:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""
         if session.durable:
             connection.held_packets += 1
-            is_unwritten = delivery is not None and delivery.position == UNWRITTEN
-            self._held.append(Held(connection, data, 0, None, self._entries_made if is_unwritten else 0))
+            self._held.append(Held(connection, data, 0, delivery=delivery))
         else:
             connection.send(data)
 
     def hold_back(self, connection: Channel, clock: Callable[[], float]) -> None:
         """Nothing leaves for this client until all that changed is stored: as if it did not read."""
         connection.set_congested(True, clock())
-        self._held.append(Held(None, b"", 0, lambda: connection.set_congested(False, clock()), 0))
+        self._held.append(Held(None, b"", 0, lambda: connection.set_congested(False, clock())))
 
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
         if self.is_behind:
-            self._held.append(Held(None, b"", 0, callback, self._entries_made))
+            self._held.append(Held(None, b"", 0, callback, self._own.last, self._relayed.last))
         else:
             callback()
 
     def when_written(self, callback: Callable[[], None]) -> None:
         """Call it when the batch that is being written is stored, before the next is taken."""
         assert self._committing is not None
-        self._committing.append(Held(None, b"", 0, callback, 0))
+        self._committing.append(Held(None, b"", 0, callback))
 
     # What changed
 
@@ -404,7 +615,10 @@ class Durability:
     def store_received(self, session: Session, packet_id: int, received: bool) -> None:
         """A QoS 2 packet identifier of the client is in use, or free again."""
         if session.durable:
-            self.changes.received[session.key, packet_id] = received
+            place = session.key, packet_id
+            self.changes.received[place] = received
+            last = (self._relayed if session.gives_ids else self._own).last
+            self._received_behind[place] = session.gives_ids, last
             self.change_count += 1
 
     def store_retained(self, topic: str, message: Message | None) -> None:
@@ -455,8 +669,8 @@ class Durability:
         for delivery in deliveries:
             delivery.position = UNWRITTEN
         self.change_count += 1
+        self._unwritten.add(Run(session, deliveries, self._entries_made + 1))
         self._entries_made += len(deliveries)
-        self._entries.append((session, deliveries))
         self._last_entry = None
 
     def leave(self, session: Session, delivery: Delivery) -> None:
@@ -472,7 +686,7 @@ class Durability:
         """What was left for a session, and is not in the log yet."""
         return [
             delivery
-            for entry in self._entries
+            for entry in merge(self._own.entries, self._relayed.entries, key=_number)
             if isinstance(entry, Entry)
             for owner, delivery in entry.left
             if owner is session and delivery.position == UNWRITTEN
@@ -483,10 +697,14 @@ class Durability:
         entry = self._last_entry
         if entry is None or entry.message is not message:
             self._identify(message)
-            entry = self._last_entry = Entry(message)
-            self._entries.append(entry)
             self._entries_made += 1
+            entry = self._last_entry = Entry(message, self._entries_made)
+            self._unwritten.add(entry)
         return entry
+
+    @property
+    def _unwritten(self) -> Unwritten:
+        return self._relayed if self.is_relaying else self._own
 
     def store_separately(self) -> None:
         """The next delivery may go to a session that has the same message already: a place of its own."""
@@ -499,6 +717,7 @@ class Durability:
             return
         self.change_count += 1
         delivery.position = FINISHED
+        self._unneeded_entries += position == UNWRITTEN
         if position > 0:
             self._finish(session, position, 1)
             if delivery.qos == 2 and delivery.packet_id and session.stored is not None:
@@ -514,6 +733,7 @@ class Durability:
             position = delivery.position
             delivery.position = FINISHED
             if position <= 0:
+                self._unneeded_entries += position == UNWRITTEN
                 continue
             if position == first + count:
                 count += 1
@@ -636,3 +856,6 @@ class Durability:
 
 def _first(segment: Segment) -> int:
     return segment.first
+
+
+_number = attrgetter("number")
