@@ -208,6 +208,26 @@ def test_exactly_once_passes_through_a_full_log_too() -> None:
     assert found == [b"%d" % number for number in range(200)]
 
 
+def test_what_the_disk_has_no_room_for_waits_and_is_no_part_of_a_batch() -> None:
+    world = World(durable=True)
+    away(world)
+    world.broker.set_disk_room(True, 50_000)
+    publisher = world.connect("publisher", kept=True)
+    world.commits = False
+    for number, size in enumerate((10_000, 30_000, 20_000, 60_000, 5_000)):
+        publisher.publish("t/0", bytes(size), 2, 1 + number)
+    world.commits = True
+    world.settle()
+    assert [len(each.payload) for each in world.store.messages.values()] == [10_000, 30_000, 20_000]
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Pubrec)] == [1, 2, 3]
+    assert sorted(packet_id for _, packet_id in world.store.received) == [1, 2, 3]
+    world.connect("other", kept=True).subscribe("u", 1)
+    assert len(world.store.sessions) == 3, "all else is stored"
+    world.broker.set_disk_room(True, 70_000)
+    world.settle()
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Pubrec)] == [4, 5]
+
+
 def test_publishers_that_come_again_and_again_do_not_fill_the_memory() -> None:
     world = World(durable=True)
     away(world)

@@ -140,17 +140,18 @@ class Unwritten:
         self.bytes += entry.size
         self.last = entry.last
 
-    def take(self, most_bytes: int) -> list[Entry | Run]:
-        """The first of them: so many bytes, or a little more."""
+    def take(self, most_bytes: int, room_bytes: float) -> list[Entry | Run]:
+        """The first of them: so many bytes, or more if that is one alone and there is room for it."""
         entries = self.entries
-        if self.bytes <= most_bytes:
+        if self.bytes <= min(most_bytes, room_bytes):
             taken, self.entries, self.bytes = list(entries), deque(), 0
             return taken
         taken = []
-        while entries and most_bytes > 0:
+        while entries and entries[0].size <= (min(most_bytes, room_bytes) if taken else room_bytes):
             size = entries[0].size
             self.bytes -= size
             most_bytes -= size
+            room_bytes -= size
             taken.append(entries.popleft())
         return taken
 
@@ -221,7 +222,8 @@ class Durability:
         self.restored_at = 0.0
         self.log_bytes = 0  # about, of all segments
         self._reserve_bytes = 0  # of those that were begun beyond the bound
-        self.has_disk = True  # the shell's word: there is room for the log on the disk
+        self.has_disk = True  # the shell's word: there is room for the log on the disk,
+        self.disk_bytes = float("inf")  # and for so much in one batch
         self._segments: list[Segment] = []
         self._unneeded: dict[Segment, None] = {}
         # Several, where there is a bound: else nothing would go before all is read.
@@ -324,9 +326,9 @@ class Durability:
         else:
             limit = self.bounds.bytes
             room = MAX_BATCH_BYTES if limit is None else min(MAX_BATCH_BYTES, limit - self.log_bytes)
-            own = self._own.take(room)
+            own = self._own.take(room, self.disk_bytes)
         if self._relayed.entries and not (self.is_full and self.is_reserve_full):
-            relayed = self._relayed.take(MAX_BATCH_BYTES)
+            relayed = self._relayed.take(MAX_BATCH_BYTES, self.disk_bytes - sum([each.size for each in own]))
         return list(merge(own, relayed, key=_number)) if own and relayed else own or relayed
 
     def _may_go(self, held: Held) -> bool:

@@ -146,10 +146,10 @@ class Committer(Part):
         if room is None or self._store is None or self._closed:
             return
         log = self._store.log
-        if room.check(self.node.clock(), log.written_bytes, log.bytes):
-            self.node.broker.set_disk_room(room.has_room)
-            if room.has_room:
-                self.serve()
+        has_changed = room.check(self.node.clock(), log.written_bytes, log.bytes)
+        self.node.broker.set_disk_room(room.has_room, room.batch_bytes)
+        if has_changed and room.has_room:
+            self.serve()
         if not room.has_room and self._room_check is None:
             self._room_check = self._loop.call_later(ROOM_INTERVAL_S, self._check_room_again)
 

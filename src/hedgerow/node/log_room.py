@@ -41,6 +41,8 @@ class LogRoom:
         self.directory = directory
         self.has_room = True
         self.free_bytes = 0
+        self.batch_bytes = float("inf")
+        """What may be written before the next look."""
         self._next_at = 0.0
         self._next_bytes = 0
         self._log_bytes = 0
@@ -59,7 +61,9 @@ class LogRoom:
             logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
             return False
         self.free_bytes = found.f_bavail * found.f_frsize
-        had_room, self.has_room = self.has_room, self.free_bytes > _reserve(found.f_blocks * found.f_frsize)
+        reserve = _reserve(found.f_blocks * found.f_frsize)
+        had_room, self.has_room = self.has_room, self.free_bytes > reserve
+        self.batch_bytes = self.free_bytes - reserve // 2
         if self.has_room == had_room:
             return False
         if self.has_room:
