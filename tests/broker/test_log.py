@@ -378,6 +378,21 @@ def test_what_the_log_lost_is_counted_and_the_rest_goes_on() -> None:
     assert not world.store.chunks
 
 
+def test_what_the_log_lost_of_what_was_in_flight_is_let_go() -> None:
+    world = World(durable=True)
+    client = world.connect("client", kept=True)
+    client.subscribe("t/#", 2)
+    publisher = world.connect("publisher")
+    publish(publisher, range(3))
+    publisher.publish("t/0", b"3", 2, 9)
+    del world.store.log[2]
+    world.crash()
+    packets = world.connect("client", kept=True).take()
+    assert numbers_of(list(packets)) == [0, 2, 3]
+    assert world.broker.stats.publish_dropped == 1
+    assert world.broker.durability.references == 3
+
+
 def test_who_may_no_longer_read_it_does_not_get_what_waits_in_the_log() -> None:
     world = World(durable=True)
     away(world)

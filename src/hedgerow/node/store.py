@@ -165,8 +165,11 @@ class Store:
     def _read_deliveries(
         self, under_way: list[store_rows.InFlight], loose: Changes
     ) -> dict[tuple[int, int], Delivery]:
-        positions = sorted({each.position for each in under_way})
-        found, _ = self.log.read([(position, 1) for position in positions], sys.maxsize)
+        positions = sorted({each.position for each in under_way if each.position < self.log.next_position})
+        found, reached = self.log.read([(position, 1) for position in positions], sys.maxsize)
+        if positions and reached <= positions[-1]:
+            # Another time they can be read. Without them, what comes once would come twice.
+            raise StoreError(f"cannot read from {self.log.directory} now")
         messages = {each.position: each for each in found}
         deliveries = {}
         for each in under_way:
