@@ -635,6 +635,15 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     assert recovered == "recovered"
 
 
+def test_a_store_whose_log_cannot_grow_opens_again(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "store")) as store:
+        commit(store, *range(1, 21))
+        copy_of_running(tmp_path / "store", tmp_path / "copy")
+    with file_size_limit((tmp_path / "copy" / f"{FILE_NAME}-wal").stat().st_size):
+        Store.open(tmp_path / "copy").close()
+    assert last_batch(tmp_path / "copy") == 20
+
+
 def test_a_failed_commit_makes_room_in_the_log(tmp_path: Path) -> None:
     """Small commits go on where the log cannot grow, because it is written from its start again."""
     with closing(Store.open(tmp_path)) as store:

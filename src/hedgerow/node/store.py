@@ -125,6 +125,9 @@ class Store:
         snapshot.deliveries = [(session_key, each) for (session_key, _), each in deliveries.items()]
         if waiting is not None:
             moved.deliveries.update(deliveries)
+        # Where the disk is full, its log can only be written over from its start.
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         with self._failing_whole():
             self._connection.execute("BEGIN IMMEDIATE")
             (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -290,8 +293,7 @@ def _lock_directory(directory: Path) -> int:
     lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        os.ftruncate(lock, os.pwrite(lock, b"%d\n" % os.getpid(), 0))  # A full disk may give no block again.
     except BlockingIOError:
         holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
         os.close(lock)
