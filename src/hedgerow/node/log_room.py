@@ -45,11 +45,13 @@ class LogRoom:
         """What may be written before the next look."""
         self._next_at = 0.0
         self._next_bytes = 0
+        self._most_bytes = float("inf")
         self._log_bytes = 0
 
     def check(self, now: float, written_bytes: int = 0, log_bytes: int = 0) -> bool:
         """Has it changed whether there is room? `written_bytes`: by the log, since it was opened, and what it
         has now."""
+        self.batch_bytes = self._most_bytes - written_bytes
         has_shrunk, self._log_bytes = log_bytes < self._log_bytes, log_bytes
         if now < self._next_at and written_bytes < self._next_bytes and (self.has_room or not has_shrunk):
             return False
@@ -64,6 +66,7 @@ class LogRoom:
         reserve = _reserve(found.f_blocks * found.f_frsize)
         had_room, self.has_room = self.has_room, self.free_bytes > reserve
         self.batch_bytes = self.free_bytes - reserve // 2
+        self._most_bytes = self.batch_bytes + written_bytes
         if self.has_room == had_room:
             return False
         if self.has_room:
