@@ -214,7 +214,9 @@ class Durability:
         self._observers = observers
         self._identify = identify
         self.change_count = 0  # grows with each change, here alone: whether something has to be stored
-        self.discards = 0  # of sessions that were stored
+        # Clients whose sessions have ended, and are stored still; those of the batch under way.
+        self._ended: set[str] = set()
+        self._ending: set[str] = set()
         self.next_position = 1  # of the log
         self.written_position = 1  # Below it all is written, and may be read.
         # What is below this waits since this life began: a clock may have been set between two lives.
@@ -312,6 +314,7 @@ class Durability:
         self._committing_position = self.next_position
         self._held = staying
         self._committing = going
+        self._ending, self._ended = self._ended, set()
         self._committing_since = now
         return changes
 
@@ -378,6 +381,7 @@ class Durability:
     def committed(self) -> list[Channel]:
         """All that was taken is durable: let go what was held. Connections to which more may go now."""
         committed, self._committing = self._committing or [], None
+        self._ending = set()
         self.written_position = self._committing_position
         answered: list[Channel] = []
         for held in committed:
@@ -574,6 +578,10 @@ class Durability:
         connection.set_congested(True, clock())
         self._held.append(Held(None, b"", 0, lambda: connection.set_congested(False, clock())))
 
+    def has_ended(self, client_id: str) -> bool:
+        """Would a crash bring back a session that this client had?"""
+        return client_id in self._ended or client_id in self._ending
+
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
         if self.is_behind:
@@ -605,7 +613,7 @@ class Durability:
                     self.release(chunk)
             self.changes.sessions[session.key] = None
             self.change_count += 1
-            self.discards += 1
+            self._ended.add(session.client_id)
 
     def store_subscription(
         self, session: Session, topic_filter: str, record: SubscriptionRecord | None
