@@ -228,6 +228,22 @@ def test_what_the_disk_has_no_room_for_waits_and_is_no_part_of_a_batch() -> None
     assert [each.packet_id for each in publisher.take() if isinstance(each, Pubrec)] == [4, 5]
 
 
+@pytest.mark.parametrize("room", [11_000, 15_000, 25_000, 35_000])
+def test_a_publication_is_written_whole_with_what_its_identifier_means(room: int) -> None:
+    world = World(durable=True)
+    away(world, qos=2)
+    away(world, "member", "$share/g/t/#", 2)
+    publisher = world.connect("publisher", kept=True)
+    world.commits = False
+    world.broker.set_disk_room(True, room)
+    for number in range(3):
+        publisher.publish("t/0", bytes(10_000), 2, 1 + number)
+    world.commit()
+    written = len(world.store.messages)
+    assert written % 2 == 0
+    assert len(world.store.received) == written // 2
+
+
 def test_publishers_that_come_again_and_again_do_not_fill_the_memory() -> None:
     world = World(durable=True)
     away(world)

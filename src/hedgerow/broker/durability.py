@@ -79,11 +79,12 @@ class Held:
 class Entry:
     """A message that is to be written to the log, and for whom."""
 
-    __slots__ = ("deliveries", "left", "message", "number")
+    __slots__ = ("deliveries", "left", "message", "number", "publication")
 
-    def __init__(self, message: Message, number: int) -> None:
+    def __init__(self, message: Message, number: int, publication: int) -> None:
         self.message = message
         self.number = number
+        self.publication = publication  # Entries of one are written together; 0: of none
         self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
         # For sessions that read it from the log when they come to it:
         self.left: list[tuple[Session, Delivery]] = []
@@ -109,6 +110,8 @@ class Run:
     """Messages in a row that one session gets at QoS 1, and that are on their way to it."""
 
     __slots__ = ("deliveries", "number", "session", "size")
+
+    publication = 0
 
     def __init__(self, session: Session, deliveries: list[Delivery], number: int) -> None:
         self.session = session
@@ -141,13 +144,19 @@ class Unwritten:
         self.last = entry.last
 
     def take(self, most_bytes: int, room_bytes: float) -> list[Entry | Run]:
-        """The first of them: so many bytes, or more if that is one alone and there is room for it."""
+        """The first of them: so many bytes, or more if that is one alone and there is room for it.
+
+        Not a part of a publication: what its packet identifier means is stored with all of it.
+        """
         entries = self.entries
         if self.bytes <= min(most_bytes, room_bytes):
             taken, self.entries, self.bytes = list(entries), deque(), 0
             return taken
         taken = []
-        while entries and entries[0].size <= (min(most_bytes, room_bytes) if taken else room_bytes):
+        while entries and (
+            entries[0].size <= (min(most_bytes, room_bytes) if taken else room_bytes)
+            or (taken and 0 < entries[0].publication == taken[-1].publication)
+        ):
             size = entries[0].size
             self.bytes -= size
             most_bytes -= size
@@ -233,7 +242,9 @@ class Durability:
         self._is_appending = False  # The newest segment was begun in this life.
         self._needed: tuple[Segment, int] | None = None  # the one that was looked for last, and its end
         self._own, self._relayed = Unwritten(), Unwritten()  # published here, or passed on by other brokers
-        self.is_relaying = False  # What is published at this moment is the latter.
+        self.is_relaying = False  # What is published at this moment is the latter,
+        self.publication = 0  # and the number of that; 0: nothing is.
+        self.publications = 0
         # Of `changes.received`: whether another broker has it, and which messages must be written before.
         self._received_behind: dict[tuple[int, int], tuple[bool, int]] = {}
         self._entries_made = 0  # messages that were to be written, from the start
@@ -708,7 +719,7 @@ class Durability:
         if entry is None or entry.message is not message:
             self._identify(message)
             self._entries_made += 1
-            entry = self._last_entry = Entry(message, self._entries_made)
+            entry = self._last_entry = Entry(message, self._entries_made, self.publication)
             self._unwritten.add(entry)
         return entry
 

@@ -65,12 +65,14 @@ def publish_message(
 ) -> Outcome:
     """Pass a publication on, with whatever it carries."""
     durability = broker.durability
-    was_relaying = durability.is_relaying
+    was_relaying, before = durability.is_relaying, durability.publication
     durability.is_relaying = publisher is not None and publisher.gives_ids
+    durability.publications += 1
+    durability.publication = durability.publications
     try:
         return _publish_message(broker, message, route, publisher)
     finally:
-        durability.is_relaying = was_relaying
+        durability.is_relaying, durability.publication = was_relaying, before
 
 
 def _publish_message(
