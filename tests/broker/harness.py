@@ -151,6 +151,9 @@ class FakeStore:
     def snapshot(self) -> Snapshot:
         deliveries = []
         for (session_key, position), delivery in sorted(self.deliveries.items(), key=lambda item: item[0][1]):
+            if position not in self.log:  # Its segment is gone.
+                del self.deliveries[session_key, position]
+                continue
             delivery = copy.copy(delivery)
             delivery.message = self.log[position].message
             delivery.group = None  # not stored

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.broker.durability import MAX_POSITION
 from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish
 from hedgerow.topics import matches, split_shared
@@ -126,7 +125,7 @@ class Story:
 
     def fill(self, has_room: bool) -> None:
         """The disk, by others."""
-        self.world.broker.set_disk_room(MAX_POSITION if has_room else 0)
+        self.world.broker.set_disk_room(has_room)
 
     def take(self) -> None:
         self.world.take_changes()

@@ -29,7 +29,7 @@ from hedgerow.mqtt.packets import (
     Will,
 )
 from hedgerow.mqtt.reasons import Reason
-from tests.broker.harness import START, Client, World
+from tests.broker.harness import KEPT, START, Client, World
 
 
 def durable_world(limits: Limits | None = None) -> World:
@@ -538,3 +538,19 @@ def test_restoring_begins_where_the_store_ended() -> None:
     message: Message = world.store.messages[max(world.store.messages)]
     assert message.id == MessageId("node", 2, 1)
     assert world.now >= START
+
+
+def test_after_its_session_has_expired_a_client_hears_nothing_before_that_is_stored() -> None:
+    """Else a crash brought it back, and what it has received would swallow a new message."""
+    world = World(durable=True)
+    first = world.connect("client", kept=True)
+    first.publish("t", b"1", 2, 7)
+    first.lose()
+    world.commits = False
+    world.broker.discard(world.broker.sessions["client"])
+    client = world.open()
+    client.send(Connect("client", clean_start=False, properties={"session_expiry_interval": KEPT}))
+    assert client.take() == []
+    world.commit()
+    world.settle()
+    assert isinstance(client.take_packet(), Connack)

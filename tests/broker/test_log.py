@@ -5,10 +5,21 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.broker.deliveries import MAX_QUEUED
-from hedgerow.broker.durability import MAX_POSITION
+from hedgerow.broker.durability import MAX_UNWRITTEN_BYTES
 from hedgerow.broker.limits import Limits, LogBounds
-from hedgerow.mqtt.packets import MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription
+from hedgerow.mqtt.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+)
 from tests.broker.harness import Client, World
+from tests.broker.test_identified import connect_peer, identified
 
 BOUND = 64 * 1_024
 
@@ -29,11 +40,16 @@ def numbers_of(packets: list[object]) -> list[int]:
 
 
 def read(client: Client, most: int = 10_000) -> list[int]:
+    return [int(payload) for payload in payloads(client, most)]
+
+
+def payloads(client: Client, most: int = 10_000) -> list[bytes]:
     """Take what comes, and acknowledge it, until nothing comes or so much has."""
-    found: list[int] = []
+    found: list[bytes] = []
     while len(found) < most and (packets := client.take()):
-        found += numbers_of(list(packets))
-        client.send(*[Puback(each.packet_id) for each in packets if isinstance(each, Publish)])
+        came = [each for each in packets if isinstance(each, Publish)]
+        found += [each.payload for each in came]
+        client.send(*[Puback(each.packet_id) for each in came])
     return found
 
 
@@ -144,6 +160,141 @@ def test_exactly_once_goes_on_too() -> None:
     assert not world.store.received
 
 
+def test_another_broker_passes_on_to_readers_what_a_full_log_has_no_room_for() -> None:
+    """Else two that are full of what waits for each other would wait for ever."""
+    world = World(durable=True, log_bounds=LogBounds(BOUND))
+    away(world, topic_filter="own/#")
+    away(world, "reader")
+    publisher = world.connect("publisher")
+    for number in range(100):
+        publisher.publish("own/0", bytes(1_000), 1, 1 + number)
+    far = connect_peer(world)
+    for number in range(200):
+        far.send(
+            identified(f"far 1 {number + 1}", b"%d" % number + b" " * 1_000, 1, "t", packet_id=number + 1)
+        )
+    taken = [each for each in far.take() if isinstance(each, Puback)]
+    assert 0 < len(taken) < 20, "nobody reads"
+    references = world.broker.durability.references
+    reader = world.connect("reader", kept=True)
+    assert read(reader) == list(range(200))
+    assert len(taken) + len(far.take()) == 200
+    assert world.broker.durability.references == references - len(taken)
+    assert len(publisher.take()) < 100, "the log is full all the same"
+    payloads(world.connect("away", kept=True))
+    assert not world.store.chunks
+
+
+def test_exactly_once_passes_through_a_full_log_too() -> None:
+    world = World(durable=True, log_bounds=LogBounds(BOUND))
+    away(world, topic_filter="own/#")
+    publisher = world.connect("publisher")
+    for number in range(100):
+        publisher.publish("own/0", bytes(1_000), 1, 1 + number)
+    reader = world.connect("reader", kept=True)
+    reader.subscribe("t/#", 2)
+    far = connect_peer(world, kept=True)
+    found: list[bytes] = []
+    for number in range(200):
+        far.send(identified(f"far 1 {number + 1}", b"%d" % number, 2, "t", packet_id=1))
+        assert far.take() == [Pubrec(1)]
+        far.send(Pubrel(1))
+        assert far.take() == [Pubcomp(1)]
+        packet = reader.take_one(Publish)
+        found.append(packet.payload)
+        reader.send(Pubrec(packet.packet_id))
+        reader.take_one(Pubrel)
+        reader.send(Pubcomp(packet.packet_id))
+    assert found == [b"%d" % number for number in range(200)]
+
+
+def test_what_the_disk_has_no_room_for_waits_and_is_no_part_of_a_batch() -> None:
+    world = World(durable=True)
+    away(world)
+    world.broker.set_disk_room(True, 50_000)
+    publisher = world.connect("publisher", kept=True)
+    world.commits = False
+    for number, size in enumerate((10_000, 30_000, 20_000, 60_000, 5_000)):
+        publisher.publish("t/0", bytes(size), 2, 1 + number)
+    world.commits = True
+    world.settle()
+    assert [len(each.payload) for each in world.store.messages.values()] == [10_000, 30_000, 20_000]
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Pubrec)] == [1, 2, 3]
+    assert sorted(packet_id for _, packet_id in world.store.received) == [1, 2, 3]
+    world.connect("other", kept=True).subscribe("u", 1)
+    assert len(world.store.sessions) == 3, "all else is stored"
+    world.broker.set_disk_room(True, 70_000)
+    world.settle()
+    assert [each.packet_id for each in publisher.take() if isinstance(each, Pubrec)] == [4, 5]
+
+
+@pytest.mark.parametrize("room", [11_000, 15_000, 25_000, 35_000])
+def test_a_publication_is_written_whole_with_what_its_identifier_means(room: int) -> None:
+    world = World(durable=True)
+    away(world, qos=2)
+    away(world, "member", "$share/g/t/#", 2)
+    publisher = world.connect("publisher", kept=True)
+    world.commits = False
+    world.broker.set_disk_room(True, room)
+    for number in range(3):
+        publisher.publish("t/0", bytes(10_000), 2, 1 + number)
+    world.commit()
+    written = len(world.store.messages)
+    assert written % 2 == 0
+    assert len(world.store.received) == written // 2
+
+
+def test_publishers_that_come_again_and_again_do_not_fill_the_memory() -> None:
+    world = World(durable=True)
+    away(world)
+    world.broker.set_disk_room(False)
+    durability = world.broker.durability
+    closed = 0
+    for _ in range(100):
+        publisher = world.connect("publisher")
+        publish(publisher, range(10), size=100_000)
+        closed += publisher.closed
+        if not publisher.closed:
+            publisher.lose()
+    assert 30 < closed < 50, MAX_UNWRITTEN_BYTES
+    assert not durability.takes_publications(world.now)
+    world.broker.set_disk_room(True)
+    world.settle()
+    assert durability.takes_publications(world.now)
+    assert len(read(world.connect("away", kept=True))) > 600
+
+
+def test_what_is_read_before_it_is_written_takes_no_memory() -> None:
+    world = World(durable=True)
+    away(world, topic_filter="own")
+    reader = world.connect("reader", kept=True)
+    reader.subscribe("t/#", 1)
+    world.broker.set_disk_room(False)
+    durability = world.broker.durability
+    world.connect("own publisher").publish("own", b"", 1)
+    for _ in range(20):
+        publisher = world.connect("publisher")
+        publish(publisher, range(100), size=1_000)
+        assert read(reader) == list(range(100))
+        publisher.lose()
+    assert durability.takes_publications(world.now, 1_000_000)
+
+
+def test_a_publisher_that_waits_for_itself_is_heard() -> None:
+    """It has far more under way than others do, and reads what it published itself."""
+    world = World(durable=True, log_bounds=LogBounds(BOUND))
+    client = world.connect("client", MQTT_3_1_1, kept=True)
+    client.subscribe("t/#", 1)
+    client.set_congested(True)
+    for number in range(5_000):
+        client.publish("t/0", b"%d" % number + b" " * 10, 1, 1 + number)
+    assert not client.connection.paused
+    client.set_congested(False)
+    assert set(read(client)) == set(range(5_000))
+    assert not world.broker.durability.is_behind
+    assert not world.store.chunks
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_what_a_full_log_did_not_take_is_not_known_after_a_crash(written: bool) -> None:
     """At QoS 2: it is sent again, and must not be taken for a duplicate."""
@@ -218,7 +369,7 @@ def test_nothing_is_dropped_where_nothing_waits_for_room() -> None:
     world = World(durable=True, log_bounds=LogBounds(BOUND, drops_oldest=True))
     away(world)
     publish(world.connect("publisher"), range(40))
-    world.broker.set_disk_room(0)
+    world.broker.set_disk_room(False)
     for number in range(20):
         world.connect(f"client {number}", kept=True).lose()
     assert world.broker.stats.publish_dropped == 0
@@ -241,6 +392,21 @@ def test_what_the_log_lost_is_counted_and_the_rest_goes_on() -> None:
     assert read_back == [number for number in range(20) if number + 1 not in (7, 8)]
     assert world.broker.stats.publish_dropped == 2
     assert not world.store.chunks
+
+
+def test_what_the_log_lost_of_what_was_in_flight_is_let_go() -> None:
+    world = World(durable=True)
+    client = world.connect("client", kept=True)
+    client.subscribe("t/#", 2)
+    publisher = world.connect("publisher")
+    publish(publisher, range(3))
+    publisher.publish("t/0", b"3", 2, 9)
+    del world.store.log[2]
+    world.crash()
+    packets = world.connect("client", kept=True).take()
+    assert numbers_of(list(packets)) == [0, 2, 3]
+    assert world.broker.stats.publish_dropped == 1
+    assert world.broker.durability.references == 3
 
 
 def test_who_may_no_longer_read_it_does_not_get_what_waits_in_the_log() -> None:
@@ -288,11 +454,11 @@ def test_what_an_ended_session_received_is_forgotten_though_the_log_is_full() ->
     world = World(durable=True)
     away(world)
     publisher = world.connect("publisher", kept=True)
-    world.broker.set_disk_room(0)
+    world.broker.set_disk_room(False)
     publish(publisher, range(3), qos=2)
     world.broker.discard(world.broker.sessions["publisher"])
     world.settle()
-    world.broker.set_disk_room(MAX_POSITION)
+    world.broker.set_disk_room(True)
     world.settle()
     assert not world.store.received
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hedgerow.broker.durability import MAX_POSITION, Entry
 from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.session import Session
+from hedgerow.broker.unwritten import Entry
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Subscribe, Subscription
 from hedgerow.topics import matches, split_shared
 from tests.broker.harness import World
@@ -175,7 +175,7 @@ class LogStory:
             connection.set_congested(congested)
 
     def fill(self, has_room: bool) -> None:
-        self.world.broker.set_disk_room(MAX_POSITION if has_room else 0)
+        self.world.broker.set_disk_room(has_room)
 
     def advance(self, seconds: float) -> None:
         self.world.advance(seconds)
@@ -233,7 +233,14 @@ class LogStory:
         durability = broker.durability
         positions: Counter[int] = Counter()
         pending: Counter[Session] = Counter(
-            owner for entry in durability._entries if isinstance(entry, Entry) for owner, _ in entry.left
+            owner
+            for unwritten in (durability._own, durability._relayed)
+            for entry in unwritten.entries
+            for owner in (
+                [owner for owner, _ in entry.left]
+                if isinstance(entry, Entry)
+                else [owner for owner in entry.left for _ in entry.messages]
+            )
         )
         for session in broker.sessions.values():
             queue = session.stored
@@ -283,7 +290,7 @@ class LogStory:
         store, durability = self.world.store, self.world.broker.durability
         assert not [*store.deliveries, *store.chunks, *store.received], "something was never deleted"
         assert not durability._held
-        assert not durability._entries
+        assert not durability.has_unwritten
         assert not durability.is_behind
         assert durability.references == 0
         assert len(store.segments) <= 1

@@ -77,6 +77,17 @@ def test_a_reserve_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size
     assert room.has_room
 
 
+def test_what_was_written_since_the_disk_was_asked_is_room_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", Disk(200 * MIB, 9 * MIB).statvfs)
+    room = LogRoom(tmp_path)
+    room.check(1.0, written_bytes=100)
+    assert room.batch_bytes == 5 * MIB, "half of the reserve is left"
+    room.check(1.1, written_bytes=100 + 1000)
+    assert room.batch_bytes == 5 * MIB - 1000
+
+
 def test_a_full_disk_is_asked_again_when_the_log_has_let_go_of_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +125,7 @@ async def test_publishers_wait_until_there_is_room(tmp_path: Path, monkeypatch: 
             publisher.send(Pingreq())
             assert isinstance(await publisher.receive(), Pingresp)
             await until(
-                lambda: server.broker.durability.disk_bytes <= 0, "the node to see that the disk is full"
+                lambda: not server.broker.durability.has_disk, "the node to see that the disk is full"
             )
             publisher.send(Publish("a", b"2", 1, packet_id=2), Pingreq())
             assert isinstance(await publisher.receive(), Pingresp)

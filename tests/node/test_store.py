@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -22,6 +23,7 @@ from hedgerow.errors import StoreError
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Stage
 from hedgerow.mqtt.packets import MQTT_5
+from hedgerow.node.message_log import DiskLog
 from hedgerow.node.store import APPLICATION_ID, FILE_NAME, FORMAT, LOCK_NAME, PageCache, Store, connect
 from tests.full_disks import file_size_limit
 from tests.node.old_stores import make_older, make_oldest
@@ -256,6 +258,26 @@ def test_what_was_in_flight_in_an_older_format_stays_so(tmp_path: Path) -> None:
         for key, each in snapshot.deliveries
     ] == [(1, 2, 6, Stage.RELEASED, (9,), messages[5]), (2, 3, 1, Stage.SENT, (), messages[8])]
     assert snapshot.next_position == 5
+
+
+def test_what_was_in_flight_is_not_forgotten_where_it_cannot_be_read_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Store.open(tmp_path)) as store:
+        store.write(Changes(sessions={1: SessionRecord(1, "c1", None, MQTT_5, 60.0, None)}))
+        store.commit()
+    make_older(tmp_path, {3: message(3)}, [(1, 3, 7, 2 | Stage.SENT << 3, b"")])
+    Store.open(tmp_path).close()
+
+    def has_no_descriptor(*arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskLog, "_open", has_no_descriptor)
+        with pytest.raises(StoreError, match="cannot read"):
+            Store.open(tmp_path)
+    with closing(Store.open(tmp_path)) as store:
+        assert [each.packet_id for _, each in store.load().deliveries] == [7]
 
 
 TAKE_UP = """
@@ -611,6 +633,15 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     refused, recovered = result.stdout.splitlines()
     assert refused == f"full: cannot write to {tmp_path / 'log'}: No space left on device"
     assert recovered == "recovered"
+
+
+def test_a_store_whose_log_cannot_grow_opens_again(tmp_path: Path) -> None:
+    with closing(Store.open(tmp_path / "store")) as store:
+        commit(store, *range(1, 21))
+        copy_of_running(tmp_path / "store", tmp_path / "copy")
+    with file_size_limit((tmp_path / "copy" / f"{FILE_NAME}-wal").stat().st_size):
+        Store.open(tmp_path / "copy").close()
+    assert last_batch(tmp_path / "copy") == 20
 
 
 def test_a_failed_commit_makes_room_in_the_log(tmp_path: Path) -> None:

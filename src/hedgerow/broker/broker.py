@@ -281,10 +281,14 @@ class Broker(BrokerCore):
             drop_oldest_segment(self)
         return self.durability.take_changes(self.now)
 
-    def set_disk_room(self, size: int) -> None:
-        """How much room there is for the log on the disk. Without it, what is published at QoS 1 and 2
-        waits."""
-        self.durability.disk_bytes = size
+    def set_disk_room(self, has_room: bool, batch_bytes: float = float("inf")) -> None:
+        """Is there room for the log on the disk? Without, what is published at QoS 1 and 2 waits.
+
+        `batch_bytes`: of messages in one batch. What fails to be written is tried again, and nothing else is
+        stored before that, not even what would make room.
+        """
+        self.durability.has_disk = has_room
+        self.durability.disk_bytes = batch_bytes
 
     def changes_committed(self, now: float) -> None:
         """The changes last taken are durable: what was held for them may leave."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.core import BrokerCore
-from hedgerow.broker.durability import MAX_POSITION
+from hedgerow.broker.durability import MAX_POSITION, MAX_UNWRITTEN_BYTES
 from hedgerow.broker.events import DeliveriesDropped, MessageSetAside
 from hedgerow.broker.log_reading import PAGE_MESSAGES, read_page, unloaded
 from hedgerow.broker.session import DELIVERY_BYTES, Channel, Session
@@ -166,6 +166,8 @@ def _has_room(broker: BrokerCore, session: Session, outbox: Outbox, delivery: De
     queued, size, limits = len(outbox.queue), outbox.bytes + delivery.size, broker.limits
     stored = session.stored
     if stored is not None:
+        if not broker.durability.takes_publications(broker.now, 2 * MAX_UNWRITTEN_BYTES):
+            return False
         # The log has a bound for all (`LogBounds`); a session has one where somebody chose it.
         bound = limits.queue_bytes if session.queue_limits is None else session.queue_limits.bytes
         most = limits.queue_messages if session.queue_limits is None else None

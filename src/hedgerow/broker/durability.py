@@ -15,7 +15,8 @@ it is removed.
 
 The log has a bound. Where it is full nothing more is written to it, so that publishers wait for their
 acknowledgements, and all else is stored as before: what readers finish makes room. Or else the oldest segment
-goes, whoever needs it (`LogBounds.drops_oldest`).
+goes, whoever needs it (`LogBounds.drops_oldest`). What other brokers pass on has a reserve beyond the bound:
+else two that are full of what they have for each other would wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from operator import attrgetter
 
 from hedgerow.broker.changes import MAX_WAITING, Changes, SubscriptionRecord
 from hedgerow.broker.limits import LogBounds
@@ -30,6 +33,7 @@ from hedgerow.broker.observer import Observer
 from hedgerow.broker.session import Channel, Pause, Session
 from hedgerow.broker.stats import Stats
 from hedgerow.broker.stored import AGAIN_BIT, MAX_SPAN, RETAIN_BIT, Chunk, StoredQueue
+from hedgerow.broker.unwritten import FINISHED, UNWRITTEN, Entry, Row, Unwritten
 from hedgerow.duplicates import DuplicateLog, PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
@@ -39,12 +43,17 @@ MAX_HELD_ACKNOWLEDGEMENTS = 4_096  # Of one connection, before we stop reading f
 FINISHING = (PUBACK << 4, PUBCOMP << 4)  # First bytes of what lets the client send one more (§4.9).
 SEGMENT_BYTES = 8 * 1024 * 1024  # How much of the log goes at once.
 SEGMENTS_OF_BOUND = 16
-BATCH_BYTES = 1024 * 1024  # of messages that are written at once, but for one that is larger
+RESERVE_PART = 8  # One in so many bytes of the bound, beyond it, is for what other brokers pass on.
+# Of messages in one batch, about: a disk that is nearly full has room for it (`node/log_room.py`).
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+# What waits to be written to a log that takes nothing: beyond it publications are not taken, and beyond twice
+# as much what nobody could be told of is dropped.
+MAX_UNWRITTEN_BYTES = 64 * 1024 * 1024
+STUCK_S = 10.0  # A batch that takes so long may take for ever.
+MANY_HELD = 1_024
 TIB = 2**40
 ENTRY_BYTES = 64  # What a message takes in the log beside topic and payload, at most
 MAX_POSITION = 2**63 - 1
-UNWRITTEN = -1  # The position of a delivery whose message waits to be written,
-FINISHED = -2  # and of one that was finished before.
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,46 +64,24 @@ class Held:
     data: bytes
     count: int
     """How many of the packets are acknowledgements."""
-    callback: Callable[[], None] | None
-    entries: int
-    """So many messages must have been written to the log before, counted from the start."""
-
-
-class Entry:
-    """A message that is to be written to the log, and for whom."""
-
-    __slots__ = ("deliveries", "left", "message", "size")
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self.size = message.size
-        self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
-        self.left: list[
-            tuple[Session, Delivery]
-        ] = []  # for sessions that read it from the log when they come to it
-
-
-class Row:
-    """Messages in a row that are to be written to the log, at QoS 1, and for whom: as an `Entry` for each."""
-
-    __slots__ = ("left", "messages", "on_their_way", "size")
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self.messages = messages
-        self.size = sum([each.size for each in messages])
-        self.on_their_way: list[tuple[Session, list[Delivery]]] = []  # a delivery for each, in its outbox
-        # For sessions that read them from the log: None, or a delivery for each where somebody has asked.
-        self.left: dict[Session, list[Delivery] | None] = {}
+    callback: Callable[[], None] | None = None
+    own: int = 0
+    """Up to this number, messages that were published here must be in the log before, or needed no more;"""
+    relayed: int = 0
+    """and so those that other brokers passed on."""
+    delivery: Delivery | None = None
+    """This one must have its place in the log before."""
 
 
 class Segment:
     """A part of the log, as long as somebody needs something of it."""
 
-    __slots__ = ("bytes", "first", "references")
+    __slots__ = ("bytes", "first", "is_reserve", "references")
 
-    def __init__(self, first: int, size: int = 0) -> None:
+    def __init__(self, first: int, size: int = 0, is_reserve: bool = False) -> None:
         self.first = first
         self.bytes = size
+        self.is_reserve = is_reserve  # begun beyond the bound
         self.references = 0
 
 
@@ -118,37 +105,48 @@ class Durability:
         self._observers = observers
         self._identify = identify
         self.change_count = 0  # grows with each change, here alone: whether something has to be stored
-        self.discards = 0  # of sessions that were stored
+        # Clients whose sessions have ended, and are stored still; those of the batch under way.
+        self._ended: set[str] = set()
+        self._ending: set[str] = set()
         self.next_position = 1  # of the log
         self.written_position = 1  # Below it all is written, and may be read.
         # What is below this waits since this life began: a clock may have been set between two lives.
         self.restored_position = 1
         self.restored_at = 0.0
         self.log_bytes = 0  # about, of all segments
-        self.disk_bytes = MAX_POSITION  # the shell's word: so much room there is for the log on the disk
+        self._reserve_bytes = 0  # of those that were begun beyond the bound
+        self.has_disk = True  # the shell's word: there is room for the log on the disk,
+        self.disk_bytes = float("inf")  # and for so much in one batch
         self._segments: list[Segment] = []
         self._unneeded: dict[Segment, None] = {}
         # Several, where there is a bound: else nothing would go before all is read.
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
-        self._batch_bytes = min(BATCH_BYTES, self._segment_bytes)
         self._is_appending = False  # The newest segment was begun in this life.
         self._needed: tuple[Segment, int] | None = None  # the one that was looked for last, and its end
-        self._entries: list[Entry | Row] = []  # in order
-        self._entries_made = 0  # messages that were to be written, from the start, and
-        self._entries_taken = 0  # those of them that no longer are
+        self._own, self._relayed = Unwritten(), Unwritten()  # published here, or passed on by other brokers
+        self.is_relaying = False  # What is published at this moment is the latter,
+        self.publication = 0  # and the number of that; 0: nothing is.
+        self.publications = 0
+        # Of `changes.received`: whether another broker has it, and which messages must be written before.
+        self._received_behind: dict[tuple[int, int], tuple[bool, int]] = {}
+        self._entries_made = 0  # messages that were to be written, from the start
+        self._unneeded_entries = 0  # about how many of those that are to be written nobody needs any more
         self._last_entry: Entry | None = None
         self._behind: dict[
             Session, None
         ] = {}  # those for whom the batch under way leaves something in the log
         self._held: list[Held] = []  # in order
+        self._held_looked_at = MANY_HELD
+        self._has_paused = False
         self._committing: list[Held] | None = None
+        self._committing_since = 0.0
         self._committing_position = 1
         self.failures: list[Exception] = []  # of what was called when it was committed
 
     @property
     def is_behind(self) -> bool:
         """Is there anything that is not stored yet?"""
-        if self._entries or self.changes.must_precede or self._held or self._committing is not None:
+        if self.has_unwritten or self.changes.must_precede or self._held or self._committing is not None:
             return True
         return any(observer.is_behind for observer in self._observers)
 
@@ -156,52 +154,127 @@ class Durability:
     def is_full(self) -> bool:
         """Has the log no room for messages?"""
         limit = self.bounds.bytes
-        if limit is not None and self.log_bytes >= limit:
+        return not self.has_disk or (limit is not None and self.log_bytes >= limit)
+
+    @property
+    def is_reserve_full(self) -> bool:
+        """Has it none for what other brokers pass on either?"""
+        limit = self.bounds.bytes
+        return not self.has_disk or (limit is not None and self._reserve_bytes >= limit // RESERVE_PART)
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._own.entries or self._relayed.entries)
+
+    def takes_publications(self, now: float, most_bytes: int = MAX_UNWRITTEN_BYTES) -> bool:
+        """Not where too much waits in memory for a log that takes nothing."""
+        if self._own.bytes + self._relayed.bytes <= most_bytes:
             return True
-        # One larger than what the disk has left waits as well, and all behind it.
-        return bool(self._entries) and self._entries[0].size > self.disk_bytes
+        is_stuck = self._committing is not None and self._committing_since + STUCK_S < now
+        return not (is_stuck or self.is_full)
 
     @property
     def needs_room(self) -> bool:
         """Does something wait for room in the log, and none is about to be made?"""
-        return bool(self._entries) and self.is_full and self._committing is None
+        return self.has_unwritten and self.is_full and self._committing is None
 
     # What the shell calls, through the broker
 
     def take_changes(self, now: float) -> Changes | None:
         if self._committing is not None:
             return None
-        count, messages = self._writable()
-        is_whole = count == len(self._entries)
-        written = self._entries_taken + messages
-        going = self._held if is_whole else [held for held in self._held if held.entries <= written]
+        if self.is_full and self.has_unwritten:
+            self._drop_unneeded()
+        taken = self._take_unwritten()
+        if taken:
+            self._write_entries(taken, now)
+        going, staying = self._held, []
         later = Changes()
-        if not is_whole:
-            # What is known, and what a client's packet identifier means, must not survive without the
-            # message.
-            later.seen, self.changes.seen = self.changes.seen, {}
-            later.received, self.changes.received = self.changes.received, {}
-        if not (going or count or self.changes):
+        if self.has_unwritten:
+            going = [held for held in self._held if self._may_go(held)]
+            staying = [held for held in self._held if not self._may_go(held)]
+            later = self._defer()
+        else:
+            self._received_behind.clear()
+        if not (going or self.changes.must_precede or self.changes.seen):
             self.changes.seen, self.changes.received = later.seen, later.received
             return None
-        self._write_entries(count, now)
-        self._entries_taken = written
         self._take_unneeded()
         changes, self.changes = self.changes, later
-        gone = {key for key, record in changes.sessions.items() if record is None}
-        if gone and later.received:
-            later.received = {place: each for place, each in later.received.items() if place[0] not in gone}
         # As of now: where a disk is full it is written again later, and what is seen meanwhile is the next
         # batch's. A message that is known after a crash, and whose deliveries are not, is lost.
         changes.seen = {page: bits if bits is None else bytes(bits) for page, bits in changes.seen.items()}
         self._committing_position = self.next_position
-        self._held = [] if is_whole else [held for held in self._held if held.entries > written]
+        self._held = staying
         self._committing = going
+        self._ending, self._ended = self._ended, set()
+        self._committing_since = now
         return changes
+
+    def _take_unwritten(self) -> list[Entry | Row]:
+        """What the log has room for, in order."""
+        own: list[Entry | Row] = []
+        relayed: list[Entry | Row] = []
+        if not self.has_unwritten:
+            return own
+        if self.is_full:
+            self._drop_unneeded()
+        else:
+            limit = self.bounds.bytes
+            room = MAX_BATCH_BYTES if limit is None else min(MAX_BATCH_BYTES, limit - self.log_bytes)
+            own = self._own.take(room, self.disk_bytes)
+        if self._relayed.entries and not (self.is_full and self.is_reserve_full):
+            relayed = self._relayed.take(MAX_BATCH_BYTES, self.disk_bytes - sum([each.size for each in own]))
+        return list(merge(own, relayed, key=_number)) if own and relayed else own or relayed
+
+    def _may_go(self, held: Held) -> bool:
+        if held.delivery is not None and held.delivery.position == UNWRITTEN:
+            return False
+        return held.own <= self._own.done and held.relayed <= self._relayed.done
+
+    def _defer(self) -> Changes:
+        """What is known, and what a client's packet identifier means, must not survive without the
+        message."""
+        later, changes = Changes(), self.changes
+        if self._relayed.entries:
+            later.seen, changes.seen = changes.seen, {}
+        received, behind = changes.received, self._received_behind
+        changes.received, self._received_behind = {}, {}
+        gone = {key for key, record in changes.sessions.items() if record is None}
+        for place, each in received.items():
+            is_relayed, number = behind.get(place, (False, 0))
+            if number <= (self._relayed if is_relayed else self._own).done:
+                changes.received[place] = each
+            elif place[0] not in gone:
+                later.received[place] = each
+                self._received_behind[place] = is_relayed, number
+        return later
+
+    def _drop_unneeded(self) -> None:
+        """Where the log is full: what was finished before it was written, and what was held for connections
+        that are no more. Who could make room is heard."""
+        self._last_entry = None
+        for unwritten in self._own, self._relayed:
+            unwritten.drop_first()
+        if self._unneeded_entries > (len(self._own.entries) + len(self._relayed.entries)) // 2:
+            self._unneeded_entries = 0
+            for unwritten in self._own, self._relayed:
+                unwritten.drop_all()
+        if len(self._held) > self._held_looked_at:
+            self._held = [
+                held for held in self._held if held.connection is None or held.connection.is_connected
+            ]
+            self._held_looked_at = MANY_HELD + 2 * len(self._held)
+        if self._has_paused:
+            self._has_paused = False
+            for held in self._held:
+                if held.connection is not None and held.count:
+                    held.connection.resume(Pause.HELD)
 
     def committed(self) -> list[Channel]:
         """All that was taken is durable: let go what was held. Connections to which more may go now."""
         committed, self._committing = self._committing or [], None
+        self._ending = set()
         self.written_position = self._committing_position
         answered: list[Channel] = []
         for held in committed:
@@ -228,54 +301,45 @@ class Durability:
         answered += [each.connection for each in behind if each.connection is not None]
         return answered
 
-    def _writable(self) -> tuple[int, int]:
-        """How many entries a batch may have, and how many messages these are: a batch must fit into what is
-        left of the disk, or nothing would ever be stored again."""
-        if not self._entries or self.is_full:
-            return 0, 0
-        size = count = messages = 0
-        for entry in self._entries:
-            size += entry.size
-            if count and size > self._batch_bytes:
-                break
-            count += 1
-            messages += len(entry.messages) if isinstance(entry, Row) else 1
-        return count, messages
-
-    def _write_entries(self, count: int, now: float) -> None:
+    def _write_entries(self, entries: list[Entry | Row], now: float) -> None:
         """Give what is still wanted its positions."""
-        entries, self._entries = self._entries[:count], self._entries[count:]
-        if not self._entries:
-            self._last_entry = None
+        self._last_entry = None
+        if not self.has_unwritten:
+            self._unneeded_entries = 0
         first, references, size = self.next_position, 0, 0
         messages = self.changes.messages
         for entry in entries:
             position = first + len(messages)
             if isinstance(entry, Row):
-                count, taken = self._put_row(entry, position, now)
+                count, added = self._put_row(entry, position, now)
             else:
-                count, taken = self._put(entry, position, now)
+                count, added = self._put(entry, position, now)
             references += count
-            size += taken
+            size += added
         if not messages:
             return
         self.changes.at = now
         self.changes.first_position = first
         self.next_position = first + len(messages)
-        if not self._is_appending or self._segments[-1].bytes >= self._segment_bytes:
+        # What is written beyond the bound goes as soon as it is read, however long all else stays.
+        is_reserve = self.is_full
+        newest = self._segments[-1] if self._is_appending else None
+        if newest is None or newest.bytes >= self._segment_bytes or newest.is_reserve != is_reserve:
             if self._segments and not self._segments[-1].references:
                 self._unneeded[self._segments[-1]] = None
             self.changes.begins_segment = self._is_appending = True
-            self._segments.append(Segment(first))
+            self._segments.append(Segment(first, 0, is_reserve))
         segment = self._segments[-1]
         segment.references += references
         size += ENTRY_BYTES * len(messages)
         segment.bytes += size
         self.log_bytes += size
+        self._reserve_bytes += size * segment.is_reserve
 
     def _put(self, entry: Entry, position: int, now: float) -> tuple[int, int]:
         """For how many sessions it is, and its bytes; none: all of them are done with it."""
-        changes, message, size = self.changes, entry.message, entry.size
+        changes, message = self.changes, entry.message
+        size = message.size
         count = 0
         waiting: list[tuple[int, int, tuple[int, ...]]] = []
         for session, delivery in entry.deliveries:
@@ -336,15 +400,16 @@ class Durability:
         if not takers:
             return 0, 0
         count = len(row.messages)
+        size = sum([each.size for each in row.messages])
         for session, deliveries, is_left in takers:
             if deliveries is not None:
                 for number, delivery in enumerate(deliveries, position):
                     delivery.position = number
-            self._add_run(session, position, count, row.size, is_left, now)
+            self._add_run(session, position, count, size, is_left, now)
         waiting = tuple((session.key, 1, ()) for session, _, _ in takers)
         self.changes.messages += row.messages
         self.changes.waiting += [waiting if len(takers) <= MAX_WAITING else ()] * count
-        return count * len(takers), row.size
+        return count * len(takers), size
 
     def _put_rest(
         self,
@@ -382,6 +447,9 @@ class Durability:
                 queue.cursor = position
             queue.unloaded += count
             self._behind[session] = None
+        elif queue.unloaded:  # As above: they are in memory.
+            queue.unloaded += count
+            queue.ahead.update(range(position, position + count))
         end = position + count
         while position < end:
             part = min(end - position, MAX_SPAN - 1)
@@ -405,17 +473,25 @@ class Durability:
             del self._segments[at]
             self._is_appending = self._is_appending and not is_last
             self.log_bytes -= segment.bytes
+            self._reserve_bytes -= segment.bytes * segment.is_reserve
         self._unneeded.clear()
         self._needed = None
 
     # Packets that may have to wait
 
     def acknowledge(
-        self, connection: Channel, data: bytes, must_wait: bool, count: int = 1, is_of_messages: bool = True
+        self,
+        connection: Channel,
+        data: bytes,
+        must_wait: bool,
+        count: int = 1,
+        is_of_messages: bool = True,
+        is_late: bool = False,
     ) -> None:
         """Send acknowledgements of one kind, never before an earlier one that waits (MQTT-4.6.0-2).
 
-        `is_of_messages`: they wait until the log has room for these.
+        `is_of_messages`: they wait until the log has room for these. `is_late`: others were published
+        meanwhile.
         """
         self._stats.packets_sent += count
         if not (must_wait or connection.held_acknowledgements):
@@ -423,8 +499,14 @@ class Durability:
             return
         connection.held_acknowledgements += count
         connection.held_publications += count * (data[0] in FINISHING)
-        self._held.append(Held(connection, data, count, None, self._entries_made if is_of_messages else 0))
-        if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS:
+        session = connection.session
+        is_relayed = session is not None and session.gives_ids
+        own = self._own.last if is_of_messages and (is_late or not is_relayed) else 0
+        relayed = self._relayed.last if is_of_messages and (is_late or is_relayed) else 0
+        self._held.append(Held(connection, data, count, None, own, relayed))
+        # Where the log is full, what a client has read makes room: then it has to be heard.
+        if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS and not self.is_full:
+            self._has_paused = True
             connection.pause(Pause.HELD)
 
     def send_exactly_once(
@@ -433,27 +515,30 @@ class Durability:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""
         if session.durable:
             connection.held_packets += 1
-            is_unwritten = delivery is not None and delivery.position == UNWRITTEN
-            self._held.append(Held(connection, data, 0, None, self._entries_made if is_unwritten else 0))
+            self._held.append(Held(connection, data, 0, delivery=delivery))
         else:
             connection.send(data)
 
     def hold_back(self, connection: Channel, clock: Callable[[], float]) -> None:
         """Nothing leaves for this client until all that changed is stored: as if it did not read."""
         connection.set_congested(True, clock())
-        self._held.append(Held(None, b"", 0, lambda: connection.set_congested(False, clock()), 0))
+        self._held.append(Held(None, b"", 0, lambda: connection.set_congested(False, clock())))
+
+    def has_ended(self, client_id: str) -> bool:
+        """Would a crash bring back a session that this client had?"""
+        return client_id in self._ended or client_id in self._ending
 
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
         if self.is_behind:
-            self._held.append(Held(None, b"", 0, callback, self._entries_made))
+            self._held.append(Held(None, b"", 0, callback, self._own.last, self._relayed.last))
         else:
             callback()
 
     def when_written(self, callback: Callable[[], None]) -> None:
         """Call it when the batch that is being written is stored, before the next is taken."""
         assert self._committing is not None
-        self._committing.append(Held(None, b"", 0, callback, 0))
+        self._committing.append(Held(None, b"", 0, callback))
 
     # What changed
 
@@ -474,7 +559,7 @@ class Durability:
                     self.release(chunk)
             self.changes.sessions[session.key] = None
             self.change_count += 1
-            self.discards += 1
+            self._ended.add(session.client_id)
 
     def store_subscription(
         self, session: Session, topic_filter: str, record: SubscriptionRecord | None
@@ -486,7 +571,10 @@ class Durability:
     def store_received(self, session: Session, packet_id: int, received: bool) -> None:
         """A QoS 2 packet identifier of the client is in use, or free again."""
         if session.durable:
-            self.changes.received[session.key, packet_id] = received
+            place = session.key, packet_id
+            self.changes.received[place] = received
+            last = (self._relayed if session.gives_ids else self._own).last
+            self._received_behind[place] = session.gives_ids, last
             self.change_count += 1
 
     def store_retained(self, topic: str, message: Message | None) -> None:
@@ -541,18 +629,13 @@ class Durability:
 
     def _row(self, messages: Sequence[Message]) -> Row:
         """A place in the log for messages in a row: one for all sessions that they go to together."""
-        row = self._entries[-1] if self._entries else None
-        if (
-            isinstance(row, Row)
-            and row.messages[0] is messages[0]
-            and len(row.messages) == len(messages)
-            and row.messages[-1] is messages[-1]
-        ):
-            return row
-        row = Row(messages)
-        self._entries.append(row)
-        self._entries_made += len(messages)
-        self._last_entry = None
+        entries = self._unwritten.entries
+        row = entries[-1] if entries else None
+        if not isinstance(row, Row) or not row.is_of(messages):
+            row = Row(messages, self._entries_made + 1)
+            self._unwritten.add(row)
+            self._entries_made += len(messages)
+            self._last_entry = None
         return row
 
     def leave(self, session: Session, delivery: Delivery) -> None:
@@ -574,27 +657,26 @@ class Durability:
 
     def unwritten(self, session: Session) -> list[Delivery]:
         """What was left for a session, and is not in the log yet."""
-        found: list[Delivery] = []
-        for entry in self._entries:
-            if isinstance(entry, Entry):
-                found += [delivery for owner, delivery in entry.left if owner is session]
-            elif session in entry.left:
-                deliveries = entry.left[session]
-                if deliveries is None:
-                    deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in entry.messages]
-                    entry.left[session] = deliveries
-                found += deliveries
-        return [delivery for delivery in found if delivery.position == UNWRITTEN]
+        return [
+            delivery
+            for entry in merge(self._own.entries, self._relayed.entries, key=_number)
+            for delivery in entry.unwritten_for(session)
+            if delivery.position == UNWRITTEN
+        ]
 
     def _entry(self, message: Message) -> Entry:
         """A place in the log for a message: one for all the sessions that it goes to, in a row."""
         entry = self._last_entry
         if entry is None or entry.message is not message:
             self._identify(message)
-            entry = self._last_entry = Entry(message)
-            self._entries.append(entry)
             self._entries_made += 1
+            entry = self._last_entry = Entry(message, self._entries_made, self.publication)
+            self._unwritten.add(entry)
         return entry
+
+    @property
+    def _unwritten(self) -> Unwritten:
+        return self._relayed if self.is_relaying else self._own
 
     def store_separately(self) -> None:
         """The next delivery may go to a session that has the same message already: a place of its own."""
@@ -607,6 +689,7 @@ class Durability:
             return
         self.change_count += 1
         delivery.position = FINISHED
+        self._unneeded_entries += position == UNWRITTEN
         if position > 0:
             self._finish(session, position, 1)
             if delivery.qos == 2 and delivery.packet_id and session.stored is not None:
@@ -622,6 +705,7 @@ class Durability:
             position = delivery.position
             delivery.position = FINISHED
             if position <= 0:
+                self._unneeded_entries += position == UNWRITTEN
                 continue
             if position == first + count:
                 count += 1
@@ -637,8 +721,12 @@ class Durability:
         for session in sessions:
             if session.stored is not None and session.outbox is not None:
                 for delivery in session.outbox.in_flight.values():
-                    if delivery.position > 0:
+                    if delivery.position in session.stored:
                         self.changes.deliveries[session.key, delivery.position] = delivery
+
+    def forget_delivery(self, session: Session, position: int) -> None:
+        """What the store had of one that is in no queue."""
+        self.changes.deliveries[session.key, position] = None
 
     def restore_delivery(self, session: Session, position: int, qos: int) -> None:
         """It is in flight. At QoS 1 that was written as the last life ended, and is not kept up to date in
@@ -740,3 +828,6 @@ class Durability:
 
 def _first(segment: Segment) -> int:
     return segment.first
+
+
+_number = attrgetter("number")

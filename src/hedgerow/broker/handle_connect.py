@@ -176,7 +176,6 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
         return
-    discards = broker.durability.discards
     session, session_present = _take_session(broker, packet, client_id, username, role)
     if not session_present:
         broker.owners.add(session, owner)
@@ -212,7 +211,7 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
         return
     if session_present:
         resume(connection)
-    if broker.durability.discards != discards:
+    if broker.durability.has_ended(client_id):
         # If a crash brought the old session back, its received identifiers would swallow new messages.
         broker.durability.hold_back(connection, lambda: broker.now)
     role.resumed(connection, packet)

@@ -154,7 +154,8 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     if not packet_id:
         # Its own QoS may be higher than that of the packet that brought it. Where it would not be recorded,
         # it is dropped before it counts as seen: it may come again in a packet that is acknowledged.
-        if qos and find_full(route, len(message.payload)) is not None:
+        is_full = find_full(route, len(message.payload)) is not None
+        if qos and (is_full or not broker.durability.takes_publications(broker.now)):
             broker.stats.publish_dropped += 1
         else:
             _publish_once(connection, message, route)
@@ -163,7 +164,7 @@ def accept(connection: Connection, message: Message, route: Route, packet_id: in
     is_beyond = session.role.holds_receive_maximum and not _has_room(connection, session, qos)
     if is_beyond and packet_id not in (session.received or ()):
         raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded", "MQTT-3.3.4-7")
-    if route.observers and not is_taken(connection, route, len(message.payload)):
+    if not is_taken(connection, route, len(message.payload)):
         return
     if qos == 1:
         count, must_wait = _publish_once(connection, message, route)
@@ -189,18 +190,23 @@ def _acknowledge_late(
     if qos == 2 and packet_id in (session.received or ()):
         durability.store_received(session, packet_id, True)
     if connection.is_connected:
-        durability.acknowledge(connection, data, durability.is_behind)
+        durability.acknowledge(connection, data, durability.is_behind, is_late=True)
 
 
 def is_taken(connection: Connection, route: Route, size: int) -> bool:
-    """Before publications at QoS 1 or 2 are passed on: have observers room for payloads of so many bytes?
+    """Before publications at QoS 1 or 2 are passed on: have observers room for payloads of so many bytes, and
+    the memory room for what waits for the log?
 
     If they have not, the connection is at its end, and whoever sent them sends them again.
     """
-    full = find_full(route, size)
-    if full is None:
+    full = find_full(route, size) if route.observers else None
+    broker = connection.broker
+    if full is not None:
+        reason = f"the {full.name} has no room until its disk takes more"
+    elif not broker.durability.takes_publications(broker.now):
+        reason = "too much waits until the store takes more"
+    else:
         return True
-    reason = f"the {full.name} has no room until its disk takes more"
     if not connection.connected_session().role.hears_errors:
         # It may be a timer that passes on what was received: nobody there waits for an error.
         connection.disconnect(Reason.SERVER_BUSY, reason)

@@ -87,17 +87,24 @@ def load_until(broker: BrokerCore, session: Session, end: int) -> list[Delivery]
             break  # It cannot be read now; what is in flight does without.
         cursor = after
         taken += deliveries
-    stored.unloaded -= sum(count for _, (_, count) in stored.runs_after(stored.cursor, cursor, MAX_POSITION))
+    found = {each.position for each in taken}
+    runs = [run for _, run in stored.runs_after(stored.cursor, cursor, MAX_POSITION)]
+    stored.unloaded -= sum(count for _, count in runs)
     stored.cursor = cursor
-    return taken
+    for first, count in runs:
+        for position in range(first, first + count):
+            if position not in found:  # It is damaged.
+                broker.stats.publish_dropped += 1
+                broker.durability.give_up(session, position, position + 1)
+    ahead, stored.ahead = stored.ahead, {each for each in stored.ahead if each >= cursor}
+    return [each for each in taken if each.position not in ahead] if ahead else taken
 
 
 def load_all(broker: BrokerCore, session: Session) -> list[Delivery]:
     """What waits for a session that a part of this node has for itself, into memory."""
-    taken = list(waiting(broker, session))
-    if session.stored is not None:
-        session.stored.unloaded = 0
-    return taken
+    loaded = session.loaded()
+    read = load_until(broker, session, MAX_POSITION) if session.stored is not None else []
+    return [*loaded, *read, *broker.durability.unwritten(session)]
 
 
 def drop_all(broker: BrokerCore, session: Session) -> int:

@@ -65,6 +65,20 @@ def publish_message(
 ) -> Outcome:
     """Pass a publication on, with whatever it carries."""
     durability = broker.durability
+    was_relaying, before = durability.is_relaying, durability.publication
+    durability.is_relaying = publisher is not None and publisher.gives_ids
+    durability.publications += 1
+    durability.publication = durability.publications
+    try:
+        return _publish_message(broker, message, route, publisher)
+    finally:
+        durability.is_relaying, durability.publication = was_relaying, before
+
+
+def _publish_message(
+    broker: BrokerCore, message: Message, route: Route, publisher: Publisher | None
+) -> Outcome:
+    durability = broker.durability
     change_count = durability.change_count
     broker.sequence += 1
     if message.retain:
@@ -243,7 +257,11 @@ def publish(broker: BrokerCore, batch: Batch, route: Route) -> Outcome:
         broker.sequence += batch.count
     must_wait = bool(route.observers) and observe(broker, batch, route)
     if batch.qos:
-        _publish_at_least_once(broker, batch, route)
+        durability.is_relaying = _gives_ids(batch)
+        try:
+            _publish_at_least_once(broker, batch, route)
+        finally:
+            durability.is_relaying = False
     else:
         _publish_at_most_once(broker, batch, route)
     return len(route.recipients), must_wait or durability.change_count != change_count

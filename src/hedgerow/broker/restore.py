@@ -80,6 +80,12 @@ def _restore_session(broker: BrokerCore, record: SessionRecord) -> Session:
 def _restore_in_flight(broker: BrokerCore, session: Session, known: dict[int, Delivery]) -> None:
     """What is in flight, as far as the store has it, by position. What else was published before the last of
     it was in flight too, and leaves before it again: else newer values would overtake older ones."""
+    assert session.stored is not None
+    for position in [each for each in known if each not in session.stored]:
+        broker.durability.forget_delivery(session, position)
+        del known[position]
+    if not known:
+        return
     outbox = session.outbox = Outbox(broker.limits.in_flight)
     for position, delivery in known.items():
         broker.durability.restore_delivery(session, position, delivery.qos)

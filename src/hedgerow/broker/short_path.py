@@ -268,7 +268,7 @@ def accept_batch(
     stats.publish_received += count
     stats.publish_bytes_received += size
     size = sum(map(len, batch.payloads)) if route.observers and batch is not None else 0
-    if size and not is_taken(connection, route, size):
+    if batch is not None and not is_taken(connection, route, size):
         return
     must_wait = batch is not None and publish(broker, batch, route)[1]
     duplicates = count - (batch.count if batch is not None else 0)

@@ -151,15 +151,16 @@ class Committer(Part):
             return
         log = self._store.log
         has_changed = room.check(self.node.clock(), log.written_bytes, log.bytes)
-        self.node.broker.set_disk_room(room.left(log.written_bytes))
+        self.node.broker.set_disk_room(room.has_room, room.batch_bytes)
         if has_changed and room.has_room:
             self.serve()
-        if not room.has_room and self._room_check is None:
+        waits = not room.has_room or self.node.broker.durability.has_unwritten
+        if waits and self._room_check is None:
             self._room_check = self._loop.call_later(ROOM_INTERVAL_S, self._check_room_again)
 
     def _check_room_again(self) -> None:
         self._room_check = None
-        self._check_room()
+        self.serve()
 
     def _take(self) -> None:
         self._check_room()

@@ -41,15 +41,17 @@ class LogRoom:
         self.directory = directory
         self.has_room = True
         self.free_bytes = 0
-        self._reserve = 0
-        self._written_bytes = 0  # when that was so
+        self.batch_bytes = float("inf")
+        """What may be written before the next look."""
         self._next_at = 0.0
         self._next_bytes = 0
+        self._most_bytes = float("inf")
         self._log_bytes = 0
 
     def check(self, now: float, written_bytes: int = 0, log_bytes: int = 0) -> bool:
         """Has it changed whether there is room? `written_bytes`: by the log, since it was opened, and what it
         has now."""
+        self.batch_bytes = self._most_bytes - written_bytes
         has_shrunk, self._log_bytes = log_bytes < self._log_bytes, log_bytes
         if now < self._next_at and written_bytes < self._next_bytes and (self.has_room or not has_shrunk):
             return False
@@ -61,9 +63,10 @@ class LogRoom:
             logger.warning("cannot ask how full the disk of %s is: %s", self.directory, reason_of(error))
             return False
         self.free_bytes = found.f_bavail * found.f_frsize
-        self._reserve = _reserve(found.f_blocks * found.f_frsize)
-        self._written_bytes = written_bytes
-        had_room, self.has_room = self.has_room, self.free_bytes > self._reserve
+        reserve = _reserve(found.f_blocks * found.f_frsize)
+        had_room, self.has_room = self.has_room, self.free_bytes > reserve
+        self.batch_bytes = self.free_bytes - reserve // 2
+        self._most_bytes = self.batch_bytes + written_bytes
         if self.has_room == had_room:
             return False
         if self.has_room:
@@ -74,13 +77,6 @@ class LogRoom:
                 "the disk of %s is full but for a reserve of %.1f MiB; publishers wait", self.directory, free
             )
         return True
-
-    def left(self, written_bytes: int) -> int:
-        """What the next batch of messages may take: it may begin to use up the reserve, and leaves half of
-        it."""
-        if not self.has_room:
-            return 0
-        return self.free_bytes - self._reserve // 2 - (written_bytes - self._written_bytes)
 
 
 def _reserve(total_bytes: int) -> int:

@@ -135,6 +135,9 @@ class Store:
         snapshot.deliveries = [(session_key, each) for (session_key, _), each in deliveries.items()]
         if waiting is not None:
             moved.deliveries.update(deliveries)
+        # Where the disk is full, its log can only be written over from its start.
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         with self._failing_whole():
             self._connection.execute("BEGIN IMMEDIATE")
             (found_format,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -193,8 +196,11 @@ class Store:
     def _read_deliveries(
         self, under_way: list[store_rows.InFlight], loose: Changes
     ) -> dict[tuple[int, int], Delivery]:
-        positions = sorted({each.position for each in under_way})
-        found, _ = self.log.read([(position, 1) for position in positions], sys.maxsize)
+        positions = sorted({each.position for each in under_way if each.position < self.log.next_position})
+        found, reached = self.log.read([(position, 1) for position in positions], sys.maxsize)
+        if positions and reached <= positions[-1]:
+            # Another time they can be read. Without them, what comes once would come twice.
+            raise StoreError(f"cannot read from {self.log.directory} now")
         messages = {each.position: each for each in found}
         deliveries = {}
         for each in under_way:
@@ -342,8 +348,7 @@ def _lock_directory(directory: Path) -> int:
     lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        os.ftruncate(lock, os.pwrite(lock, b"%d\n" % os.getpid(), 0))  # A full disk may give no block again.
     except BlockingIOError:
         holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
         os.close(lock)

@@ -1,0 +1,157 @@
+"""What is to be written to the log with the next batches, and for whom.
+
+A message has one entry for all the sessions that get it one after the other, messages in a row one for all
+that get them together. What a session has finished by the time of the batch is not written for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from hedgerow.broker.session import Session
+from hedgerow.message import Message
+from hedgerow.mqtt.outbox import Delivery
+
+UNWRITTEN = -1  # The position of a delivery whose message waits to be written,
+FINISHED = -2  # and of one that was finished before.
+UNWRITTEN_BYTES = 500  # that a message which is to be written takes in memory, beside its own
+
+
+class Entry:
+    """A message that is to be written to the log, and for whom."""
+
+    __slots__ = ("deliveries", "left", "message", "number", "publication")
+
+    def __init__(self, message: Message, number: int, publication: int) -> None:
+        self.message = message
+        self.number = number
+        self.publication = publication  # Entries of one are written together; 0: of none
+        self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
+        # For sessions that read it from the log when they come to it:
+        self.left: list[tuple[Session, Delivery]] = []
+
+    @property
+    def last(self) -> int:
+        return self.number
+
+    @property
+    def size(self) -> int:
+        return self.message.size + UNWRITTEN_BYTES
+
+    def unwritten_for(self, session: Session) -> list[Delivery]:
+        """What was left for it."""
+        return [delivery for owner, delivery in self.left if owner is session]
+
+    @property
+    def is_needed(self) -> bool:
+        return any(
+            delivery.position == UNWRITTEN and session.stored is not None
+            for deliveries in (self.deliveries, self.left)
+            for session, delivery in deliveries
+        )
+
+
+class Row:
+    """Messages in a row, at QoS 1, and for whom: as an `Entry` for each."""
+
+    __slots__ = ("left", "messages", "number", "on_their_way", "size")
+
+    publication = 0
+
+    def __init__(self, messages: Sequence[Message], number: int) -> None:
+        self.messages = messages
+        self.number = number  # of the first
+        self.size = sum([each.size for each in messages]) + UNWRITTEN_BYTES * len(messages)
+        self.on_their_way: list[tuple[Session, list[Delivery]]] = []  # a delivery for each, in its outbox
+        # For sessions that read them from the log: None, or a delivery for each where somebody has asked.
+        self.left: dict[Session, list[Delivery] | None] = {}
+
+    @property
+    def last(self) -> int:
+        return self.number + len(self.messages) - 1
+
+    @property
+    def is_needed(self) -> bool:
+        return any(
+            session.stored is not None
+            and (deliveries is None or any(each.position == UNWRITTEN for each in deliveries))
+            for session, deliveries in (*self.on_their_way, *self.left.items())
+        )
+
+    def is_of(self, messages: Sequence[Message]) -> bool:
+        mine = self.messages
+        return len(mine) == len(messages) and mine[0] is messages[0] and mine[-1] is messages[-1]
+
+    def unwritten_for(self, session: Session) -> list[Delivery]:
+        """What was left for it, as deliveries."""
+        if session not in self.left:
+            return []
+        deliveries = self.left[session]
+        if deliveries is None:
+            deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in self.messages]
+            self.left[session] = deliveries
+        return deliveries
+
+
+class Unwritten:
+    """What is to be written to the log, in order."""
+
+    __slots__ = ("bytes", "entries", "last")
+
+    def __init__(self) -> None:
+        self.entries: deque[Entry | Row] = deque()
+        self.bytes = 0
+        self.last = 0  # the number of the last that ever was
+
+    def add(self, entry: Entry | Row) -> None:
+        self.entries.append(entry)
+        self.bytes += entry.size
+        self.last = entry.last
+
+    def take(self, most_bytes: int, room_bytes: float) -> list[Entry | Row]:
+        """The first of them: so many bytes, or more if that is one alone and there is room for it.
+
+        Not a part of a publication: what its packet identifier means is stored with all of it.
+        """
+        entries = self.entries
+        if self.bytes <= min(most_bytes, room_bytes):
+            taken, self.entries, self.bytes = list(entries), deque(), 0
+            return taken
+        taken = []
+        while entries and (
+            entries[0].size <= (min(most_bytes, room_bytes) if taken else room_bytes)
+            or (taken and 0 < entries[0].publication == taken[-1].publication)
+        ):
+            size = entries[0].size
+            self.bytes -= size
+            most_bytes -= size
+            room_bytes -= size
+            taken.append(entries.popleft())
+        return taken
+
+    @property
+    def done(self) -> int:
+        """Up to which number nothing is to be written any more."""
+        return self.entries[0].number - 1 if self.entries else self.last
+
+    def drop_first(self) -> None:
+        """Those that nobody needs any more."""
+        entries = self.entries
+        while entries and not entries[0].is_needed:
+            self._drop(entries.popleft())
+
+    def drop_all(self) -> None:
+        """The same, wherever they are."""
+        entries, self.entries = self.entries, deque()
+        for each in entries:
+            if each.is_needed:
+                self.entries.append(each)
+            else:
+                self._drop(each)
+
+    def _drop(self, entry: Entry | Row) -> None:
+        self.bytes -= entry.size
+        for session in entry.left if isinstance(entry, Row) else [session for session, _ in entry.left]:
+            if session.stored is not None:
+                session.stored.pending -= entry.last - entry.number + 1
