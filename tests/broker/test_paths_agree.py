@@ -28,7 +28,7 @@ from tests.bridges.harness import Network, Node
 from tests.broker.harness import Client
 
 NODE = "north"
-ACCESS = Access(Acl.parse("topic readwrite #\ntopic deny secret\ntopic write $hedgerow/bridge\n", "acl"))
+ACCESS = Access(Acl.parse("topic readwrite #\ntopic deny secret\ntopic readwrite $hedgerow/bridge\n", "acl"))
 
 # Who sends
 

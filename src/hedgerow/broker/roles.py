@@ -97,6 +97,14 @@ class IdentifiedRole(ClientRole):
             and self.broker.access.may_write(username, packet.client_id, RIGHT_TOPIC)
         )
 
+    def may_relay(self, username: str | None, client_id: str) -> bool:
+        """May it pass on ids that others gave? Whoever may can have messages of others dropped, so a publisher
+        or a mobile broker, which may only write `RIGHT_TOPIC`, is not trusted with that."""
+        access = self.broker.access
+        return access.may_write(username, client_id, RIGHT_TOPIC) and access.may_read(
+            username, client_id, RIGHT_TOPIC
+        )
+
     def answer(self, packet: Connect, properties: Properties) -> None:
         limits = self.broker.limits
         properties["receive_maximum"] = limits.peer_receive_maximum

@@ -29,6 +29,7 @@ SIDECAR_SUFFIX = "-home"  # of the client id with which a sidecar connects to th
 NO_SIDECAR = "a federator beside a node, which federates itself"
 NO_FEDERATION = "this node is in no federation; start it with --federation"
 _ONE_KEY = "has a federation key; give both the same one: --federation-key FILE"
+NO_RIGHT_TO_RELAY = f"no neighbour without a federation key or the right to read {RIGHT_TOPIC} too"
 KEY_THERE = f"only the node that dials {_ONE_KEY}"
 KEY_HERE = f"only the node that was dialled {_ONE_KEY}"
 
@@ -129,7 +130,11 @@ class NeighbourRole(Role):
         if said != node_id or packet.clean_start:
             return "not as a federated node connects"
         claimed = self._neighbourhood.claim_refusal(node_id, username, connection.address)
-        return claimed or self._neighbourhood.refusal(node_id, proven_name)
+        reason = claimed or self._neighbourhood.refusal(node_id, proven_name)
+        may_relay = proven_name is not None or self._broker.identified_role.may_relay(
+            username, packet.client_id
+        )
+        return reason if reason is not None or may_relay else NO_RIGHT_TO_RELAY
 
     def inherits(self, session: Session, username: str | None) -> bool:
         return self._neighbourhood is not None and self._neighbourhood.inherits(_node_id(session.client_id))
