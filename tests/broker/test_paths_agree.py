@@ -44,6 +44,8 @@ class Sender:
 class OpenNeighbourhood:
     """A federation that lets everybody in."""
 
+    has_key = False
+
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
 

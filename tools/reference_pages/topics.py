@@ -81,7 +81,7 @@ BRIDGES = (
     (
         RIGHT_TOPIC,
         "nobody",
-        "whoever may write it by the ACL may give ids of its own; whoever may read it too passes on those of others",
+        "whoever may write it by the ACL gives ids of its own; whoever may read it too passes on others'",
     ),
     (
         f"{NODE_RIGHT}ID",

@@ -64,8 +64,9 @@ class FarBridgeRole(IdentifiedRole):
     """A bridge of another node, which has connected to this one.
 
     It may pass on ids of every origin if it proved that it has this node's key, or if its user is an
-    administrator or may read and write `RIGHT_TOPIC` by the ACL. Otherwise its ids count as those of its user, or of this very
-    bridge: what comes by it twice is still dropped, and nothing that comes by other ways.
+    administrator or may read and write `RIGHT_TOPIC` by the ACL. Otherwise its ids count as those of its
+    user, or of this very bridge: what comes by it twice is still dropped, and nothing that comes by other
+    ways.
     """
 
     name = "far bridge"

@@ -98,8 +98,8 @@ class IdentifiedRole(ClientRole):
         )
 
     def may_relay(self, username: str | None, client_id: str) -> bool:
-        """May it pass on ids that others gave? Whoever may can have messages of others dropped, so a publisher
-        or a mobile broker, which may only write `RIGHT_TOPIC`, is not trusted with that."""
+        """May it pass on ids that others gave? Whoever may can have messages of others dropped, so it takes
+        more than the right to write `RIGHT_TOPIC`, which each publisher with ids has."""
         access = self.broker.access
         return access.may_write(username, client_id, RIGHT_TOPIC) and access.may_read(
             username, client_id, RIGHT_TOPIC

@@ -67,7 +67,8 @@ FederationEvent = OverlayEvent | LinkNotOpen | RightMissing | InterestEvent
 
 class Federation:
     """`random` gives numbers from 0 to 1, `random_bytes` unpredictable ones. `addresses`: where others may
-    reach this node."""
+    reach this node. `is_certified`: does a certificate prove that a member is at this address?
+    `takes_strangers`: may anybody connect here?"""
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class Federation:
         keeping: Keeping | None = None,
         announce_interval_s: float = ANNOUNCE_INTERVAL_S,
         max_sessions: int = MAX_SESSIONS,
+        is_certified: Callable[[str], bool] = lambda address: False,
+        takes_strangers: bool = True,
     ) -> None:
         self.broker = broker
         self.keeping = keeping or Keeping()
@@ -103,7 +106,12 @@ class Federation:
             announce_interval_s=announce_interval_s,
             epoch=epoch,
         )
-        self.identities = Identities(broker, self.overlay.is_configured)
+        self.identities = Identities(
+            broker,
+            self.overlay.is_configured,
+            lambda address: key is not None or is_certified(address),
+            takes_strangers=takes_strangers,
+        )
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Channel]] = []

@@ -37,6 +37,10 @@ KEY_HERE = f"only the node that was dialled {_ONE_KEY}"
 class Neighbourhood(Protocol):
     """What the role asks of the federation."""
 
+    @property
+    def has_key(self) -> bool:
+        """Has every neighbour proved that it is a member?"""
+
     def acceptor(self, node_id: str, connect: bytes) -> ProvingAcceptor | None:
         """By what this node, which sent that CONNECT, proves that it has the key; None: there is none."""
 
@@ -150,8 +154,11 @@ class NeighbourRole(Role):
         self._neighbourhood.accepted(connection)
 
     def may_read(self, session: Session, access: Access, topic: str) -> bool:
-        """Rights are asked of a neighbour that has a user; one without is a part of the fabric."""
-        return session.username is None or super().may_read(session, access, topic)
+        """Rights are asked of a neighbour that has a user, and of an anonymous one. One that proved to have
+        the key, or that this node dialled, is a part of the fabric."""
+        has_key = self._neighbourhood is None or self._neighbourhood.has_key
+        is_member = session.username is None and (has_key or session.owner is None)
+        return is_member or super().may_read(session, access, topic)
 
     def may_write(self, session: Session, topic: str) -> bool:
         if topic.startswith("$"):

@@ -14,8 +14,8 @@ from __future__ import annotations
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
 
 ID_PROPERTY = "hedgerow-id"
-# Where there is an ACL: whoever may write it may give ids of its own, and whoever may read it as well may pass
-# on those of others.
+# Where there is an ACL: whoever may write it may give ids of its own; whoever may read it too may pass on
+# those of others.
 RIGHT_TOPIC = "$hedgerow/bridge"
 CLIENT_RIGHT = "$hedgerow/client/"  # and a client id, percent-encoded: who may write it has a right to the id
 NODE_PROPERTY = "hedgerow-node"
