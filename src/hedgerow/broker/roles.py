@@ -73,7 +73,8 @@ class ClientRole(Role):
         if session.username in broker.administrators:
             return True  # A session has a user name only if it was verified.
         if broker.access.is_open:
-            return is_loopback(session.connection.address)
+            # Where people said who administers the node, others on its machine do not: a proxy's clients, say.
+            return not broker.administrators and is_loopback(session.connection.address)
         return broker.access.may_write(session.username, session.client_id, topic)
 
 
