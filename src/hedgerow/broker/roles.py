@@ -73,7 +73,7 @@ class ClientRole(Role):
         if session.username in broker.administrators:
             return True  # A session has a user name only if it was verified.
         if broker.access.is_open:
-            # Where people said who administers the node, others on its machine do not: a proxy's clients, say.
+            # Where people named administrators, others on this machine are none: a proxy's clients, say.
             return not broker.administrators and is_loopback(session.connection.address)
         return broker.access.may_write(session.username, session.client_id, topic)
 
