@@ -56,6 +56,8 @@ def test_whoever_answers_at_a_named_address_is_no_neighbour(rules: str | None, t
     fabric = led_to_evil(rules, takes_strangers=takes_strangers)
     assert stolen_from(fabric) == []
     assert not fabric["x"].linked
+    assert fabric.dials == []
+    assert fabric["x"].federation.identities.doubt("evil", "mqtt://evil") is not None
     assert any("nothing proves who is at mqtt://evil" in str(event) for event in fabric["x"].events)
 
 

@@ -160,7 +160,16 @@ class Federation:
     def take_dials(self) -> list[Peer]:
         """To whom a link is to be opened, at any of the addresses: `open`, or `dial_failed`."""
         again, self._again = self._again, []
-        return again + self.overlay.take_connects()
+        return [dial for peer in again + self.overlay.take_connects() for dial in self._that_may_be(peer)]
+
+    def _that_may_be(self, peer: Peer) -> Iterator[Peer]:
+        """The peer, with those of its addresses at which it could be taken for a neighbour."""
+        doubts = [self.identities.doubt_of_place(peer.node_id, address) for address in peer.addresses]
+        addresses = [address for address, doubt in zip(peer.addresses, doubts, strict=True) if doubt is None]
+        if addresses or not peer.addresses:
+            yield peer._replace(addresses=tuple(addresses))
+        else:
+            self.dial_failed(peer, doubts[0] or "")
 
     def open(
         self,

@@ -113,7 +113,7 @@ class Identities:
     def doubt(self, node_id: str, address: str) -> str | None:
         """Why whoever answered at this address is not taken for this node; None: it is."""
         session = self._session(node_id)
-        if address in self._places.get(node_id, ()) or address in self._said.get(node_id, ()):
+        if self._is_place_of(node_id, address):
             return None
         if session is None or (session.username is None and session.connection is None):
             return self._doubt_of_stranger(address)
@@ -123,6 +123,13 @@ class Identities:
         if self._is_configured(address):
             return None
         return f"node {node_id!r} has a link or a user of its own, and never was at {address}"
+
+    def _is_place_of(self, node_id: str, address: str) -> bool:
+        return address in self._places.get(node_id, ()) or address in self._said.get(node_id, ())
+
+    def doubt_of_place(self, node_id: str, address: str) -> str | None:
+        """Why whoever answers there would be no neighbour, so that it need not be dialled."""
+        return None if self._is_place_of(node_id, address) else self._doubt_of_stranger(address)
 
     def _doubt_of_stranger(self, address: str) -> str | None:
         """A member that may read little here could otherwise have us dial a node of its own, which may read
