@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -67,6 +68,56 @@ def test_one_life_has_no_more_than_a_quarter() -> None:
     assert log.bytes <= SMALL // 4 + 2 * (LIFE_BYTES + PAGE_BYTES)
     assert log.seen(message_id(999 * PAGE))
     assert not log.seen(message_id(0))
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        lambda number: f"mallory~{number}",
+        lambda number: f"~{number}",
+        lambda number: f"!link@node~{number}",
+        lambda number: f"!as:a/{number}#b~mill",
+    ],
+    ids=["user", "anonymous", "link", "topics"],
+)
+def test_one_giver_has_no_more_than_a_quarter(flood: Callable[[int], str]) -> None:
+    """Whoever may give ids can make up an origin for each: what others gave is still known."""
+    log = DuplicateLog(SMALL)
+    others = ["mill", "alice~press", "!user:barn@hill~mill"]
+    for origin in others:
+        assert not log.seen(message_id(1, origin))
+    for number in range(1_000):
+        assert not log.seen(message_id(1, flood(number)))
+    assert all(log.seen(message_id(1, origin)) for origin in others)
+    assert log.bytes <= SMALL // 4 + len(others) * 2 * (LIFE_BYTES + PAGE_BYTES)
+    assert log.seen(message_id(1, flood(999)))
+
+
+def test_the_lives_of_one_giver_are_bounded() -> None:
+    log = DuplicateLog(max_lives=40)
+    log.seen(message_id(1, "alice~press"))
+    for number in range(1_000):
+        log.seen(message_id(1, f"mallory~{number}"))
+    assert log.life_count == 11
+    assert log.seen(message_id(1, "alice~press"))
+
+
+def test_of_one_giver_the_life_unused_for_longest_is_forgotten_first() -> None:
+    log = DuplicateLog(max_lives=40)
+    for number in range(100):
+        log.seen(message_id(1, f"farm~{number}"))
+        assert number == 0 or log.seen(message_id(1, "farm~0"))
+    assert not log.seen(message_id(1, "farm~50"))
+
+
+def test_what_is_forgotten_is_counted_no_longer() -> None:
+    log = DuplicateLog(SMALL)
+    for number in range(1_000):
+        log.seen(message_id(number * PAGE, f"user-{number % 7}~{number % 50}"))
+    for number in range(1_000):
+        log.seen(message_id(number * PAGE, "node"))
+        log.seen(message_id(1, f"node-{number}"))
+    assert log.bytes <= SMALL
 
 
 def test_forgotten_counts_ids() -> None:

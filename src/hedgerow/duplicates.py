@@ -8,6 +8,9 @@ about fifty million of them.
 The bits are in pages of 2,048. Beyond `max_bytes`, which counts what Python takes beside the bits, the page
 unused for longest is forgotten first, and no life has more than a quarter of it: one busy origin does not
 push out the others. An id that was forgotten is new when it comes again: twice is better than never.
+
+Whoever gives ids under an alias (`broker/ids.py`) can make up as many origins as it likes. So the lives of
+one giver have no more than a quarter either, together.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from collections.abc import Callable
 from hedgerow.message import MessageId
 
 DEFAULT_BYTES = 16 * 1024 * 1024
-MAX_LIVES = 4_096  # A stranger may invent an origin for every message.
+MAX_LIVES = 16_384  # A stranger may invent an origin for every message.
+MOST_OF_ONE = 4  # One life, or one giver, has no more than this part of the log.
 MAX_SEQUENCE = 2**64 - 1  # No node counts further, and a number of a thousand digits is a way to fill memory.
 PAGE_BYTES = 640  # as tracemalloc counts: 256 of bits, and the objects and table entries that lead to them
 LIFE_BYTES = 400  # of a life without its pages and its name
@@ -53,10 +57,11 @@ class Life:
     It answers rightly even when `is_forgotten`, but by asking the log anew each time.
     """
 
-    __slots__ = ("_log", "is_forgotten", "key", "pages")
+    __slots__ = ("_log", "giver", "is_forgotten", "key", "pages")
 
-    def __init__(self, log: DuplicateLog, key: tuple[str, int]) -> None:
+    def __init__(self, log: DuplicateLog, key: tuple[str, int], giver: Giver | None) -> None:
         self.key = key
+        self.giver = giver
         """Origin and epoch."""
         self.is_forgotten = False
         """The log no longer holds it: ask for it again."""
@@ -85,6 +90,25 @@ class Life:
         return False
 
 
+class Giver:
+    """The lives under the aliases of one user or link."""
+
+    __slots__ = ("bytes", "lives", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bytes = 0
+        self.lives: OrderedDict[Life, None] = OrderedDict()  # in the order of use
+
+
+def giver_of(origin: str) -> str | None:
+    """Who could make up more of such origins; None: nobody, it is the name of a node."""
+    name, is_alias, _ = origin.partition("~")
+    if not is_alias:
+        return None
+    return "!as:" if name.startswith("!as:") else name  # There is one for each pair of topics.
+
+
 class DuplicateLog:
     """`forgotten` counts the ids, `forgotten_lives` the lives that had to make room for others."""
 
@@ -98,7 +122,8 @@ class DuplicateLog:
         self.on_forget: Callable[[PageKey], None] = lambda key: None
         self._max_bytes = max_bytes
         self._max_lives = max_lives
-        self._max_pages_of_a_life = max(1, max_bytes // 4 // PAGE_BYTES)
+        self._max_pages_of_a_life = max(1, max_bytes // MOST_OF_ONE // PAGE_BYTES)
+        self._givers: dict[str, Giver] = {}
         # Both in the order of use.
         self._lives: OrderedDict[tuple[str, int], Life] = OrderedDict()
         self._pages: OrderedDict[SequencePage, None] = OrderedDict()
@@ -139,8 +164,8 @@ class DuplicateLog:
         key = origin, epoch
         life = self._lives.get(key)
         if life is None:
-            life = self._lives[key] = Life(self, key)
-            self.bytes += _life_bytes(life)
+            life = self._lives[key] = Life(self, key, self._find_giver(origin))
+            self._count(life, _life_bytes(life))
             if len(self._lives) > self._max_lives:
                 self._forget_life(next(iter(self._lives.values())))
             self._make_room()
@@ -149,7 +174,7 @@ class DuplicateLog:
     def add_page(self, life: Life, number: int) -> SequencePage:
         page = life.pages[number] = SequencePage(life, number)
         self._pages[page] = None
-        self.bytes += PAGE_BYTES
+        self._count(life, PAGE_BYTES)
         self._lives.move_to_end(life.key)
         self.latest = page
         if len(life.pages) > self._max_pages_of_a_life:
@@ -162,6 +187,31 @@ class DuplicateLog:
         self.latest = page
         self._pages.move_to_end(page)
         self._lives.move_to_end(page.life.key)
+        if page.life.giver is not None:
+            page.life.giver.lives.move_to_end(page.life)
+
+    def _find_giver(self, origin: str) -> Giver | None:
+        name = giver_of(origin)
+        if name is None:
+            return None
+        giver = self._givers.get(name)
+        if giver is None:
+            giver = self._givers[name] = Giver(name)
+        return giver
+
+    def _count(self, life: Life, size: int) -> None:
+        """It takes so much more, and was used last. Its giver makes room for it."""
+        self.bytes += size
+        giver = life.giver
+        if giver is None:
+            return
+        giver.bytes += size
+        giver.lives[life] = None
+        giver.lives.move_to_end(life)
+        while len(giver.lives) > 1 and (
+            giver.bytes > self._max_bytes // MOST_OF_ONE or len(giver.lives) > self._max_lives // MOST_OF_ONE
+        ):
+            self._forget_life(next(iter(giver.lives)))
 
     def _make_room(self) -> None:
         """What was added last is last in the order, and stays."""
@@ -174,7 +224,7 @@ class DuplicateLog:
         life = page.life
         del self._pages[page], life.pages[page.number]
         self.on_forget(page.key)
-        self.bytes -= PAGE_BYTES
+        self._discount(life, PAGE_BYTES)
         self.forgotten += int.from_bytes(page.bits).bit_count()
         if not life.pages:
             self._forget_life(life)
@@ -182,14 +232,23 @@ class DuplicateLog:
     def _forget_life(self, life: Life) -> None:
         life.is_forgotten = True
         del self._lives[life.key]
-        self.bytes -= _life_bytes(life)
+        self._discount(life, _life_bytes(life) + PAGE_BYTES * len(life.pages))
         self.forgotten_lives += 1
         for page in life.pages.values():
             del self._pages[page]
             self.on_forget(page.key)
-            self.bytes -= PAGE_BYTES
             self.forgotten += int.from_bytes(page.bits).bit_count()
         life.pages.clear()
+        giver = life.giver
+        if giver is not None:
+            del giver.lives[life]
+            if not giver.lives:
+                del self._givers[giver.name]
+
+    def _discount(self, life: Life, size: int) -> None:
+        self.bytes -= size
+        if life.giver is not None:
+            life.giver.bytes -= size
 
 
 def _life_bytes(life: Life) -> int:

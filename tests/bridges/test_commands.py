@@ -415,6 +415,15 @@ def test_an_administrator_may_from_anywhere_whatever_the_acl_says() -> None:
     assert code_of(anna, NEW_BRIDGE, TEXT) == 0
 
 
+@pytest.mark.parametrize("username", ["bob", None])
+def test_where_there_are_administrators_nobody_else_on_this_machine_may(username: str | None) -> None:
+    scene = Scene(verifies_passwords=True)
+    scene.broker.administrators = frozenset({"anna"})
+    login = {} if username is None else {"username": username, "password": b"x"}
+    assert code_of(scene.commander(HOME, **login), NEW_BRIDGE, TEXT) == Reason.NOT_AUTHORIZED
+    assert scene.bridges.sections == {}
+
+
 def test_a_user_name_that_nobody_verified_is_no_administrator() -> None:
     scene = Scene()
     scene.broker.administrators = frozenset({"anna"})

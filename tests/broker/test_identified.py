@@ -17,6 +17,7 @@ from hedgerow.broker.ledger import Inbound
 from hedgerow.broker.limits import Limits
 from hedgerow.broker.port import Port
 from hedgerow.broker.short_path import SHORT_PATH
+from hedgerow.duplicates import DEFAULT_BYTES, MAX_LIVES
 from hedgerow.message import MAX_NUMBER, Message, MessageId, Properties
 from hedgerow.mqtt import codec
 from hedgerow.mqtt.packets import (
@@ -352,7 +353,8 @@ def test_invented_origins_fill_no_memory() -> None:
     assert len(receiver.take()) == 10_000
     assert len(sender.connection.lives) <= 1_024
     assert len(world.broker.id_prefixes) <= 4_096
-    assert world.broker.duplicates.life_count <= 4_096
+    assert world.broker.duplicates.life_count <= MAX_LIVES
+    assert world.broker.duplicates.bytes <= DEFAULT_BYTES
 
 
 # Acknowledgements and the store

@@ -28,7 +28,7 @@ from tests.bridges.harness import Network, Node
 from tests.broker.harness import Client
 
 NODE = "north"
-ACCESS = Access(Acl.parse("topic readwrite #\ntopic deny secret\ntopic write $hedgerow/bridge\n", "acl"))
+ACCESS = Access(Acl.parse("topic readwrite #\ntopic deny secret\ntopic readwrite $hedgerow/bridge\n", "acl"))
 
 # Who sends
 
@@ -43,6 +43,8 @@ class Sender:
 
 class OpenNeighbourhood:
     """A federation that lets everybody in."""
+
+    has_key = False
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []

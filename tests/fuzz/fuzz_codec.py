@@ -14,10 +14,8 @@ import atheris
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 with atheris.instrument_imports(include=["hedgerow"]):
-    from hedgerow.mqtt import codec
     from tests.mqtt.strategies import VERSIONS
-    from tests.mqtt.test_fuzz_codec import decode_or_refuse
-    from tests.packets import read_packet
+    from tests.mqtt.test_fuzz_codec import check_written_again, decode_or_refuse
 
 
 def test_one_input(data: bytes) -> None:
@@ -27,8 +25,7 @@ def test_one_input(data: bytes) -> None:
     version = VERSIONS[data[0] % len(VERSIONS)]
     packet = decode_or_refuse(data[1], data[2:], version)
     if packet is not None:
-        written = codec.encode(packet, version)
-        assert codec.encode(read_packet(written, version), version) == written
+        check_written_again(packet, version)
 
 
 if __name__ == "__main__":

@@ -23,17 +23,17 @@ RULES: dict[str | None, list[tuple[str, str]]] = {
         ("deny", "house/safe"),
     ],
     "dave": [("read", "house/#")],
-    "relay": [("write", RIGHT), ("readwrite", "house/#"), ("readwrite", "public/#")],
+    "relay": [("readwrite", RIGHT), ("readwrite", "house/#"), ("readwrite", "public/#")],
     "meter": [("write", RIGHT), ("readwrite", "meter/#")],
     "forger": [("write", RIGHT), ("readwrite", "public/#")],
     "hill": [
-        ("write", RIGHT),
+        ("readwrite", RIGHT),
         ("readwrite", "house/#"),
         ("readwrite", "public/#"),
         ("readwrite", "meter/#"),
     ],
     "tractor": [("write", RIGHT), ("write", f"{DOMAIN}/tractor/delegate"), ("readwrite", "house/#")],
-    "rogue": [("write", RIGHT), ("readwrite", "public/#")],
+    "rogue": [("readwrite", RIGHT), ("readwrite", "public/#")],
     "thief": [("write", RIGHT), ("write", f"{DOMAIN}/thief/delegate"), ("readwrite", "public/#")],
 }
 PATTERN = "own/%u/%c"  # each user may read and write it

@@ -81,8 +81,7 @@ def _step(random: Random) -> Step:
                 node = pick(CLAIMED)
                 client_id = pick((NEIGHBOUR_PREFIX, MOBILE_PREFIX)) + node
             user = pick(USERS)
-            # The rules trust a bridge of a user who may write `RIGHT` with ids of every origin.
-            is_relay = random.random() < 0.5 and user != "forger"
+            is_relay = random.random() < 0.5
             kind = pick(("plain", "plain", "old", "foreign", "guess", "kept"))
             will_topic = pick((None, None, *TOPICS, *CONTROL))
             return ("connect", who, user, client_id, node, is_relay, kind, will_topic)
@@ -238,10 +237,7 @@ class Story:
         return peer if peer is not None and peer.is_accepted and not peer.is_closed else None
 
     def _forge(self, origin: str, kind: str) -> None:
-        """Someone claims the ids that another node gives next.
-
-        Where there are rules, whoever may write `RIGHT` and says to be a bridge is trusted with all ids.
-        """
+        """Someone claims the ids that another node gives next."""
         scene = self.scene
         begin = {
             "hill": scene.hill.broker.sequence,
@@ -252,8 +248,7 @@ class Story:
         if kind == "mobile":
             self._mobile().claim(origin, numbers)
             return
-        is_relay = kind == "bridge" and scene.is_open
-        forger = Peer(scene, "forger", "forger", node="forger", is_relay=is_relay)
+        forger = Peer(scene, "forger", "forger", node="forger", is_relay=kind == "bridge")
         assert forger.is_accepted
         for number in numbers:
             forger.publish("public/forged", 1, pairs=[("hedgerow-id", f"{origin}/1/{number}")])

@@ -19,10 +19,10 @@ from tests.federation.fabric_of_nodes import Fabric
 
 RULES = """
 user mallory
-topic write $hedgerow/bridge
+topic readwrite $hedgerow/bridge
 topic readwrite #
 user farm
-topic write $hedgerow/bridge
+topic readwrite $hedgerow/bridge
 topic readwrite #
 """
 Y_IS_FARM = RULES + "topic write $hedgerow/node/y\n"
@@ -116,6 +116,24 @@ def test_a_user_that_is_the_node_gets_the_queue(username: str, rules: str | None
     true_one = claim(fabric, username)
     assert true_one.connack.reason_code == Reason.SUCCESS
     assert b"for y" in true_one.payloads
+
+
+@pytest.mark.parametrize(("right", "is_let_in"), [("write", False), ("readwrite", True)])
+def test_a_user_that_may_only_give_ids_of_its_own_is_no_neighbour(right: str, is_let_in: bool) -> None:
+    """Otherwise a publisher with ids could give those of y, and messages of y would be dropped."""
+    fabric = Fabric()
+    rules = f"user meter\ntopic {right} $hedgerow/bridge\ntopic readwrite #\n"
+    fabric.add("x", access=Access(Acl.parse(rules, "acl")))
+    meter = claim(fabric, "meter", "meter")
+    assert is_refused(meter) is not is_let_in
+    if not is_let_in:
+        assert "$hedgerow/bridge" in meter.connack.properties["reason_string"]
+
+
+def test_with_the_key_a_neighbour_need_not_be_granted_to_relay() -> None:
+    rules = "user farm\ntopic write $hedgerow/bridge\ntopic readwrite #\n"
+    fabric = dialled_by_y(access=Access(Acl.parse(rules, "acl")), federation={"key": b"k" * 32})
+    assert fabric["x"].linked == {"y"}
 
 
 def test_one_who_came_first_makes_way_for_the_user_that_is_the_node() -> None:

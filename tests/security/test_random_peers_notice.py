@@ -31,6 +31,7 @@ GUARDS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "whose a session is": (ClientRole, "refusal", always(None)),
     "whose ids a client gives": (IdentifiedRole, "origin_of", lambda self, connection, origin: origin),
     "whose ids a bridge gives": (FarBridgeRole, "origin_of", lambda self, connection, origin: origin),
+    "who passes on ids of others": (IdentifiedRole, "may_relay", always(True)),
     "topics for nodes alone": (roles, "is_between_nodes", always(False)),
     "the key of a federation": (Federation, "refusal", always(None)),
     "who may delegate": (FixedNode, "refusal", always(None)),

@@ -78,7 +78,11 @@ BRIDGES = (
         "the node",
         "`1` while the bridge is up, else `0`; retained, at both ends",
     ),
-    (RIGHT_TOPIC, "nobody", "who may write it by the ACL is a node whose ids are believed"),
+    (
+        RIGHT_TOPIC,
+        "nobody",
+        "whoever may write it by the ACL gives ids of its own; whoever may read it too passes on others'",
+    ),
     (
         f"{NODE_RIGHT}ID",
         "nobody",

@@ -22,7 +22,7 @@ from hedgerow.broker.role import Role
 from hedgerow.broker.roles import ClientRole, IdentifiedRole
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Properties
-from hedgerow.mqtt.ids import RIGHT_TOPIC, is_of_bridge
+from hedgerow.mqtt.ids import is_of_bridge
 from hedgerow.mqtt.packets import Connack, Connect, Packet, Subscription
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ class FarBridgeRole(IdentifiedRole):
     """A bridge of another node, which has connected to this one.
 
     It may pass on ids of every origin if it proved that it has this node's key, or if its user is an
-    administrator or has the right by the ACL. Otherwise its ids count as those of its user, or of this very
-    bridge: what comes by it twice is still dropped, and nothing that comes by other ways.
+    administrator or may read and write `RIGHT_TOPIC` by the ACL. Otherwise its ids count as those of its
+    user, or of this very bridge: what comes by it twice is still dropped, and nothing that comes by other
+    ways.
     """
 
     name = "far bridge"
@@ -114,8 +115,8 @@ class FarBridgeRole(IdentifiedRole):
         broker = self.broker
         if session.username is None:
             return False
-        has_right = broker.access.may_write(session.username, session.client_id, RIGHT_TOPIC)
-        return session.username in broker.administrators or (not broker.access.is_open and has_right)
+        has_right = not broker.access.is_open and self.may_relay(session.username, session.client_id)
+        return session.username in broker.administrators or has_right
 
     def claims(self, packet: Connect, username: str | None) -> bool:
         return is_of_bridge(packet.properties) and super().claims(packet, username)

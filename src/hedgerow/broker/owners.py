@@ -89,6 +89,7 @@ class Owner:
     __slots__ = (
         "deep_levels",
         "idle",
+        "name",
         "queue_bytes",
         "reclaim_at",
         "sessions",
@@ -96,7 +97,8 @@ class Owner:
         "subscription_bytes",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.queue_bytes = 0  # of the shares that its sessions have taken, beyond what is free
         self.sharing: dict[Session, None] = {}  # those sessions
         self.reclaim_at = 0.0
@@ -166,8 +168,11 @@ class Owners:
         return None
 
     def add(self, session: Session, name: str) -> None:
-        session.owner = name
-        self._owners.setdefault(name, Owner()).sessions += 1
+        owner = self._owners.get(name)
+        if owner is None:
+            owner = self._owners[name] = Owner(name)
+        session.owner = owner.name  # One text for all of its sessions: there may be 100,000.
+        owner.sessions += 1
         self.weigh(session)
 
     def remove(self, session: Session) -> None:

@@ -73,7 +73,8 @@ class ClientRole(Role):
         if session.username in broker.administrators:
             return True  # A session has a user name only if it was verified.
         if broker.access.is_open:
-            return is_loopback(session.connection.address)
+            # Where people named administrators, others on this machine are none: a proxy's clients, say.
+            return not broker.administrators and is_loopback(session.connection.address)
         return broker.access.may_write(session.username, session.client_id, topic)
 
 
@@ -95,6 +96,14 @@ class IdentifiedRole(ClientRole):
             and packet.protocol_version == MQTT_5
             and node_of(packet.properties) is not None
             and self.broker.access.may_write(username, packet.client_id, RIGHT_TOPIC)
+        )
+
+    def may_relay(self, username: str | None, client_id: str) -> bool:
+        """May it pass on ids that others gave? Whoever may can have messages of others dropped, so it takes
+        more than the right to write `RIGHT_TOPIC`, which each publisher with ids has."""
+        access = self.broker.access
+        return access.may_write(username, client_id, RIGHT_TOPIC) and access.may_read(
+            username, client_id, RIGHT_TOPIC
         )
 
     def answer(self, packet: Connect, properties: Properties) -> None:

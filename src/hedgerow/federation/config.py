@@ -126,7 +126,15 @@ class FederationConfig:
         """May a place that someone else named be told the password? If it has a certificate of our own
         authorities, or if only members can have named it: anyone can answer multicast DNS, and without a key
         anyone is a member."""
-        return (url.is_tls and self.cafile is not None) or (self.key is not None and not self.discover)
+        return self._is_certified(url) or (self.key is not None and not self.discover)
+
+    def _is_certified(self, url: BrokerUrl) -> bool:
+        return url.is_tls and self.cafile is not None
+
+    def is_certified(self, address: str) -> bool:
+        """Does our own authority answer for whoever is at this address of the overlay?"""
+        url = self.url_to_dial(address, ())
+        return url is not None and self._is_certified(url)
 
 
 def secret_files(config: Config) -> dict[str, Path | None]:

@@ -67,7 +67,8 @@ FederationEvent = OverlayEvent | LinkNotOpen | RightMissing | InterestEvent
 
 class Federation:
     """`random` gives numbers from 0 to 1, `random_bytes` unpredictable ones. `addresses`: where others may
-    reach this node."""
+    reach this node. `is_certified`: does a certificate prove that a member is at this address?
+    `takes_strangers`: may anybody connect here?"""
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class Federation:
         keeping: Keeping | None = None,
         announce_interval_s: float = ANNOUNCE_INTERVAL_S,
         max_sessions: int = MAX_SESSIONS,
+        is_certified: Callable[[str], bool] = lambda address: False,
+        takes_strangers: bool = True,
     ) -> None:
         self.broker = broker
         self.keeping = keeping or Keeping()
@@ -103,7 +106,12 @@ class Federation:
             announce_interval_s=announce_interval_s,
             epoch=epoch,
         )
-        self.identities = Identities(broker, self.overlay.is_configured)
+        self.identities = Identities(
+            broker,
+            self.overlay.is_configured,
+            lambda address: key is not None or is_certified(address),
+            takes_strangers=takes_strangers,
+        )
         self.has_work = True
         self._links: dict[str, Channel] = {}  # by node id: the one whose session is bound to it
         self._ended: list[tuple[str, Channel]] = []
@@ -152,7 +160,16 @@ class Federation:
     def take_dials(self) -> list[Peer]:
         """To whom a link is to be opened, at any of the addresses: `open`, or `dial_failed`."""
         again, self._again = self._again, []
-        return again + self.overlay.take_connects()
+        return [dial for peer in again + self.overlay.take_connects() for dial in self._that_may_be(peer)]
+
+    def _that_may_be(self, peer: Peer) -> Iterator[Peer]:
+        """The peer, with those of its addresses at which it could be taken for a neighbour."""
+        doubts = [self.identities.doubt_of_place(peer.node_id, address) for address in peer.addresses]
+        addresses = [address for address, doubt in zip(peer.addresses, doubts, strict=True) if doubt is None]
+        if addresses or not peer.addresses:
+            yield peer._replace(addresses=tuple(addresses))
+        else:
+            self.dial_failed(peer, doubts[0] or "")
 
     def open(
         self,

@@ -12,7 +12,8 @@ site may take it over. Once it is gone, whoever says the id may have it.
 
 A link that this node dialled proves where the other end is, and no more. It may be the neighbour of an id
 that others hold if the id has answered there before, or itself said over its link that it is there, or if
-the address is configured and no other id has answered there. Addresses that members pass on prove nothing.
+the address is configured and no other id has answered there. Addresses that members pass on prove nothing:
+whoever answers there is an anonymous client, and no neighbour where those may not do everything.
 """
 
 from __future__ import annotations
@@ -40,11 +41,21 @@ def node_right(node_id: str) -> str:
 
 
 class Identities:
-    """`is_configured`: is this an address of a neighbour that people have listed?"""
+    """`is_configured`: is this an address of a neighbour that people have listed? `is_proven`: has whoever
+    answers there proved to be a member? `takes_strangers`: may anybody connect to this node?"""
 
-    def __init__(self, broker: Broker, is_configured: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        is_configured: Callable[[str], bool],
+        is_proven: Callable[[str], bool] = lambda address: False,
+        *,
+        takes_strangers: bool = True,
+    ) -> None:
         self._broker = broker
         self._is_configured = is_configured
+        self._is_proven = is_proven
+        self._takes_strangers = takes_strangers
         self._said: dict[str, tuple[str, ...]] = {}  # by node id: where it said that it is, on its own link
         # By node id: where it answered, the latest last.
         self._places: dict[str, list[str]] = {
@@ -102,16 +113,31 @@ class Identities:
     def doubt(self, node_id: str, address: str) -> str | None:
         """Why whoever answered at this address is not taken for this node; None: it is."""
         session = self._session(node_id)
+        if self._is_place_of(node_id, address):
+            return None
         if session is None or (session.username is None and session.connection is None):
-            return None
-        if address in self._places.get(node_id, ()) or address in self._said.get(node_id, ()):
-            return None
+            return self._doubt_of_stranger(address)
         other = next((other for other, places in self._places.items() if address in places), None)
         if other is not None:
             return f"node {other!r} was at {address}, and {node_id!r} has a link or a user of its own"
         if self._is_configured(address):
             return None
         return f"node {node_id!r} has a link or a user of its own, and never was at {address}"
+
+    def _is_place_of(self, node_id: str, address: str) -> bool:
+        return address in self._places.get(node_id, ()) or address in self._said.get(node_id, ())
+
+    def doubt_of_place(self, node_id: str, address: str) -> str | None:
+        """Why whoever answers there would be no neighbour, so that it need not be dialled."""
+        return None if self._is_place_of(node_id, address) else self._doubt_of_stranger(address)
+
+    def _doubt_of_stranger(self, address: str) -> str | None:
+        """A member that may read little here could otherwise have us dial a node of its own, which may read
+        everything."""
+        may_do_everything = self._takes_strangers and self._broker.access.is_open
+        if may_do_everything or self._is_configured(address) or self._is_proven(address):
+            return None
+        return f"nothing proves who is at {address}; list it as a neighbour, or give all members one key"
 
     def answered(self, node_id: str, address: str) -> None:
         """It was taken for this node."""

@@ -29,12 +29,17 @@ SIDECAR_SUFFIX = "-home"  # of the client id with which a sidecar connects to th
 NO_SIDECAR = "a federator beside a node, which federates itself"
 NO_FEDERATION = "this node is in no federation; start it with --federation"
 _ONE_KEY = "has a federation key; give both the same one: --federation-key FILE"
+NO_RIGHT_TO_RELAY = f"no neighbour without a federation key or the right to read {RIGHT_TOPIC} too"
 KEY_THERE = f"only the node that dials {_ONE_KEY}"
 KEY_HERE = f"only the node that was dialled {_ONE_KEY}"
 
 
 class Neighbourhood(Protocol):
     """What the role asks of the federation."""
+
+    @property
+    def has_key(self) -> bool:
+        """Has every neighbour proved that it is a member?"""
 
     def acceptor(self, node_id: str, connect: bytes) -> ProvingAcceptor | None:
         """By what this node, which sent that CONNECT, proves that it has the key; None: there is none."""
@@ -129,7 +134,11 @@ class NeighbourRole(Role):
         if said != node_id or packet.clean_start:
             return "not as a federated node connects"
         claimed = self._neighbourhood.claim_refusal(node_id, username, connection.address)
-        return claimed or self._neighbourhood.refusal(node_id, proven_name)
+        reason = claimed or self._neighbourhood.refusal(node_id, proven_name)
+        may_relay = proven_name is not None or self._broker.identified_role.may_relay(
+            username, packet.client_id
+        )
+        return reason if reason is not None or may_relay else NO_RIGHT_TO_RELAY
 
     def inherits(self, session: Session, username: str | None) -> bool:
         return self._neighbourhood is not None and self._neighbourhood.inherits(_node_id(session.client_id))
@@ -145,8 +154,11 @@ class NeighbourRole(Role):
         self._neighbourhood.accepted(connection)
 
     def may_read(self, session: Session, access: Access, topic: str) -> bool:
-        """Rights are asked of a neighbour that has a user; one without is a part of the fabric."""
-        return session.username is None or super().may_read(session, access, topic)
+        """Rights are asked of a neighbour that has a user, and of an anonymous one. One that proved to have
+        the key, or that this node dialled, is a part of the fabric."""
+        has_key = self._neighbourhood is None or self._neighbourhood.has_key
+        is_member = session.username is None and (has_key or session.owner is None)
+        return is_member or super().may_read(session, access, topic)
 
     def may_write(self, session: Session, topic: str) -> bool:
         if topic.startswith("$"):

@@ -29,6 +29,7 @@ from hedgerow.federation.state import describe_filters, ledgers_of
 from hedgerow.node.broker_urls import BrokerUrl, warn_if_readable
 from hedgerow.node.dialling import DIAL_TIMEOUT_S, Dialler, Place, make_tls_context
 from hedgerow.node.far_link import FarLink
+from hedgerow.node.http_access import ELSEWHERE, takes_strangers
 from hedgerow.node.part import NodeContext, Part
 from hedgerow.node.status_format import MAX_FILTERS, describe_link
 
@@ -74,6 +75,8 @@ class FederationPart(Part):
             settings=config.overlay_settings,
             keeping=Keeping(config.keep_s, config.queue_bytes),
             announce_interval_s=config.announce_interval_s,
+            is_certified=config.is_certified,
+            takes_strangers=takes_strangers(node.config, ELSEWHERE),
         )
         warn_if_readable(secret_files(node.config).values())
         for url in self._statics:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from hedgerow.broker.backlog import Backlog
 from hedgerow.broker.broker import Broker
 from hedgerow.broker.changes import SubscriptionRecord
+from hedgerow.broker.owners import owner_of
 from hedgerow.broker.port import Port
 from hedgerow.broker.session import Channel, Session
 from hedgerow.message import Message
@@ -162,9 +163,10 @@ class FixedNode:
         self._links[mobile_id] = connection
         self._addresses[mobile_id] = address
         self._users[mobile_id] = connection.connected_session().username
-        self.machine.link_up(mobile_id, connection.maximum_packet_size)
+        whose = owner_of(self._users[mobile_id], connection.address)
+        self.machine.link_up(mobile_id, connection.maximum_packet_size, whose)
         if mobile_id not in self.machine.mobiles:
-            connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers")
+            connection.disconnect(Reason.QUOTA_EXCEEDED, "too many mobile brokers, of this owner or in all")
             return
         self._events.append(MobileLinked(mobile_id, address))
         self.has_work = True

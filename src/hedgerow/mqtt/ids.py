@@ -14,7 +14,9 @@ from __future__ import annotations
 from hedgerow.message import MAX_NUMBER, MAX_ORIGIN, Message, MessageId, Properties
 
 ID_PROPERTY = "hedgerow-id"
-RIGHT_TOPIC = "$hedgerow/bridge"  # Who may write it may give ids, where there is an ACL.
+# Where there is an ACL: whoever may write it may give ids of its own; whoever may read it too may pass on
+# those of others.
+RIGHT_TOPIC = "$hedgerow/bridge"
 CLIENT_RIGHT = "$hedgerow/client/"  # and a client id, percent-encoded: who may write it has a right to the id
 NODE_PROPERTY = "hedgerow-node"
 BRIDGE_PROPERTY = "hedgerow-bridge"

@@ -154,6 +154,63 @@ def test_invented_memberships_are_bounded() -> None:
     assert machine.filter_count == 0
 
 
+LONG = ["x" * 25_000, "/".join(["a"] * 190)]
+
+
+@pytest.mark.parametrize("ending", LONG, ids=["long", "deep"])
+def test_long_filters_count_as_several(ending: str) -> None:
+    """Counted by their number, those of one neighbour could take 13 GB."""
+    machine = federator("good", "bad", bounds=MeshBounds(filters=1_000, memberships=1_000))
+    for core in range(200):
+        changes = whole(f"{core}/{ending}")
+        machine.receive("bad", core_ann(announcement(f"x{core}", changes=changes)), 1.0)
+        entry = wire.encode_membership(MembershipAnnouncement(f"x{core}", 1, changes))
+        machine.receive("bad", encode_packet(MeshKind.MESH_MEMB_ANN, [entry]), 1.0)
+    assert machine.stats.ignored["too many filters"] > 200
+    assert machine.filter_count < 180
+    wanted = [f"t{number}" for number in range(300)]
+    machine.receive("good", core_ann(announcement("g", changes=whole(*wanted))), 1.0)
+    assert all(machine.core_of(name) == "g" for name in wanted)
+
+
+def test_what_is_taken_back_makes_room_again() -> None:
+    machine = federator("n", bounds=MeshBounds(filters=200, memberships=200))
+    for version in range(1, 40, 2):
+        changes = whole(f"{version}/{LONG[0]}", version=version)
+        machine.receive("n", core_ann(announcement("c", version, changes=changes)), 1.0)
+        nothing = whole(version=version + 1)
+        machine.receive("n", core_ann(announcement("c", version + 1, changes=nothing)), 1.0)
+    assert machine.stats.ignored == {}
+
+
+def part(core: str, *filters: str, is_first: bool = True, is_last: bool = False, size: int = 1_000) -> bytes:
+    listed = FilterList(core, 1, is_first, is_last, size, filters)
+    return encode_packet(MeshKind.LIST, [wire.encode_list(listed)])
+
+
+def test_lists_that_only_begin_are_bounded_together() -> None:
+    machine = federator("good", "bad", bounds=MeshBounds(filters=1_000))
+    machine.receive("good", core_ann(announcement("g", changes=FilterChanges(1, 1, 2))), 1.0)
+    machine.receive("good", part("g", "t", size=2), 1.0)
+    for core in range(50):
+        machine.receive("bad", core_ann(announcement(f"x{core}", changes=FilterChanges(1, 1, 1_000))), 1.0)
+        machine.receive("bad", part(f"x{core}", *(f"{core}/{number}" for number in range(100))), 1.0)
+    assert machine.stats.ignored == {"incomplete list": 41}
+    machine.receive("good", part("g", "u", is_first=False, is_last=True, size=2), 1.0)
+    assert machine.core_of("t") == machine.core_of("u") == "g"
+
+
+def test_lists_that_only_begin_keep_no_other_out() -> None:
+    machine = federator("good", "bad", bounds=MeshBounds(filters=1_000))
+    for core in range(9):
+        machine.receive("bad", core_ann(announcement(f"x{core}", changes=FilterChanges(1, 1, 1_000))), 1.0)
+        machine.receive("bad", part(f"x{core}", *(f"{core}/{number}" for number in range(110))), 1.0)
+    machine.receive("good", core_ann(announcement("g", changes=FilterChanges(1, 1, 300))), 1.0)
+    wanted = [f"t{number}" for number in range(300)]
+    machine.receive("good", part("g", *wanted, is_last=True, size=300), 1.0)
+    assert all(machine.core_of(name) == "g" for name in wanted)
+
+
 def test_a_neighbour_that_sends_too_fast_is_not_heard_for_a_while() -> None:
     machine = federator("bad", "good")
     packet = core_ann(*[announcement("c")] * 5_000)

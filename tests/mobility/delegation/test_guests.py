@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedgerow.message import Message, MessageId
+from hedgerow.mobility.delegation.attached import Attached
 from hedgerow.mobility.delegation.events import (
     CalledBack,
     DelegationRefused,
@@ -15,6 +16,7 @@ from hedgerow.mobility.delegation.events import (
     Unregistered,
 )
 from hedgerow.mobility.delegation.fixed import FixedSide
+from hedgerow.mobility.delegation.limits import DelegationLimits
 from hedgerow.mobility.delegation.mobile import MobileSide
 from hedgerow.mobility.delegation.publications import (
     EventBody,
@@ -115,12 +117,12 @@ def test_a_client_whose_name_another_has_is_not_sent(world: World) -> None:
     assert mobile.has_handled(number)
 
 
-def test_announcements_have_a_limit(world: World) -> None:
-    world.limits.expected = 1
-    announce(world, "a@m1")
-    announce(world, "b@m1")
-    world.run()
-    assert list(fixed_of(world).attached.expected) == ["a"]
+def test_announcements_have_a_limit() -> None:
+    attached = Attached(DelegationLimits(expected=1))
+    assert attached.expect("a@m1")
+    assert not attached.expect("b@m1")
+    assert attached.expect("a@m1")
+    assert list(attached.expected) == ["a"]
 
 
 def test_a_guest_subscribes_and_unsubscribes(world: World, sides: Sides) -> None:

@@ -40,7 +40,6 @@ class Core:
         "members",
         "order",
         "parents",
-        "partial",
         "pending",
         "previous_sequence",
         "repaired_sequence",
@@ -76,7 +75,6 @@ class Core:
         # The filters of whose meshes it is the core.
         self.roster = Roster()
         self.announced_version = 0
-        self.partial: set[str] | None = None
         self.asked_of: str | None = None
         self.asked_at = -NEVER
         self.wanted_by: set[str] = set()
@@ -141,7 +139,7 @@ class Core:
         self.told.pop(neighbour, None)
         self.wanted_by.discard(neighbour)
         if self.asked_of == neighbour:
-            self.asked_of, self.asked_at, self.partial = None, -NEVER, None
+            self.asked_of, self.asked_at = None, -NEVER
         if neighbour not in self.parents:
             return False
         self.parents.remove(neighbour)

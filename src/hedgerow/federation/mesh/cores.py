@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable
 from itertools import chain
 
 from hedgerow.federation.mesh import limits, wire
+from hedgerow.federation.mesh.beginnings import Beginnings
 from hedgerow.federation.mesh.core import Core
-from hedgerow.federation.mesh.limits import MeshBounds
+from hedgerow.federation.mesh.limits import MeshBounds, weight_of
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
@@ -44,7 +45,8 @@ class Cores:
         self._bounds = bounds
         # By who told of them first.
         self._cores_by: Counter[str] = Counter()
-        self._filters_by: Counter[str] = Counter()
+        self._filters_by: Counter[str] = Counter()  # as `weight_of` counts them
+        self._beginnings = Beginnings(bounds.filters)
 
     def find(self, core_id: str) -> Core | None:
         """This node itself, too."""
@@ -69,7 +71,8 @@ class Cores:
     def drop(self, core: Core, now: float) -> None:
         del self.by_id[core.id]
         self._cores_by[core.introduced_by] -= 1
-        self._filters_by[core.introduced_by] -= len(core.roster.filters)
+        self._filters_by[core.introduced_by] -= weight_of(core.roster.filters)
+        self._beginnings.end(core)
         for neighbour in self._neighbours.values():
             self._meshes.end_membership(neighbour, core.id, now)
         self._meshes.forget_core(core, now)
@@ -96,15 +99,15 @@ class Cores:
             self._stats.ignored["not asked for"] += 1
             return
         if entry.is_first:
-            core.partial = set()
-        if core.partial is None or len(core.partial) + len(entry.filters) > self._bounds.filters:
-            core.partial = None
+            self._beginnings.begin(core, neighbour.id)
+        filters = self._beginnings.add(core, neighbour.id, entry.filters)
+        if filters is None:
             self._stats.ignored["incomplete list"] += 1
             return
-        core.partial.update(entry.filters)
         if not entry.is_last:
             return
-        filters, core.partial, core.asked_of = core.partial, None, None
+        self._beginnings.end(core)
+        core.asked_of = None
         if len(filters) != entry.size:
             self._stats.ignored["incomplete list"] += 1
             return
@@ -120,15 +123,15 @@ class Cores:
         return version != known and (version == core.announced_version or is_after(version, known))
 
     def _apply(self, core: Core, version: int, new: set[str], gone: set[str], now: float) -> None:
-        payer = core.introduced_by
-        while self._filters_by.total() + len(new) - len(gone) > self._bounds.filters:
+        payer, more = core.introduced_by, weight_of(new) - weight_of(gone)
+        while self._filters_by.total() + more > self._bounds.filters:
             largest, _ = self._filters_by.most_common(1)[0] if self._filters_by else (payer, 0)
             if largest == payer:
                 self._stats.ignored["too many filters"] += 1
                 return
             theirs = [other for other in self.by_id.values() if other.introduced_by == largest]
             self._evict(max(theirs, key=lambda other: len(other.roster.filters)), now)
-        self._filters_by[payer] += len(new) - len(gone)
+        self._filters_by[payer] += more
         core.roster.follow(version, new, gone)
         for topic_filter in new:
             self._meshes.add_core(topic_filter, core, now)
@@ -139,7 +142,8 @@ class Cores:
     def _ask(self, core: Core, neighbour: Neighbour, now: float) -> None:
         if core.asked_of is not None and now < core.asked_at + limits.ASK_AGAIN_S:
             return
-        core.asked_of, core.asked_at, core.partial = neighbour.id, now, None
+        core.asked_of, core.asked_at = neighbour.id, now
+        self._beginnings.end(core)
         self._out.put([neighbour.id], MeshKind.ASK, wire.encode_question(Question(About.LIST, core.id)))
 
     # Lists for others

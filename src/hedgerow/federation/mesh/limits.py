@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 ANNOUNCE_INTERVAL_S = 5.0
@@ -47,11 +48,25 @@ ENTRIES_PER_S = 20_000.0  # of one neighbour. A link that comes up tells of all 
 ENTRIES_BURST_S = 2.0
 
 
+# A longer or deeper filter counts as several: 200,000 of 64 KB would take 13 GB.
+ORDINARY_CHARS = 256
+ORDINARY_LEVELS = 16
+
+
+def weight_of(topic_filters: Iterable[str]) -> int:
+    """As how many ordinary ones they count."""
+    return sum(
+        1 + max(len(each) // ORDINARY_CHARS, each.count("/") // ORDINARY_LEVELS) for each in topic_filters
+    )
+
+
 class MeshBounds(NamedTuple):
+    """Of ordinary filters (`weight_of`)."""
+
     cores: int = 20_000
     """Cores can be invented: beyond this, the neighbour who told of the most pays."""
     filters: int = 200_000
-    """Of all cores together, likewise."""
+    """Of all cores together, likewise; and of the lists of which only the beginning has come."""
     memberships: int = 200_000
     """Filters of which one neighbour says that it is a member."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from hedgerow.federation.mesh import wire
 from hedgerow.federation.mesh.core import Core
-from hedgerow.federation.mesh.limits import MeshBounds
+from hedgerow.federation.mesh.limits import MeshBounds, weight_of
 from hedgerow.federation.mesh.meshes import Meshes
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.federation.mesh.outgoing import OutgoingPackets
@@ -71,10 +71,11 @@ class Memberships:
             self._out.put([neighbour.id], MeshKind.ASK, question)
             return
         new, gone = difference
-        if neighbour.filters + len(new) - len(gone) > self._bounds.memberships:
+        more = weight_of(new) - weight_of(gone)
+        if neighbour.filters + more > self._bounds.memberships:
             self._stats.ignored["too many filters"] += 1
             return
-        neighbour.filters += len(new) - len(gone)
+        neighbour.filters += more
         if is_after(entry.sequence, membership.sequence):
             membership.sequence = entry.sequence
         membership.roster.follow(entry.changes.version, new, gone)

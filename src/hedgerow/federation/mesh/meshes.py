@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from hedgerow.federation.mesh.core import NEVER, Core, order
-from hedgerow.federation.mesh.limits import BOUNDS, OVERLAP_S, MeshBounds
+from hedgerow.federation.mesh.limits import BOUNDS, OVERLAP_S, MeshBounds, weight_of
 from hedgerow.federation.mesh.mesh import Mesh
 from hedgerow.federation.mesh.neighbour import Neighbour
 from hedgerow.topics import TopicTree
@@ -124,7 +124,7 @@ class Meshes:
         membership = neighbour.memberships.pop(core_id, None)
         if membership is None:
             return
-        neighbour.filters -= len(membership.roster.filters)
+        neighbour.filters -= weight_of(membership.roster.filters)
         for topic_filter in membership.roster.filters:
             self.remove_child(topic_filter, core_id, neighbour.id, now)
 

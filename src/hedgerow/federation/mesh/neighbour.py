@@ -30,7 +30,7 @@ class Neighbour:
         self.memberships: dict[str, Membership] = {}
         """Core → the meshes of it in which the neighbour is a child of this node."""
         self.filters = 0
-        """In all of its memberships together."""
+        """In all of its memberships together, as `weight_of` counts them."""
         self.allowance = Allowance(ENTRIES_PER_S, ENTRIES_BURST_S)
         self._max_cores = max_cores
         self._answered_at: dict[Question, float] = {}

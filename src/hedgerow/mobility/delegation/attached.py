@@ -7,22 +7,32 @@ could take the session of another one's client by naming it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
+from hedgerow.broker.pool import Pool
 from hedgerow.mobility.delegation import addresses
-from hedgerow.mobility.delegation.limits import DelegationLimits
+from hedgerow.mobility.delegation.limits import MIN_EXPECTED, ORDINARY_CHARS, DelegationLimits
 
 
 class ExpectedClient(NamedTuple):
     callback: str
     username: str | None
     """As whom it logged in at its mobile broker. Whoever comes as another user is another client."""
+    whose: str
+    """The user or address that its mobile broker is of."""
+
+    @property
+    def weight(self) -> int:
+        return 1 + len(self.username or "") // ORDINARY_CHARS
 
 
 class Attached:
-    def __init__(self, limits: DelegationLimits) -> None:
-        self._limits = limits
+    """`whose`: the user or address that a mobile broker is of."""
+
+    def __init__(self, limits: DelegationLimits, whose: Callable[[str], str] = lambda broker_id: "") -> None:
+        self._whose = whose
+        self._room = Pool(limits.expected, MIN_EXPECTED, 1)
         self.expected: dict[str, ExpectedClient] = {}
         """By client id, those on their way."""
         self._callbacks: set[str] = set()
@@ -64,7 +74,7 @@ class Attached:
         self._by_owner.setdefault(owner, set()).add(callback)
         if client_id is not None:
             self._by_client_id[client_id] = callback
-            self.expected.pop(client_id, None)
+            self.take_expected(client_id)
 
     def discard(self, callback: str) -> None:
         if callback not in self._callbacks:
@@ -83,19 +93,31 @@ class Attached:
         client_id = addresses.client_id_of(callback)
         if client_id is None or self.callback_of(client_id) not in (None, callback):
             return False
-        if len(self.expected) >= self._limits.expected and client_id not in self.expected:
-            return False
-        if callback not in self._callbacks:
-            self.expected[client_id] = ExpectedClient(callback, username)
-        return True
+        if callback in self._callbacks:
+            return True
+        whose = self._whose(addresses.owner_of(callback) or "")
+        client, known = ExpectedClient(callback, username, whose), self.take_expected(client_id)
+        has_room = self._room.has_room(whose, client.weight)
+        kept = client if has_room else known
+        if kept is not None:
+            self.expected[client_id] = kept
+            self._room.change(kept.whose, kept.weight)
+        return has_room
+
+    def take_expected(self, client_id: str) -> ExpectedClient | None:
+        """It is on its way no longer."""
+        expected = self.expected.pop(client_id, None)
+        if expected is not None:
+            self._room.change(expected.whose, -expected.weight)
+        return expected
 
     def expect_no_more(self, callback: str) -> None:
         client_id = addresses.client_id_of(callback) or ""
         expected = self.expected.get(client_id)
         if expected is not None and expected.callback == callback:
-            del self.expected[client_id]
+            self.take_expected(client_id)
 
     def expect_none_of(self, broker_id: str) -> None:
-        for callback, _ in list(self.expected.values()):
-            if addresses.owner_of(callback) == broker_id:
-                self.expect_no_more(callback)
+        for expected in list(self.expected.values()):
+            if addresses.owner_of(expected.callback) == broker_id:
+                self.expect_no_more(expected.callback)

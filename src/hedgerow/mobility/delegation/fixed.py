@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
+from hedgerow.broker.pool import Pool
 from hedgerow.duplicates import DuplicateLog
 from hedgerow.message import Message
 from hedgerow.mobility.delegation import addresses, codec
@@ -34,8 +35,8 @@ from hedgerow.mobility.delegation.events import (
 from hedgerow.mobility.delegation.guests import NOT_ITS_OWN, Guests
 from hedgerow.mobility.delegation.limits import (
     FORGET_AFTER_S,
-    MAX_MOBILE_BROKERS,
     MAX_REGISTRIES,
+    MIN_MOBILE_BROKERS,
     TAKEOVER_AFTER_S,
     DelegationLimits,
 )
@@ -57,7 +58,7 @@ from hedgerow.mobility.delegation.publications import (
     Unsubscription,
 )
 from hedgerow.mobility.delegation.registries import rows
-from hedgerow.mobility.delegation.stream import Stream
+from hedgerow.mobility.delegation.stream import Stream, Waiting
 from hedgerow.mobility.delegation.topics_held import Mobile, Topics
 from hedgerow.topics import STATUS_PREFIX
 
@@ -93,12 +94,14 @@ class FixedSide:
         self._spent_receipts = 0
         """No receipt of a mobile broker that was forgotten is higher."""
         self.limits = limits or DelegationLimits()
-        self.attached = Attached(self.limits)
+        self.attached = Attached(self.limits, self._whose)
+        self._places = Pool(self.limits.mobile_brokers, MIN_MOBILE_BROKERS, 1)
+        self._waiting: dict[str, Waiting] = {}  # by whose the mobile brokers are
         self.seen = seen if seen is not None else DuplicateLog()
         self._allows = allows
         self._may_write = may_write
         self._events: list[DelegationEvent] = []
-        self._topics = Topics(self._events)
+        self._topics = Topics(self._events, self.limits.topic_bytes)
         self._distributor = Distributor(
             self.mobiles, self._topics, self.attached, self.seen, self.stats, may_read, may_bring
         )
@@ -114,32 +117,40 @@ class FixedSide:
 
     # Mobile brokers come and go
 
-    def link_up(self, mobile_id: str, max_bytes: int = 0) -> None:
-        """`max_bytes`: the largest packet that it takes; 0: any."""
+    def _whose(self, mobile_id: str) -> str:
+        mobile = self.mobiles.get(mobile_id)
+        return mobile.whose if mobile is not None else ""
+
+    def link_up(self, mobile_id: str, max_bytes: int = 0, whose: str = "") -> None:
+        """`max_bytes`: the largest packet that it takes; 0: any. `whose`: the user or address that it is of,
+        by what it has proved."""
         mobile = self.mobiles.get(mobile_id)
         if mobile is not None and mobile.has_left:
             self._forget(mobile)
             mobile = None
         if mobile is None:
-            why = self._objection(mobile_id)
+            why = self._objection(mobile_id, whose)
             if why:
                 self.refuse(mobile_id, "", why)
                 return
-            stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits)
+            waiting = self._waiting.setdefault(whose, Waiting())
+            stream = Stream(self.domain, self.broker_id, next(self._epochs), self.stats, self.limits, waiting)
             stream.receipts_before = self._spent_receipts
-            mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream)
+            mobile = self.mobiles[mobile_id] = Mobile(mobile_id, stream, whose)
+            self._places.change(whose, 1)
         mobile.gone_at = None
         mobile.is_lost = False
         mobile.stream.link_up(max_bytes)
 
-    def _objection(self, mobile_id: str) -> str | None:
+    def _objection(self, mobile_id: str, whose: str) -> str | None:
         try:
             addresses.validate_broker_id(mobile_id)
         except addresses.CallbackError as error:
             return str(error)
         if not self._allows(mobile_id):
             return "it may not delegate here"
-        return "too many mobile brokers" if len(self.mobiles) >= MAX_MOBILE_BROKERS else None
+        has_place = self._places.has_room(whose, 1)
+        return None if has_place else "too many mobile brokers, of this user or address or in all"
 
     def link_down(self, mobile_id: str, now: float) -> None:
         mobile = self.mobiles.get(mobile_id)
@@ -177,7 +188,11 @@ class FixedSide:
         self.attached.expect_none_of(mobile.broker_id)
         stream = mobile.stream
         self._spent_receipts = max(self._spent_receipts, stream.receipts_before + stream.received)
+        stream.waiting_bytes = 0
         del self.mobiles[mobile.broker_id]
+        self._places.change(mobile.whose, -1)
+        if not self._places.of(mobile.whose):
+            del self._waiting[mobile.whose]
 
     # Events
 
@@ -332,6 +347,8 @@ class FixedSide:
             return "too many topics"
         if mobile.entries - len(before or ()) + len(registration.entries) > self.limits.entries:
             return "too many subscribers"
+        if not self._topics.has_room(mobile, registration.topic_filter, dict(registration.entries)):
+            return "no room for more topics of this user or address"
         if not all(self._distributor.may_name(mobile, callback) for callback, _ in registration.entries):
             return NOT_ITS_OWN
         return None
@@ -346,8 +363,12 @@ class FixedSide:
             given.append(Registration(topic_filter, before))
             if guests := self.attached.may_be_of(mobile.broker_id):
                 called_back.update((name, None) for name, _ in before if name in guests)
-            if _is_for(mobile, topic_filter) and (entries or len(mobile.topics) < MAX_REGISTRIES):
-                self._topics.set(mobile, topic_filter, {mobile.own: 2})
+            own = {mobile.own: 2}
+            has_room = entries or (
+                len(mobile.topics) < MAX_REGISTRIES and self._topics.has_room(mobile, topic_filter, own)
+            )
+            if _is_for(mobile, topic_filter) and has_room:
+                self._topics.set(mobile, topic_filter, own)
         for row in rows(given):
             mobile.stream.put(PublicationKind.RECOVERED, Registrations(row), now)
         self._call_back(called_back)

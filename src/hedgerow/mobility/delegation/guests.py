@@ -87,7 +87,7 @@ class Guests:
 
     def turn_away(self, client_id: str, now: float) -> None:
         """Another client has come under this id: the one that was announced is not to come any more."""
-        expected = self._attached.expected.pop(client_id, None)
+        expected = self._attached.take_expected(client_id)
         owner = self._owner(expected.callback) if expected is not None else None
         if expected is not None and owner is not None:
             self._tell(owner, Serving(expected.callback, False), now)

@@ -32,6 +32,7 @@ from hedgerow.mobility.delegation import codec
 from hedgerow.mobility.delegation.limits import (
     MAX_EPOCH,
     MAX_WAITING_BYTES,
+    OWNER_WAITING,
     RECORD_BYTES,
     DelegationLimits,
 )
@@ -78,7 +79,16 @@ class Counts(Protocol):
     overflowed: int
 
 
+@dataclass(slots=True)
+class Waiting:
+    """What waits in several streams, whose other sides are of one owner."""
+
+    bytes: int = 0
+
+
 class Stream:
+    """`together`: with what else its bytes are bounded."""
+
     def __init__(
         self,
         domain: str,
@@ -86,6 +96,7 @@ class Stream:
         epoch: int,
         counts: Counts,
         limits: DelegationLimits | None = None,
+        together: Waiting | None = None,
     ) -> None:
         if not 0 < epoch <= MAX_EPOCH:
             raise ValueError(f"an epoch of {epoch} is not within 1 to {MAX_EPOCH}")
@@ -105,7 +116,8 @@ class Stream:
         """Numbers of the other side's that are not settled here, the lowest first: how many wait for each."""
         self.receipts_before = 0
         """What numbers are counted from in receipts: those of a stream that has ended do not come again."""
-        self.waiting_bytes = 0
+        self._waiting_bytes = 0
+        self._together = together or Waiting()
         self.is_up = False
         self.is_open = False
         """Both have said HELLO on this connection."""
@@ -123,7 +135,17 @@ class Stream:
         if message.size > self._limits.event_bytes or is_too_large:
             return False  # Refused by the other side, it would be the last that is read of the stream.
         waiting = len(self.records) + len(self.held)
-        return waiting < self._limits.waiting and self.waiting_bytes + size <= MAX_WAITING_BYTES
+        has_room = self._together.bytes + size <= OWNER_WAITING * MAX_WAITING_BYTES
+        return has_room and waiting < self._limits.waiting and self.waiting_bytes + size <= MAX_WAITING_BYTES
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
+
+    @waiting_bytes.setter
+    def waiting_bytes(self, size: int) -> None:
+        self._together.bytes += size - self._waiting_bytes
+        self._waiting_bytes = size
 
     @property
     def is_full(self) -> bool:
@@ -134,6 +156,8 @@ class Stream:
     def is_overfull(self) -> bool:
         """More waits than events alone can be: the other side acknowledges nothing, or is away for long."""
         waiting = len(self.records) + len(self.held)
+        if self._together.bytes > 2 * OWNER_WAITING * MAX_WAITING_BYTES:
+            return True
         return waiting > 2 * self._limits.waiting or self.waiting_bytes > 2 * MAX_WAITING_BYTES
 
     def link_up(self, max_bytes: int = 0) -> None:
@@ -300,9 +324,11 @@ def _size(body: Body) -> int:
         case EventBody():
             return RECORD_BYTES + body.message.size
         case Registrations():
-            return RECORD_BYTES + sum(RECORD_BYTES * (1 + len(entries)) for _, entries in body.topics)
+            return RECORD_BYTES + sum(
+                RECORD_BYTES * (1 + len(entries)) + len(topic_filter) for topic_filter, entries in body.topics
+            )
         case Filters():
-            return RECORD_BYTES * (1 + len(body.topic_filters))
+            return RECORD_BYTES * (1 + len(body.topic_filters)) + sum(map(len, body.topic_filters))
     return RECORD_BYTES
 
 

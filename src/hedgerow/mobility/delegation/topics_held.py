@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from hedgerow.broker.owners import filter_bytes
+from hedgerow.broker.pool import Pool
 from hedgerow.mobility.delegation import addresses
 from hedgerow.mobility.delegation.events import DelegationEvent, Registered, Unregistered
+from hedgerow.mobility.delegation.limits import MIN_TOPIC_BYTES
 from hedgerow.mobility.delegation.stream import Stream
 from hedgerow.topics import TopicTree
 
 Key = tuple[str, str]
 """Mobile broker and topic filter."""
+
+ENTRY_BYTES = 150  # What a subscriber takes beside its callback.
+
+
+def topic_bytes(topic_filter: str, entries: Mapping[str, int]) -> int:
+    """About the memory that a topic takes, with its subscribers. Its name is here, in trees and in a port."""
+    size = filter_bytes(topic_filter) + 2 * len(topic_filter)
+    return size + sum(ENTRY_BYTES + len(name) for name in entries)
 
 
 @dataclass(slots=True)
@@ -20,6 +31,8 @@ class Mobile:
 
     broker_id: str
     stream: Stream
+    whose: str = ""
+    """The user or address that it is of."""
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
     """Topic filter → callback → QoS."""
     entries: int = 0
@@ -66,14 +79,28 @@ def _highest(registries: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 class Topics:
-    def __init__(self, events: list[DelegationEvent]) -> None:
+    """`max_bytes`: of those of all mobile brokers."""
+
+    def __init__(self, events: list[DelegationEvent], max_bytes: int) -> None:
         self._tree: TopicTree[Key, dict[str, int]] = TopicTree()
         self._events = events
+        self._bytes = Pool(max_bytes, MIN_TOPIC_BYTES, 1)
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes.used
+
+    def has_room(self, mobile: Mobile, topic_filter: str, entries: Mapping[str, int]) -> bool:
+        before = mobile.topics.get(topic_filter)
+        known = topic_bytes(topic_filter, before) if before is not None else 0
+        return self._bytes.has_room(mobile.whose, topic_bytes(topic_filter, entries) - known)
 
     def set(self, mobile: Mobile, topic_filter: str, entries: dict[str, int]) -> None:
         """No entries: it is gone."""
         before = mobile.topics.pop(topic_filter, None)
         mobile.entries += len(entries) - len(before or ())
+        sizes = [topic_bytes(topic_filter, each) if each else 0 for each in (entries, before)]
+        self._bytes.change(mobile.whose, sizes[0] - sizes[1])
         key = mobile.broker_id, topic_filter
         if entries:
             mobile.topics[topic_filter] = entries
