@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hedgerow.broker.limits import Limits, LogBounds
 from hedgerow.broker.session import Session
-from hedgerow.broker.unwritten import Entry
+from hedgerow.broker.unwritten import UnwrittenMessage
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Publish, Subscribe, Subscription
 from hedgerow.topics import matches, split_shared
 from tests.broker.harness import World
@@ -238,7 +238,7 @@ class LogStory:
             for entry in unwritten.entries
             for owner in (
                 [owner for owner, _ in entry.left]
-                if isinstance(entry, Entry)
+                if isinstance(entry, UnwrittenMessage)
                 else [owner for owner in entry.left for _ in entry.messages]
             )
         )

@@ -26,7 +26,7 @@ from hedgerow.kinds import NODE
 from hedgerow.mobility.config import MobilityConfig
 from hedgerow.multicast.config import Multicast
 from hedgerow.multicast.io.sockets import open_sender
-from hedgerow.node.backlogs import FILE, MIB, Backlogs, Look, Reader, Room, Watch, encode
+from hedgerow.node.backlogs import FILE, MIB, Backlogs, LogReader, Look, Room, Watch, encode
 from hedgerow.node.config import Config, Tls
 from hedgerow.node.config_loading import load_config
 from hedgerow.node.values import Address
@@ -431,7 +431,7 @@ def backlogs_of(stored_mib: int) -> Backlogs:
     look = Look()
     look.add(
         [
-            Reader(f"client-{number}", None, False, False, 10 * (number + 1), (number + 1) * MIB, 40.0)
+            LogReader(f"client-{number}", None, False, False, 10 * (number + 1), (number + 1) * MIB, 40.0)
             for number in range(9)
         ]
     )

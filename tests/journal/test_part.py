@@ -25,7 +25,7 @@ from hedgerow.journal.io import node_journal
 from hedgerow.journal.io.node_journal import NodeJournal
 from hedgerow.journal.part import JournalPart
 from hedgerow.kinds import NODE
-from hedgerow.log.appender import Appender, Place
+from hedgerow.log.appender import Appender, FramePlace
 from hedgerow.log.files import segments
 from hedgerow.log.frame import Group
 from hedgerow.message import Message, MessageId
@@ -60,7 +60,7 @@ class Disk:
     def go_on(self) -> None:
         self._goes_on.set()
 
-    def commit(self, appender: Appender, groups: list[Group]) -> list[Place]:
+    def commit(self, appender: Appender, groups: list[Group]) -> list[FramePlace]:
         self._goes_on.wait(WAIT_S)
         return self._commit(appender, groups)
 

@@ -14,7 +14,7 @@ from hedgerow.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscripti
 from hedgerow.node import backlog_watch
 from hedgerow.node.backlog_metrics import metrics_of
 from hedgerow.node.backlog_watch import BacklogWatch, BoundNear, write_file
-from hedgerow.node.backlogs import FILE, MIB, Backlogs, Look, Reader, Room, Watch, decode
+from hedgerow.node.backlogs import FILE, MIB, Backlogs, LogReader, Look, Room, Watch, decode
 from hedgerow.node.server import Server
 from hedgerow.node.status import describe
 from tests.node.peers import LOOPBACK, connected, part_of, port_of, running
@@ -95,7 +95,7 @@ def test_where_no_file_can_be_written_none_is(tmp_path: Path) -> None:
 
 def test_the_log_says_when_the_bound_is_near_and_for_whom() -> None:
     seen = Look()
-    seen.add([Reader("office", None, False, False, 3_000, 85 * MIB, None)])
+    seen.add([LogReader("office", None, False, False, 3_000, 85 * MIB, None)])
     backlogs = Watch().conclude(seen, Room(90 * MIB, 100 * MIB), 1.0)
     near, over = BoundNear(backlogs, True), BoundNear(backlogs, False)
     assert str(near) == (
@@ -121,7 +121,7 @@ def values(metrics: list[Metric]) -> dict[str, float]:
 def test_metrics_are_of_what_is_known() -> None:
     assert values(list(metrics_of(None, 1.0))) == {}
     seen = Look()
-    seen.add([Reader("office", None, False, False, 3_000, 85 * MIB, 100.0)])
+    seen.add([LogReader("office", None, False, False, 3_000, 85 * MIB, 100.0)])
     found = values(list(metrics_of(Watch().conclude(seen, Room(90 * MIB, None), 150.0), 160.0)))
     assert found == {
         "hedgerow_backlog_readers": 1,

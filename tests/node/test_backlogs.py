@@ -11,8 +11,8 @@ from hedgerow.node.backlogs import (
     MIB,
     Backlogs,
     Growth,
+    LogReader,
     Look,
-    Reader,
     Room,
     Watch,
     decode,
@@ -24,11 +24,11 @@ from hedgerow.node.backlogs import (
 )
 
 NOW = 1_790_000_000.0
-OFFICE = Reader("office", "ann", False, False, 3_000, 30 * MIB, NOW - 7_200)
-HOUSE = Reader("hedgerow-federation-house", None, True, True, 10, 1_000, NOW - 60)
+OFFICE = LogReader("office", "ann", False, False, 3_000, 30 * MIB, NOW - 7_200)
+HOUSE = LogReader("hedgerow-federation-house", None, True, True, 10, 1_000, NOW - 60)
 
 
-def look_at(*readers: Reader) -> Look:
+def look_at(*readers: LogReader) -> Look:
     look = Look()
     look.add(readers)
     return look

@@ -9,7 +9,7 @@ from hedgerow.broker.port import Port
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.packets import Suback, Subscribe, Subscription
 from hedgerow.node.backlog_watch import BacklogWatch
-from hedgerow.node.backlogs import Look, Reader, Room, Watch
+from hedgerow.node.backlogs import LogReader, Look, Room, Watch
 from hedgerow.node.server import Server
 from hedgerow.web import local
 from hedgerow.web.local import LocalRows, topic_test
@@ -37,7 +37,7 @@ async def subscribe(client: RawClient, *topic_filters: str) -> None:
 async def test_backlogs_are_shown_to_whom_they_belong() -> None:
     async with running() as server:
         look = Look()
-        look.add(Reader(user, user, False, False, 1, 1, None) for user in ("ann", "bob"))
+        look.add(LogReader(user, user, False, False, 1, 1, None) for user in ("ann", "bob"))
         server_watch = part_of(server, BacklogWatch)
         server_watch.backlogs = Watch().conclude(look, Room(2, None), server.clock())
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hedgerow.node.backlogs import Reader as Waiting
-from hedgerow.node.backlogs import ReaderFigures
+from hedgerow.node.backlogs import LogReader, ReaderFigures
 from hedgerow.web import frame, pages
 from hedgerow.web.charts import clock, delay, duration, number, share, sparkline
 from hedgerow.web.fabric import Fabric, StatusEvent
@@ -93,7 +92,7 @@ class Rows(EmptyLocal):
         return [StatusEvent(1, NOW, self.name, self.name)]
 
     def backlogs(self) -> Sequence[ReaderFigures]:
-        reader = Waiting(self.name, self.name, False, False, 3_000, 1_500_000, NOW - 7_200)
+        reader = LogReader(self.name, self.name, False, False, 3_000, 1_500_000, NOW - 7_200)
         return [ReaderFigures(reader, 0.25, 90.0)]
 
 

@@ -34,7 +34,7 @@ class SessionRecord:
     owner: str | None = None  # whose quota it counts for
 
 
-Waiting = tuple[tuple[int, int, tuple[int, ...]], ...]
+WhoWaits = tuple[tuple[int, int, tuple[int, ...]], ...]
 """(session key, flags, subscription identifiers) of those that wait for a message."""
 MAX_WAITING = 16  # Of more it is cheaper to write the chunks.
 
@@ -53,7 +53,7 @@ class Changes:
     """By (session key, topic filter as the client wrote it, `$share/…` included)."""
     messages: list[Message] = field(default_factory=list)
     """For the log, at consecutive positions: each message once for all the sessions that it waits for."""
-    waiting: list[Waiting] = field(default_factory=list)
+    waiting: list[WhoWaits] = field(default_factory=list)
     """For each of the messages, the sessions that wait for it, as the log notes them: so chunks may be
     written later, and not with each batch. Empty for one that too many wait for."""
     first_position: int = 0

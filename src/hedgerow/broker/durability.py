@@ -33,7 +33,7 @@ from hedgerow.broker.observer import Observer
 from hedgerow.broker.session import Channel, Pause, Session
 from hedgerow.broker.stats import Stats
 from hedgerow.broker.stored import AGAIN_BIT, MAX_SPAN, RETAIN_BIT, Chunk, StoredQueue
-from hedgerow.broker.unwritten import FINISHED, UNWRITTEN, Entry, Row, Unwritten
+from hedgerow.broker.unwritten import FINISHED, UNWRITTEN, Unwritten, UnwrittenMessage, UnwrittenRow
 from hedgerow.duplicates import DuplicateLog, PageKey
 from hedgerow.message import Message
 from hedgerow.mqtt.outbox import Delivery
@@ -57,7 +57,7 @@ MAX_POSITION = 2**63 - 1
 
 
 @dataclass(slots=True, frozen=True)
-class Held:
+class HeldBack:
     """What waits for a commit: packets of one kind, or something to be called."""
 
     connection: Channel | None
@@ -73,7 +73,7 @@ class Held:
     """This one must have its place in the log before."""
 
 
-class Segment:
+class NeededSegment:
     """A part of the log, as long as somebody needs something of it."""
 
     __slots__ = ("bytes", "first", "is_reserve", "references")
@@ -117,12 +117,12 @@ class Durability:
         self._reserve_bytes = 0  # of those that were begun beyond the bound
         self.has_disk = True  # the shell's word: there is room for the log on the disk,
         self.disk_bytes = float("inf")  # and for so much in one batch
-        self._segments: list[Segment] = []
-        self._unneeded: dict[Segment, None] = {}
+        self._segments: list[NeededSegment] = []
+        self._unneeded: dict[NeededSegment, None] = {}
         # Several, where there is a bound: else nothing would go before all is read.
         self._segment_bytes = min(SEGMENT_BYTES, (self.bounds.bytes or TIB) // SEGMENTS_OF_BOUND)
         self._is_appending = False  # The newest segment was begun in this life.
-        self._needed: tuple[Segment, int] | None = None  # the one that was looked for last, and its end
+        self._needed: tuple[NeededSegment, int] | None = None  # the one that was looked for last, and its end
         self._own, self._relayed = Unwritten(), Unwritten()  # published here, or passed on by other brokers
         self.is_relaying = False  # What is published at this moment is the latter,
         self.publication = 0  # and the number of that; 0: nothing is.
@@ -131,14 +131,14 @@ class Durability:
         self._received_behind: dict[tuple[int, int], tuple[bool, int]] = {}
         self._entries_made = 0  # messages that were to be written, from the start
         self._unneeded_entries = 0  # about how many of those that are to be written nobody needs any more
-        self._last_entry: Entry | None = None
+        self._last_entry: UnwrittenMessage | None = None
         self._behind: dict[
             Session, None
         ] = {}  # those for whom the batch under way leaves something in the log
-        self._held: list[Held] = []  # in order
+        self._held: list[HeldBack] = []  # in order
         self._held_looked_at = MANY_HELD
         self._has_paused = False
-        self._committing: list[Held] | None = None
+        self._committing: list[HeldBack] | None = None
         self._committing_since = 0.0
         self._committing_position = 1
         self.failures: list[Exception] = []  # of what was called when it was committed
@@ -211,10 +211,10 @@ class Durability:
         self._committing_since = now
         return changes
 
-    def _take_unwritten(self) -> list[Entry | Row]:
+    def _take_unwritten(self) -> list[UnwrittenMessage | UnwrittenRow]:
         """What the log has room for, in order."""
-        own: list[Entry | Row] = []
-        relayed: list[Entry | Row] = []
+        own: list[UnwrittenMessage | UnwrittenRow] = []
+        relayed: list[UnwrittenMessage | UnwrittenRow] = []
         if not self.has_unwritten:
             return own
         if self.is_full:
@@ -227,7 +227,7 @@ class Durability:
             relayed = self._relayed.take(MAX_BATCH_BYTES, self.disk_bytes - sum([each.size for each in own]))
         return list(merge(own, relayed, key=_number)) if own and relayed else own or relayed
 
-    def _may_go(self, held: Held) -> bool:
+    def _may_go(self, held: HeldBack) -> bool:
         if held.delivery is not None and held.delivery.position == UNWRITTEN:
             return False
         return held.own <= self._own.done and held.relayed <= self._relayed.done
@@ -301,7 +301,7 @@ class Durability:
         answered += [each.connection for each in behind if each.connection is not None]
         return answered
 
-    def _write_entries(self, entries: list[Entry | Row], now: float) -> None:
+    def _write_entries(self, entries: list[UnwrittenMessage | UnwrittenRow], now: float) -> None:
         """Give what is still wanted its positions."""
         self._last_entry = None
         if not self.has_unwritten:
@@ -310,7 +310,7 @@ class Durability:
         messages = self.changes.messages
         for entry in entries:
             position = first + len(messages)
-            if isinstance(entry, Row):
+            if isinstance(entry, UnwrittenRow):
                 count, added = self._put_row(entry, position, now)
             else:
                 count, added = self._put(entry, position, now)
@@ -328,7 +328,7 @@ class Durability:
             if self._segments and not self._segments[-1].references:
                 self._unneeded[self._segments[-1]] = None
             self.changes.begins_segment = self._is_appending = True
-            self._segments.append(Segment(first, 0, is_reserve))
+            self._segments.append(NeededSegment(first, 0, is_reserve))
         segment = self._segments[-1]
         segment.references += references
         size += ENTRY_BYTES * len(messages)
@@ -336,7 +336,7 @@ class Durability:
         self.log_bytes += size
         self._reserve_bytes += size * segment.is_reserve
 
-    def _put(self, entry: Entry, position: int, now: float) -> tuple[int, int]:
+    def _put(self, entry: UnwrittenMessage, position: int, now: float) -> tuple[int, int]:
         """For how many sessions it is, and its bytes; none: all of them are done with it."""
         changes, message = self.changes, entry.message
         size = message.size
@@ -385,7 +385,7 @@ class Durability:
         self.changes.chunks[session.key, chunk.number] = chunk
         return chunk
 
-    def _put_row(self, row: Row, position: int, now: float) -> tuple[int, int]:
+    def _put_row(self, row: UnwrittenRow, position: int, now: float) -> tuple[int, int]:
         takers: list[tuple[Session, list[Delivery] | None, bool]] = [
             (session, deliveries, False)
             for session, deliveries in row.on_their_way
@@ -503,7 +503,7 @@ class Durability:
         is_relayed = session is not None and session.gives_ids
         own = self._own.last if is_of_messages and (is_late or not is_relayed) else 0
         relayed = self._relayed.last if is_of_messages and (is_late or is_relayed) else 0
-        self._held.append(Held(connection, data, count, None, own, relayed))
+        self._held.append(HeldBack(connection, data, count, None, own, relayed))
         # Where the log is full, what a client has read makes room: then it has to be heard.
         if connection.held_acknowledgements >= MAX_HELD_ACKNOWLEDGEMENTS and not self.is_full:
             self._has_paused = True
@@ -515,14 +515,14 @@ class Durability:
         """Send a QoS 2 PUBLISH or PUBREL, when the state that it tells of is stored."""
         if session.durable:
             connection.held_packets += 1
-            self._held.append(Held(connection, data, 0, delivery=delivery))
+            self._held.append(HeldBack(connection, data, 0, delivery=delivery))
         else:
             connection.send(data)
 
     def hold_back(self, connection: Channel, clock: Callable[[], float]) -> None:
         """Nothing leaves for this client until all that changed is stored: as if it did not read."""
         connection.set_congested(True, clock())
-        self._held.append(Held(None, b"", 0, lambda: connection.set_congested(False, clock())))
+        self._held.append(HeldBack(None, b"", 0, lambda: connection.set_congested(False, clock())))
 
     def has_ended(self, client_id: str) -> bool:
         """Would a crash bring back a session that this client had?"""
@@ -531,14 +531,14 @@ class Durability:
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call it when all that changed so far is stored; at once when it is, or nothing ever is."""
         if self.is_behind:
-            self._held.append(Held(None, b"", 0, callback, self._own.last, self._relayed.last))
+            self._held.append(HeldBack(None, b"", 0, callback, self._own.last, self._relayed.last))
         else:
             callback()
 
     def when_written(self, callback: Callable[[], None]) -> None:
         """Call it when the batch that is being written is stored, before the next is taken."""
         assert self._committing is not None
-        self._committing.append(Held(None, b"", 0, callback))
+        self._committing.append(HeldBack(None, b"", 0, callback))
 
     # What changed
 
@@ -627,12 +627,12 @@ class Durability:
         self.change_count += 1
         self._row([each.message for each in deliveries]).on_their_way.append((session, deliveries))
 
-    def _row(self, messages: Sequence[Message]) -> Row:
+    def _row(self, messages: Sequence[Message]) -> UnwrittenRow:
         """A place in the log for messages in a row: one for all sessions that they go to together."""
         entries = self._unwritten.entries
         row = entries[-1] if entries else None
-        if not isinstance(row, Row) or not row.is_of(messages):
-            row = Row(messages, self._entries_made + 1)
+        if not isinstance(row, UnwrittenRow) or not row.is_of(messages):
+            row = UnwrittenRow(messages, self._entries_made + 1)
             self._unwritten.add(row)
             self._entries_made += len(messages)
             self._last_entry = None
@@ -664,13 +664,13 @@ class Durability:
             if delivery.position == UNWRITTEN
         ]
 
-    def _entry(self, message: Message) -> Entry:
+    def _entry(self, message: Message) -> UnwrittenMessage:
         """A place in the log for a message: one for all the sessions that it goes to, in a row."""
         entry = self._last_entry
         if entry is None or entry.message is not message:
             self._identify(message)
             self._entries_made += 1
-            entry = self._last_entry = Entry(message, self._entries_made, self.publication)
+            entry = self._last_entry = UnwrittenMessage(message, self._entries_made, self.publication)
             self._unwritten.add(entry)
         return entry
 
@@ -777,7 +777,7 @@ class Durability:
         """As it was found; `restore_chunk` says who needs what of it."""
         self.restored_at = now
         self.restored_position = next_position
-        self._segments = [Segment(first, size) for first, size in segments]
+        self._segments = [NeededSegment(first, size) for first, size in segments]
         self.log_bytes = sum(size for _, size in segments)
         self.next_position = self.written_position = self._committing_position = next_position
 
@@ -814,7 +814,7 @@ class Durability:
             first += part
             left -= part
 
-    def _segment_of(self, position: int) -> tuple[Segment, int]:
+    def _segment_of(self, position: int) -> tuple[NeededSegment, int]:
         """And where it ends."""
         if self._needed is not None and self._needed[0].first <= position < self._needed[1]:
             return self._needed
@@ -826,7 +826,7 @@ class Durability:
         return self._needed
 
 
-def _first(segment: Segment) -> int:
+def _first(segment: NeededSegment) -> int:
     return segment.first
 
 

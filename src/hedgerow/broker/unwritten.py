@@ -18,7 +18,7 @@ FINISHED = -2  # and of one that was finished before.
 UNWRITTEN_BYTES = 500  # that a message which is to be written takes in memory, beside its own
 
 
-class Entry:
+class UnwrittenMessage:
     """A message that is to be written to the log, and for whom."""
 
     __slots__ = ("deliveries", "left", "message", "number", "publication")
@@ -34,6 +34,10 @@ class Entry:
     @property
     def last(self) -> int:
         return self.number
+
+    @property
+    def sessions_left(self) -> list[Session]:
+        return [session for session, _ in self.left]
 
     @property
     def size(self) -> int:
@@ -52,8 +56,8 @@ class Entry:
         )
 
 
-class Row:
-    """Messages in a row, at QoS 1, and for whom: as an `Entry` for each."""
+class UnwrittenRow:
+    """Messages in a row, at QoS 1, and for whom: as an `UnwrittenMessage` for each."""
 
     __slots__ = ("left", "messages", "number", "on_their_way", "size")
 
@@ -70,6 +74,10 @@ class Row:
     @property
     def last(self) -> int:
         return self.number + len(self.messages) - 1
+
+    @property
+    def sessions_left(self) -> list[Session]:
+        return list(self.left)
 
     @property
     def is_needed(self) -> bool:
@@ -100,16 +108,16 @@ class Unwritten:
     __slots__ = ("bytes", "entries", "last")
 
     def __init__(self) -> None:
-        self.entries: deque[Entry | Row] = deque()
+        self.entries: deque[UnwrittenMessage | UnwrittenRow] = deque()
         self.bytes = 0
         self.last = 0  # the number of the last that ever was
 
-    def add(self, entry: Entry | Row) -> None:
+    def add(self, entry: UnwrittenMessage | UnwrittenRow) -> None:
         self.entries.append(entry)
         self.bytes += entry.size
         self.last = entry.last
 
-    def take(self, most_bytes: int, room_bytes: float) -> list[Entry | Row]:
+    def take(self, most_bytes: int, room_bytes: float) -> list[UnwrittenMessage | UnwrittenRow]:
         """The first of them: so many bytes, or more if that is one alone and there is room for it.
 
         Not a part of a publication: what its packet identifier means is stored with all of it.
@@ -150,8 +158,8 @@ class Unwritten:
             else:
                 self._drop(each)
 
-    def _drop(self, entry: Entry | Row) -> None:
+    def _drop(self, entry: UnwrittenMessage | UnwrittenRow) -> None:
         self.bytes -= entry.size
-        for session in entry.left if isinstance(entry, Row) else [session for session, _ in entry.left]:
+        for session in entry.sessions_left:
             if session.stored is not None:
                 session.stored.pending -= entry.last - entry.number + 1

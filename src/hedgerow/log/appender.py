@@ -22,7 +22,7 @@ from hedgerow.log.frame import Group
 _JOINED_BYTES = 1024 * 1024  # A copy is cheaper than a call of the system, and holds the interpreter's lock.
 
 
-class Place(NamedTuple):
+class FramePlace(NamedTuple):
     """Where a frame lies."""
 
     segment: Segment
@@ -45,7 +45,7 @@ class Appender:
         """The next commit begins a segment."""
         return self._segment is None
 
-    def commit(self, groups: Iterable[Group]) -> list[Place]:
+    def commit(self, groups: Iterable[Group]) -> list[FramePlace]:
         """When this returns, they are durable. OSError: none of them is there, and they may be given
         again."""
         places = []
@@ -54,7 +54,7 @@ class Appender:
             for group in groups:
                 segment = self._segment or self._begin(group.first_position)
                 size = self._write(*group.encode(segment.marker))
-                places.append(Place(segment, end, size))
+                places.append(FramePlace(segment, end, size))
                 end += size
             os.fdatasync(self._file)
             if not os.fstat(self._file).st_nlink:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hedgerow.node.backlogs import (
     FILE,
     Backlogs,
+    LogReader,
     Look,
-    Reader,
     Room,
     Watch,
     encode,
@@ -41,12 +41,12 @@ NEXT_S = 0.02
 FILE_S = 60.0  # An SD card has only so many writes.
 
 
-def reader_of(session: Session) -> Reader | None:
+def reader_of(session: Session) -> LogReader | None:
     """None: nothing waits for it."""
     count = session.waiting_count
     if not count:
         return None
-    return Reader(
+    return LogReader(
         session.client_id,
         session.username,
         session.role.is_link,

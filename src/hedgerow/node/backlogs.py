@@ -27,7 +27,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class LogReader:
     name: str
     """Its client id."""
     user: str | None
@@ -85,7 +85,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class ReaderFigures:
-    reader: Reader
+    reader: LogReader
     share: float | None
     full_in_s: float | None
     """If what waits for this reader goes on growing, and nothing else does."""
@@ -126,9 +126,9 @@ class Look:
         self.messages = 0
         self.bytes = 0
         self.oldest_at: float | None = None
-        self._largest: list[Reader] = []
+        self._largest: list[LogReader] = []
 
-    def add(self, some: Iterable[Reader]) -> None:
+    def add(self, some: Iterable[LogReader]) -> None:
         for reader in some:
             self.readers += 1
             self.messages += reader.messages
@@ -139,7 +139,7 @@ class Look:
         self._largest = heapq.nlargest(MAX_READERS, self._largest, key=lambda each: each.bytes)
 
     @property
-    def largest(self) -> list[Reader]:
+    def largest(self) -> list[LogReader]:
         return self._largest
 
 
@@ -238,4 +238,4 @@ def decode(data: bytes) -> Backlogs:
 
 
 def _figures(told: Mapping[str, Any]) -> ReaderFigures:
-    return ReaderFigures(**{**told, "reader": Reader(**told["reader"])})
+    return ReaderFigures(**{**told, "reader": LogReader(**told["reader"])})

@@ -27,11 +27,11 @@ from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Self
 
-from hedgerow.broker.changes import Waiting
+from hedgerow.broker.changes import WhoWaits
 from hedgerow.broker.stored import LoggedMessage, Run
 from hedgerow.errors import StoreError, reason_of
 from hedgerow.log import scan
-from hedgerow.log.appender import Appender, Place
+from hedgerow.log.appender import Appender, FramePlace
 from hedgerow.log.files import segments, sync_directory
 from hedgerow.log.frame import Group, LogFrame, SegmentFile
 from hedgerow.log.index import IndexedSegment
@@ -169,7 +169,7 @@ class DiskLog:
         first_position: int,
         at: float,
         begins_segment: bool = False,
-        waiting: Sequence[Waiting] = (),
+        waiting: Sequence[WhoWaits] = (),
     ) -> None:
         """Pack them; `commit` makes them durable. `waiting`: for each, who waits for it, for `notes_from`."""
         if first_position < self._end or self._written:
@@ -278,7 +278,7 @@ class DiskLog:
 
     # With the lock
 
-    def _add(self, group: Group, place: Place) -> None:
+    def _add(self, group: Group, place: FramePlace) -> None:
         last = self._segments[-1] if self._segments else None
         if last is None or last.segment != place.segment:
             last = IndexedSegment(place.segment, group.first_position, 0, is_indexed=True)

@@ -119,7 +119,7 @@ class Store:
             raise
         return store
 
-    def _take_up(self, loaded: store_rows.Loaded, waiting: store_upgrade.Waiting | None, now: float) -> None:
+    def _take_up(self, loaded: store_rows.Loaded, waiting: store_upgrade.OldQueue | None, now: float) -> None:
         """The next life of this node begins, durably, before anyone can hear of it."""
         snapshot, under_way, loose = loaded
         moved = Changes()
@@ -417,7 +417,7 @@ def connect(
     return connection
 
 
-def _inspect(path: Path, busy_timeout_s: float) -> tuple[store_rows.Loaded, store_upgrade.Waiting | None]:
+def _inspect(path: Path, busy_timeout_s: float) -> tuple[store_rows.Loaded, store_upgrade.OldQueue | None]:
     """Read all that is stored without changing a byte, or raise the StoreError that says what is wrong."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:

@@ -20,14 +20,14 @@ from hedgerow.node.store_rows import InFlight, in_flight, message
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 
-class Waiting(NamedTuple):
+class OldQueue(NamedTuple):
     messages: dict[int, Message]
     """By their keys, which grew as they came."""
     deliveries: list[InFlight]
     """In the order of keys, which are in the place of positions."""
 
 
-def read(connection: sqlite3.Connection, session_keys: Collection[int]) -> Waiting:
+def read(connection: sqlite3.Connection, session_keys: Collection[int]) -> OldQueue:
     """What some session waits for."""
     messages = {
         key: message(*columns) for key, *columns in connection.execute("SELECT * FROM messages ORDER BY key")
@@ -38,10 +38,10 @@ def read(connection: sqlite3.Connection, session_keys: Collection[int]) -> Waiti
         if session_key in session_keys and key in messages
     ]
     wanted = {each.position for each in deliveries}
-    return Waiting({key: each for key, each in messages.items() if key in wanted}, deliveries)
+    return OldQueue({key: each for key, each in messages.items() if key in wanted}, deliveries)
 
 
-def move_to_log(waiting: Waiting, log: DiskLog, at: float) -> tuple[Changes, list[InFlight]]:
+def move_to_log(waiting: OldQueue, log: DiskLog, at: float) -> tuple[Changes, list[InFlight]]:
     """When this returns, the messages are durable; what is to be stored then, and what of it is at QoS 2
     and on its way. Raises StoreError."""
     changes = Changes(messages=list(waiting.messages.values()), first_position=log.next_position, at=at)
