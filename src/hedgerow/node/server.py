@@ -1,9 +1,10 @@
 """A node: a broker and a list of parts, between them and the event loop.
 
-Bytes come in through a `Link`, which gives them to its machine and then calls `flush`. A flush lets every
-part that has work do it, and writes what every touched connection has to say, each with one write, until
-there is nothing left; then the log gets its events, and the one timer is set to the next deadline. There is
-no task, future or timer per connection or per message.
+Bytes come in through a `Link`, which gives them to its machine and then calls `flush_soon`: what comes of the
+bytes that one turn of the event loop read from all sockets is flushed together. A flush lets every part that
+has work do it, and writes what every touched connection has to say, each with one write, until there is
+nothing left; then the log gets its events, and the one timer is set to the next deadline. There is no task,
+future or timer per connection or per message.
 
 A `Server` lives in whichever process and event loop starts it: `hedgerow up` runs one, the demo and the tests
 run theirs beside their clients. `hedgerow.parts` has the table of parts that it is made with.
@@ -46,6 +47,11 @@ SHUT_DOWN_S = 2.0
 STALL_S = 0.05  # a timer that comes later than this tells that the process did not run
 HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
 AGAIN_S = 0.001  # a part whose deadline has not moved must not take the loop for itself
+# What may be handled of a turn of the loop before its output leaves, in units of the broker's work, and in
+# bytes received. Five hundred devices that say little are one turn. With 500 of them at QoS 1, 100 units took
+# the processor for 10 % longer than 1,000, and more gained nothing; nor may a slow reader's output pile up.
+FLUSH_WORK = 1_000
+FLUSH_BYTES = 64 * 1024
 BROKER_RESTS_S = 1.0  # A timer of the broker that fails each time must not take it either.
 
 
@@ -78,6 +84,8 @@ class Server:
         self.failures = Failures()
         self._broker_rests_until = 0.0
         self._flushing = False
+        self._will_flush = False  # at the end of this turn of the loop
+        self._flushed_work = self._flushed_bytes = 0  # the broker's counts when it flushed last
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._stalled = False
@@ -225,6 +233,25 @@ class Server:
 
     # The machines' output
 
+    def flush_soon(self) -> None:
+        if self._flushing:
+            return
+        broker = self.broker
+        if (
+            broker.work - self._flushed_work > FLUSH_WORK
+            or broker.stats.bytes_received - self._flushed_bytes > FLUSH_BYTES
+        ):
+            self.flush()
+        elif not self._will_flush:
+            self._will_flush = True
+            # Both event loops call this when they have read from every socket that was ready: uvloop before
+            # it looks at its sockets again, asyncio just after it has.
+            self._loop.call_soon(self._flush_turn)
+
+    def _flush_turn(self) -> None:
+        self._will_flush = False
+        self.flush()
+
     def flush(self) -> None:
         if self._flushing:  # a write called back; the loop below will come to it
             return
@@ -234,6 +261,7 @@ class Server:
         finally:
             self._flushing = False
         broker = self.broker
+        self._flushed_work, self._flushed_bytes = broker.work, broker.stats.bytes_received
         if broker.events:
             now = self.clock()
             for event in broker.take_events():
