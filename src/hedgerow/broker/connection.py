@@ -40,7 +40,7 @@ from hedgerow.broker.owners import MAX_CONNECT_BYTES, owner_of
 from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import Channel, Pause, Session
+from hedgerow.broker.session import Channel, Pause
 from hedgerow.duplicates import Life
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
@@ -110,17 +110,6 @@ class OwnLife:
         return True
 
 
-class Repeated(NamedTuple):
-    """The last QoS 0 packet of a chunk that ended with it: its first bytes, size, and way."""
-
-    head: bytes
-    size: int
-    route: Route
-    recipients: tuple[Session, ...]
-    publish_again: Callable[[Any, Any, bytes], bool]
-    """Whether a chunk was the same packet with another payload, and is published."""
-
-
 class Connection(Channel):
     __slots__ = (
         "alias_bytes",
@@ -180,7 +169,8 @@ class Connection(Channel):
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
         self.topics: dict[bytes, Route] | None = None  # topics that this client has shown it may publish
-        self.repeated: Repeated | None = None  # what a chunk may be the same as
+        # What may have come before comes again: true where a chunk was such, alone, and is handled.
+        self.repeated: Callable[[Any, bytes], bool] | None = None
         self.partial: bytearray | None = None  # the beginning of a packet
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.skipping = 0  # so many bytes are still to come of a packet that is passed over
@@ -225,7 +215,7 @@ class Connection(Channel):
             if not data:
                 return
         repeated = self.repeated
-        if repeated is not None and repeated.publish_again(self, repeated, data):
+        if repeated is not None and repeated(self, data):
             return
         if self.state is State.CLOSED:
             return  # The shell had read it before it heard of the close.
