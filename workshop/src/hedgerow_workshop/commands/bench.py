@@ -20,6 +20,10 @@ BENCHES: dict[str, tuple[str, str]] = {
         "hedgerow_workshop.bench.dashboard",
         "first paint and freshness of the dashboard, and what it costs",
     ),
+    "devices": (
+        "hedgerow_workshop.bench.devices",
+        "thousands of devices that each say little, beside Mosquitto and others",
+    ),
     "federation": (
         "hedgerow_workshop.bench.federation",
         "messages along a line of brokers, beside Mosquitto's bridges",
@@ -47,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", choices=BENCHES, help=f"one of: {', '.join(BENCHES)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument(
-        "--quick", action="store_true", help="shorter rounds: within a minute, and less exact"
+        "--quick", action="store_true", help="shorter rounds: within a minute or two, and less exact"
     )
     parser.add_argument("--only", metavar="ROW", nargs="+", default=[], help="only these rows")
     parser.add_argument(
