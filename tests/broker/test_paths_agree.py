@@ -165,12 +165,14 @@ AUDIENCES: dict[str, dict[str, int]] = {
     "two versions": {"mqtt 3": 0, "mqtt 5": 0},
     "two at QoS 1": {"mqtt 3": 1, "mqtt 5": 2},
     "stored for some": {"mqtt 3": 1, "mqtt 5": 1, "kept": 1, "away": 1},
+    "one of them": {"mqtt 3": 1, "mqtt 5": 2, "kept": 1},
     "everybody": {"mqtt 3": 1, "mqtt 5": 2, "kept": 1, "away": 1, "peer": 2},
 }
+SHARED = {"one of them"}
 OBSERVED = {"one at QoS 1", "everybody"}
 WITH_A_PORT = {"everybody"}
-DURABLE = {"everybody", "stored for some"}
-ONE_BY_ONE = {"two versions", "two at QoS 1", "stored for some"}
+DURABLE = {"everybody", "stored for some", "one of them"}
+ONE_BY_ONE = {"two versions", "two at QoS 1", "stored for some", "one of them"}
 """Each packet comes by itself, and not all of them in one chunk."""
 
 
@@ -242,7 +244,8 @@ def outcome(sender_name: str, audience: str, packets: list[bytes], *, short: boo
     readers = {name: READERS[name](node) for name in AUDIENCES[audience]}
     for name, qos in AUDIENCES[audience].items():
         for topic_filter in ("t", "u/#"):
-            readers[name].subscribe(topic_filter, qos)
+            share = "$share/readers/" if audience in SHARED else ""
+            readers[name].subscribe(share + topic_filter, qos)
     if "away" in readers:
         readers["away"].lose()
     sender = SENDERS[sender_name](node)

@@ -10,12 +10,13 @@ one recipient, for that one.
 from __future__ import annotations
 
 from hedgerow.broker.connection import Connection
+from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK, pump
 from hedgerow.broker.publishing import deliver, deliver_to_one, is_divided
-from hedgerow.broker.recipients import Recipient
+from hedgerow.broker.recipients import Recipient, SharedGroup
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import DELIVERY_BYTES, WireForm
-from hedgerow.message import Message
+from hedgerow.broker.session import DELIVERY_BYTES, Session, WireForm
+from hedgerow.message import NO_PROPERTIES, Message
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.wire import PUBACK_HEAD
@@ -42,18 +43,21 @@ def remember(connection: Connection, route: Route, name: bytes) -> None:
         connection.repeated = Repeated(route, name, connection.protocol_version == MQTT_5).publish
 
 
+Place = tuple[Recipient, bool, SharedGroup | None]
+"""Whether it gets the packet as it came, with an identifier of ours; by which shared subscription."""
+
+
 class Repeated:
     """Where a client's last publication went, and what it called the topic."""
 
-    __slots__ = ("is_mqtt_5", "name", "recipients", "route")
+    __slots__ = ("form", "is_mqtt_5", "name", "recipients", "route")
 
     def __init__(self, route: Route, name: bytes, is_mqtt_5: bool) -> None:
         self.route = route
         self.name = name
         self.is_mqtt_5 = is_mqtt_5
-        form = WireForm.MQTT_5 if is_mqtt_5 else WireForm.MQTT_3
-        # In order, and whether it gets the packet as it came, with an identifier of ours.
-        self.recipients = [(each, _is_plain(each, form)) for each in route.recipients]
+        self.form = WireForm.MQTT_5 if is_mqtt_5 else WireForm.MQTT_3
+        self.recipients: list[Place] = [(each, _is_plain(each, self.form), None) for each in route.recipients]
 
     def publish(self, connection: Connection, data: bytes) -> bool:
         """Publish a chunk that is one PUBLISH at QoS 1 to the same topic. False: it is something else."""
@@ -89,12 +93,17 @@ class Repeated:
         stats.packets_received += 1
         stats.publish_received += 1
         stats.publish_bytes_received += size
-        message = Message(route.topic, data[payload_at:], 1)
+        message = Message(route.topic, data[payload_at:], 1, False, NO_PROPERTIES)
         count = len(route.recipients)
         broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
         before, after = data[:id_at], data[id_at + 2 :]
         most_bytes = broker.limits.queue_bytes
-        for recipient, is_plain in self.recipients:
+        recipients = self.recipients
+        chosen: list[Place | None] = []
+        if route.groups:
+            chosen = [self._choose(broker, group, message) for group in route.groups]
+            recipients = recipients + [each for each in chosen if each is not None]
+        for recipient, is_plain, group in recipients:
             receiver = recipient.session
             channel, outbox = receiver.connection, receiver.outbox
             if (
@@ -109,15 +118,16 @@ class Repeated:
                 or outbox.queue
                 or outbox.is_full
             ):
-                deliver(broker, recipient, message, session)
+                _deliver(broker, recipient, message, session, group)
                 continue
             waiting = outbox.bytes + size
             if waiting > most_bytes or (
                 waiting + DELIVERY_BYTES * (len(outbox.in_flight) + 1) > receiver.queue_share
             ):
-                deliver(broker, recipient, message, session)
+                _deliver(broker, recipient, message, session, group)
                 continue
             delivery = Delivery(message, 1)
+            delivery.group = group
             outbox.start(delivery)
             stats.publish_sent += 1
             stats.packets_sent += 1
@@ -125,8 +135,8 @@ class Repeated:
             if not channel.out:
                 broker.dirty.append(channel)
             channel.out.append(before + delivery.packet_id.to_bytes(2, "big") + after)
-        for group in route.groups:
-            count += deliver_to_one(broker, group, message, session)
+        for group, place in zip(route.groups, chosen, strict=True):
+            count += place is not None or deliver_to_one(broker, group, message, session)
         if count or not self.is_mqtt_5:
             acknowledgement = PUBACK_HEAD + packet_id
         else:
@@ -139,6 +149,23 @@ class Repeated:
         else:
             durability.acknowledge(connection, acknowledgement, must_wait=True)
         return True
+
+    def _choose(self, broker: BrokerCore, group: SharedGroup, message: Message) -> Place | None:
+        """The member whose turn it is; None: it cannot take the message, and another has to be looked for."""
+        chosen = group.next_if_ready()
+        if chosen is None or not chosen.session.may_read(broker.access, message.topic):
+            return None
+        broker.work += DELIVERY_WORK
+        return chosen, _is_plain(chosen, self.form), group
+
+
+def _deliver(
+    broker: BrokerCore, recipient: Recipient, message: Message, publisher: Session, group: SharedGroup | None
+) -> None:
+    """The long way to one recipient."""
+    if group is not None:
+        broker.durability.store_separately()
+    deliver(broker, recipient, message, publisher, group)
 
 
 def _is_plain(recipient: Recipient, form: WireForm) -> bool:

@@ -597,11 +597,11 @@ class Connection(Channel):
             route = self.find_route(topic_bytes)
         return route
 
-    def find_route(self, topic_bytes: bytes) -> Route | None:
+    def find_route(self, topic_bytes: bytes, even_nobody: bool = True) -> Route | None:
         """The route of a topic that this client may publish to, remembered with the connection.
 
-        None for a topic that is wrong or forbidden: the long way refuses it. And None when the turn is over:
-        what is left is postponed.
+        `even_nobody`: one of a topic that nobody gets is remembered too. None for a topic that is wrong or
+        forbidden: the long way refuses it. And None when the turn is over: what is left is postponed.
         """
         try:
             topic = validate_name(topic_bytes.decode())
@@ -610,7 +610,7 @@ class Connection(Channel):
         session = self.connected_session()
         if not session.role.may_write(session, topic) or self.broker.turn_is_over:
             return None
-        route = self.broker.find_route(topic)
+        route = self.broker.find_route(topic, even_nobody)
         if route.stale:
             return route
         topics = self.topics

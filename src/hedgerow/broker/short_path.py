@@ -18,10 +18,11 @@ from hedgerow.broker.connection import Connection
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK
 from hedgerow.broker.handle_publish import ACKNOWLEDGEMENTS, accept, finish_run, is_taken, room_to_receive
 from hedgerow.broker.publishing import fan_out, forward, is_divided, most_of_run, observe, publish
+from hedgerow.broker.retaining import retainer
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import Session, WireForm
-from hedgerow.message import Message
+from hedgerow.message import NO_PROPERTIES, Message
 from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.packets import MQTT_5, PUBACK
 from hedgerow.mqtt.scanner import packet_at
@@ -318,6 +319,36 @@ def publish_acknowledged(connection: Connection, data: bytes, position: int, bod
     return stop
 
 
+def publish_retained(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
+    """One PUBLISH of a client with RETAIN, at QoS 0 or 1, without DUP."""
+    qos = data[position] >> 1 & 1
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1]) if stop - body >= 3 else stop
+    payload = topic_end + 2 * qos
+    if connection.protocol_version == MQTT_5:
+        payload += 1
+        if payload > stop or data[payload - 1]:
+            return 0
+    packet_id = data[topic_end] << 8 | data[topic_end + 1] if qos and payload <= stop else 0
+    if payload > stop or topic_end == stop or packet_id == 0 < qos:
+        return 0
+    name = data[body + 2 : topic_end]
+    route = connection.topics.get(name) if connection.topics is not None else None
+    if route is None or route.stale:
+        # Thousands of devices say once what they are: what is known of their topics would take more room than
+        # what they say.
+        route = connection.find_route(name, even_nobody=False)
+    broker, session = connection.broker, connection.connected_session()
+    if route is None or route.topic in broker.commands:
+        return 0
+    message = Message(route.topic, data[payload:stop], qos, True, NO_PROPERTIES)
+    if not broker.retained.has_room_for(message, retainer(session)):
+        return 0
+    broker.stats.packets_received += 1
+    broker.stats.publish_bytes_received += stop - position
+    accept(connection, message, route, packet_id)
+    return stop
+
+
 def acknowledgements(connection: Connection, data: bytes, position: int, body: int, stop: int) -> int:
     """A run of PUBACK, PUBREC, PUBREL or PUBCOMP in the form of four bytes, which means success."""
     first = data[position]
@@ -364,3 +395,4 @@ SHORT_PATH: ShortPath = {
     0x62: acknowledgements,
     0x70: acknowledgements,
 }
+CLIENT_SHORT_PATH: ShortPath = {**SHORT_PATH, 0x31: publish_retained, 0x33: publish_retained}
