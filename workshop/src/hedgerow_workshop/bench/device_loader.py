@@ -99,6 +99,7 @@ class Device:
         self.packet = packet.data
         self.index_at = packet.index_at
         self.delivered_bytes = packet.delivered_bytes
+        self.is_waiting = False  # for an acknowledgement
         self.prepare(frame)
         crowd.add(connection, self.handle)
 
@@ -109,12 +110,14 @@ class Device:
         crowd = self._crowd
         crowd.sent += 1
         crowd.awaited += self.qos > 0
+        self.is_waiting = self.qos > 0
         self.send(self.packet)
 
     def publish_number(self, number: int) -> None:
         at, packet = self.index_at, self.packet
         self._crowd.sent += 1
         self._crowd.awaited += self.qos > 0
+        self.is_waiting = self.qos > 0
         self.send(packet[:at] + b"%0*d" % (INDEX_DIGITS, number) + packet[at + INDEX_DIGITS :])
 
     def handle(self) -> None:
@@ -130,6 +133,8 @@ class Device:
             self.send(self.packet)
             if self._follower is not None:
                 self._follower.publish()
+        else:
+            self.is_waiting = False
 
 
 class Qos1Device(Device):
@@ -365,12 +370,15 @@ class Traffic:
         started = clock()
 
         def send() -> bool:
-            """Nothing is due now."""
-            due = min(int((clock() - started) * rate / 1e9) - len(sent_at), _BURST)
+            """What is due, as far as a device has nothing in flight. There is no more to send at once."""
+            due = min(int((clock() - started) * rate / 1e9) + 1 - len(sent_at), _BURST)
             for _ in range(due):
                 number = len(sent_at)
                 device = self._take_device()
+                if device.is_waiting:
+                    break
                 sent_at.append(clock())
+                self._due_bytes += device.delivered_bytes * self._copies
                 device.publish_number(number)
             return False
 
@@ -386,9 +394,14 @@ class Traffic:
         return Measured(measured.deliveries, measured.lost, measured.seconds, measured.busy, latencies)
 
     def _take_device(self) -> Device:
-        device = self._devices[self._next]
-        self._next = (self._next + 1) % len(self._devices)
-        self._due_bytes += device.delivered_bytes * self._copies
+        """The next whose last publication is acknowledged; or the next, if there is none."""
+        devices, position = self._devices, self._next
+        for _ in range(len(devices)):
+            if not devices[position].is_waiting:
+                break
+            position = (position + 1) % len(devices)
+        device = devices[position]
+        self._next = (position + 1) % len(devices)
         return device
 
     def _fill_window(self) -> bool:
@@ -397,7 +410,9 @@ class Traffic:
         for _ in range(_BURST):
             if self._due_bytes >= most:
                 return False
-            self._take_device().publish()
+            device = self._take_device()
+            self._due_bytes += device.delivered_bytes * self._copies
+            device.publish()
         return True
 
     def _run(self, seconds: float, send: Callable[[], bool], poll_s: float = _POLL_S) -> Measured:
