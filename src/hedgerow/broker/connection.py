@@ -221,13 +221,13 @@ class Connection(Channel):
             return  # The shell had read it before it heard of the close.
         if self.partial is not None:
             self.partial += data
-            if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
+            if len(self.partial) < self.wanted or (self.paused and self.pauses & MUST_WAIT):
                 self.hold_partly(len(self.partial))
                 return
             data = bytes(self.partial)
             self.partial = None
             self._release()
-        elif self.pauses & MUST_WAIT:
+        elif self.paused and self.pauses & MUST_WAIT:  # An operation on a flag costs more than all above.
             self.partial = bytearray(data)
             return
         self._receive(data)
@@ -340,7 +340,7 @@ class Connection(Channel):
                 if not self._pass_over(first, data[body:stop], error):
                     raise
             position = stop
-            if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
+            if self.state is not State.CONNECTED or (self.paused and self.pauses & Pause.POSTPONED):
                 if self.state is State.EXCHANGE and stop < end:
                     raise _hasty()
                 break

@@ -8,7 +8,6 @@ either of the two wire forms, and those who need a packet of their own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -130,7 +129,7 @@ class Interest:
     """Which filters have subscribers, for whoever watches it."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
 
     @property
@@ -144,8 +143,9 @@ class Interest:
             changed(topic_filter, True)
 
     def grow(self, topic_filter: str) -> None:
-        self._counts[topic_filter] += 1
-        if self._counts[topic_filter] == 1:
+        count = self._counts.get(topic_filter, 0) + 1
+        self._counts[topic_filter] = count
+        if count == 1:
             self._changed(topic_filter, True)
 
     def shrink(self, topic_filter: str) -> None:
@@ -187,11 +187,11 @@ class SubscriptionTable:
         name, topic_filter = split_shared(subscription.topic_filter)
         entry = Entry(session, topic_filter, subscription, identifier, since)
         if name is None:
-            known = self._entries.get(topic_filter, session)
+            known = self._entries.replace(topic_filter, session, entry)
+            is_new = known is None
             if known is not None:
                 entry.since = min(known.since, since)
-            is_new = self._entries.set(topic_filter, session, entry)
-            if is_new:
+            else:
                 self._interest_of(session).grow(topic_filter)
             self.forget_routes(topic_filter)
             tell(self.watcher, session, topic_filter, subscription.qos, is_new)
