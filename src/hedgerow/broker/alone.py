@@ -14,9 +14,11 @@ from hedgerow.broker.core import BrokerCore
 from hedgerow.broker.deliveries import DELIVERY_WORK, PUBLICATION_WORK, pump
 from hedgerow.broker.publishing import deliver, deliver_to_one, is_divided
 from hedgerow.broker.recipients import Recipient, SharedGroup
+from hedgerow.broker.retaining import retain, retainer
 from hedgerow.broker.routes import Route
 from hedgerow.broker.session import DELIVERY_BYTES, Session, WireForm
 from hedgerow.message import NO_PROPERTIES, Message
+from hedgerow.mqtt.codec import encode_remaining_length
 from hedgerow.mqtt.outbox import Delivery
 from hedgerow.mqtt.packets import MQTT_5
 from hedgerow.mqtt.wire import PUBACK_HEAD
@@ -25,6 +27,8 @@ MAX_ALONE_BYTES = 16_000  # The length of a longer packet takes more than two by
 MAX_ALONE_RECIPIENTS = 100  # More of them are looked at as a part of the client's turn.
 NO_PACKET_ID = b"\0\0"
 PUBLISH_AT_LEAST_ONCE = 0x32
+RETAINED_AT_LEAST_ONCE = 0x33
+PUBLISH_FIRST = bytes((PUBLISH_AT_LEAST_ONCE,))
 ACKNOWLEDGEMENT_WORK = 2
 
 
@@ -43,8 +47,8 @@ def remember(connection: Connection, route: Route, name: bytes) -> None:
         connection.repeated = Repeated(route, name, connection.protocol_version == MQTT_5).publish
 
 
-Place = tuple[Recipient, bool, SharedGroup | None]
-"""Whether it gets the packet as it came, with an identifier of ours; by which shared subscription."""
+Place = tuple[Recipient, WireForm | None, SharedGroup | None]
+"""In which form it takes the packet, or None: one of its own; by which shared subscription."""
 
 
 class Repeated:
@@ -57,57 +61,47 @@ class Repeated:
         self.name = name
         self.is_mqtt_5 = is_mqtt_5
         self.form = WireForm.MQTT_5 if is_mqtt_5 else WireForm.MQTT_3
-        self.recipients: list[Place] = [(each, _is_plain(each, self.form), None) for each in route.recipients]
+        self.recipients: list[Place] = [(each, _plain_form(each), None) for each in route.recipients]
 
     def publish(self, connection: Connection, data: bytes) -> bool:
         """Publish a chunk that is one PUBLISH at QoS 1 to the same topic. False: it is something else."""
-        name, route = self.name, self.route
-        broker, session = connection.broker, connection.session
-        size = len(data)
+        route, broker, session = self.route, connection.broker, connection.session
         if route.stale or session is None or broker.undelivered or session.received:
             return False
-        if connection.held_acknowledgements or connection.congested:
+        id_at = self._place_of_id(data)
+        if not id_at or connection.held_acknowledgements or connection.congested:
             return False
-        if not 4 <= size <= MAX_ALONE_BYTES or data[0] != PUBLISH_AT_LEAST_ONCE:
+        packet_id = data[id_at : id_at + 2]
+        retains = data[0] == RETAINED_AT_LEAST_ONCE
+        message = Message(route.topic, data[id_at + 2 + self.is_mqtt_5 :], 1, retains, NO_PROPERTIES)
+        if retains and not broker.retained.has_room_for(message, retainer(session)):
             return False
-        body = 2
-        if size >= 0x82:
-            body = 3
-            if data[1] < 0x80 or not data[2] or (data[1] & 0x7F | data[2] << 7) != size - 3:
-                return False
-        elif data[1] != size - 2:
-            return False
-        id_at = body + len(name)
-        payload_at = id_at + 2
-        packet_id = data[id_at:payload_at]
-        if self.is_mqtt_5:
-            payload_at += 1
-        if payload_at > size or packet_id == NO_PACKET_ID or not data.startswith(name, body):
-            return False
-        if self.is_mqtt_5 and data[payload_at - 1]:
-            return False  # It has properties.
 
         stats, durability = broker.stats, broker.durability
         change_count = durability.change_count
+        size = len(data)
         broker.sequence += 1
         stats.packets_received += 1
         stats.publish_received += 1
         stats.publish_bytes_received += size
-        message = Message(route.topic, data[payload_at:], 1, False, NO_PROPERTIES)
+        if retains:
+            retain(broker, message, route, session)
         count = len(route.recipients)
         broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
-        before, after = data[:id_at], data[id_at + 2 :]
+        same = PUBLISH_FIRST + data[1:id_at], data[id_at + 2 :]  # before and after the packet identifier
+        other: tuple[bytes, bytes] | None = None
         most_bytes = broker.limits.queue_bytes
         recipients = self.recipients
         chosen: list[Place | None] = []
         if route.groups:
             chosen = [self._choose(broker, group, message) for group in route.groups]
             recipients = recipients + [each for each in chosen if each is not None]
-        for recipient, is_plain, group in recipients:
+        for recipient, form, group in recipients:
             receiver = recipient.session
             channel, outbox = receiver.connection, receiver.outbox
             if (
-                not is_plain
+                form is None
+                or (retains and recipient.retain_as_published)
                 or channel is None
                 or outbox is None
                 or receiver.durable
@@ -129,12 +123,17 @@ class Repeated:
             delivery = Delivery(message, 1)
             delivery.group = group
             outbox.start(delivery)
+            if form is self.form:
+                before, after = same
+            else:
+                before, after = other = other or self._translate(message)
+            packet = before + delivery.packet_id.to_bytes(2, "big") + after
             stats.publish_sent += 1
             stats.packets_sent += 1
-            stats.publish_bytes_sent += size
+            stats.publish_bytes_sent += len(packet)
             if not channel.out:
                 broker.dirty.append(channel)
-            channel.out.append(before + delivery.packet_id.to_bytes(2, "big") + after)
+            channel.out.append(packet)
         for group, place in zip(route.groups, chosen, strict=True):
             count += place is not None or deliver_to_one(broker, group, message, session)
         if count or not self.is_mqtt_5:
@@ -150,13 +149,39 @@ class Repeated:
             durability.acknowledge(connection, acknowledgement, must_wait=True)
         return True
 
+    def _place_of_id(self, data: bytes) -> int:
+        """Where the packet identifier of such a packet stands; 0: it is another."""
+        size, name = len(data), self.name
+        if not 4 <= size <= MAX_ALONE_BYTES or data[0] not in (PUBLISH_AT_LEAST_ONCE, RETAINED_AT_LEAST_ONCE):
+            return 0
+        body = 2
+        if size >= 0x82:
+            body = 3
+            if data[1] < 0x80 or not data[2] or (data[1] & 0x7F | data[2] << 7) != size - 3:
+                return 0
+        elif data[1] != size - 2:
+            return 0
+        id_at = body + len(name)
+        payload_at = id_at + 2 + self.is_mqtt_5
+        if payload_at > size or not data.startswith(name, body) or data.startswith(NO_PACKET_ID, id_at):
+            return 0
+        if self.is_mqtt_5 and data[payload_at - 1]:
+            return 0  # It has properties.
+        return id_at
+
     def _choose(self, broker: BrokerCore, group: SharedGroup, message: Message) -> Place | None:
         """The member whose turn it is; None: it cannot take the message, and another has to be looked for."""
         chosen = group.next_if_ready()
         if chosen is None or not chosen.session.may_read(broker.access, message.topic):
             return None
         broker.work += DELIVERY_WORK
-        return chosen, _is_plain(chosen, self.form), group
+        return chosen, _plain_form(chosen), group
+
+    def _translate(self, message: Message) -> tuple[bytes, bytes]:
+        """The packet in the other wire form, before and after its identifier."""
+        after = message.payload if self.is_mqtt_5 else b"\0" + message.payload
+        length = len(self.name) + 2 + len(after)
+        return PUBLISH_FIRST + encode_remaining_length(length) + self.name, after
 
 
 def _deliver(
@@ -168,11 +193,12 @@ def _deliver(
     deliver(broker, recipient, message, publisher, group)
 
 
-def _is_plain(recipient: Recipient, form: WireForm) -> bool:
+def _plain_form(recipient: Recipient) -> WireForm | None:
     session = recipient.session
-    if recipient.no_local or recipient.identifiers or session.gives_ids:
-        return False
-    return recipient.qos > 0 and session.wire_form == form
+    form = session.wire_form
+    if recipient.no_local or recipient.identifiers or not recipient.qos or session.gives_ids:
+        return None
+    return form if form in (WireForm.MQTT_3, WireForm.MQTT_5) else None
 
 
 def finish(connection: Connection, data: bytes) -> bool:

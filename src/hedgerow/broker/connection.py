@@ -650,11 +650,11 @@ class Connection(Channel):
     def take_output(self) -> bytes:
         if self.congested and not self.closing:
             return b""
-        data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
-        self.out.clear()
-        self.unread_bytes = 0
-        self.unread_answers = 0
-        self.unread_answer_bytes = 0
+        out = self.out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        if self.unread_bytes or self.unread_answers:
+            self.unread_bytes = self.unread_answers = self.unread_answer_bytes = 0
         if self.seal is not None:
             data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)

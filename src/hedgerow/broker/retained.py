@@ -32,6 +32,7 @@ from hedgerow.mqtt.ids import HELD
 # would take a hundred times the memory that it is allowed. Of 100,000 with 180 bytes each took 812.
 MESSAGE_BYTES = 600
 PROPERTIES_BYTES = 400
+_SIZES = tuple(range(4_096))  # One object for all that have a size: each has it, and an int takes 32 bytes.
 TOMBSTONE_S = 7 * 86_400.0
 MIN_OWN_BYTES = 64 * 1024  # An owner's messages may always take so much, for as long as there is room.
 TOMBSTONE_SHARE = 8  # They may take one part in so many of what values may: some 30,000 by default.
@@ -41,7 +42,9 @@ MAX_VOID_EXPIRIES = 1_024  # Beside those of the messages that there are.
 def cost(message: Message) -> int:
     """What a retained message counts for: about the memory that it takes."""
     size = message.size + len(message.topic) + MESSAGE_BYTES  # The topic is in `TopicOrder` too.
-    return size + PROPERTIES_BYTES if message.properties else size
+    if message.properties:
+        size += PROPERTIES_BYTES
+    return _SIZES[size] if size < len(_SIZES) else size
 
 
 def stamp(now: float, kept: Message | None) -> float:

@@ -346,6 +346,8 @@ def publish_retained(connection: Connection, data: bytes, position: int, body: i
     broker.stats.packets_received += 1
     broker.stats.publish_bytes_received += stop - position
     accept(connection, message, route, packet_id)
+    if qos and position == 0 and stop == len(data):
+        alone.remember(connection, route, data[body:topic_end])
     return stop
 
 
