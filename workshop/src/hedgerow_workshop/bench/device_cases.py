@@ -96,12 +96,17 @@ class Noted:
         return measured, used
 
     def tell(self) -> None:
-        busy = self._bench.busy.get(self._case, {})
-        shares = [f"{name} {each['loader']:.2f} and {each['broker']:.2f}" for name, each in busy.items()]
-        self._bench.note(f"{self._case}: of a core, loader and broker took at most: {'; '.join(shares)}")
+        tell_busy(self._bench, self._case)
         for name, lost in self._lost.items():
             if lost:
                 self._bench.note(f"{self._case}: {name} lost {lost} of {self._deliveries[name]}")
+
+
+def tell_busy(bench: Bench, case: str) -> None:
+    shares = [
+        f"{name} {each['loader']:.2f} and {each['broker']:.2f}" for name, each in bench.busy[case].items()
+    ]
+    bench.note(f"{case}: of a core, loader and broker took at most: {'; '.join(shares)}")
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,9 @@ def storm(
                 connection.close()
             time.sleep(SETTLE_S)  # They all end, which is not what is measured.
 
-    return rates(bench.interleave(bench.plan.rounds, brokers, prepare, measure))
+    values = bench.interleave(bench.plan.rounds, brokers, prepare, measure)
+    tell_busy(bench, rows[0])
+    return rates(values)
 
 
 # Sessions that come back
@@ -276,7 +283,9 @@ def reconnect(
             leave(opened)
             crowd.poll.close()
 
-    return rates(bench.interleave(bench.plan.rounds, brokers, prepare, measure))
+    values = bench.interleave(bench.plan.rounds, brokers, prepare, measure)
+    tell_busy(bench, rows[0])
+    return rates(values)
 
 
 def _queue(child: Child, topics: Sequence[str]) -> None:
@@ -375,6 +384,7 @@ def subscribe(
             return replace(found, count=total, memory_bytes=(child.resident_bytes() - memory) / total)
 
     values = bench.interleave(plan.fresh_rounds, brokers, _nothing, measure)
+    tell_busy(bench, rows[0])
     return [*rates(values), _memory(values)]
 
 
@@ -406,6 +416,8 @@ def retain(
             )
 
     values = bench.interleave(plan.fresh_rounds, brokers, _nothing, measure)
+    for case in (rows[0], rows[3]):
+        tell_busy(bench, case)
     stored = {broker: [each[0] for each in of] for broker, of in values.items()}
     read = {broker: [each[1] for each in of] for broker, of in values.items()}
     return [*rates(stored), _memory(stored), *rates(read)]

@@ -11,18 +11,18 @@ from hedgerow_workshop.bench.report import BenchRequest, BenchResult, table, wri
 from hedgerow_workshop.commands.json_files import check_json_file
 
 BENCHES: dict[str, tuple[str, str]] = {
+    "devices": (
+        "hedgerow_workshop.bench.devices",
+        "thousands of devices that each say little, beside Mosquitto and others",
+    ),
     "broker": (
         "hedgerow_workshop.bench.broker",
-        "throughput, latency and memory beside Mosquitto and others",
+        "long runs, single messages and memory beside Mosquitto and others",
     ),
     "bridge": ("hedgerow_workshop.bench.bridge", "messages through a bridge, beside Mosquitto's own bridge"),
     "dashboard": (
         "hedgerow_workshop.bench.dashboard",
         "first paint and freshness of the dashboard, and what it costs",
-    ),
-    "devices": (
-        "hedgerow_workshop.bench.devices",
-        "thousands of devices that each say little, beside Mosquitto and others",
     ),
     "federation": (
         "hedgerow_workshop.bench.federation",
