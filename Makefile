@@ -6,7 +6,7 @@ TEST_ARGS ?=
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores * 2 : 8)))
 FUZZ_SECONDS ?= 120
 CONTROL_PROTOCOLS := federation tunnel delegation stamps commands status
-BENCHES ?= broker bridge dashboard federation monitoring multicast pipeline sensors
+BENCHES ?= devices broker bridge dashboard federation monitoring multicast pipeline sensors
 
 BIN := .venv/bin
 # What people use, and beside it what those need who test, measure and change it.

@@ -74,6 +74,8 @@ class Properties(TypedDict, total=False):
     shared_subscription_available: int
 
 
+NO_PROPERTIES: Properties = {}
+"""Of messages that have none, where they are many: one for all of them, which nobody changes."""
 MAX_INTERVAL = 0xFFFFFFFF  # of a four byte integer
 USER_PROPERTY_BYTES = 64  # What a pair takes beside its texts: thousands of empty ones are not nothing.
 

@@ -153,20 +153,29 @@ class TopicTree(Generic[K, V]):
 
     def set(self, topic: str, key: K, value: V) -> bool:
         """Put `value` under (topic, key). True when the pair is new."""
+        size = self._size
+        self.replace(topic, key, value)
+        return self._size != size
+
+    def replace(self, topic: str, key: K, value: V) -> V | None:
+        """Put `value` under (topic, key), and return what was there."""
         node = self.root
         for level in topic.split("/"):
-            if node.children is None:
-                node.children = {}
-            child = node.children.get(level)
+            children = node.children
+            if children is None:
+                children = node.children = {}
+            child = children.get(level)
             if child is None:
-                child = node.children[level] = _Node()
+                child = children[level] = _Node()
             node = child
-        if node.values is None:
-            node.values = {}
-        is_new = key not in node.values
-        node.values[key] = value
-        self._size += is_new
-        return is_new
+        values = node.values
+        if values is None:
+            values = node.values = {}
+        before = values.get(key)
+        if before is None and key not in values:
+            self._size += 1
+        values[key] = value
+        return before
 
     def get(self, topic: str, key: K) -> V | None:
         node: _Node[K, V] | None = self.root

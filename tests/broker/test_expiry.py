@@ -69,7 +69,7 @@ def test_what_was_sent_is_sent_again_even_when_it_has_expired() -> None:
 
 
 def test_an_expired_retained_message_is_not_sent_and_is_removed() -> None:
-    world = World(Limits(retained_bytes=1_000), durable=True)
+    world = World(Limits(retained_bytes=1_100), durable=True)
     publisher = world.connect("publisher")
     publisher.publish("t", bytes(90), retain=True, properties={"message_expiry_interval": 10})
     client = world.connect("a")

@@ -165,12 +165,16 @@ AUDIENCES: dict[str, dict[str, int]] = {
     "one at QoS 0": {"mqtt 5": 0},
     "one at QoS 1": {"mqtt 5": 1},
     "two versions": {"mqtt 3": 0, "mqtt 5": 0},
+    "two at QoS 1": {"mqtt 3": 1, "mqtt 5": 2},
+    "stored for some": {"mqtt 3": 1, "mqtt 5": 1, "kept": 1, "away": 1},
+    "one of them": {"mqtt 3": 1, "mqtt 5": 2, "kept": 1},
     "everybody": {"mqtt 3": 1, "mqtt 5": 2, "kept": 1, "away": 1, "peer": 2},
 }
+SHARED = {"one of them"}
 OBSERVED = {"one at QoS 1", "everybody"}
 WITH_A_PORT = {"everybody"}
-DURABLE = {"everybody"}
-ONE_BY_ONE = {"two versions"}
+DURABLE = {"everybody", "stored for some", "one of them"}
+ONE_BY_ONE = {"two versions", "two at QoS 1", "stored for some", "one of them"}
 """Each packet comes by itself, and not all of them in one chunk."""
 
 
@@ -242,7 +246,8 @@ def outcome(sender_name: str, audience: str, packets: list[bytes], *, short: boo
     readers = {name: READERS[name](node) for name in AUDIENCES[audience]}
     for name, qos in AUDIENCES[audience].items():
         for topic_filter in ("t", "u/#"):
-            readers[name].subscribe(topic_filter, qos)
+            share = "$share/readers/" if audience in SHARED else ""
+            readers[name].subscribe(share + topic_filter, qos)
     if "away" in readers:
         readers["away"].lose()
     sender = SENDERS[sender_name](node)
@@ -324,3 +329,45 @@ def test_there_are_two_paths(sender: str) -> None:
     for origin in (None, "far") if opened.version == MQTT_5 else (None,):
         opened.send_bytes(b"".join(encode(TRAFFIC["a row"], 0, origin, opened.version)))
     assert any(taken)
+
+
+@pytest.mark.parametrize("sender", [name for name in SENDERS if ROLES.get(name) == "client"])
+def test_there_is_a_third_path(sender: str) -> None:
+    """For what comes alone, and again."""
+    node = Network().add(NODE)
+    reader = READERS["mqtt 3"](node)
+    reader.subscribe("t", 1)
+    opened = SENDERS[sender](node)
+    first, *others = encode(TRAFFIC["a row"], 1, None, opened.version)
+    opened.send_bytes(first)
+    opened.connection.short_path = {}
+    for packet in others:
+        opened.send_bytes(packet)
+    assert node.broker.work < 20 * len(others)  # The readable path takes more for each.
+    assert opened.connection.repeated is not None
+    assert len(reader.take()) == len(opened.take()) == len(others) + 1
+
+
+def test_a_stranger_may_begin_like_the_last_packet() -> None:
+    """What differs from it goes the long way, which says what is wrong with it."""
+    for chunk in (
+        b"",
+        b"2",
+        b"2\x05\0\1t\0\0",
+        b"2\x85\0\0\1t\0\1",
+        b"2\x06\0\1t\0\1",
+        b"2\x04\0\1t\0",
+        b"@\2\0\0",
+    ):
+        node = Network().add(NODE)
+        READERS["mqtt 3"](node).subscribe("t", 1)
+        answers = []
+        for remembers in (True, False):
+            opened = SENDERS["client, MQTT 3.1.1"](node)
+            opened.send_bytes(b"2\x06\0\1t\0\1x")
+            assert opened.connection.repeated is not None
+            if not remembers:
+                opened.connection.repeated = None
+            opened.send_bytes(chunk)
+            answers.append((opened.take(), opened.connection.is_connected, opened.connection.partial))
+        assert answers[0] == answers[1], chunk

@@ -7,7 +7,7 @@ import pytest
 from hedgerow.broker.access import Access, Acl
 from hedgerow.broker.deliveries import PUMP_BYTES
 from hedgerow.broker.limits import Limits
-from hedgerow.broker.retained import LEVEL_BYTES, MESSAGE_BYTES
+from hedgerow.broker.retained import MESSAGE_BYTES
 from hedgerow.mqtt.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Suback, Subscribe, Subscription
 from hedgerow.mqtt.reasons import Reason
 from tests.broker.harness import World
@@ -139,7 +139,7 @@ def test_many_retained_messages_go_out_in_turns() -> None:
 
 
 def test_retained_bytes_are_limited() -> None:
-    world = World(Limits(retained_bytes=100 + MESSAGE_BYTES + LEVEL_BYTES))
+    world = World(Limits(retained_bytes=101 + MESSAGE_BYTES))
     client = world.connect("a")
     client.publish("t", bytes(90), 1, retain=True)
     assert client.take() == [Puback(1, Reason.NO_MATCHING_SUBSCRIBERS)]

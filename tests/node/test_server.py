@@ -7,6 +7,7 @@ import logging
 import socket
 import struct
 import threading
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -341,6 +342,41 @@ class FlushingLink(Link):
 class FlushingLinks(Listeners):
     def factory(self, scheme: str) -> Factory:
         return partial(FlushingLink, self.node)
+
+
+async def _writes_to_subscriber(monkeypatch: pytest.MonkeyPatch, size: int) -> int:
+    """How often the node writes to the subscriber of twenty clients, all of which have just sent so much."""
+    writes: list[str] = []
+    transmit = Link.transmit
+
+    def note(self: Link) -> None:
+        if self.connection.out:
+            writes.append(self.connection.connected_session().client_id)
+        transmit(self)
+
+    async with running() as server, AsyncExitStack() as stack:
+        subscriber = await stack.enter_async_context(connected(port_of(server), "subscriber"))
+        subscriber.send(subscribe("field/#"))
+        assert isinstance(await subscriber.receive(), Suback)
+        devices = [
+            await stack.enter_async_context(connected(port_of(server), f"device-{number}"))
+            for number in range(20)
+        ]
+        monkeypatch.setattr(Link, "transmit", note)
+        for device in devices:
+            device.send(Publish("field/1/wind", bytes(size)))
+        for _ in devices:
+            assert await subscriber.receive() == Publish("field/1/wind", bytes(size))
+        return writes.count("subscriber")
+
+
+async def test_what_a_turn_reads_from_many_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await _writes_to_subscriber(monkeypatch, 10) == 1
+
+
+async def test_a_turn_that_reads_much_writes_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a slow reader's output does not pile up."""
+    assert await _writes_to_subscriber(monkeypatch, 15_000) in range(2, 20)
 
 
 async def test_a_flush_within_a_flush_waits_its_turn() -> None:

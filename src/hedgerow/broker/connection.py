@@ -40,7 +40,7 @@ from hedgerow.broker.owners import MAX_CONNECT_BYTES, owner_of
 from hedgerow.broker.pool import Pool
 from hedgerow.broker.role import ShortPath
 from hedgerow.broker.routes import Route
-from hedgerow.broker.session import Channel, Pause, Session
+from hedgerow.broker.session import Channel, Pause
 from hedgerow.duplicates import Life
 from hedgerow.errors import ProtocolError, TopicError
 from hedgerow.message import Message, Properties
@@ -110,17 +110,6 @@ class OwnLife:
         return True
 
 
-class Repeated(NamedTuple):
-    """The last QoS 0 packet of a chunk that ended with it: its first bytes, size, and way."""
-
-    head: bytes
-    size: int
-    route: Route
-    recipients: tuple[Session, ...]
-    publish_again: Callable[[Any, Any, bytes], bool]
-    """Whether a chunk was the same packet with another payload, and is published."""
-
-
 class Connection(Channel):
     __slots__ = (
         "alias_bytes",
@@ -180,7 +169,8 @@ class Connection(Channel):
         self.aliases_out: dict[str, int] | None = None
         self.aliases_out_maximum = 0
         self.topics: dict[bytes, Route] | None = None  # topics that this client has shown it may publish
-        self.repeated: Repeated | None = None  # what a chunk may be the same as
+        # What may have come before comes again: true where a chunk was such, alone, and is handled.
+        self.repeated: Callable[[Any, bytes], bool] | None = None
         self.partial: bytearray | None = None  # the beginning of a packet
         self.packet_bytes = broker.limits.packet_bytes  # the largest packet that it may send
         self.skipping = 0  # so many bytes are still to come of a packet that is passed over
@@ -225,19 +215,19 @@ class Connection(Channel):
             if not data:
                 return
         repeated = self.repeated
-        if repeated is not None and repeated.publish_again(self, repeated, data):
+        if repeated is not None and repeated(self, data):
             return
         if self.state is State.CLOSED:
             return  # The shell had read it before it heard of the close.
         if self.partial is not None:
             self.partial += data
-            if len(self.partial) < self.wanted or self.pauses & MUST_WAIT:
+            if len(self.partial) < self.wanted or (self.paused and self.pauses & MUST_WAIT):
                 self.hold_partly(len(self.partial))
                 return
             data = bytes(self.partial)
             self.partial = None
             self._release()
-        elif self.pauses & MUST_WAIT:
+        elif self.paused and self.pauses & MUST_WAIT:  # An operation on a flag costs more than all above.
             self.partial = bytearray(data)
             return
         self._receive(data)
@@ -350,7 +340,7 @@ class Connection(Channel):
                 if not self._pass_over(first, data[body:stop], error):
                     raise
             position = stop
-            if self.state is not State.CONNECTED or self.pauses & Pause.POSTPONED:
+            if self.state is not State.CONNECTED or (self.paused and self.pauses & Pause.POSTPONED):
                 if self.state is State.EXCHANGE and stop < end:
                     raise _hasty()
                 break
@@ -607,11 +597,11 @@ class Connection(Channel):
             route = self.find_route(topic_bytes)
         return route
 
-    def find_route(self, topic_bytes: bytes) -> Route | None:
+    def find_route(self, topic_bytes: bytes, even_nobody: bool = True) -> Route | None:
         """The route of a topic that this client may publish to, remembered with the connection.
 
-        None for a topic that is wrong or forbidden: the long way refuses it. And None when the turn is over:
-        what is left is postponed.
+        `even_nobody`: one of a topic that nobody gets is remembered too. None for a topic that is wrong or
+        forbidden: the long way refuses it. And None when the turn is over: what is left is postponed.
         """
         try:
             topic = validate_name(topic_bytes.decode())
@@ -620,7 +610,7 @@ class Connection(Channel):
         session = self.connected_session()
         if not session.role.may_write(session, topic) or self.broker.turn_is_over:
             return None
-        route = self.broker.find_route(topic)
+        route = self.broker.find_route(topic, even_nobody)
         if route.stale:
             return route
         topics = self.topics
@@ -660,11 +650,11 @@ class Connection(Channel):
     def take_output(self) -> bytes:
         if self.congested and not self.closing:
             return b""
-        data = self.out[0] if len(self.out) == 1 else b"".join(self.out)
-        self.out.clear()
-        self.unread_bytes = 0
-        self.unread_answers = 0
-        self.unread_answer_bytes = 0
+        out = self.out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        if self.unread_bytes or self.unread_answers:
+            self.unread_bytes = self.unread_answers = self.unread_answer_bytes = 0
         if self.seal is not None:
             data = self._close_sealed(self.seal, data)
         self.broker.stats.bytes_sent += len(data)

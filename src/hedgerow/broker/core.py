@@ -191,9 +191,9 @@ class BrokerCore:
         """Is it one on which parts of nodes write to each other? Then no client publishes there."""
         return any(reserves(topic) for reserves in self.reserved)
 
-    def find_route(self, topic: str) -> Route:
+    def find_route(self, topic: str, even_nobody: bool = True) -> Route:
         visited = self.subscriptions.visited
-        route = self.subscriptions.route(topic)
+        route = self.subscriptions.route(topic, even_nobody)
         self.work += self.subscriptions.visited - visited
         return route
 

@@ -173,7 +173,9 @@ def establish(connection: Connection, packet: Connect, username: str | None) -> 
     if connection.exchange is not None:
         answer["authentication_method"] = connection.exchange.authenticator.method  # MQTT-4.12.0-5
     role.answer(packet, answer)
-    if not connection.has_room_for(encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)):
+    if connection.maximum_packet_size and not connection.has_room_for(
+        encode(Connack(False, Reason.SUCCESS, answer), packet.protocol_version)
+    ):
         connection.refuse_connect(Reason.PACKET_TOO_LARGE, "no room for the CONNACK", client_id)
         return
     session, session_present = _take_session(broker, packet, client_id, username, role)

@@ -120,10 +120,10 @@ def _subscribe(connection: Connection, session: Session, wanted: Subscription, i
 
 def _has_room(broker: BrokerCore, session: Session, topic_filter: str) -> bool:
     held = session.subscriptions or ()
-    # A deep filter counts for several: each level takes a node of the tree.
-    weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
     if topic_filter in held:
         return True
+    # A deep filter counts for several: each level takes a node of the tree.
+    weight = 1 + topic_filter.count("/") // LEVELS_PER_SUBSCRIPTION
     return len(held) * weight < broker.limits.subscriptions and broker.owners.may_subscribe(
         session, topic_filter
     )

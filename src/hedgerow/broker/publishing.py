@@ -331,7 +331,8 @@ def _without_ids(batch: Batch) -> Iterable[Message]:
 
 def fan_out(broker: BrokerCore, sessions: tuple[Session, ...], chunk: bytes, count: int) -> None:
     """Send the same packets at QoS 0 to each."""
-    stats = broker.stats
+    dirty = broker.dirty
+    sent = 0
     for session in sessions:
         connection = session.connection
         if connection is None:
@@ -339,12 +340,15 @@ def fan_out(broker: BrokerCore, sessions: tuple[Session, ...], chunk: bytes, cou
         if connection.congested:
             connection.send_at_most_once(chunk, count)
             continue
-        stats.publish_sent += count
-        stats.packets_sent += count
-        stats.publish_bytes_sent += len(chunk)
-        if not connection.out:
-            broker.dirty.append(connection)
-        connection.out.append(chunk)
+        sent += 1
+        out = connection.out
+        if not out:
+            dirty.append(connection)
+        out.append(chunk)
+    stats = broker.stats
+    stats.publish_sent += sent * count
+    stats.packets_sent += sent * count
+    stats.publish_bytes_sent += sent * len(chunk)
 
 
 def deliver_individually(

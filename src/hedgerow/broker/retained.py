@@ -28,10 +28,11 @@ from hedgerow.broker.topic_order import Cursor, TopicOrder
 from hedgerow.message import Message, Properties
 from hedgerow.mqtt.ids import HELD
 
-# What a message takes beside its bytes, and each level of its topic: without them, a flood of messages of one
-# byte would take a hundred times the memory that it is allowed.
-MESSAGE_BYTES = 400
-LEVEL_BYTES = 240
+# What a message takes beside its bytes, and its properties: without them, a flood of messages of one byte
+# would take a hundred times the memory that it is allowed. Of 100,000 with 180 bytes each took 812.
+MESSAGE_BYTES = 600
+PROPERTIES_BYTES = 400
+_SIZES = tuple(range(4_096))  # One object for all that have a size: each has it, and an int takes 32 bytes.
 TOMBSTONE_S = 7 * 86_400.0
 MIN_OWN_BYTES = 64 * 1024  # An owner's messages may always take so much, for as long as there is room.
 TOMBSTONE_SHARE = 8  # They may take one part in so many of what values may: some 30,000 by default.
@@ -40,7 +41,10 @@ MAX_VOID_EXPIRIES = 1_024  # Beside those of the messages that there are.
 
 def cost(message: Message) -> int:
     """What a retained message counts for: about the memory that it takes."""
-    return message.size + MESSAGE_BYTES + LEVEL_BYTES * (message.topic.count("/") + 1)
+    size = message.size + len(message.topic) + MESSAGE_BYTES  # The topic is in `TopicOrder` too.
+    if message.properties:
+        size += PROPERTIES_BYTES
+    return _SIZES[size] if size < len(_SIZES) else size
 
 
 def stamp(now: float, kept: Message | None) -> float:
@@ -51,6 +55,18 @@ def stamp(now: float, kept: Message | None) -> float:
     return microseconds / 1e6  # what rounding to six digits gives too, at six times the cost
 
 
+class Kept:
+    """The message of a topic."""
+
+    __slots__ = ("cost", "message", "number", "owner")
+
+    def __init__(self, message: Message, size: int, number: int, owner: str | None) -> None:
+        self.message = message
+        self.cost = size
+        self.number = number  # what `TopicMessages.count` came to when it was put there
+        self.owner = owner
+
+
 class TopicMessages:
     """One message for each topic, found by its name or by a filter."""
 
@@ -59,41 +75,40 @@ class TopicMessages:
         self.bytes = 0
         self.count = 0  # of all that were ever put here
         self.order = TopicOrder()
-        self._messages: dict[str, Message] = {}
-        self._numbers: dict[str, int] = {}  # by topic: what `count` came to when its message was put here
+        self._kept: dict[str, Kept] = {}
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._kept)
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages.values())
+        return (kept.message for kept in self._kept.values())
 
     def get(self, topic: str) -> Message | None:
-        return self._messages.get(topic)
+        kept = self._kept.get(topic)
+        return None if kept is None else kept.message
 
     def get_older(self, topic: str, count: int) -> Message | None:
         """The topic's message, if it was here when `count` was that."""
-        return self._messages[topic] if self._numbers.get(topic, count + 1) <= count else None
+        kept = self._kept.get(topic)
+        return None if kept is None or kept.number > count else kept.message
 
-    def _put(self, message: Message) -> None:
-        self.bytes = self._bytes_with(message)
+    def _put(self, message: Message, size: int, owner: str | None = None) -> None:
         topic = message.topic
-        if topic not in self._messages:
-            self.order.add(topic)
         self.count += 1
-        self._numbers[topic] = self.count
-        self._messages[topic] = message
-
-    def _bytes_with(self, message: Message) -> int:
-        old = self._messages.get(message.topic)
-        return self.bytes + cost(message) - (cost(old) if old is not None else 0)
+        kept = self._kept.get(topic)
+        if kept is None:
+            self.order.add(topic)
+            self._kept[topic] = Kept(message, size, self.count, owner)
+            self.bytes += size
+        else:
+            self.bytes += size - kept.cost
+            kept.message, kept.cost, kept.number, kept.owner = message, size, self.count, owner
 
     def remove(self, topic: str) -> bool:
-        message = self._messages.pop(topic, None)
-        if message is None:
+        kept = self._kept.pop(topic, None)
+        if kept is None:
             return False
-        self.bytes -= cost(message)
-        del self._numbers[topic]
+        self.bytes -= kept.cost
         self.order.remove(topic)
         return True
 
@@ -103,7 +118,7 @@ class TopicMessages:
         cursor = Cursor(topic_filter)
         while not cursor.is_done:
             topic = cursor.step(self.order)
-            yield None if topic is None else self._messages[topic]
+            yield None if topic is None else self._kept[topic].message
 
 
 class Tombstones(TopicMessages):
@@ -121,11 +136,12 @@ class Tombstones(TopicMessages):
         super().remove(deletion.topic)  # It is the youngest now, in the order in which they go.
         mark: Properties = {"user_property": (HELD,)}
         topic, qos, message_id, at = deletion.topic, deletion.qos, deletion.id, deletion.published_at
-        self._put(Message(topic, b"", qos, True, mark, message_id, published_at=at))
+        message = Message(topic, b"", qos, True, mark, message_id, published_at=at)
+        self._put(message, cost(message))
         self.ends_at = min(self.ends_at, self._ends_at(deletion))
         while self.bytes > self.max_bytes:
-            self._forget(next(iter(self._messages)))
-        return deletion.topic in self._messages
+            self._forget(next(iter(self._kept)))
+        return deletion.topic in self._kept
 
     def is_over(self, deletion: Message, now: float) -> bool:
         return self._ends_at(deletion) <= now
@@ -153,58 +169,60 @@ class Retained(TopicMessages):
         super().__init__(max_bytes)
         # Those of an owner (`owners.py`) may take as much as they leave free. Whose one is, is not stored.
         self.shares = Pool(max_bytes, MIN_OWN_BYTES, 1)
-        self._owners: dict[str, str] = {}  # by topic
         self._expiring = 0  # messages with a Message Expiry Interval
         self._expiries: list[tuple[float, str]] = []  # a heap: when, and which topic; void if it differs
         self.tombstones = Tombstones(max_bytes // TOMBSTONE_SHARE)
 
     def newest(self, topic: str, now: float) -> Message | None:
         """The topic's value, or the tombstone in its place."""
-        message = self._messages.get(topic)
-        if message is None:
+        kept = self._kept.get(topic)
+        if kept is None:
             return self.tombstones.get(topic)
+        message = kept.message
         return message if message.expires_at is None or message.expires_at > now else None
 
     def has_room_for(self, message: Message, owner: str | None = None) -> bool:
-        if not message.payload:
-            return True
-        if self._bytes_with(message) > self.max_bytes:
+        return not message.payload or self._has_room(
+            self._kept.get(message.topic), message, cost(message), owner
+        )
+
+    def _has_room(self, old: Kept | None, message: Message, size: int, owner: str | None) -> bool:
+        more = size if old is None else size - old.cost
+        if self.bytes + more > self.max_bytes:
             return False
         if owner is None:
             return True
-        old = self._messages.get(message.topic)
-        if old is None or self._owners.get(message.topic) != owner:
-            return self.shares.has_room(owner, cost(message))
+        if old is None or old.owner != owner:
+            return self.shares.has_room(owner, size)
         # Others have come since: what it has may change, if not grow beyond what one alone may have.
-        own = self.shares.of(owner) + cost(message) - cost(old)
-        return own <= max(self.max_bytes // 2, MIN_OWN_BYTES)
+        return self.shares.of(owner) + more <= max(self.max_bytes // 2, MIN_OWN_BYTES)
 
     def set(self, message: Message, owner: str | None = None) -> bool:
         """Keep it in place of the topic's last one, or its tombstone. False when there is no room for it."""
-        if not self.has_room_for(message, owner):
+        old, size = self._kept.get(message.topic), cost(message)
+        if message.payload and not self._has_room(old, message, size, owner):
             return False
-        self._note_expiry(self._messages.get(message.topic), -1)
-        self._disown(message.topic)
-        self._put(message)
-        self.shares.change(owner, cost(message))
-        if owner is not None:
-            self._owners[message.topic] = owner
+        if old is None:
+            self.shares.change(owner, size)
+            self.tombstones.remove(message.topic)
+        else:
+            self._note_expiry(old.message, -1)
+            if old.owner != owner or old.cost != size:
+                self.shares.change(old.owner, -old.cost)
+                self.shares.change(owner, size)
+        self._put(message, size, owner)
         self._note_expiry(message, 1)
-        self.tombstones.remove(message.topic)
         return True
 
     def remove(self, topic: str) -> bool:
-        self._note_expiry(self._messages.get(topic), -1)
-        self._disown(topic)
+        kept = self._kept.get(topic)
+        if kept is not None:
+            self._note_expiry(kept.message, -1)
+            self.shares.change(kept.owner, -kept.cost)
         return super().remove(topic)
 
-    def _disown(self, topic: str) -> None:
-        message, owner = self._messages.get(topic), self._owners.pop(topic, None)
-        if message is not None:
-            self.shares.change(owner, -cost(message))
-
-    def _note_expiry(self, message: Message | None, change: int) -> None:
-        if message is None or message.expires_at is None:
+    def _note_expiry(self, message: Message, change: int) -> None:
+        if message.expires_at is None:
             return
         self._expiring += change
         if change < 0:
@@ -216,7 +234,7 @@ class Retained(TopicMessages):
         heappush(self._expiries, (message.expires_at, message.topic))
 
     def _is_due(self, at: float, topic: str) -> bool:
-        message = self._messages.get(topic)
+        message = self.get(topic)
         return message is not None and message.expires_at == at
 
     def match(self, topic_filter: str, now: float, most_looks: int | None = None) -> list[Message]:

@@ -11,7 +11,7 @@ from hedgerow.broker.ids import alias_of, is_own_origin
 from hedgerow.broker.owners import is_idle
 from hedgerow.broker.role import Refusal, Role
 from hedgerow.broker.session import Channel, Session
-from hedgerow.broker.short_path import SHORT_PATH
+from hedgerow.broker.short_path import CLIENT_SHORT_PATH
 from hedgerow.message import Properties
 from hedgerow.mqtt.ids import CLIENT_RIGHT, NODE_PROPERTY, RIGHT_TOPIC, node_of
 from hedgerow.mqtt.packets import MQTT_5, Connect
@@ -26,7 +26,7 @@ _LINK_STATE = re.compile(r"\$SYS/broker/connection/[^/]+/state")
 class ClientRole(Role):
     name = "client"
     is_movable = True
-    short_path = SHORT_PATH
+    short_path = CLIENT_SHORT_PATH
 
     def __init__(self, broker: BrokerCore) -> None:
         self.broker = broker

@@ -8,7 +8,6 @@ either of the two wire forms, and those who need a packet of their own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -38,6 +37,10 @@ class Listener(Publisher, Protocol):
     def take(self, message: Message, route: Route, publisher: Publisher | None) -> None: ...
 
 
+Sorted = tuple[tuple[Session, ...], tuple[Session, ...], tuple[Recipient, ...], tuple[Session, ...]]
+NOBODY: Sorted = ((), (), (), ())
+
+
 class Route:
     """Where the messages of one topic go, until a subscription changes."""
 
@@ -62,8 +65,8 @@ class Route:
     def __init__(
         self,
         topic: str,
-        recipients: list[Recipient],
-        groups: list[SharedGroup],
+        recipients: Sequence[Recipient],
+        groups: Sequence[SharedGroup],
         ports: tuple[Listener, ...],
         interned: dict[tuple[Session, ...], tuple[Session, ...]],
         elsewhere: Sequence[Elsewhere] = (),
@@ -77,21 +80,8 @@ class Route:
         self.elsewhere = elsewhere  # Another broker sees to it that they get it.
         self._by_session: dict[Session, Recipient] | None = None
         # The same recipients, sorted for QoS 0 without properties and without RETAIN.
-        by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
-        self.others: list[Recipient] = []
-        self.peers: list[Session] = []
-        for recipient in recipients:
-            form = recipient.session.wire_form
-            if form == WireForm.PEER:
-                self.peers.append(recipient.session)
-            elif recipient.no_local or recipient.identifiers or form == WireForm.OWN:
-                self.others.append(recipient)
-            else:
-                by_form[form].append(recipient.session)
-        # Topics with the same recipients share one tuple, so that "the same" is told by identity.
-        self.mqtt_3, self.mqtt_5 = (
-            interned.setdefault(tuple(sessions), tuple(sessions)) for sessions in by_form.values()
-        )
+        by_form = _sort(recipients, interned) if recipients else NOBODY
+        self.mqtt_3, self.mqtt_5, self.others, self.peers = by_form
         # All recipients, where a packet that came in that form suits every one of them.
         plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
@@ -99,7 +89,13 @@ class Route:
         self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere) or any(
             recipient.session.role.is_movable for recipient in self.others
         )
-        self.observers = tuple(each for each in observers if each.wants(topic, self.has_clients))
+        self.observers = (
+            tuple(each for each in observers if each.wants(topic, self.has_clients)) if observers else ()
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.recipients or self.groups or self.ports or self.elsewhere or self.observers)
 
     def recipient(self, session: Session) -> Recipient | None:
         """The session as a recipient, or as one that another broker serves."""
@@ -109,11 +105,31 @@ class Route:
         return self._by_session.get(session)
 
 
+def _sort(
+    recipients: Sequence[Recipient], interned: dict[tuple[Session, ...], tuple[Session, ...]]
+) -> Sorted:
+    """For QoS 0: those who take plain packets of each version, those who need one of their own, and peers."""
+    by_form: dict[WireForm, list[Session]] = {WireForm.MQTT_3: [], WireForm.MQTT_5: []}
+    others: list[Recipient] = []
+    peers: list[Session] = []
+    for recipient in recipients:
+        form = recipient.session.wire_form
+        if form == WireForm.PEER:
+            peers.append(recipient.session)
+        elif recipient.no_local or recipient.identifiers or form == WireForm.OWN:
+            others.append(recipient)
+        else:
+            by_form[form].append(recipient.session)
+    # Topics with the same recipients share one tuple, so that "the same" is told by identity.
+    mqtt_3, mqtt_5 = (interned.setdefault(tuple(sessions), tuple(sessions)) for sessions in by_form.values())
+    return mqtt_3, mqtt_5, tuple(others), tuple(peers)
+
+
 class Interest:
     """Which filters have subscribers, for whoever watches it."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
 
     @property
@@ -127,8 +143,9 @@ class Interest:
             changed(topic_filter, True)
 
     def grow(self, topic_filter: str) -> None:
-        self._counts[topic_filter] += 1
-        if self._counts[topic_filter] == 1:
+        count = self._counts.get(topic_filter, 0) + 1
+        self._counts[topic_filter] = count
+        if count == 1:
             self._changed(topic_filter, True)
 
     def shrink(self, topic_filter: str) -> None:
@@ -170,11 +187,11 @@ class SubscriptionTable:
         name, topic_filter = split_shared(subscription.topic_filter)
         entry = Entry(session, topic_filter, subscription, identifier, since)
         if name is None:
-            known = self._entries.get(topic_filter, session)
+            known = self._entries.replace(topic_filter, session, entry)
+            is_new = known is None
             if known is not None:
                 entry.since = min(known.since, since)
-            is_new = self._entries.set(topic_filter, session, entry)
-            if is_new:
+            else:
                 self._interest_of(session).grow(topic_filter)
             self.forget_routes(topic_filter)
             tell(self.watcher, session, topic_filter, subscription.qos, is_new)
@@ -274,11 +291,12 @@ class SubscriptionTable:
         """The route of a topic that was looked up before, and so is a valid one."""
         return self._routes.get(topic)
 
-    def route(self, topic: str) -> Route:
+    def route(self, topic: str, even_nobody: bool = True) -> Route:
+        """`even_nobody`: it is remembered, whether or not anybody gets the topic."""
         route = self._routes.get(topic)
         if route is None:
             route = self._build(topic)
-            if len(topic) > MAX_ROUTE_TOPIC:
+            if len(topic) > MAX_ROUTE_TOPIC or not (even_nobody or route.is_wanted):
                 route.stale = True  # good for this one message
                 return route
             if len(self._routes) >= MAX_ROUTES or self._cached_recipients >= MAX_CACHED_RECIPIENTS:
@@ -288,17 +306,23 @@ class SubscriptionTable:
         return route
 
     def _build(self, topic: str) -> Route:
-        ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
+        ports: tuple[Listener, ...] = ()
+        if self._ports:
+            ports = tuple(dict.fromkeys(port for port, _ in self._ports.match(topic)))
         if topic in self.private:  # Not for observers either: a command may hold a password.
-            return Route(topic, [], [], ports, self._interned)
+            return Route(topic, (), (), ports, self._interned)
         by_session: dict[Session, list[Entry]] = {}
         for session, entry in self._entries.match(topic):
             by_session.setdefault(session, []).append(entry)
-        recipients = [
-            Recipient(session, entries)
-            for session, entries in by_session.items()
-            if session.may_read(self.access, topic)
-        ]
-        recipients, elsewhere = sort_out(recipients, self.inactive)
-        groups = [group for _, group in self._groups.match(topic)]
-        return Route(topic, recipients, groups, ports, self._interned, elsewhere, self.observers)
+        recipients: Sequence[Recipient] = ()
+        elsewhere: Sequence[Elsewhere] = ()
+        if by_session:
+            found = [
+                Recipient(session, entries)
+                for session, entries in by_session.items()
+                if session.may_read(self.access, topic)
+            ]
+            recipients, elsewhere = sort_out(found, self.inactive)
+        groups = tuple(group for _, group in self._groups.match(topic)) if self._groups else ()
+        # Most of a hundred thousand topics may have nobody: those have no list of their own.
+        return Route(topic, recipients or (), groups, ports, self._interned, elsewhere or (), self.observers)

@@ -99,7 +99,11 @@ def _write_reason_code(reason_code: int, packet_type: int) -> bytes:
 def _write_reason_codes(reason_codes: list[int], packet_type: int) -> bytes:
     if not reason_codes:
         raise ValueError(f"packet type {packet_type} without a reason code")
-    return b"".join(_write_reason_code(code, packet_type) for code in reason_codes)
+    allowed, _ = REASON_CODES[packet_type]
+    for code in reason_codes:
+        if code not in allowed:
+            _write_reason_code(code, packet_type)
+    return bytes(reason_codes)
 
 
 def _write_reason_and_properties(
@@ -219,7 +223,8 @@ def _encode_unsubscribe(packet: Unsubscribe, version: int) -> tuple[int, bytes]:
 
 def _encode_suback(packet: Suback, version: int) -> tuple[int, bytes]:
     reason_codes = _write_reason_codes(packet.reason_codes, SUBACK)
-    if version < MQTT_5:  # MQTT-3.9.3-2: 0x80 is the only failure that these versions know.
+    if version < MQTT_5 and max(reason_codes) > Reason.UNSPECIFIED_ERROR:
+        # MQTT-3.9.3-2: it is the only failure that these versions know.
         reason_codes = bytes(min(code, Reason.UNSPECIFIED_ERROR) for code in reason_codes)
     return SUBACK << 4, b"".join(
         (

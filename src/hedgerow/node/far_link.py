@@ -55,7 +55,7 @@ class FarLink(Link):
         self.node.sockets.opened()
         self.connection = self._open_connection(self, self.node.clock())
         self.connection.link = self
-        self.node.flush()
+        self.node.flush_soon()
 
     def unacknowledged_bytes(self) -> int:
         """What was written and the far host's kernel has not taken yet."""

@@ -69,8 +69,10 @@ class History:
         return [past for past, _ in zip(in_order, range(limit), strict=False)]
 
     def _heal(self, kind: str, event: Event) -> str:
+        if kind not in ("joined", "lost"):
+            return kind
         name = next((str(getattr(event, each)) for each in NAMES if hasattr(event, each)), "")
-        if not name or kind not in ("joined", "lost"):
+        if not name:
             return kind
         if kind == "lost":
             if len(self._lost) < MAX_LOST:

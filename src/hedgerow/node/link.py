@@ -68,7 +68,7 @@ class Link(asyncio.Protocol):
             listener.scheme,
         )
         self.connection.link = self
-        node.flush()
+        node.flush_soon()
 
     def data_received(self, data: bytes) -> None:
         node = self.node
@@ -76,7 +76,7 @@ class Link(asyncio.Protocol):
             self.connection.receive_data(data, node.clock())
         except Exception as error:  # a mistake of ours, and a stranger chose the bytes
             self.connection.fail(error)
-        node.flush()
+        node.flush_soon()
         if len(data) >= FULL_READ:
             self.rest()
 
@@ -122,7 +122,7 @@ class Link(asyncio.Protocol):
             self.connection.set_congested(False, node.clock())
         except Exception as error:
             self.connection.fail(error)
-        node.flush()
+        node.flush_soon()
 
     def silent_s(self) -> float:
         """How long ago the other end's last bytes came, though nobody may have read them yet."""
@@ -143,7 +143,7 @@ class Link(asyncio.Protocol):
         # Mosquitto resets a connection on which it was sent a packet larger than its max_packet_size.
         self.detach(was_closed=error is None or isinstance(error, ConnectionError))
         self.node.sockets.closed()
-        self.node.flush()
+        self.node.flush_soon()
 
     def detach(self, was_closed: bool = False) -> None:
         self.connection.link = None

@@ -93,7 +93,12 @@ class NodeContext(Protocol):
 
     def flush(self) -> None:
         """Let the parts and the broker's connections say what they have to say. To be called after each
-        change from outside: bytes, a thread's answer, a finished dial."""
+        change from outside: a thread's answer, a finished dial."""
+        ...
+
+    def flush_soon(self) -> None:
+        """Flush when this turn of the event loop has read from all sockets that were ready, or before,
+        where they brought much. For whatever a socket calls: hundreds of them may in one turn."""
         ...
 
     def wake_at(self, at: float) -> None:

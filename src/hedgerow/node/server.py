@@ -1,9 +1,10 @@
 """A node: a broker and a list of parts, between them and the event loop.
 
-Bytes come in through a `Link`, which gives them to its machine and then calls `flush`. A flush lets every
-part that has work do it, and writes what every touched connection has to say, each with one write, until
-there is nothing left; then the log gets its events, and the one timer is set to the next deadline. There is
-no task, future or timer per connection or per message.
+Bytes come in through a `Link`, which gives them to its machine and then calls `flush_soon`: what comes of the
+bytes that one turn of the event loop read from all sockets is flushed together. A flush lets every part that
+has work do it, and writes what every touched connection has to say, each with one write, until there is
+nothing left; then the log gets its events, and the one timer is set to the next deadline. There is no task,
+future or timer per connection or per message.
 
 A `Server` lives in whichever process and event loop starts it: `hedgerow up` runs one, the demo and the tests
 run theirs beside their clients. `hedgerow.parts` has the table of parts that it is made with.
@@ -46,6 +47,12 @@ SHUT_DOWN_S = 2.0
 STALL_S = 0.05  # a timer that comes later than this tells that the process did not run
 HEARING_S = 0.005  # one turn of the loop, in which it reads from every socket
 AGAIN_S = 0.001  # a part whose deadline has not moved must not take the loop for itself
+# What may be handled of a turn of the loop before its output leaves, in units of the broker's work (some 150
+# messages), and in bytes received: nobody waits for much of what others brought, and a slow reader's output
+# does not pile up. With 60 units 500 devices at QoS 1 took the processor for 11 % longer, 40 % where ten
+# subscribers share what they send; without a bound it was 2 % less.
+FLUSH_WORK = 1_000
+FLUSH_BYTES = 64 * 1024
 BROKER_RESTS_S = 1.0  # A timer of the broker that fails each time must not take it either.
 
 
@@ -78,6 +85,8 @@ class Server:
         self.failures = Failures()
         self._broker_rests_until = 0.0
         self._flushing = False
+        self._will_flush = False  # at the end of this turn of the loop
+        self._flush_at_work = self._flush_at_bytes = 0  # the broker's counts that it does not go beyond
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._stalled = False
@@ -227,6 +236,20 @@ class Server:
 
     # The machines' output
 
+    def flush_soon(self) -> None:
+        broker = self.broker
+        if broker.work > self._flush_at_work or broker.stats.bytes_received > self._flush_at_bytes:
+            self.flush()
+        elif not self._will_flush:
+            self._will_flush = True
+            # Both event loops call this when they have read from every socket that was ready: uvloop before
+            # it looks at its sockets again, asyncio just after it has.
+            self._loop.call_soon(self._flush_turn)
+
+    def _flush_turn(self) -> None:
+        self._will_flush = False
+        self.flush()
+
     def flush(self) -> None:
         if self._flushing:  # a write called back; the loop below will come to it
             return
@@ -236,6 +259,8 @@ class Server:
         finally:
             self._flushing = False
         broker = self.broker
+        self._flush_at_work = broker.work + FLUSH_WORK
+        self._flush_at_bytes = broker.stats.bytes_received + FLUSH_BYTES
         if broker.events:
             now = self.clock()
             for event in broker.take_events():

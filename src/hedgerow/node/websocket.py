@@ -105,7 +105,7 @@ class WebSocketLink(Link):
         except Exception as error:  # a mistake of the library's, and a stranger chose the bytes
             self._report(f"the WebSocket layer failed: {error!r}")
             super().close()
-            self.node.flush()
+            self.node.flush_soon()
             return
         if payload:
             try:
@@ -113,11 +113,11 @@ class WebSocketLink(Link):
             except Exception as error:  # as in `Link`
                 self.connection.fail(error)
         self._send_frames()
-        self.node.flush()
+        self.node.flush_soon()
         self._limit_stranger(len(data))
         if self.in_frame:
             self.connection.hold_partly(self.in_frame + len(self.connection.partial or b""))
-            self.node.flush()
+            self.node.flush_soon()
         if self.unhandled:
             self.rest()
 
@@ -150,7 +150,7 @@ class WebSocketLink(Link):
                 self.websocket.send_close(CloseCode.MESSAGE_TOO_BIG)
                 self.transport.write(b"".join(self.websocket.data_to_send()))
             super().close()
-            self.node.flush()
+            self.node.flush_soon()
 
     def _answer(self, request: Request) -> Response:
         """The opening handshake; every path is taken, `/mqtt` being the usual one."""

@@ -124,7 +124,7 @@ class Processes(Rounds[AnyContender]):
     def __init__(self, plan: Plan, ours: AnyContender, directory: Path, progress: Progress) -> None:
         super().__init__(plan, ours, progress)
         self.busy: dict[str, dict[str, dict[str, float]]] = {}
-        self._directory = directory
+        self.directory = directory
         self._started = 0
 
     @contextmanager
@@ -148,7 +148,7 @@ class Processes(Rounds[AnyContender]):
 
     def _next_directory(self) -> Path:
         self._started += 1
-        return self._directory / str(self._started)
+        return self.directory / str(self._started)
 
 
 class Bench(Processes[BrokerKind]):

@@ -28,6 +28,8 @@ class Scenario:
     better: Better
     peers: tuple[str, ...]
     measure: Measure
+    lower: frozenset[str] = frozenset()
+    """Rows for which less is better, where more of the others is."""
 
 
 def row_names(scenarios: Sequence[Scenario]) -> tuple[str, ...]:
@@ -60,7 +62,8 @@ def _rows(scenario: Scenario, figures: list[Figures], ours: str) -> Iterator[Ben
     for (name, unit), values in zip(scenario.rows.items(), figures, strict=True):
         if ours in values:
             peers = {broker: value for broker, value in values.items() if broker != ours}
-            yield BenchRow(name, unit, scenario.better, values[ours], peers)
+            better = "lower" if name in scenario.lower else scenario.better
+            yield BenchRow(name, unit, better, values[ours], peers)
 
 
 # What rounds come to

@@ -11,9 +11,13 @@ from hedgerow_workshop.bench.report import BenchRequest, BenchResult, table, wri
 from hedgerow_workshop.commands.json_files import check_json_file
 
 BENCHES: dict[str, tuple[str, str]] = {
+    "devices": (
+        "hedgerow_workshop.bench.devices",
+        "thousands of devices that each say little, beside Mosquitto and others",
+    ),
     "broker": (
         "hedgerow_workshop.bench.broker",
-        "throughput, latency and memory beside Mosquitto and others",
+        "long runs, single messages and memory beside Mosquitto and others",
     ),
     "bridge": ("hedgerow_workshop.bench.bridge", "messages through a bridge, beside Mosquitto's own bridge"),
     "dashboard": (
@@ -47,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", choices=BENCHES, help=f"one of: {', '.join(BENCHES)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument(
-        "--quick", action="store_true", help="shorter rounds: within a minute, and less exact"
+        "--quick", action="store_true", help="shorter rounds: within a minute or two, and less exact"
     )
     parser.add_argument("--only", metavar="ROW", nargs="+", default=[], help="only these rows")
     parser.add_argument(
