@@ -40,6 +40,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "'WORD VALUE'": ("nonsense",),
     "ROW": ("nonsense",),
     "PEER": ("nonsense",),
+    "PART": ("nonsense",),
 }
 ANY_TEXT = (
     "FILE", "DIR", "PATH", "NAME", "USER", "PASSWORD", "TEXT", "PREFIX", "LINE", "ID", "WHERE", "KIND", None,
@@ -55,7 +56,7 @@ BESIDE = {
     "agent": ("a=127.0.0.1:1",),
     "bench": ("sensors",),
     "federate": ("--broker", "mqtt://127.0.0.1:1"),
-    "lab": ("run", "storm"),
+    "lab": ("run", "backlog"),
     "sub": ("mqtt://127.0.0.1:1", "a"),
 }
 

@@ -25,12 +25,17 @@ async def test_what_is_announced_is_found() -> None:
     browser = Browser(found.append, ["127.0.0.1"])
     services.start()
     await browser.start()
+
+    def ours() -> list[str]:
+        """Nodes of other tests announce themselves on loopback too."""
+        return [str(entry.address) for entry in found if entry.id == "node.7"]
+
     try:
-        await until(lambda: len(found) >= 2, "both services to be found")
+        await until(lambda: len(ours()) >= 2, "both services to be found")
     finally:
         await browser.stop()
         await services.stop()
-    assert {(entry.id, str(entry.address)) for entry in found} == {("node.7", "mqtt://127.0.0.1:18847")}
+    assert set(ours()) == {"mqtt://127.0.0.1:18847"}
 
 
 def test_loopback_is_told_only_by_a_node_that_has_nothing_else() -> None:
