@@ -373,9 +373,9 @@ class FarConnection(ForeignLink):
         self._unstored_bytes = self._unstored_bytes + len(data) if self.held_acknowledgements else 0
         super().receive_data(data, now)
 
-    def pause(self, reason: Pause) -> None:
+    def pause(self, reason: int) -> None:
         may_go_on = (
-            reason is Pause.HELD
+            reason == Pause.HELD
             and self.foreign is not None
             and self.held_acknowledgements < MAX_WINDOW
             and self._unstored_bytes < self.broker.limits.queue_bytes_in_memory

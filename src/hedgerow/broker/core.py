@@ -74,7 +74,8 @@ class BrokerCore:
         )
         self.duplicates.on_forget = self.durability.forget_seen
         self.recent = Recent()
-        self.roles: dict[str, Role] = {}  # by name, in the order in which CONNECTs are offered to them
+        self.roles: dict[str, Role] = {}  # by name
+        self.claimants: tuple[Role, ...] = ()  # the same, in the order in which CONNECTs are offered to them
         self.client_role: Role  # of whoever no other role claims
         self.reserved: list[Callable[[str], bool]] = []  # whether a topic is for parts of nodes alone
         self.commands: set[str] = set()  # topics by which clients command parts of this node

@@ -145,8 +145,10 @@ class Owners:
     def has_too_many_connections(self, connection: Channel) -> bool:
         """Has the owner of this one, which is counted, more than it may have?"""
         pool, owner = self.connections, connection.owner
+        if owner is None:
+            return False
         pool.change(owner, -1)
-        has_room = owner is None or pool.has_room(owner, 1)
+        has_room = pool.has_room(owner, 1)
         pool.change(owner, 1)
         return not has_room
 
@@ -168,12 +170,12 @@ class Owners:
         return None
 
     def add(self, session: Session, name: str) -> None:
+        """A session of this owner, which is weighed when all is known of it."""
         owner = self._owners.get(name)
         if owner is None:
             owner = self._owners[name] = Owner(name)
         session.owner = owner.name  # One text for all of its sessions: there may be 100,000.
         owner.sessions += 1
-        self.weigh(session)
 
     def remove(self, session: Session) -> None:
         """With all that it was subscribed to."""

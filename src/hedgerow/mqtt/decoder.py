@@ -137,7 +137,7 @@ def peek_version(body: bytes) -> int:
 
     A server needs it to refuse a CONNECT that it cannot decode in words that the client knows.
     """
-    at = 2 + int.from_bytes(body[:2], "big")
+    at = 2 + (body[0] << 8 | body[1]) if len(body) > 2 else 2
     return _split_version(body[at])[0] if at < len(body) else 0
 
 

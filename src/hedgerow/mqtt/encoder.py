@@ -73,6 +73,8 @@ def encode(packet: Packet, version: int) -> bytes:
     if version not in PROTOCOL_NAMES:
         raise ValueError(f"{version} is not a protocol version")
     first_byte, body = _ENCODERS[type(packet)](packet, version)
+    if len(body) < 0x80:
+        return bytes((first_byte, len(body))) + body
     return bytes((first_byte,)) + encode_variable_byte_integer(len(body)) + body
 
 

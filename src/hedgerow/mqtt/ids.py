@@ -48,8 +48,10 @@ Prefixes = dict[tuple[str, int], bytes]
 
 def node_of(properties: Properties) -> str | None:
     """The name of the broker at the other end, if it says that it takes part, with one that ids may bear."""
-    said = next((value for name, value in properties.get("user_property", ()) if name == NODE_PROPERTY), "")
-    return said if may_bear(said) else None
+    for name, value in properties.get("user_property", ()):
+        if name == NODE_PROPERTY:
+            return value if may_bear(value) else None
+    return None
 
 
 def is_of_bridge(properties: Properties) -> bool:
