@@ -46,7 +46,7 @@ def _validate(text: str, what: str) -> None:
     if "\0" in text:
         raise TopicError(f"{what} contains U+0000 [MQTT-4.7.3-2]")
     try:
-        size = len(text.encode())
+        size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         raise TopicError(f"{what} contains a surrogate, which UTF-8 forbids [MQTT-1.5.4-1]") from None
     if size > MAX_TOPIC_BYTES:
@@ -217,6 +217,8 @@ class TopicTree(Generic[K, V]):
         nodes = [self.root]
         wildcards = name[:1] != "$"  # MQTT-4.7.2-1: not for the first level of $ topics.
         for level in levels:
+            if not nodes:
+                break
             following: list[_Node[K, V]] = []
             for node in nodes:
                 children = node.children

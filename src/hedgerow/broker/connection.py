@@ -307,11 +307,15 @@ class Connection(Channel):
                 body = position + 2
                 stop = body + length
             else:
-                header = codec.read_header(data, position)
-                if header is None:
-                    self.wanted = end - position + 1
-                    break
-                body, stop = header
+                if end - position > 2 and 0 < data[position + 2] < 0x80:  # Nearly all others have two bytes.
+                    body = position + 3
+                    stop = body + (length & 0x7F | data[position + 2] << 7)
+                else:
+                    header = codec.read_header(data, position)
+                    if header is None:
+                        self.wanted = end - position + 1
+                        break
+                    body, stop = header
                 if stop - position > max_bytes:
                     after = self._pass_over_large(data, position, body, stop)
                     if not after:

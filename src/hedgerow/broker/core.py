@@ -190,7 +190,10 @@ class BrokerCore:
 
     def is_reserved(self, topic: str) -> bool:
         """Is it one on which parts of nodes write to each other? Then no client publishes there."""
-        return any(reserves(topic) for reserves in self.reserved)
+        for reserves in self.reserved:
+            if reserves(topic):
+                return True
+        return False
 
     def find_route(self, topic: str, even_nobody: bool = True) -> Route:
         visited = self.subscriptions.visited

@@ -86,9 +86,9 @@ class Route:
         plain = not self.others and not self.peers and not groups and not ports
         self.verbatim_3 = self.mqtt_3 if plain and not self.mqtt_5 else None
         self.verbatim_5 = self.mqtt_5 if plain and not self.mqtt_3 else None
-        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere) or any(
-            recipient.session.role.is_movable for recipient in self.others
-        )
+        self.has_clients = bool(self.mqtt_3 or self.mqtt_5 or groups or elsewhere)
+        if self.others and not self.has_clients:
+            self.has_clients = any(recipient.session.role.is_movable for recipient in self.others)
         self.observers = (
             tuple(each for each in observers if each.wants(topic, self.has_clients)) if observers else ()
         )
@@ -130,7 +130,7 @@ class Interest:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._changed: Callable[[str, bool], None] = lambda topic_filter, is_wanted: None
+        self._changed: Callable[[str, bool], None] | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -145,14 +145,15 @@ class Interest:
     def grow(self, topic_filter: str) -> None:
         count = self._counts.get(topic_filter, 0) + 1
         self._counts[topic_filter] = count
-        if count == 1:
+        if count == 1 and self._changed is not None:
             self._changed(topic_filter, True)
 
     def shrink(self, topic_filter: str) -> None:
         self._counts[topic_filter] -= 1
         if not self._counts[topic_filter]:
             del self._counts[topic_filter]
-            self._changed(topic_filter, False)
+            if self._changed is not None:
+                self._changed(topic_filter, False)
 
 
 class SubscriptionTable:
@@ -194,7 +195,8 @@ class SubscriptionTable:
             else:
                 self._interest_of(session).grow(topic_filter)
             self.forget_routes(topic_filter)
-            tell(self.watcher, session, topic_filter, subscription.qos, is_new)
+            if self.watcher is not None:
+                tell(self.watcher, session, topic_filter, subscription.qos, is_new)
         else:
             group = self._groups.get(topic_filter, name)
             if group is None:
