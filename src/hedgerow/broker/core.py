@@ -190,10 +190,7 @@ class BrokerCore:
 
     def is_reserved(self, topic: str) -> bool:
         """Is it one on which parts of nodes write to each other? Then no client publishes there."""
-        for reserves in self.reserved:
-            if reserves(topic):
-                return True
-        return False
+        return bool(self.reserved) and any(reserves(topic) for reserves in self.reserved)
 
     def find_route(self, topic: str, even_nobody: bool = True) -> Route:
         visited = self.subscriptions.visited

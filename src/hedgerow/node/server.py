@@ -282,10 +282,10 @@ class Server:
 
     def _serve_parts(self) -> bool:
         """Had any of them something to do?"""
-        has_served = False
+        has_served, left_alone = False, self.failures.left_alone
         for part in self._workers:
             try:
-                if not self.failures.is_left_alone(part) and part.has_work:
+                if part not in left_alone and part.has_work:
                     has_served = True
                     part.serve()
                     if part.deadline < self._timer_at:
