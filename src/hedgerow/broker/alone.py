@@ -35,11 +35,12 @@ _MQTT_3, _MQTT_5 = WireForm.MQTT_3, WireForm.MQTT_5  # A member is looked up in 
 
 def remember(connection: Connection, route: Route, name: bytes) -> None:
     """The chunk was one PUBLISH, which is published. `name`: its topic on the wire, with its length."""
-    session = connection.connected_session()
     recipients = len(route.recipients) + len(route.groups)
+    if not 0 < recipients <= MAX_ALONE_RECIPIENTS:
+        return
+    session = connection.connected_session()
     if (
-        0 < recipients <= MAX_ALONE_RECIPIENTS
-        and not (route.peers or route.ports or route.elsewhere or route.observers)
+        not (route.peers or route.ports or route.elsewhere or route.observers)
         and not is_divided(connection.broker, route, route.recipients)
         and not (connection.inbound or connection.attachment or connection.carries_ids)
         and session.role.holds_receive_maximum

@@ -18,7 +18,7 @@ MAX_OF_KIND = 200
 MAX_LOST = 1_000  # names of whom it is remembered that they were lost
 MAX_TEXT = 300
 
-# Those of the broker; others say it themselves.
+# Those of the broker, which are about clients; others say it themselves.
 KINDS: dict[type, str] = {
     broker.ClientConnected: "connected",
     broker.ClientDisconnected: "disconnected",
@@ -50,9 +50,12 @@ class History:
 
     def add(self, event: Event, now: float) -> None:
         self._last += 1
-        kind = KINDS.get(type(event)) or self._heal(getattr(event, "history_kind", OTHER), event)
+        kind, is_of_nodes = KINDS.get(type(event)), False
+        if kind is None:
+            kind = self._heal(getattr(event, "history_kind", OTHER), event)
+            is_of_nodes = getattr(event, "is_of_nodes", False)
         past = Past(self._last, now, kind, str(event)[:MAX_TEXT])
-        key = (kind, getattr(event, "is_of_nodes", False))
+        key = (kind, is_of_nodes)
         events = self._events.get(key)
         if events is None:
             events = self._events[key] = deque(maxlen=MAX_OF_KIND)
