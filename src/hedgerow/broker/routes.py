@@ -19,7 +19,7 @@ from hedgerow.broker.role import Role
 from hedgerow.broker.session import Publisher, Session, WireForm
 from hedgerow.message import Message
 from hedgerow.mqtt.packets import Subscription
-from hedgerow.topics import TopicTree, is_wildcard, split_shared
+from hedgerow.topics import FilterTable, TopicTree, is_wildcard, split_shared
 
 # A publisher that invents topics makes the cache start anew, not grow; nor with many recipients each.
 MAX_ROUTES = 65_536
@@ -160,7 +160,7 @@ class SubscriptionTable:
     def __init__(self, access: Access) -> None:
         self.access = access
         self.shared_count = 0
-        self._entries: TopicTree[Session, Entry] = TopicTree()
+        self._entries: FilterTable[Session, Entry] = FilterTable()
         self._groups: TopicTree[str, SharedGroup] = TopicTree()
         self._ports: TopicTree[Listener, None] = TopicTree()
         self.local = Interest()
