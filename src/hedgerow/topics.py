@@ -301,8 +301,8 @@ class TopicTree(Generic[K, V]):
 class FilterTable(Generic[K, V]):
     """Filters with a keyed set of values at each, as in a `TopicTree`, and `match` finds them.
 
-    Devices subscribe to topics of their own, without wildcards. Such a filter is found by its whole name, and has
-    no nodes: in a tree 100,000 filters, one in five with a wildcard, took half as much memory again.
+    Devices subscribe to topics of their own, without wildcards. Such a filter is found by its whole name, and
+    has no nodes: in a tree 100,000 filters, one in five with a wildcard, took half as much memory again.
     """
 
     def __init__(self) -> None:
