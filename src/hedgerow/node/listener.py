@@ -13,7 +13,6 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -208,34 +207,41 @@ class Listener:
         opening = self._loop.connect_accepted_socket(factory, accepted)
         try:
             taken = opening.send(None)
-        except OSError as error:
+        except Exception as error:
             accepted.close()
             self._opened(address, error)
         else:
             taken.add_done_callback(partial(self._taken, opening, address))
 
     def _taken(self, opening: Coroutine[Any, None, Any], address: str, taken: asyncio.Future[Any]) -> None:
-        with suppress(StopIteration):
+        error: Exception | None = None
+        try:
             opening.send(None)
-        self._opened(address)
+        except StopIteration:
+            pass
+        except Exception as failed:  # It was lost before it was open.
+            error = failed
+        self._opened(address, error)
 
     async def _shake_hands(
         self, factory: Callable[[], asyncio.Protocol], accepted: Any, address: str
     ) -> None:
-        error: OSError | None = None
+        error: Exception | None = None
         try:
             await self._loop.connect_accepted_socket(factory, accepted, **self._tls)
-        except OSError as failed:  # ssl.SSLError and TimeoutError are OSErrors too
+        except Exception as failed:
             error = failed
         finally:
             self._opened(address, error)
 
-    def _opened(self, address: str, error: OSError | None = None) -> None:
+    def _opened(self, address: str, error: Exception | None) -> None:
         """The connection is open, or with an error it is not going to be."""
         self._node.sockets.end_opening(address, self.scheme)
-        if error is not None:
+        if isinstance(error, OSError):  # ssl.SSLError and TimeoutError are OSErrors too
             failed = TransportFailed(address, self.scheme, _describe(error))
             self._node.event_log.write(failed, self._node.clock())
+        elif error is not None:
+            logger.error("a connection from %s failed to open", address, exc_info=error)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         if error.errno not in EXHAUSTED:

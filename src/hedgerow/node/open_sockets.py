@@ -74,7 +74,7 @@ class OpenSockets:
         self._opening: Counter[str] = Counter()  # accepted, and a TLS handshake away from being open; by site
         self._http_opening: Counter[str] = Counter()  # by site
         self._http_sites: Counter[str] = Counter()  # whose those of HTTP are, with those that linger
-        self._all_opening = 0  # the sum of `_opening`
+        self.opening = 0  # the sum of `_opening`
         self.http_open = 0  # the sum of `_http_sites`
         self._clock = clock
         self._wake_at = wake_at
@@ -105,7 +105,7 @@ class OpenSockets:
 
     def _why_full(self, address: str) -> str:
         """Why there is no room; nothing when there is."""
-        free = self.maximum - (self.open - self.http_open + self._all_opening)
+        free = self.maximum - (self.open - self.http_open + self.opening)
         if free <= 0:
             return f"{self.maximum} connections are open"
         if is_loopback(address):
@@ -135,14 +135,14 @@ class OpenSockets:
             self._http_opening[site_of(address)] += 1
         else:
             self._opening[site_of(address)] += 1
-            self._all_opening += 1
+            self.opening += 1
 
     def end_opening(self, address: str, scheme: str) -> None:
         if scheme in HTTP_SCHEMES:
             _take_one(self._http_opening, site_of(address))
         else:
             _take_one(self._opening, site_of(address))
-            self._all_opening -= 1
+            self.opening -= 1
 
     def opened(self, http_site: str | None = None) -> None:
         self.open += 1
