@@ -230,7 +230,7 @@ class MulticastDns:
 
     def heard(self, name: str) -> list[str]:
         """The groups of a name that have been announced and not taken back, whether it is followed or not."""
-        from zeroconf import DNSAddress, current_time_millis
+        from zeroconf import DNSAddress, current_time_millis  # type: ignore[attr-defined]
 
         if self._zeroconf is None:
             return []
