@@ -34,6 +34,7 @@ def make_station(way: str) -> ReadingsRecord:
         way,
         0,
         "udp" if is_udp else "mqtt",
+        0.0,
         devices,
         BEGAN_AT,
         3.0,

@@ -54,7 +54,7 @@ def test_the_document_s_way_and_mqtt_carry_every_scene() -> None:
     ways: dict[str, set[str]] = {}
     for scene, way in scenes.runs(scenes.FAST):
         ways.setdefault(scene.name, set()).add(way.name)
-    assert ways.keys() == {"robots", "robots-qos1", "home"}
+    assert ways.keys() == {"robots", "robots-qos1", "robots-lossy", "home"}
     assert all({COMPUTED.name, MQTT.name} <= of_scene for of_scene in ways.values())
     assert ways["home"] == ways["robots"] == {"ipv6", "ipv6-mdns", "ipv4-mdns", "mqtt"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,14 @@ STATION = ZhangSettings(seconds=4.0, step_s=0.2, reading_s=0.2)
 SLACK_BYTES = 500  # What the kernel says between two looks.
 
 
-async def perform(scene: Scene, way: Way, directory: Path, kind: str = OURS) -> ReadingsRecord:
-    reason = hosts.why_not()
-    if reason is not None:
+def need_hosts() -> None:
+    if (reason := hosts.why_not()) is not None:
         pytest.skip(reason)
-    record = await ReadingsRun(scene, way, directory / "run", directory, kind, options_of(way)).perform()
+
+
+async def perform(scene: Scene, way: Way, directory: Path, kind: str = OURS) -> ReadingsRecord:
+    need_hosts()
+    record = await ReadingsRun(scene, way, directory / way.name, directory, kind, options_of(way)).perform()
     assert record.missed_frames == 0
     assert abs(record.bytes - record.counted_bytes) <= SLACK_BYTES
     assert record.carried_bytes > 1.5 * record.counted_bytes
@@ -67,8 +71,23 @@ async def test_a_stock_broker_may_carry_mqtt(tmp_path: Path) -> None:
 
 
 async def test_a_device_that_fails_is_told_of_and_all_end(tmp_path: Path) -> None:
-    if (reason := hosts.why_not()) is not None:
-        pytest.skip(reason)
+    need_hosts()
     scene = Scene("broken", 0, 1.0, (Device("odd", ("a/#/b",)),))
     with pytest.raises(LabError, match="^odd ended before subscriptions: "):
         await ReadingsRun(scene, COMPUTED, tmp_path / "run", tmp_path).perform()
+
+
+async def test_on_a_lossy_network_qos_1_and_tcp_lose_nothing(tmp_path: Path) -> None:
+    lossy = replace(scenes.robots(ROBOTS, qos=1), loss_percent=10.0)
+    for way in (COMPUTED, MQTT):
+        record = await perform(lossy, way, tmp_path)
+        assert record.readings == 20
+
+
+async def test_on_a_lossy_network_sensors_readings_are_lost_and_counted(tmp_path: Path) -> None:
+    need_hosts()
+    lossy = replace(station(STATION), loss_percent=30.0)
+    record = await ReadingsRun(lossy, UDP, tmp_path / "run", tmp_path, options=options_of(UDP)).perform()
+    lost = measure.lost([record])
+    assert lost is not None
+    assert 0 < lost < record.readings

@@ -11,14 +11,14 @@ from hedgerow_workshop.lab.readings.record import ReadingsRecord
 
 TITLE = "Publish/subscribe with no server"
 INTRODUCTION = (
-    "The scene of Self-Organizing Publish/Subscribe on the Network Edge (Genera, 2022), and a larger "
-    "one, on hosts of their own: namespaces whose cables meet in a switch that floods multicast. robots: "
-    "a vacuum says that it has completed its mission, and a mop answers, at QoS 0, as in the document "
-    "each message is one datagram. robots-qos1: the same at QoS 1. home: a sensor in each of four rooms "
-    "with three topics each, a phone and a panel that listen to all of them, and a heating that listens "
-    "to temperatures, at QoS 0. ipv6: groups are computed from topics. ipv6-mdns and ipv4-mdns: "
-    "publishers choose them, and multicast DNS tells them. mqtt: MQTT 3.1.1 through a broker on one more "
-    "host."
+    "The scene of Self-Organizing Publish/Subscribe on the Network Edge (Genera, 2022), and a larger one,"
+    " on hosts of their own: namespaces whose cables meet in a switch that floods multicast. robots: a "
+    "vacuum says that it has completed its mission, and a mop answers, at QoS 0, as in the document each "
+    "message is one datagram. robots-qos1: the same at QoS 1. robots-lossy: the same where every host "
+    "loses 5 % of the datagrams and TCP segments that arrive. home: a sensor in each of four rooms with "
+    "three topics each, a phone and a panel that listen to all of them, and a heating that listens to "
+    "temperatures, at QoS 0. ipv6: groups are computed from topics. ipv6-mdns and ipv4-mdns: publishers "
+    "choose them, and multicast DNS tells them. mqtt: MQTT 3.1.1 through a broker on one more host."
 )
 BARS = Bars({"bytes-ratio": Bar(1.0), "lost": Bar(0.0)})
 

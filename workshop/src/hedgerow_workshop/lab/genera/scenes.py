@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hedgerow_workshop.lab.readings.scene import MQTT, Action, Device, Scene, Way, every
 
@@ -11,7 +11,8 @@ IPV6_NAMED = Way("ipv6-mdns", 6, "multicast://eth0?ip=6&naming=mdns", transport=
 IPV4_NAMED = Way("ipv4-mdns", 4, "multicast://eth0?ip=4", transport="multicast")
 WAYS = (COMPUTED, IPV6_NAMED, IPV4_NAMED, MQTT)
 
-ROBOTS, ROBOTS_QOS_1, HOME = "robots", "robots-qos1", "home"
+ROBOTS, ROBOTS_QOS_1, ROBOTS_LOSSY, HOME = "robots", "robots-qos1", "robots-lossy", "home"
+LOSS_PERCENT = 5.0
 VACUUM, MOP = "home/vacuum/mission", "home/mop/mission"
 ROOMS = ("kitchen", "hall", "bath", "bedroom")
 QUANTITIES = ("temperature", "humidity", "light")
@@ -36,9 +37,10 @@ FAST = GeneraSettings(seconds=6.0, mission_s=0.25, reading_s=0.25)
 def runs(settings: GeneraSettings) -> list[tuple[Scene, Way]]:
     """In the document a message is one datagram: QoS 0. That each has to arrive is ours, and costs more."""
     certain = robots(settings, ROBOTS_QOS_1, qos=1)
+    lossy = replace(certain, name=ROBOTS_LOSSY, loss_percent=LOSS_PERCENT)
     return [
         *((robots(settings), way) for way in WAYS),
-        *((certain, way) for way in (COMPUTED, MQTT)),
+        *((scene, way) for scene in (certain, lossy) for way in (COMPUTED, MQTT)),
         *((home(settings), way) for way in WAYS),
     ]
 

@@ -17,7 +17,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import NamedTuple
 
@@ -33,6 +33,28 @@ class NoHostsError(LabError):
     """There can be no such hosts here; the text says what is missing."""
 
 
+# Classic BPF, as `code jt jf k`, that drops some of what arrives. ARP and neighbour discovery always pass: a
+# lost reply costs a second of silence, which would hide the loss that was asked for. A host's own multicast,
+# looped back to it, is no Ethernet frame and passes.
+_LOSS = """
+    40 0  0  12,          ldh [12]        the frame's EtherType
+    21 2  0  2048,        jeq IPv4, +2
+    21 4  0  34525,       jeq IPv6, +4
+    5  0  0  10,          ja keep
+    48 0  0  23,          ldb [23]        the IPv4 protocol, which every fragment has
+    21 5  0  17,          jeq UDP, +5
+    21 4  7  {also},      jeq TCP or UDP, +4, keep
+    48 0  0  20,          ldb [20]        the IPv6 next header
+    21 2  0  17,          jeq UDP, +2
+    21 1  0  {also},      jeq TCP or UDP, +1
+    21 0  3  44,          jeq fragment, +0, keep
+    32 0  0  4294963256,  ld random       SKF_AD_OFF + SKF_AD_RANDOM
+    53 1  0  {threshold}, jge threshold, keep
+    6  0  0  2,           ret TC_ACT_SHOT
+    6  0  0  0            ret TC_ACT_OK
+"""
+
+
 @dataclass
 class Host:
     """One namespace; `wrapper` is the command prefix that runs a program in it."""
@@ -43,6 +65,18 @@ class Host:
     """Link-local, without `%eth0`."""
     port: str
     """Of the switch, where its cable ends."""
+    is_losing: bool = field(default=False, init=False)
+
+    def lose(self, percent: float, *, tcp: bool = False) -> None:
+        """Lose this share of the UDP datagrams that arrive, or of TCP segments too, at random and before any
+        program sees them."""
+        if self.is_losing:
+            call(self.wrapper, "tc", "qdisc", "delete", "dev", INTERFACE, "clsact")
+        self.is_losing = percent > 0
+        if self.is_losing:
+            call(self.wrapper, "tc", "qdisc", "add", "dev", INTERFACE, "clsact")
+            attach = f"tc filter add dev {INTERFACE} ingress protocol all pref 1 bpf da bytecode"
+            call(self.wrapper, *attach.split(), _loss_program(percent, tcp))
 
 
 class Counted(NamedTuple):
@@ -170,6 +204,13 @@ def call(namespace: tuple[str, ...], program: str, *arguments: str, text: str = 
         what = f"`{' '.join([program, *arguments])}`: {done.stderr.decode().strip()}"
         raise NoHostsError(f"this kernel refuses {what}")
     return done.stdout.decode()
+
+
+def _loss_program(percent: float, tcp: bool) -> str:
+    """As `tc` wants it: the number of instructions, then each."""
+    instructions = [" ".join(line.split()[:4]).rstrip(",") for line in _LOSS.strip().splitlines()]
+    program = ",".join([str(len(instructions)), *instructions])
+    return program.format(threshold=min(int(percent / 100 * 2**32), 2**32 - 1), also=6 if tcp else 17)
 
 
 def _program(name: str) -> str:

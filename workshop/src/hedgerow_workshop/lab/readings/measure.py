@@ -50,7 +50,7 @@ def head_rows(records: Records, scene: str, way: str) -> Iterator[Row]:
     """What an experiment says first: of its main scene, and the way that is the document's own."""
     yield Row("bytes-ratio", "", ratio(records.get((scene, way)), records.get((scene, MQTT.name))))
     yield Row("delay/p50", "ms", delay(records.get((scene, way)), 50))
-    own = [record for record in records.values() if record.way != MQTT.name]
+    own = [each for each in records.values() if each.way != MQTT.name and not each.loss_percent]
     yield Row("lost", "readings", lost(own))
 
 

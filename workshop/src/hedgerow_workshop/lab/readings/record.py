@@ -15,6 +15,7 @@ class ReadingsRecord(RunRecord):
     way: str
     qos: int
     transport: str = "mqtt"
+    loss_percent: float = 0.0
     devices: dict[str, DeviceRecord] = field(default_factory=dict)
     began_at: float = 0.0
     seconds: float = 0.0
@@ -35,7 +36,7 @@ class ReadingsRecord(RunRecord):
         return f"{self.scene}-{self.way}"
 
     def settings(self) -> dict[str, str]:
-        return {"scene": self.scene, "way": self.way, "qos": str(self.qos)}
+        return {"scene": self.scene, "way": self.way, "qos": str(self.qos), "loss": f"{self.loss_percent:g}"}
 
     @property
     def bytes(self) -> int:

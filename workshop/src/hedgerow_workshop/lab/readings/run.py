@@ -73,7 +73,7 @@ class ReadingsRun:
         self._kind = kind
         self._options = options
         self._directory = directory
-        self.record = ReadingsRecord(scene.name, way.name, scene.qos, way.transport)
+        self.record = ReadingsRecord(scene.name, way.name, scene.qos, way.transport, scene.loss_percent)
         self.capture = captures / f"{self.record.file_name}.pcap"
 
     async def perform(self) -> ReadingsRecord:
@@ -81,6 +81,8 @@ class ReadingsRun:
         count = len(scene.devices) + way.has_broker
         async with AsyncExitStack() as stack:
             net = stack.enter_context(network(count, ipv4=way.ip == 4, ipv6=way.ip == 6))
+            for host in net.hosts:
+                host.lose(scene.loss_percent, tcp=True)
             capture = stack.enter_context(Capture(net, self.capture, self._directory / "capture"))
             await capture.start()
             before = net.count()

@@ -43,6 +43,8 @@ class Scene:
     qos: int
     seconds: float
     devices: tuple[Device, ...]
+    loss_percent: float = 0.0
+    """Of the datagrams and TCP segments that arrive at a host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hedgerow_workshop.lab.zhang.scenes import (
     UDP,
     WAYS,
     ZhangSettings,
-    station,
+    runs,
     steps_taken,
 )
 
@@ -27,10 +27,8 @@ def run(request: Request) -> Result:
     reason = check(request, "zhang")
     if reason is not None:
         return conclude(request, [], [reason])
-    scene = station(FAST if request.fast else ZhangSettings())
-    records = carry_out(
-        request, lambda directory: perform([(scene, way) for way in WAYS], directory, request, options_of)
-    )
+    settings = FAST if request.fast else ZhangSettings()
+    records = carry_out(request, lambda directory: perform(runs(settings), directory, request, options_of))
     return conclude(request, records)
 
 
@@ -52,4 +50,4 @@ def make_rows(records: Sequence[ReadingsRecord]) -> Iterator[Row]:
     for way in WAYS:
         record = found.get((STATION, way.name))
         yield Row(f"steps/{way.name}", "steps", None if record is None else steps_taken(record))
-    yield from measure.rows_of(found, [(STATION, way.name) for way in WAYS])
+    yield from measure.rows_of(found, [(scene.name, way.name) for scene, way in runs(FAST)])

@@ -16,7 +16,8 @@ INTRODUCTION = (
     " document's containers: namespaces whose cables meet in a switch. A laptop subscribes to "
     "temperature, a mobile to wind speed, a thermometer and an anemometer publish; the laptop subscribes "
     "to humidity, and a hygrometer publishes. Then all three sensors go on. udp: the document's packets, "
-    "on its ports. mqtt: MQTT 3.1.1 at QoS 0, the same steps at the same times."
+    "on its ports. mqtt: MQTT 3.1.1 at QoS 0, the same steps at the same times. station-lossy: the same "
+    "where every host loses 5 % of the datagrams and TCP segments that arrive."
 )
 _ALL_STEPS = Bar(STEPS, STEPS)
 BARS = Bars({"bytes-ratio": Bar(1.0), "lost": Bar(0.0), "steps/udp": _ALL_STEPS, "steps/mqtt": _ALL_STEPS})

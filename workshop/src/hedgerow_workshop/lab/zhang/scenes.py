@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hedgerow.sensors.packet import DEFAULT_PORT
 from hedgerow_workshop.lab.readings.record import ReadingsRecord
@@ -11,7 +11,8 @@ from hedgerow_workshop.lab.readings.scene import MQTT, Action, Device, Does, Sce
 UDP = Way("udp", 4, f"udp://{{broker}}:{DEFAULT_PORT}", "?port={port}", has_broker=True, transport="udp")
 WAYS = (UDP, MQTT)
 
-STATION = "station"
+STATION, STATION_LOSSY = "station", "station-lossy"
+LOSS_PERCENT = 5.0
 LAPTOP, MOBILE = "laptop", "mobile"
 SENSORS = {"thermometer": "temperature", "anemometer": "wind speed", "hygrometer": "humidity"}
 PORTS = {LAPTOP: 12_346, MOBILE: 12_349}
@@ -59,6 +60,13 @@ def station(settings: ZhangSettings) -> Scene:
         Device(MOBILE, actions=(subscribes_2,), port=PORTS[MOBILE]),
     )
     return Scene(STATION, 0, settings.seconds, (*watchers, *sensors))
+
+
+def runs(settings: ZhangSettings) -> list[tuple[Scene, Way]]:
+    """On a network that loses nothing, and on one that loses some: there UDP and TCP differ."""
+    scene = station(settings)
+    lossy = replace(scene, name=STATION_LOSSY, loss_percent=LOSS_PERCENT)
+    return [(each, way) for each in (scene, lossy) for way in WAYS]
 
 
 def steps_taken(record: ReadingsRecord) -> int:
