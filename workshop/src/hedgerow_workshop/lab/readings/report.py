@@ -84,7 +84,8 @@ def delay_lines(records: Sequence[ReadingsRecord]) -> Iterator[list[str]]:
 
 
 def draw_bytes(path: Path, records: Sequence[ReadingsRecord]) -> None:
-    figure, axes = open_axes((9, 0.5 * len(records) + 1.6), (0.2, 0.22, 0.77, 0.72))
+    height = 0.4 * len(records) + 1.5
+    figure, axes = open_axes((9, height), (0.2, 0.6 / height, 0.77, 1 - 1.2 / height))
     names = [record.file_name for record in records]
     begins = [0] * len(records)
     for kind, colour in zip(kinds_of(records), cycle(COLOURS), strict=False):
@@ -93,5 +94,5 @@ def draw_bytes(path: Path, records: Sequence[ReadingsRecord]) -> None:
         begins = [begin + size for begin, size in zip(begins, sizes, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("bytes")
-    axes.legend(loc="lower right", fontsize="small")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=7, fontsize="x-small")
     figure.savefig(path)
