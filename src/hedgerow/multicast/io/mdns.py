@@ -356,7 +356,7 @@ def _make_listener(family: socket.AddressFamily, receive_address: Callable[[str,
     imported."""
     from zeroconf import DNSAddress, RecordUpdate, RecordUpdateListener  # type: ignore[attr-defined]
 
-    size = len(socket.inet_pton(family, "0.0.0.0" if family == socket.AF_INET else "::"))
+    size = 4 if family == socket.AF_INET else 16
 
     class MdnsListener(RecordUpdateListener):
         def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
