@@ -11,9 +11,10 @@ from hedgerow_workshop.lab.genera import scenes
 from hedgerow_workshop.lab.genera.scenes import COMPUTED, IPV4_NAMED, IPV6_NAMED, GeneraSettings
 from hedgerow_workshop.lab.harness import hosts
 from hedgerow_workshop.lab.harness.brokers import OURS, STOCK
+from hedgerow_workshop.lab.harness.experiment import Request
 from hedgerow_workshop.lab.harness.measure import count_doubled
 from hedgerow_workshop.lab.harness.programs import LabError
-from hedgerow_workshop.lab.readings import measure
+from hedgerow_workshop.lab.readings import experiment, measure
 from hedgerow_workshop.lab.readings.record import ReadingsRecord
 from hedgerow_workshop.lab.readings.run import ReadingsRun
 from hedgerow_workshop.lab.readings.scene import MQTT, Device, Scene, Way
@@ -64,10 +65,14 @@ async def test_the_nine_steps(way: Way, tmp_path: Path) -> None:
     assert ("UDP" in record.sent_bytes) is (way is UDP)
 
 
-async def test_a_stock_broker_may_carry_mqtt(tmp_path: Path) -> None:
+async def test_a_stock_broker_carries_mqtt_and_nothing_else(tmp_path: Path) -> None:
     need_program("mosquitto")
-    record = await perform(station(STATION), MQTT, tmp_path, STOCK)
-    assert steps_taken(record) == 9
+    need_hosts()
+    plays = [(station(STATION), way) for way in (UDP, MQTT)]
+    records = await experiment.perform(plays, tmp_path, Request(broker=STOCK), options_of)
+    assert [steps_taken(record) for record in records] == [9, 9]
+    assert (tmp_path / "station-mqtt" / "broker" / "mosquitto.conf").exists()
+    assert not (tmp_path / "station-udp" / "broker" / "mosquitto.conf").exists()
 
 
 async def test_a_device_that_fails_is_told_of_and_all_end(tmp_path: Path) -> None:

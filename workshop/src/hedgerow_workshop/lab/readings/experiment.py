@@ -13,7 +13,7 @@ from hedgerow_workshop.lab.harness.experiment import Request
 from hedgerow_workshop.lab.readings import measure
 from hedgerow_workshop.lab.readings.record import ReadingsRecord
 from hedgerow_workshop.lab.readings.run import ReadingsRun
-from hedgerow_workshop.lab.readings.scene import Scene, Way
+from hedgerow_workshop.lab.readings.scene import MQTT, Scene, Way
 
 CAPTURES = "captures"
 
@@ -41,7 +41,8 @@ async def perform(
     for scene, way in runs:
         request.say(f"{scene.name}, {len(scene.devices)} devices, {way.name}: {scene.seconds:g} s …")
         place = directory / f"{scene.name}-{way.name}"
-        run = ReadingsRun(scene, way, place, captures, request.broker, options_of(way))
+        kind = request.broker if way is MQTT else OURS  # No other broker speaks the other ways.
+        run = ReadingsRun(scene, way, place, captures, kind, options_of(way))
         records.append(await run.perform())
     if request.out is not None:
         shutil.copytree(captures, request.out / CAPTURES, dirs_exist_ok=True)
