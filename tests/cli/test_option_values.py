@@ -24,6 +24,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "LEVEL": ("nonsense",),
     "FORMAT": ("%Q",),
     "SCOPE": ("nonsense",),
+    "HOW": ("nonsense",),
     "ROLE": ("nonsense",),
     "ACTION": ("nonsense",),
     "SHAPE": ("nonsense", "tree x"),

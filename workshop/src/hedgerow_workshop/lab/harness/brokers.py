@@ -46,6 +46,9 @@ SUBSCRIPTION_LOG = "\n".join((*MOSQUITTO_LINES, *_TOLD_TOO, ""))
 class BrokerProgram(LabProgram):
     """It listens for MQTT at one address alone. Port 0: the system chooses one, which it keeps."""
 
+    wrapper: tuple[str, ...] = ()
+    """The command that runs it, such as one that gives it a file system or a network of its own."""
+
     def __init__(self, broker: str, directory: Path, host: str = HERE, port: int = 0) -> None:
         super().__init__(f"broker {broker}", directory)
         self.broker = broker
@@ -70,8 +73,6 @@ class Hedgerow(BrokerProgram):
     """More words of `hedgerow up`."""
     http: str = "off"
     is_durable = True
-    wrapper: tuple[str, ...] = ()
-    """The command that runs it, such as one that gives it a file system of its own."""
 
     async def start(self) -> None:
         words = ["up", "--mqtt", f"{self.host}:{self.port}", "--ws", "off", "--http", self.http]
@@ -128,7 +129,7 @@ class Mosquitto(BrokerProgram):
                 )
             )
             self.log.unlink(missing_ok=True)
-            self.launch([program, "-c", str(self.directory / "mosquitto.conf")])
+            self.launch([*self.wrapper, program, "-c", str(self.directory / "mosquitto.conf")])
             try:
                 await self.wait_until(lambda: b" running" in self.log.read_bytes(), "running")
             except LabError:
