@@ -178,7 +178,7 @@ class DiskLog:
             )
         self._committed_from = None
         if messages:
-            self._written = to_groups(messages, first_position, at, waiting)
+            self._written = to_groups(messages, first_position, at, _as_notes(waiting))
             self._begins_segment = begins_segment
 
     def read(self, runs: Sequence[Run], most_bytes: int) -> tuple[list[LoggedMessage], int]:
@@ -438,6 +438,18 @@ class _Page:
                 each = made[row] = LoggedMessage(self.first + row, rows.message(row), self._at)
             found.append(each)
         return found
+
+
+def _as_notes(waiting: Sequence[WhoWaits]) -> list[str | None]:
+    """As JSON. For most messages of a batch the same sessions wait."""
+    texts: dict[WhoWaits, str | None] = {(): None}
+    notes = []
+    for who in waiting:
+        if who not in texts:
+            each = [f"[{key},{flags},[{','.join(map(str, ids))}]]" for key, flags, ids in who]
+            texts[who] = f"[{','.join(each)}]"
+        notes.append(texts[who])
+    return notes
 
 
 def _last_use(segment: IndexedSegment) -> int:
