@@ -93,7 +93,9 @@ class Repeated:
         broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
         same = PUBLISH_FIRST + data[1:id_at], data[id_at + 2 :]  # before and after the packet identifier
         other: tuple[bytes, bytes] | None = None
-        most_bytes = broker.limits.queue_bytes_in_memory
+        limits = broker.limits
+        most_bytes = limits.queue_bytes_in_memory
+        is_bounded = limits.queue_bytes is not None or limits.queue_messages is not None
         recipients = self.recipients
         chosen: list[Place | None] = []
         if route.groups:
@@ -107,7 +109,6 @@ class Repeated:
                 or (retains and recipient.retain_as_published)
                 or channel is None
                 or outbox is None
-                or receiver.durable
                 or receiver.ledger is not None
                 or receiver.queue_limits is not None
                 or channel.congested
@@ -117,15 +118,25 @@ class Repeated:
             ):
                 _deliver(broker, recipient, message, session, group)
                 continue
-            waiting = outbox.bytes + size
-            if waiting > most_bytes or (
-                waiting + DELIVERY_BYTES * (len(outbox.in_flight) + 1) > receiver.queue_share
-            ):
-                _deliver(broker, recipient, message, session, group)
-                continue
+            stored = receiver.stored
+            if stored is not None:
+                if is_bounded or stored.is_behind:
+                    _deliver(broker, recipient, message, session, group)
+                    continue
+            else:
+                waiting = outbox.bytes + size
+                if waiting > most_bytes or (
+                    waiting + DELIVERY_BYTES * (len(outbox.in_flight) + 1) > receiver.queue_share
+                ):
+                    _deliver(broker, recipient, message, session, group)
+                    continue
             delivery = Delivery(message, 1)
             delivery.group = group
             outbox.start(delivery)
+            if stored is not None:
+                if group is not None:
+                    durability.store_separately()
+                durability.store_delivery(receiver, delivery)
             if form is self.form:
                 before, after = same
             else:
@@ -211,11 +222,14 @@ def finish(connection: Connection, data: bytes) -> bool:
         return False
     outbox = session.outbox
     packet_id = data[2] << 8 | data[3]
-    if outbox is None or not packet_id or session.durable or session.ledger is not None:
+    if outbox is None or not packet_id or session.ledger is not None:
         return False
     broker = connection.broker
     broker.stats.packets_received += 1
     broker.work += ACKNOWLEDGEMENT_WORK
-    if outbox.acknowledged(packet_id) is not None and (connection.resending or outbox.queue):
-        pump(broker, connection)
+    delivery = outbox.acknowledged(packet_id)
+    if delivery is not None:
+        broker.durability.finish_delivery(session, delivery)
+        if connection.resending or session.has_queue:
+            pump(broker, connection)
     return True

@@ -684,8 +684,10 @@ class Connection(Channel):
             self.broker.dirty.append(self)
 
     def resume(self, reason: Pause) -> None:
+        if not self.paused:  # An operation on a flag costs more than all else here.
+            return
         self.pauses &= ~reason
-        if self.paused and not self.pauses:
+        if not self.pauses:
             self.paused = False
             self.broker.dirty.append(self)
 

@@ -56,7 +56,7 @@ ENTRY_BYTES = 64  # What a message takes in the log beside topic and payload, at
 MAX_POSITION = 2**63 - 1
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)  # Not frozen: each acknowledgement makes one, and it would cost three times as much.
 class HeldBack:
     """What waits for a commit: packets of one kind, or something to be called."""
 
@@ -308,14 +308,20 @@ class Durability:
             self._unneeded_entries = 0
         first, references, size = self.next_position, 0, 0
         messages = self.changes.messages
-        for entry in entries:
+        at = 0
+        while at < len(entries):
+            entry = entries[at]
             position = first + len(messages)
             if isinstance(entry, UnwrittenRow):
                 count, added = self._put_row(entry, position, now)
+            elif (end := _alike_end(entries, at)) > at + 1:
+                count, added = self._put_alike(entries[at:end], position, now)
+                at = end - 1
             else:
                 count, added = self._put(entry, position, now)
             references += count
             size += added
+            at += 1
         if not messages:
             return
         self.changes.at = now
@@ -376,6 +382,27 @@ class Durability:
             return 0, 0
         changes.messages.append(message)
         changes.waiting.append(tuple(waiting) if count <= MAX_WAITING else ())
+        return count, size
+
+    def _put_alike(
+        self, entries: Sequence[UnwrittenMessage | UnwrittenRow], position: int, now: float
+    ) -> tuple[int, int]:
+        """As `_put` for each, of entries that `_alike_end` has found."""
+        messages = self.changes.messages
+        first, size = position, 0
+        session: Session | None = None
+        for entry in entries:
+            assert isinstance(entry, UnwrittenMessage)
+            session, delivery = entry.deliveries[0]
+            if delivery.position == UNWRITTEN and session.stored is not None:
+                delivery.position = position
+                position += 1
+                size += delivery.size
+                messages.append(entry.message)
+        count = position - first
+        if session is not None and count:
+            self._add_run(session, first, count, size, False, now)
+            self.changes.waiting += [((session.key, 1, ()),)] * count
         return count, size
 
     def _add(self, session: Session, queue: StoredQueue, delivery: Delivery, size: int, now: float) -> Chunk:
@@ -616,7 +643,7 @@ class Durability:
         self.change_count += 1
         if not delivery.position:
             delivery.position = UNWRITTEN
-            self._entry(delivery.message).deliveries.append((session, delivery))
+            self._entry(delivery.message, delivery.size).deliveries.append((session, delivery))
         elif delivery.position > 0 and delivery.qos == 2 and delivery.packet_id:
             self.changes.deliveries[session.key, delivery.position] = delivery
 
@@ -645,7 +672,7 @@ class Durability:
         self.change_count += 1
         queue.pending += 1
         delivery.position = UNWRITTEN
-        self._entry(delivery.message).left.append((session, delivery))
+        self._entry(delivery.message, delivery.size).left.append((session, delivery))
 
     def leave_run(self, session: Session, messages: Sequence[Message]) -> None:
         """As `leave` for each, at QoS 1."""
@@ -664,13 +691,13 @@ class Durability:
             if delivery.position == UNWRITTEN
         ]
 
-    def _entry(self, message: Message) -> UnwrittenMessage:
+    def _entry(self, message: Message, size: int) -> UnwrittenMessage:
         """A place in the log for a message: one for all the sessions that it goes to, in a row."""
         entry = self._last_entry
         if entry is None or entry.message is not message:
             self._identify(message)
             self._entries_made += 1
-            entry = self._last_entry = UnwrittenMessage(message, self._entries_made, self.publication)
+            entry = self._last_entry = UnwrittenMessage(message, size, self._entries_made, self.publication)
             self._unwritten.add(entry)
         return entry
 
@@ -824,6 +851,28 @@ class Durability:
             return segments[at], MAX_POSITION
         self._needed = segments[at], segments[at + 1].first
         return self._needed
+
+
+def _alike_end(entries: Sequence[UnwrittenMessage | UnwrittenRow], begin: int) -> int:
+    """Behind the last of those that are on their way to one session, at QoS 1 and with nothing unusual."""
+    session: Session | None = None
+    for at in range(begin, len(entries)):
+        entry = entries[at]
+        if isinstance(entry, UnwrittenRow) or entry.left or len(entry.deliveries) != 1:
+            return at
+        owner, delivery = entry.deliveries[0]
+        if (
+            (session is not None and owner is not session)
+            or delivery.qos != 1
+            or not delivery.packet_id
+            or delivery.retain
+            or delivery.is_again
+            or delivery.subscription_identifiers
+            or delivery.group is not None
+        ):
+            return at
+        session = owner
+    return len(entries)
 
 
 def _first(segment: NeededSegment) -> int:

@@ -21,27 +21,20 @@ UNWRITTEN_BYTES = 500  # that a message which is to be written takes in memory, 
 class UnwrittenMessage:
     """A message that is to be written to the log, and for whom."""
 
-    __slots__ = ("deliveries", "left", "message", "number", "publication")
+    __slots__ = ("deliveries", "last", "left", "message", "number", "publication", "size")
 
-    def __init__(self, message: Message, number: int, publication: int) -> None:
+    def __init__(self, message: Message, size: int, number: int, publication: int) -> None:
         self.message = message
-        self.number = number
+        self.size = size + UNWRITTEN_BYTES
+        self.number = self.last = number
         self.publication = publication  # Entries of one are written together; 0: of none
         self.deliveries: list[tuple[Session, Delivery]] = []  # which are in outboxes
         # For sessions that read it from the log when they come to it:
         self.left: list[tuple[Session, Delivery]] = []
 
     @property
-    def last(self) -> int:
-        return self.number
-
-    @property
     def sessions_left(self) -> list[Session]:
         return [session for session, _ in self.left]
-
-    @property
-    def size(self) -> int:
-        return self.message.size + UNWRITTEN_BYTES
 
     def unwritten_for(self, session: Session) -> list[Delivery]:
         """What was left for it."""
@@ -59,21 +52,18 @@ class UnwrittenMessage:
 class UnwrittenRow:
     """Messages in a row, at QoS 1, and for whom: as an `UnwrittenMessage` for each."""
 
-    __slots__ = ("left", "messages", "number", "on_their_way", "size")
+    __slots__ = ("last", "left", "messages", "number", "on_their_way", "size")
 
     publication = 0
 
     def __init__(self, messages: Sequence[Message], number: int) -> None:
         self.messages = messages
         self.number = number  # of the first
+        self.last = number + len(messages) - 1
         self.size = sum([each.size for each in messages]) + UNWRITTEN_BYTES * len(messages)
         self.on_their_way: list[tuple[Session, list[Delivery]]] = []  # a delivery for each, in its outbox
         # For sessions that read them from the log: None, or a delivery for each where somebody has asked.
         self.left: dict[Session, list[Delivery] | None] = {}
-
-    @property
-    def last(self) -> int:
-        return self.number + len(self.messages) - 1
 
     @property
     def sessions_left(self) -> list[Session]:
