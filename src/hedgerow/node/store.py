@@ -240,6 +240,7 @@ class Store:
             raise RuntimeError("the last changes are not committed yet")
         self._chunks |= changes.chunks
         self._removed += [each for each in changes.removed if each not in self._removed]
+        has_rows = settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS
         with self._failing_whole():
             if changes.messages:
                 self._end = changes.first_position + len(changes.messages)
@@ -248,9 +249,11 @@ class Store:
                     changes.first_position,
                     changes.at,
                     changes.begins_segment,
-                    changes.waiting,
+                    # Where rows say who waits, notes must not: a crash between the two syncs would leave the
+                    # messages without what else is known of them, the packet identifiers of QoS 2.
+                    () if has_rows else changes.waiting,
                 )
-            if settles or not changes.may_wait or len(self._chunks) > MAX_CHUNKS:
+            if has_rows:
                 self._write_rows(changes)
         self._is_written = True
 
