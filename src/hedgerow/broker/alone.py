@@ -94,8 +94,6 @@ class Repeated:
         same = PUBLISH_FIRST + data[1:id_at], data[id_at + 2 :]  # before and after the packet identifier
         other: tuple[bytes, bytes] | None = None
         limits = broker.limits
-        most_bytes = limits.queue_bytes_in_memory
-        is_bounded = limits.queue_bytes is not None or limits.queue_messages is not None
         recipients = self.recipients
         chosen: list[Place | None] = []
         if route.groups:
@@ -120,12 +118,13 @@ class Repeated:
                 continue
             stored = receiver.stored
             if stored is not None:
+                is_bounded = limits.queue_bytes is not None or limits.queue_messages is not None
                 if is_bounded or stored.is_behind:
                     _deliver(broker, recipient, message, session, group)
                     continue
             else:
                 waiting = outbox.bytes + size
-                if waiting > most_bytes or (
+                if waiting > limits.queue_bytes_in_memory or (
                     waiting + DELIVERY_BYTES * (len(outbox.in_flight) + 1) > receiver.queue_share
                 ):
                     _deliver(broker, recipient, message, session, group)
@@ -160,7 +159,7 @@ class Repeated:
                 broker.dirty.append(connection)
             connection.out.append(acknowledgement)
         else:
-            durability.acknowledge(connection, acknowledgement, must_wait=True)
+            durability.hold(connection, acknowledgement)
         return True
 
     def _place_of_id(self, data: bytes) -> int:

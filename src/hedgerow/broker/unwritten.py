@@ -42,11 +42,17 @@ class UnwrittenMessage:
 
     @property
     def is_needed(self) -> bool:
-        return any(
-            delivery.position == UNWRITTEN and session.stored is not None
-            for deliveries in (self.deliveries, self.left)
-            for session, delivery in deliveries
+        for session, delivery in self.deliveries:
+            if delivery.position == UNWRITTEN and session.stored is not None:
+                return True
+        return bool(self.left) and any(
+            delivery.position == UNWRITTEN and session.stored is not None for session, delivery in self.left
         )
+
+    @property
+    def is_finished(self) -> bool:
+        """Has everyone acknowledged it, before it was written or since?"""
+        return not self.left and all(each.position == FINISHED for _, each in self.deliveries)
 
 
 class UnwrittenRow:
@@ -76,6 +82,11 @@ class UnwrittenRow:
             and (deliveries is None or any(each.position == UNWRITTEN for each in deliveries))
             for session, deliveries in (*self.on_their_way, *self.left.items())
         )
+
+    @property
+    def is_finished(self) -> bool:
+        """Has everyone acknowledged the last of them?"""
+        return not self.left and all(row[-1].position == FINISHED for _, row in self.on_their_way)
 
     def is_of(self, messages: Sequence[Message]) -> bool:
         mine = self.messages
@@ -133,11 +144,13 @@ class Unwritten:
         """Up to which number nothing is to be written any more."""
         return self.entries[0].number - 1 if self.entries else self.last
 
-    def drop_first(self) -> None:
-        """Those that nobody needs any more."""
+    def drop_first(self) -> bool:
+        """Those that nobody needs any more. Were there any?"""
         entries = self.entries
+        count = len(entries)
         while entries and not entries[0].is_needed:
             self._drop(entries.popleft())
+        return len(entries) < count
 
     def drop_all(self) -> None:
         """The same, wherever they are."""
@@ -150,6 +163,8 @@ class Unwritten:
 
     def _drop(self, entry: UnwrittenMessage | UnwrittenRow) -> None:
         self.bytes -= entry.size
+        if not entry.left:
+            return
         for session in entry.sessions_left:
             if session.stored is not None:
                 session.stored.pending -= entry.last - entry.number + 1

@@ -233,9 +233,10 @@ class Store:
             raise RuntimeError("the store has been loaded already")
         return snapshot
 
-    def write(self, changes: Changes, settles: bool = False) -> None:
+    def write(self, changes: Changes, settles: bool = False) -> bool:
         """Put `changes` into what `commit` makes durable. `settles`: with all rows, whatever changed.
-        StoreError: nothing was written."""
+        False: it has nothing to do, as rows alone are to be written that may wait. StoreError: nothing was
+        written."""
         if self._connection.in_transaction:
             raise RuntimeError("the last changes are not committed yet")
         self._chunks |= changes.chunks
@@ -256,6 +257,7 @@ class Store:
             if has_rows:
                 self._write_rows(changes)
         self._is_written = True
+        return bool(changes.messages) or self._connection.in_transaction
 
     @property
     def is_settled(self) -> bool:
