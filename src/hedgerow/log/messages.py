@@ -268,10 +268,36 @@ class Rows:
 
     def messages(self) -> list[Message]:
         """All of them."""
+        return self._each_alone() if self._run_ends is None else self._in_runs(self._run_ends)
+
+    def _each_alone(self) -> list[Message]:
+        data, text = self._data, self._text
+        found: list[Message] = []
+        begin = self._payloads_at
+        ends = islice(self._payload_ends, 1, None)
+        for end, topic, unusual, origin, epoch, sequence, published_us, flags in zip(
+            ends, *self._fields, strict=True
+        ):
+            message = Message(
+                text(topic),
+                data[begin:end],
+                flags & 3,
+                flags & _RETAIN != 0,
+                {},
+                MessageId(text(origin), epoch, sequence) if origin else None,
+                None,
+                None if published_us == NO_TIME else published_us / 1e6,
+            )
+            if unusual:
+                self._add_unusual(message, unusual)
+            found.append(message)
+            begin = end
+        return found
+
+    def _in_runs(self, run_ends: Sequence[int]) -> list[Message]:
         ends, data = self._payload_ends, self._data
         found: list[Message] = []
         row = 0
-        run_ends: Sequence[int] = self._run_ends if self._run_ends is not None else range(1, len(ends))
         for run, run_end in enumerate(run_ends):
             first = self._make(run, 0, data[ends[row] : ends[row + 1]])
             found.append(first)
