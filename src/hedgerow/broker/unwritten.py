@@ -78,8 +78,7 @@ class UnwrittenRow:
     @property
     def is_needed(self) -> bool:
         return any(
-            session.stored is not None
-            and (deliveries is None or any(each.position == UNWRITTEN for each in deliveries))
+            session.stored is not None and (deliveries is None or _has_unwritten(deliveries))
             for session, deliveries in (*self.on_their_way, *self.left.items())
         )
 
@@ -101,6 +100,11 @@ class UnwrittenRow:
             deliveries = [Delivery(each, 1, position=UNWRITTEN) for each in self.messages]
             self.left[session] = deliveries
         return deliveries
+
+
+def _has_unwritten(row: Sequence[Delivery]) -> bool:
+    """They are acknowledged in order: the last one says it nearly always."""
+    return row[-1].position == UNWRITTEN or any(each.position == UNWRITTEN for each in row)
 
 
 class Unwritten:
