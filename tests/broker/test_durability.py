@@ -100,6 +100,20 @@ def test_what_nobody_can_acknowledge_yet_is_not_waited_for() -> None:
     assert not world.let_go()
 
 
+def test_what_another_gets_instead_is_stored_before_its_publisher_is_answered() -> None:
+    world = World(durable=True)
+    publisher, reader = world.connect("publisher"), world.connect("reader", kept=True)
+    reader.subscribe("t", 1)
+    world.commits = False
+    publisher.publish("t", b"1", 1, 1)
+    session = world.broker.sessions["reader"]
+    (delivery,) = session.loaded()
+    world.broker.durability.finish_delivery(session, delivery)
+    assert not world.let_go()
+    commit(world)
+    assert publisher.take() == [Puback(1)]
+
+
 def test_a_batch_holds_back_only_what_it_contains() -> None:
     world = durable_world()
     publisher = world.connect("publisher")

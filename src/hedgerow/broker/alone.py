@@ -228,7 +228,7 @@ def finish(connection: Connection, data: bytes) -> bool:
     broker.work += ACKNOWLEDGEMENT_WORK
     delivery = outbox.acknowledged(packet_id)
     if delivery is not None:
-        broker.durability.finish_delivery(session, delivery)
+        broker.durability.finish_delivery(session, delivery, is_acknowledged=True)
         if connection.resending or session.has_queue:
             pump(broker, connection)
     return True

@@ -779,14 +779,19 @@ class Durability:
         """The next delivery may go to a session that has the same message already: a place of its own."""
         self._last_entry = None
 
-    def finish_delivery(self, session: Session, delivery: Delivery) -> None:
+    def finish_delivery(self, session: Session, delivery: Delivery, is_acknowledged: bool = False) -> None:
         """Acknowledged, expired or given up: the store need not keep it."""
         position = delivery.position
         if not position:
             return
         self.change_count += 1
         delivery.position = FINISHED
-        self._unneeded_entries += position == UNWRITTEN
+        if position == UNWRITTEN:
+            self._unneeded_entries += 1
+            if (
+                not is_acknowledged
+            ):  # Another may get it instead, and has to have it before it is answered for.
+                self._unsent += 1
         if position > 0:
             self._finish(session, position, 1)
             if delivery.qos == 2 and delivery.packet_id and session.stored is not None:
