@@ -97,6 +97,7 @@ class Repeated:
         broker.work += PUBLICATION_WORK + DELIVERY_WORK * count
         same = PUBLISH_FIRST + data[1:id_at], data[id_at + 2 :]  # before and after the packet identifier
         other: tuple[bytes, bytes] | None = None
+        limits = broker.limits
         recipients = self.recipients
         if route.groups:
             recipients = list(recipients)
@@ -115,7 +116,6 @@ class Repeated:
                 or (retains and recipient.retain_as_published)
                 or channel is None
                 or outbox is None
-                or receiver.durable
                 or receiver.ledger is not None
                 or receiver.queue_limits is not None
                 or channel.congested
@@ -124,17 +124,26 @@ class Repeated:
             ):
                 _deliver(broker, recipient, message, session, group)
                 continue
-            waiting, in_flight = outbox.bytes + size, len(outbox.in_flight)
-            if (
-                in_flight >= outbox.window
-                or waiting > self.most_bytes
-                or waiting + DELIVERY_BYTES * (in_flight + 1) > receiver.queue_share
-            ):
+            in_flight, stored = len(outbox.in_flight), receiver.stored
+            if in_flight >= outbox.window:
+                has_room = False
+            elif stored is None:
+                waiting = outbox.bytes + size
+                wanted = waiting + DELIVERY_BYTES * (in_flight + 1)
+                has_room = waiting <= self.most_bytes and wanted <= receiver.queue_share
+            else:
+                is_bounded = limits.queue_bytes is not None or limits.queue_messages is not None
+                has_room = not (is_bounded or stored.is_behind)
+            if not has_room:
                 _deliver(broker, recipient, message, session, group)
                 continue
             delivery = Delivery(message, 1)
             delivery.group = group
             outbox.start(delivery)
+            if stored is not None:
+                if group is not None:
+                    durability.store_separately()
+                durability.store_delivery(receiver, delivery)
             if form is self.form:
                 before, after = same
             else:
@@ -156,7 +165,7 @@ class Repeated:
                 broker.dirty.append(connection)
             connection.out.append(acknowledgement)
         else:
-            durability.acknowledge(connection, acknowledgement, must_wait=True)
+            durability.hold(connection, acknowledgement)
         return True
 
     def _place_of_id(self, data: bytes) -> int:
@@ -221,11 +230,14 @@ def finish(connection: Connection, data: bytes) -> bool:
         return False
     outbox = session.outbox
     packet_id = data[2] << 8 | data[3]
-    if outbox is None or not packet_id or session.durable or session.ledger is not None:
+    if outbox is None or not packet_id or session.ledger is not None:
         return False
     broker = connection.broker
     broker.stats.packets_received += 1
     broker.work += ACKNOWLEDGEMENT_WORK
-    if outbox.acknowledged(packet_id) is not None and (connection.resending or outbox.queue):
-        pump(broker, connection)
+    delivery = outbox.acknowledged(packet_id)
+    if delivery is not None:
+        broker.durability.finish_delivery(session, delivery, is_acknowledged=True)
+        if connection.resending or session.has_queue:
+            pump(broker, connection)
     return True

@@ -285,6 +285,11 @@ class Broker(BrokerCore):
             drop_oldest_segment(self)
         return self.durability.take_changes(self.now)
 
+    def take_finished(self) -> Changes | None:
+        """As `take_changes`, while `durability.is_on_its_way`: nothing is written yet, and what everyone has
+        acknowledged meanwhile lets go of what was held for it."""
+        return self.durability.take_finished(self.now)
+
     def set_disk_room(self, has_room: bool, batch_bytes: float = float("inf")) -> None:
         """Is there room for the log on the disk? Without, what is published at QoS 1 and 2 waits.
 

@@ -385,13 +385,17 @@ def load(broker: BrokerCore, session: Session, outbox: Outbox) -> bool:
             broker.pump_later(session.connection)
         return False
     broker.work += len(deliveries)
-    ahead, stored.ahead = stored.ahead, {each for each in stored.ahead if each >= end}
-    lost = sum(min(first + count, end) - first for _, (first, count) in parts if first < end) - len(
-        deliveries
-    )
-    for chunk, (first, count) in parts:
-        if first < end:
-            durability.mark_sent(session, chunk, min(first + count, end) - 1)
+    ahead = stored.ahead
+    if ahead:
+        stored.ahead = {each for each in ahead if each >= end}
+    lost = -len(deliveries)
+    for at, (chunk, (first, count)) in enumerate(parts):
+        if first >= end:
+            break
+        after = min(first + count, end)
+        lost += after - first
+        if at + 1 == len(parts) or parts[at + 1][0] is not chunk or parts[at + 1][1][0] >= end:
+            durability.mark_sent(session, chunk, after - 1)
     stored.unloaded -= len(deliveries) + lost
     stored.cursor = end
     for delivery in deliveries:

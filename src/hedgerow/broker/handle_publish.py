@@ -295,7 +295,7 @@ def _finish(connection: Connection, session: Session, delivery: Delivery | None,
         note_set_aside(connection.broker, session, delivery.message.topic, reason)
     elif session.ledger is not None:
         session.ledger.relayed += 1
-    connection.broker.durability.finish_delivery(session, delivery)
+    connection.broker.durability.finish_delivery(session, delivery, is_acknowledged=True)
     if connection.resending or session.has_queue:
         pump(connection.broker, connection)
 
